@@ -1,0 +1,80 @@
+# One command is the gate: `make check`. Everything installs into .venv, from a lock with hashes.
+
+PYTHON     ?= python3
+UV_VERSION := 0.13.7
+JOBS       ?= 2
+ARGS       ?=
+
+VENV  := .venv
+PY    := $(VENV)/bin/python
+UV    := $(VENV)/bin/uv
+READY := $(VENV)/.ready
+
+# uv does not read pip's configuration. Where a machine names its own index there, pass it on at run time, so that
+# no address is ever written into a file.
+WITH_INDEX = index="$${PIP_INDEX_URL:-$$($(PY) -m pip config get global.index-url 2>/dev/null || true)}"; \
+	if [ -n "$$index" ]; then export UV_DEFAULT_INDEX="$$index"; fi;
+
+COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-annotate --no-header
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test check proof bench demo up synth lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Create .venv from the lock (instant when nothing changed)
+	@echo "$(VENV) is ready"
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "s3queue needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." \
+		     "Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(UV): Makefile | $(PY)
+	@$(PY) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@touch $@
+
+# pip is slower, but knows every index, proxy and certificate that the machine configured for it.
+$(READY): requirements.txt $(UV)
+	@$(WITH_INDEX) $(UV) pip install --quiet --python $(PY) --require-hashes -r requirements.txt || { \
+		echo "uv could not install the lock; trying pip" >&2; \
+		$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt; }
+	@touch $@
+
+test: $(READY) ## Run every test (ARGS="-k lease" narrows it, JOBS=1 debugs it)
+	$(PY) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+check: $(READY) ## The gate: lint, format, types, then every test
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	@$(MAKE) --no-print-directory test
+
+proof: $(READY) ## The long proof that nothing is lost: 200,000 schedules, crashes, planted bugs, kill -9
+	PYTHONPATH=functions:tests $(PY) -m simulation.proof $(ARGS)
+
+bench: ## Benchmarks (not built yet)
+	@echo "make bench: the benchmarks belong to a later issue; there is nothing to measure yet." >&2; exit 1
+
+demo: $(READY) ## Deploy the stack on this machine and watch it process messages
+	PYTHONPATH=functions:. $(PY) -m infra.local demo $(ARGS)
+
+up: $(READY) ## Keep the stack running on this machine and print how to enqueue
+	PYTHONPATH=functions:. $(PY) -m infra.local up $(ARGS)
+
+synth: $(READY) ## Write the CloudFormation templates to cdk.out
+	PYTHONPATH=functions:. $(PY) -m infra.local synth $(ARGS)
+
+lock: $(UV) ## Resolve the dependencies again and rewrite the locks
+	@$(WITH_INDEX) $(COMPILE) pyproject.toml --extra cli --extra powertools --extra cdk --group dev \
+		-o requirements.txt
+	@# MiniStack runs in an environment of its own: with a newer boto3 CDK's notification resource hangs on it.
+	@$(WITH_INDEX) printf 'ministack==1.5.33\nboto3==1.43.106\n' | $(COMPILE) - -o requirements-ministack.txt
+	@! grep -n '://' requirements.txt requirements-ministack.txt
+
+clean: ## Remove .venv, caches and build output (not .local, the local stack's state)
+	rm -rf $(VENV) build dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find functions infra spark tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
