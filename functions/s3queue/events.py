@@ -1,0 +1,68 @@
+"""Events: what happened, told to hooks in this process and, if the queue says so, to EventBridge."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from .errors import InvalidRequest
+
+Event = Literal[
+    "message.enqueued",
+    "message.claimed",
+    "message.processing",
+    "message.completed",
+    "message.retry",
+    "message.released",
+    "message.dead",
+    "claim.lost",
+    "workers.started",
+    "workers.stopped",
+]
+NAMES: tuple[Event, ...] = Event.__args__  # type: ignore[attr-defined]
+#: What `events="failures"` publishes.
+FAILURES: frozenset[str] = frozenset({"message.retry", "message.dead"})
+
+Hook = Callable[[Mapping[str, Any]], None]
+_log = logging.getLogger(__name__)
+
+
+class Events:
+    """Hooks by event name. A hook is a listener, not a part: one that raises is logged, and the message goes on."""
+
+    def __init__(self) -> None:
+        self._hooks: dict[str, list[Hook]] = {}
+
+    def on(self, name: Event | Literal["*"], hook: Hook) -> Hook:
+        """Call `hook(fields)` whenever `name` happens; `*` is everything.
+
+        Raises:
+            InvalidRequest: no such event.
+        """
+        if name != "*" and name not in NAMES:
+            raise InvalidRequest(f"no event {name!r}; the events are {', '.join(NAMES)}")
+        self._hooks.setdefault(name, []).append(hook)
+        return hook
+
+    def emit(self, name: Event, **fields: Any) -> None:
+        for hook in (*self._hooks.get(name, ()), *self._hooks.get("*", ())):
+            try:
+                hook({"event": name} | fields)
+            except Exception:
+                _log.exception("a hook for %s failed; the message goes on", name)
+
+
+def publish_to(bus: str, client: Any, which: Literal["off", "failures", "all"]) -> Hook:
+    """A hook for `*` that puts events on an EventBridge bus; `client` is boto3's `events` client."""
+    import json
+
+    def publish(fields: Mapping[str, Any]) -> None:
+        if which == "off" or (which == "failures" and fields["event"] not in FAILURES):
+            return
+        detail = json.dumps(dict(fields), default=str)
+        client.put_events(
+            Entries=[{"EventBusName": bus, "Source": "s3queue", "DetailType": fields["event"], "Detail": detail}]
+        )
+
+    return publish

@@ -1,0 +1,221 @@
+"""Every object key is built and parsed here, nowhere else.
+
+A message's *path* (`messages/p200/0199…`, `delayed/20261116T101500Z/…`) is its identity; what is known of it lies under
+the same path behind another prefix, so that one LIST of messages and one of leases can be merged side by side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from .errors import InvalidName, InvalidPriority
+
+#: S3's limit for a key, in bytes of UTF-8.
+MAX_KEY_BYTES = 1024
+#: The longest prefix that a path gets: `retries/{due}/`; one byte more than it for the slash after the queue's name.
+_LONGEST_PREFIX = len("retries/20261116T101500Z/")
+#: Room for the suffix of a dead line: `.line-00000001`.
+_LINE_SUFFIX = len(".line-00000001")
+HIGHEST_PRIORITY = 255
+#: Top-level prefixes that are not queues.
+RESERVED = frozenset({"archive", "analytics"})
+
+_QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_PRIORITY = re.compile(r"p([01]\d\d|2[0-4]\d|25[0-5])/")
+_DUE = "%Y%m%dT%H%M%SZ"
+_DUE_FORM = re.compile(r"\d{8}T\d{6}Z")
+_LINE = re.compile(r"(.+)\.line-(\d{8,})")
+
+
+def format_due(at: datetime) -> str:
+    """The instant as part of a key, rounded up to a whole second: nothing comes back early."""
+    at = at.astimezone(UTC)
+    if at.microsecond:
+        at = at.replace(microsecond=0) + timedelta(seconds=1)
+    return at.strftime(_DUE)
+
+
+def parse_due(text: str) -> datetime | None:
+    """None if it is not an instant such as `20261116T101500Z`."""
+    if not _DUE_FORM.fullmatch(text):
+        return None
+    try:
+        return datetime.strptime(text, _DUE).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def priority_prefix(priority: int) -> str:
+    """`p200/`; priority 0 needs none.
+
+    Raises:
+        InvalidPriority: not a whole number from 0 to 255.
+    """
+    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= HIGHEST_PRIORITY:
+        raise InvalidPriority(f"priority {priority!r} is not a whole number from 0 to {HIGHEST_PRIORITY}")
+    return f"p{priority:03d}/" if priority else ""
+
+
+def name_of(path: str) -> str:
+    """The name that the producer chose, without `messages/` or `delayed/{due}/`."""
+    kind, _, rest = path.partition("/")
+    return rest.partition("/")[2] if kind == "delayed" else rest
+
+
+def priority_of(path: str) -> int:
+    """255 runs first; a name without `p000/`…`p255/` has priority 0."""
+    match = _PRIORITY.match(name_of(path))
+    return int(match[1]) if match else 0
+
+
+def due_of(path: str) -> datetime | None:
+    """When a delayed message may run; None for one that may run at once, or whose due time cannot be read."""
+    kind, _, rest = path.partition("/")
+    return parse_due(rest.partition("/")[0]) if kind == "delayed" else None
+
+
+def is_batch(path: str) -> bool:
+    """Every line of a batch is a message."""
+    return path.endswith(".ndjson")
+
+
+def line_path(path: str, line: int) -> str:
+    """Where line `line` (counted from 1) of a batch lies once it is on its own: as a dead letter."""
+    return f"{path}.line-{line:08d}"
+
+
+def line_of(path: str) -> tuple[str, int] | None:
+    """The batch and the line number that a dead line came from; None if it is no line."""
+    match = _LINE.fullmatch(path)
+    return (match[1], int(match[2])) if match else None
+
+
+def check_queue(name: str) -> str:
+    """The name itself.
+
+    Raises:
+        InvalidName: it cannot be the first part of a key.
+    """
+    if not isinstance(name, str) or not _QUEUE.fullmatch(name):
+        raise InvalidName(
+            f"queue name {name!r}: 1 to 63 lower-case letters, digits, '-' and '_', starting with a letter or digit"
+        )
+    if name in RESERVED:
+        raise InvalidName(f"queue name {name!r} is reserved for s3queue's own data; choose another")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one queue."""
+
+    queue: str
+
+    def __post_init__(self) -> None:
+        check_queue(self.queue)
+
+    @property
+    def root(self) -> str:
+        return f"{self.queue}/"
+
+    @property
+    def overrides(self) -> str:
+        return f"{self.queue}/queue.json"
+
+    @property
+    def stats(self) -> str:
+        return f"{self.queue}/stats.json"
+
+    def prefix(self, kind: str) -> str:
+        """`{queue}/{kind}/`, for a LIST."""
+        return f"{self.queue}/{kind}/"
+
+    def message(self, path: str) -> str:
+        return f"{self.queue}/{path}"
+
+    def lease(self, path: str) -> str:
+        return f"{self.queue}/leases/{path}"
+
+    def record(self, path: str) -> str:
+        return f"{self.queue}/records/{path}"
+
+    def dead(self, path: str) -> str:
+        return f"{self.queue}/dead/{path}"
+
+    def reminder(self, due_at: datetime, path: str) -> str:
+        return f"{self.queue}/retries/{format_due(due_at)}/{path}"
+
+    def lock(self, name: str) -> str:
+        return f"{self.queue}/locks/{name}"
+
+    def worker(self, worker_id: str) -> str:
+        return f"{self.queue}/workers/{worker_id}"
+
+    def run(self, name: str) -> str:
+        return f"{self.queue}/runs/{name}"
+
+    def path(self, key: str) -> str | None:
+        """The path of a message's own key; None if the key is no message of this queue."""
+        path = key.removeprefix(self.root)
+        if path == key or path.partition("/")[0] not in ("messages", "delayed") or "/" not in path:
+            return None
+        return path
+
+    def path_under(self, kind: str, key: str) -> str | None:
+        """The path that a lease, record or dead letter belongs to."""
+        prefix = self.prefix(kind)
+        return self.path(self.root + key.removeprefix(prefix)) if key.startswith(prefix) else None
+
+    def reminded(self, key: str) -> tuple[datetime, str] | None:
+        """When, and for which path, a reminder was set; None if it makes no sense."""
+        due, _, path = key.removeprefix(self.prefix("retries")).partition("/")
+        due_at = parse_due(due)
+        return (due_at, path) if due_at and self.path(self.root + path) else None
+
+    def problem(self, path: str) -> str | None:
+        """Why a message with this path can never be claimed; None if it can.
+
+        Anyone may PUT anything under `messages/`; what cannot be worked on becomes a dead letter with this reason.
+        """
+        room = MAX_KEY_BYTES - _LONGEST_PREFIX - len(self.root) - (_LINE_SUFFIX if is_batch(path) else 0)
+        length = len(path.encode("utf-8", "surrogatepass"))
+        if length > room:
+            return (
+                f"its name is too long: {length} bytes behind {self.root!r}, at most {room} leave room for the keys of "
+                "its lease and its record; replay it under the shorter name that it has here"
+            )
+        if path.startswith("delayed/") and due_of(path) is None:
+            return "its key names no due time: delayed/20261116T101500Z/{name} is the form (UTC)"
+        return None
+
+    def buried_path(self, path: str) -> str:
+        """The path under which a message with a `problem` is buried: short enough, and watched when replayed."""
+        name = name_of(path) if path.startswith("messages/") else path.removeprefix("delayed/")
+        shortened = f"messages/{name}"
+        if self.problem(shortened) is None:
+            return shortened
+        digest = hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        kept = name.encode("utf-8", "surrogatepass")[:512].decode("utf-8", "ignore")
+        return f"messages/{kept}~{digest}{'.ndjson' if is_batch(path) else ''}"
+
+
+def check_name(name: str) -> str:
+    """A name that the library may write itself; plain PutObject may use any key that S3 takes.
+
+    Raises:
+        InvalidName: empty, a folder placeholder, or with parts that some HTTP clients rewrite.
+    """
+    if not name or name.endswith("/"):
+        raise InvalidName(f"message name {name!r} is empty or ends with '/': S3 consoles show such a key as a folder")
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        raise InvalidName(f"message name {name!r} has an empty, '.' or '..' part, which HTTP clients may rewrite")
+    if any(ord(character) < 32 or ord(character) == 127 for character in name):
+        raise InvalidName(f"message name {name!r} has control characters, which cannot be listed")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidName(f"message name {name!r} is not valid Unicode") from None
+    return name

@@ -1,0 +1,196 @@
+"""QueueSettings (one queue) and Deployment (one installation): what infra writes and functions read, in one place.
+
+Durations are `timedelta` inside; in JSON and in the environment they are numbers whose names end in `_seconds`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from typing import Any, Literal
+
+from .errors import CorruptState, InvalidRequest
+from .keys import check_queue
+from .retry import RetryPolicy
+
+MIB = 1024 * 1024
+_UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": MIB, "gib": 1024**3}
+_SIZE = re.compile(r"\s*([\d.]+)\s*([kmg]?i?b)?\s*", re.IGNORECASE)
+
+
+def parse_size(size: int | str) -> int:
+    """Bytes from a number, or from `"64 MiB"`.
+
+    Raises:
+        InvalidRequest: not a size.
+    """
+    if isinstance(size, int):
+        return size
+    match = _SIZE.fullmatch(size)
+    if not match or match[1].count(".") > 1 or match[1] == ".":
+        raise InvalidRequest(f"size {size!r}: a number of bytes, or for example '64 MiB'")
+    return int(float(match[1]) * _UNITS[(match[2] or "b").lower()])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings:
+    """How one queue behaves. A value: change it with `replace`, or at run time through `queue.json`."""
+
+    #: How long a claimed message is out of sight before it is given to someone else.
+    visibility_timeout: timedelta = timedelta(seconds=30)
+    max_attempts: int = 3
+    retry_base: timedelta = timedelta(seconds=1)
+    retry_cap: timedelta = timedelta(seconds=300)
+    retry_jitter: bool = True
+    #: Messages at work at one time: threads of a pull worker, reserved concurrency of the function.
+    concurrency: int = 3
+    #: Memory and time of the deployed function.
+    memory_mib: int = 512
+    handler_timeout: timedelta = timedelta(seconds=25)
+    max_message_size: int = 64 * MIB
+    #: Enqueues are refused when the sweeper's last count is at or above it; None: never.
+    max_depth: int | None = None
+    #: Names get one of this many prefixes, so that one queue can pass S3's 3,500 writes/s per prefix; 0: none.
+    shards: int = 0
+    #: False: completed messages leave no record (one PUT less; a crash between run and delete runs again).
+    history: bool = True
+    #: An event older than this was throttled: look before claiming, then drain.
+    late_after: timedelta = timedelta(seconds=2)
+    #: A message this old without a lease lost its event.
+    rescue_after: timedelta = timedelta(seconds=60)
+    record_retention: timedelta = timedelta(days=5)
+    dead_retention: timedelta = timedelta(days=14)
+    #: What goes to EventBridge.
+    events: Literal["off", "failures", "all"] = "off"
+    engine: Literal["lambda", "spark"] = "lambda"
+    #: In a mixed queue, messages larger than this go to Spark; None: none.
+    heavy_above: int | None = None
+    #: Spark runs at one time, and messages claimed for one run.
+    max_runs: int = 1
+    batch: int = 100
+    paused: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("visibility_timeout", "handler_timeout", "rescue_after", "record_retention", "dead_retention"):
+            if getattr(self, name) <= timedelta():
+                raise InvalidRequest(f"{name} must be longer than nothing, not {getattr(self, name)}")
+        for name in ("max_attempts", "concurrency", "memory_mib", "max_message_size", "max_runs", "batch"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidRequest(f"{name} must be a whole number of at least 1, not {value!r}")
+        if not 0 <= self.shards <= 256:
+            raise InvalidRequest(f"shards must be from 0 to 256, not {self.shards}")
+        if self.max_depth is not None and self.max_depth < 1:
+            raise InvalidRequest(f"max_depth must be at least 1 or None, not {self.max_depth}")
+        if self.events not in ("off", "failures", "all"):
+            raise InvalidRequest(f"events is one of off, failures, all, not {self.events!r}")
+        if self.engine not in ("lambda", "spark"):
+            raise InvalidRequest(f"engine is lambda or spark, not {self.engine!r}")
+        _ = self.retry
+
+    @property
+    def retry(self) -> RetryPolicy:
+        return RetryPolicy(
+            base=self.retry_base, cap=self.retry_cap, max_attempts=self.max_attempts, jitter=self.retry_jitter
+        )
+
+    @classmethod
+    def of(cls, **options: Any) -> QueueSettings:
+        """From what people write: seconds for durations, `"64 MiB"` for sizes.
+
+        Raises:
+            InvalidRequest: an unknown name or a value out of range, named.
+        """
+        return cls().with_overrides(options)
+
+    def with_overrides(self, options: Mapping[str, Any]) -> QueueSettings:
+        """These settings with some replaced, by name or by `{name}_seconds`."""
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        changes: dict[str, Any] = {}
+        for option, value in options.items():
+            name = option if option in known else option.removesuffix("_seconds")
+            if name not in known:
+                raise InvalidRequest(f"unknown setting {option!r}; the settings are {', '.join(sorted(known))}")
+            try:
+                changes[name] = _coerce(name, value, known[name])
+            except (TypeError, ValueError, OverflowError) as error:
+                raise InvalidRequest(f"setting {option!r} cannot be {value!r}: {error}") from None
+        return replace(self, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; `with_overrides` reads them back."""
+        described: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, timedelta):
+                described[f"{field.name}_seconds"] = value.total_seconds()
+            else:
+                described[field.name] = value
+        return described
+
+
+def _coerce(name: str, value: Any, default: Any) -> Any:
+    if isinstance(default, timedelta):
+        if isinstance(value, bool):
+            raise TypeError("a number of seconds is wanted")
+        return value if isinstance(value, timedelta) else timedelta(seconds=float(value))
+    if name in ("max_message_size", "heavy_above") and value is not None:
+        return parse_size(value)
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise TypeError("true or false is wanted")
+        return value
+    if isinstance(default, int) or name == "max_depth":
+        if value is None and name == "max_depth":
+            return None
+        if isinstance(value, bool) or int(value) != float(value):
+            raise TypeError("a whole number is wanted")
+        return int(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """One installation: which bucket, which queue this function serves, which functions wake the others."""
+
+    bucket: str
+    #: The queue that this function works for; empty in the sweeper and the API, which serve all.
+    queue: str = ""
+    #: Queue name → name of its worker function.
+    workers: Mapping[str, str]
+    #: The EMR Serverless application and the role of its jobs; empty without a Spark lane.
+    spark_application: str = ""
+    spark_role: str = ""
+    #: Where events go; empty: nowhere.
+    event_bus: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.bucket:
+            raise InvalidRequest("a deployment needs a bucket")
+        for queue in self.workers:
+            check_queue(queue)
+
+    def to_env(self) -> dict[str, str]:
+        """What infra puts into a function's environment."""
+        return {f"S3QUEUE_{name.upper()}": value for name, value in self._texts().items() if value}
+
+    def _texts(self) -> dict[str, str]:
+        texts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return texts | {"workers": json.dumps(dict(self.workers), sort_keys=True)}
+
+    @classmethod
+    def from_env(cls, environment: Mapping[str, str]) -> Deployment:
+        """What the function reads back.
+
+        Raises:
+            CorruptState: the environment was not written by `to_env`.
+        """
+        found = {field.name: environment.get(f"S3QUEUE_{field.name.upper()}", "") for field in fields(cls)}
+        try:
+            workers = json.loads(found.pop("workers") or "{}")
+            return cls(workers=workers, **found)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise CorruptState(f"the S3QUEUE_ variables of this function make no sense: {error}") from error

@@ -1,0 +1,172 @@
+"""ObjectStore, the one port: what s3queue asks of S3, and what it may rely on.
+
+Every answer carries `at`, the server's own `Date`, because lease ages are judged by the server's clock alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import IO, Protocol
+
+from .errors import Conflict, Unavailable
+
+#: Tries of one conditional write whose answers do not say what happened, before the caller is told so.
+SETTLE_TRIES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectInfo:
+    """An object without its body. A LIST knows neither metadata nor content type."""
+
+    key: str
+    etag: str
+    size: int
+    modified_at: datetime
+    at: datetime
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Object(ObjectInfo):
+    """An object with its body, which the caller closes: read it once, or `read()` it whole."""
+
+    stream: IO[bytes]
+
+    def read(self) -> bytes:
+        """The whole body; closes the stream.
+
+        Raises:
+            Unavailable: the connection broke half-way.
+        """
+        with self.stream as stream:
+            return stream.read()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The answer to a PUT or COPY."""
+
+    etag: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One LIST answer, in key order. `next_after` is where the next page starts, None on the last one."""
+
+    objects: tuple[ObjectInfo, ...]
+    prefixes: tuple[str, ...]
+    next_after: str | None
+    at: datetime
+
+
+class ObjectStore(Protocol):
+    """A bucket. Strongly consistent; conditional writes are atomic; nothing else is promised.
+
+    Raises, from every method:
+        Conflict: the condition did not hold (412, or 404 where If-Match named an object); nothing was written.
+        Unavailable: time-out or 5xx; a write may or may not have happened.
+        AccessDenied, NotFound: said plainly by the server.
+    """
+
+    #: Which bucket this is, for people: `s3://jobs`, `memory://x`.
+    url: str
+
+    def put(
+        self,
+        key: str,
+        body: bytes | IO[bytes],
+        *,
+        if_match: str | None = None,
+        if_absent: bool = False,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str = "application/octet-stream",
+    ) -> Written: ...
+
+    def open(self, key: str, *, if_match: str | None = None) -> Object | None:
+        """GET; None if there is no such object."""
+        ...
+
+    def head(self, key: str) -> ObjectInfo | None: ...
+
+    def delete(self, key: str, *, if_match: str | None = None) -> datetime:
+        """Without `if_match` a missing object is a success, as in S3."""
+        ...
+
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *,
+        if_match: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str = "",
+    ) -> Written | None:
+        """Copy inside the bucket, `if_match` on the source; None if the source is gone. New metadata if given."""
+        ...
+
+    def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page: ...
+
+    def presign_put(self, key: str, *, seconds: int, if_absent: bool = False) -> str:
+        """A URL with which someone without credentials may PUT this one key."""
+        ...
+
+
+def cursor_after(objects: Sequence[ObjectInfo], prefixes: Sequence[str]) -> str | None:
+    """Where the LIST after a page with these ends begins; behind a whole group, servers differ, so past its last key."""
+    ends = [entry.key for entry in objects[-1:]] + [f"{prefix}\U0010ffff" for prefix in prefixes[-1:]]
+    return max(ends, default=None)
+
+
+def listing(store: ObjectStore, prefix: str, *, after: str = "", pages: int | None = None) -> Iterator[Page]:
+    """The pages of a LIST, one request each, `pages` of them at most."""
+    cursor: str | None = after
+    while cursor is not None and (pages is None or pages > 0):
+        page = store.list(prefix, after=cursor)
+        yield page
+        cursor = page.next_after
+        pages = None if pages is None else pages - 1
+
+
+def put_surely(
+    store: ObjectStore,
+    key: str,
+    body: bytes,
+    *,
+    if_match: str | None = None,
+    if_absent: bool = False,
+    content_type: str = "application/json",
+) -> Written:
+    """A conditional write whose outcome is known when this returns.  [P2]
+
+    The body must be unique (a nonce), so that finding it stored proves that this very write won. A lost answer is
+    settled by reading: ours → won; the precondition still holds → written again, which is safe because the first try,
+    should it still be on its way, then fails its own condition; anything else → lost.
+
+    Raises:
+        Conflict: someone else's write is there; ours never will be.
+        Unavailable: still unknown after several tries.
+    """
+    unknown: Unavailable | None = None
+    for _ in range(SETTLE_TRIES):
+        try:
+            return store.put(key, body, if_match=if_match, if_absent=if_absent, content_type=content_type)
+        except Conflict as conflict:
+            if unknown is None and not conflict.retried:
+                raise
+        except Unavailable as error:
+            unknown = error
+        try:
+            found = store.open(key)
+            stored = found.read() if found else None
+        except Unavailable as error:
+            unknown = error
+            continue
+        if found and stored == body:
+            return Written(found.etag, found.at)
+        if (found.etag if found else None) != if_match:
+            raise Conflict(f"{key} was written by someone else")
+    raise unknown or Unavailable(f"unknown whether {key} was written; try again")

@@ -1,0 +1,190 @@
+"""A bucket in a dict: for tests, for trying things out, and for the simulation. No stronger than S3.
+
+Equal bytes have equal ETags, time has whole seconds, and `around` may answer 409, lose an answer, or never return.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import IO, TypeVar
+
+from ..clock import Clock, SystemClock
+from ..errors import Conflict, InvalidName
+from ..keys import MAX_KEY_BYTES
+from ..store import Object, ObjectInfo, Page, Written, cursor_after
+
+T = TypeVar("T")
+#: Called for every request: operation, key, and what carries it out.
+Around = Callable[[str, str, Callable[[], T]], T]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    body: bytes
+    etag: str
+    modified_at: datetime
+    metadata: Mapping[str, str]
+    content_type: str
+
+
+class MemoryStore:
+    """An ObjectStore whose bucket is this process's memory; safe for threads."""
+
+    def __init__(self, name: str = "memory", *, clock: Clock | None = None, around: Around[object] | None = None) -> None:
+        self.url = f"memory://{name}"
+        self._clock = clock or SystemClock()
+        self._around = around
+        self._objects: dict[str, _Stored] = {}
+        self._sorted: list[str] = []
+        self._mutex = threading.RLock()
+
+    def put(
+        self,
+        key: str,
+        body: bytes | IO[bytes],
+        *,
+        if_match: str | None = None,
+        if_absent: bool = False,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str = "application/octet-stream",
+    ) -> Written:
+        whole = body if isinstance(body, bytes) else body.read()
+        if len(key.encode()) > MAX_KEY_BYTES:
+            raise InvalidName(f"key of {len(key.encode())} bytes; S3 takes {MAX_KEY_BYTES}")
+
+        def perform() -> Written:
+            with self._mutex:
+                found = self._objects.get(key)
+                if if_absent and found:
+                    raise Conflict(f"PUT {key}: it exists already")
+                if if_match is not None:
+                    self._check(key, if_match, "PUT")
+                return self._write(key, whole, metadata or {}, content_type)
+
+        return self._request("put", key, perform)
+
+    def open(self, key: str, *, if_match: str | None = None) -> Object | None:
+        def perform() -> Object | None:
+            with self._mutex:
+                found = self._objects.get(key)
+                if found is None:
+                    return None
+                if if_match is not None and found.etag != if_match:
+                    raise Conflict(f"GET {key}: it was written anew")
+                return Object(
+                    key=key,
+                    etag=found.etag,
+                    size=len(found.body),
+                    modified_at=found.modified_at,
+                    at=self._date(),
+                    metadata=found.metadata,
+                    content_type=found.content_type,
+                    stream=io.BytesIO(found.body),
+                )
+
+        return self._request("get", key, perform)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        def perform() -> ObjectInfo | None:
+            with self._mutex:
+                return self._info(key, listed=False) if key in self._objects else None
+
+        return self._request("head", key, perform)
+
+    def delete(self, key: str, *, if_match: str | None = None) -> datetime:
+        def perform() -> datetime:
+            with self._mutex:
+                if if_match is not None:
+                    self._check(key, if_match, "DELETE")
+                if self._objects.pop(key, None) is not None:
+                    del self._sorted[bisect_left(self._sorted, key)]
+                return self._date()
+
+        return self._request("delete", key, perform)
+
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *,
+        if_match: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str = "",
+    ) -> Written | None:
+        def perform() -> Written | None:
+            with self._mutex:
+                found = self._objects.get(source)
+                if found is None:
+                    return None
+                if if_match is not None and found.etag != if_match:
+                    raise Conflict(f"COPY {source}: it was written anew")
+                kept = found.metadata if metadata is None else metadata
+                return self._write(target, found.body, kept, content_type or found.content_type)
+
+        return self._request("copy", target, perform)
+
+    def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
+        def perform() -> Page:
+            with self._mutex:
+                return self._list(prefix, after, delimiter, limit)
+
+        return self._request("list", prefix, perform)
+
+    def presign_put(self, key: str, *, seconds: int, if_absent: bool = False) -> str:
+        return f"{self.url}/{key}?expires={seconds}{'&if-none-match=*' if if_absent else ''}"
+
+    def _list(self, prefix: str, after: str, delimiter: str, limit: int) -> Page:
+        objects: list[ObjectInfo] = []
+        prefixes: list[str] = []
+        index = max(bisect_left(self._sorted, prefix), bisect_right(self._sorted, after))
+        while index < len(self._sorted) and self._sorted[index].startswith(prefix):
+            key = self._sorted[index]
+            if len(objects) + len(prefixes) == limit:
+                return Page(tuple(objects), tuple(prefixes), cursor_after(objects, prefixes), self._date())
+            cut = key.find(delimiter, len(prefix)) if delimiter else -1
+            if cut < 0:
+                objects.append(self._info(key, listed=True))
+                index += 1
+                continue
+            group = key[: cut + len(delimiter)]
+            prefixes.append(group)
+            index = bisect_left(self._sorted, group[:-1] + chr(ord(group[-1]) + 1))
+        return Page(tuple(objects), tuple(prefixes), None, self._date())
+
+    def _write(self, key: str, body: bytes, metadata: Mapping[str, str], content_type: str) -> Written:
+        etag = hashlib.md5(body, usedforsecurity=False).hexdigest()
+        if key not in self._objects:
+            insort(self._sorted, key)
+        self._objects[key] = _Stored(body, etag, self._date(), dict(metadata), content_type)
+        return Written(etag, self._date())
+
+    def _info(self, key: str, *, listed: bool) -> ObjectInfo:
+        found = self._objects[key]
+        return ObjectInfo(
+            key=key,
+            etag=found.etag,
+            size=len(found.body),
+            modified_at=found.modified_at,
+            at=self._date(),
+            metadata={} if listed else found.metadata,
+            content_type="" if listed else found.content_type,
+        )
+
+    def _check(self, key: str, etag: str, verb: str) -> None:
+        found = self._objects.get(key)
+        if found is None or found.etag != etag:
+            raise Conflict(f"{verb} {key}: {'it is gone' if found is None else 'it was written anew'}")
+
+    def _date(self) -> datetime:
+        return self._clock.now().replace(microsecond=0)
+
+    def _request(self, operation: str, key: str, perform: Callable[[], T]) -> T:
+        if self._around is None:
+            return perform()
+        return self._around(operation, key, perform)  # type: ignore[return-value, arg-type]

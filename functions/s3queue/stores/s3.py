@@ -1,0 +1,270 @@
+"""S3 through boto3; the only file that knows AWS error codes.
+
+404 and 412 are lost conditions, 5xx and time-outs are unknown outcomes, and 409 is nobody's loss: it is tried again here.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import boto3
+from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError, PartialCredentialsError
+
+from ..clock import Chance, Clock, RandomChance, SystemClock
+from ..errors import AccessDenied, Conflict, Contended, InvalidName, InvalidRequest, MessageTooLarge, NotFound, Unavailable
+from ..store import Object, ObjectInfo, Page, Written, cursor_after
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+T = TypeVar("T")
+CONTENDED_TRIES = 5
+#: CopyObject takes 5 GB; beyond it the copy goes in parts.
+COPY_BYTES = 5 * 1000**3
+#: Which permission each request needs, for the error of someone who lacks it.
+_PERMISSIONS = {"put": "s3:PutObject", "get": "s3:GetObject", "head": "s3:GetObject", "delete": "s3:DeleteObject"}
+_UNKNOWN_CODES = {"RequestTimeout", "SlowDown", "InternalError", "ServiceUnavailable", "Throttling", "RequestTimeTooSkewed"}
+
+
+def client(endpoint_url: str | None = None, region: str | None = None, connections: int = 32) -> S3Client:
+    """A client fit for the store: standard retries, signatures that keep If-None-Match, short time-outs."""
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": 4},
+        signature_version="s3v4",
+        connect_timeout=5,
+        read_timeout=20,
+        max_pool_connections=connections,
+        tcp_keepalive=True,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={"addressing_style": "path" if endpoint_url else "auto"},
+    )
+    return boto3.client("s3", endpoint_url=endpoint_url, region_name=region, config=config)
+
+
+class S3Store:
+    """An ObjectStore over one S3 bucket; safe for threads, as boto3's clients are."""
+
+    def __init__(
+        self, bucket: str, *, client: S3Client, clock: Clock | None = None, chance: Chance | None = None
+    ) -> None:
+        self.url = f"s3://{bucket}"
+        self._bucket = bucket
+        self._client = client
+        self._clock = clock or SystemClock()
+        self._chance = chance or RandomChance()
+
+    def put(
+        self,
+        key: str,
+        body: bytes | IO[bytes],
+        *,
+        if_match: str | None = None,
+        if_absent: bool = False,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str = "application/octet-stream",
+    ) -> Written:
+        conditions: dict[str, Any] = {}
+        if if_match is not None:
+            conditions["IfMatch"] = _quoted(if_match)
+        if if_absent:
+            conditions["IfNoneMatch"] = "*"
+        start = 0 if isinstance(body, bytes) else body.tell()
+
+        def send() -> Any:
+            if not isinstance(body, bytes):
+                body.seek(start)
+            return self._client.put_object(
+                Bucket=self._bucket, Key=key, Body=body, Metadata=dict(metadata or {}), ContentType=content_type, **conditions
+            )
+
+        answer = self._request("put", key, send, missing_is_conflict=True)
+        return Written(_unquoted(answer["ETag"]), _date(answer))
+
+    def open(self, key: str, *, if_match: str | None = None) -> Object | None:
+        conditions: dict[str, Any] = {} if if_match is None else {"IfMatch": _quoted(if_match)}
+        answer = self._request("get", key, lambda: self._client.get_object(Bucket=self._bucket, Key=key, **conditions))
+        if answer is None:
+            return None
+        return Object(**_described(key, answer), stream=io.BufferedReader(_Body(answer["Body"], key)))
+
+    def head(self, key: str) -> ObjectInfo | None:
+        answer = self._request("head", key, lambda: self._client.head_object(Bucket=self._bucket, Key=key))
+        return None if answer is None else ObjectInfo(**_described(key, answer))
+
+    def delete(self, key: str, *, if_match: str | None = None) -> datetime:
+        conditions: dict[str, Any] = {} if if_match is None else {"IfMatch": _quoted(if_match)}
+        answer = self._request(
+            "delete",
+            key,
+            lambda: self._client.delete_object(Bucket=self._bucket, Key=key, **conditions),
+            missing_is_conflict=if_match is not None,
+        )
+        return _date(answer) if answer else self._clock.now()
+
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *,
+        if_match: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str = "",
+    ) -> Written | None:
+        options: dict[str, Any] = {} if if_match is None else {"CopySourceIfMatch": _quoted(if_match)}
+        if metadata is not None:
+            options |= {"MetadataDirective": "REPLACE", "Metadata": dict(metadata)}
+            options |= {"ContentType": content_type} if content_type else {}
+        origin: Any = {"Bucket": self._bucket, "Key": source}
+
+        def send() -> Any:
+            return self._client.copy_object(Bucket=self._bucket, Key=target, CopySource=origin, **options)
+
+        try:
+            answer = self._request("copy", target, send)
+        except InvalidRequest:
+            info = self.head(source)
+            if info is None or info.size <= COPY_BYTES:
+                raise
+            return self._copy_in_parts(origin, target, options, info)
+        return None if answer is None else Written(_unquoted(answer["CopyObjectResult"]["ETag"]), _date(answer))
+
+    def _copy_in_parts(self, origin: Any, target: str, options: dict[str, Any], info: ObjectInfo) -> Written:
+        extra = {name: value for name, value in options.items() if name != "MetadataDirective"}
+
+        def send() -> Any:
+            self._client.copy(origin, self._bucket, target, ExtraArgs=extra, Config=TransferConfig(use_threads=False))
+            return self._client.head_object(Bucket=self._bucket, Key=target)
+
+        answer = self._request("copy", target, send)
+        return Written(_unquoted(answer["ETag"]), _date(answer))
+
+    def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
+        options: dict[str, Any] = ({"StartAfter": after} if after else {}) | ({"Delimiter": delimiter} if delimiter else {})
+        answer = self._request(
+            "list",
+            prefix,
+            lambda: self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, MaxKeys=limit, **options),
+        )
+        at = _date(answer)
+        objects = tuple(
+            ObjectInfo(
+                key=entry["Key"],
+                etag=_unquoted(entry["ETag"]),
+                size=entry["Size"],
+                modified_at=entry["LastModified"].astimezone(UTC),
+                at=at,
+            )
+            for entry in answer.get("Contents", ())
+        )
+        prefixes = tuple(entry["Prefix"] for entry in answer.get("CommonPrefixes", ()))
+        return Page(objects, prefixes, cursor_after(objects, prefixes) if answer.get("IsTruncated") else None, at)
+
+    def presign_put(self, key: str, *, seconds: int, if_absent: bool = False) -> str:
+        parameters: dict[str, Any] = {"Bucket": self._bucket, "Key": key} | ({"IfNoneMatch": "*"} if if_absent else {})
+        return self._client.generate_presigned_url("put_object", Params=parameters, ExpiresIn=seconds)
+
+    def _request(self, verb: str, key: str, send: Callable[[], T], *, missing_is_conflict: bool = False) -> Any:
+        """One request; 409 again and again with a growing pause. None: there is no such object."""
+        for tries in range(1, CONTENDED_TRIES + 1):
+            try:
+                return send()
+            except ClientError as error:
+                status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+                code = error.response.get("Error", {}).get("Code", "")
+                if status == 409:
+                    if tries < CONTENDED_TRIES:
+                        self._clock.sleep(self._chance.uniform(0.01, 0.05) * 2**tries)
+                    continue
+                if status == 404 and code != "NoSuchBucket" and not missing_is_conflict:
+                    return None
+                self._raise(verb, key, error, status, code)
+            except (NoCredentialsError, PartialCredentialsError) as error:
+                raise AccessDenied(f"{error}: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY") from error
+            except (HTTPClientError, BotoCoreError) as error:
+                raise Unavailable(f"{verb.upper()} {self.url}/{key}: {error}") from error
+        raise Contended(f"{verb.upper()} {self.url}/{key}: {CONTENDED_TRIES} tries met other writers (409)")
+
+    def _raise(self, verb: str, key: str, error: ClientError, status: int, code: str) -> NoReturn:
+        where = f"{verb.upper()} {self.url}/{key}"
+        metadata: Any = error.response["ResponseMetadata"]
+        if code == "NoSuchBucket":
+            raise NotFound(f"{where}: there is no bucket {self._bucket!r} here; check name, region and endpoint") from error
+        if status in (404, 412):
+            raise Conflict(f"{where}: someone else was first", retried=metadata.get("RetryAttempts", 0) > 0) from error
+        if status >= 500 or status == 429 or code in _UNKNOWN_CODES:
+            raise Unavailable(f"{where}: {code or status}") from error
+        if status in (401, 403):
+            raise AccessDenied(_missing_permission(verb, key, self._bucket, where, code)) from error
+        if code == "KeyTooLongError":
+            raise InvalidName(f"{where}: the key is too long for S3") from error
+        if code in ("EntityTooLarge", "MaxMessageLengthExceeded"):
+            raise MessageTooLarge(f"{where}: larger than S3 takes in one request") from error
+        raise InvalidRequest(f"{where}: {error.response.get('Error', {}).get('Message') or code or status}") from error
+
+
+class _Body(io.RawIOBase):
+    """A body whose broken connection is an unknown outcome like any other."""
+
+    def __init__(self, body: Any, key: str) -> None:
+        self._stream = body
+        self._key = key
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            chunk = self._stream.read(len(buffer))
+        except (HTTPClientError, BotoCoreError, OSError) as error:
+            raise Unavailable(f"GET {self._key}: the connection broke: {error}") from error
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()
+
+
+def _missing_permission(verb: str, key: str, bucket: str, where: str, code: str) -> str:
+    if verb == "list":
+        return f"{where}: {code}; allow s3:ListBucket on arn:aws:s3:::{bucket} for the prefix {key!r}"
+    if verb == "copy":
+        allow = f"allow s3:PutObject on arn:aws:s3:::{bucket}/{key} and s3:GetObject on what it is copied from"
+        return f"{where}: {code}; {allow}"
+    hint = "; without s3:ListBucket a missing object also answers 403" if verb in ("get", "head") else ""
+    return f"{where}: {code}; allow {_PERMISSIONS[verb]} on arn:aws:s3:::{bucket}/{key}{hint}"
+
+
+def _described(key: str, answer: Any) -> dict[str, Any]:
+    return {
+        "key": key,
+        "etag": _unquoted(answer["ETag"]),
+        "size": answer["ContentLength"],
+        "modified_at": answer["LastModified"].astimezone(UTC),
+        "at": _date(answer),
+        "metadata": answer.get("Metadata", {}),
+        "content_type": answer.get("ContentType", ""),
+    }
+
+
+def _date(answer: Any) -> datetime:
+    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    if not date:
+        raise Unavailable("an answer of the server has no Date header; is a proxy removing it?")
+    return parsedate_to_datetime(date).astimezone(UTC)
+
+
+def _quoted(etag: str) -> str:
+    return f'"{etag}"'
+
+
+def _unquoted(etag: str) -> str:
+    return etag.strip('"')
