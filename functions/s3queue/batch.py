@@ -40,11 +40,11 @@ def spooled(stream: IO[bytes]) -> IO[bytes]:
 
     In memory while small, in a temporary file beyond that.
     """
-    spool = tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES)  # noqa: SIM115: the caller closes it
+    spool = tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES)  # noqa: SIM115 (the caller closes it)
     with stream:
         shutil.copyfileobj(stream, spool, length=1024 * 1024)
     spool.seek(0)
-    return spool  # type: ignore[return-value]
+    return spool
 
 
 def join_lines(bodies: Iterable[Any]) -> bytes:
@@ -96,9 +96,13 @@ class Lines:
         else:
             self.failed[line] = (attempt, failure)
 
-    def summary(self, total: int) -> dict[str, Any]:
-        """For the record."""
-        described: dict[str, Any] = {"total": total, "completed": len(self.done), "dead": total - len(self.done)}
+    def is_empty(self) -> bool:
+        return not (self.done or self.failed or self.dead)
+
+    def summary(self, total: int | None) -> dict[str, Any]:
+        """For the record; `total` is None when the batch was not read to its end."""
+        dead = len(self.dead) if total is None else total - len(self.done)
+        described: dict[str, Any] = {"total": total, "completed": len(self.done), "dead": dead}
         if self.dead:
             listed = sorted(self.dead)[:LISTED_LINES]
             described["dead_lines"] = [[line, self.dead[line].type, self.dead[line].message] for line in listed]

@@ -10,10 +10,12 @@ from urllib.parse import quote, unquote
 
 from .errors import CorruptState
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | Mapping[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | Mapping[str, Json] | None"
 
 #: The version of every stored document. A reader accepts newer ones as far as the fields that it needs are there.
 FORMAT = 1
+#: A handler's result larger than this is not kept.
+RESULT_BYTES = 256 * 1024
 #: RFC 5987's mark for a value that ASCII headers cannot carry as it is.
 _ENCODED = "utf-8''"
 
@@ -41,6 +43,17 @@ def load(body: bytes, key: str) -> dict[str, Any]:
     if not isinstance(document, dict) or not isinstance(document.get("v"), int):
         raise CorruptState(f"{key} is not a document of s3queue; someone else wrote it")
     return document
+
+
+def storable(result: Any) -> tuple[Any, str]:
+    """A handler's result as far as a record can keep it, and why not otherwise."""
+    try:
+        text = json.dumps(result, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        return None, f"the handler returned {type(result).__name__}, which JSON cannot hold: {error}"
+    if len(text) > RESULT_BYTES:
+        return None, f"the handler returned {len(text)} bytes of JSON; a record keeps {RESULT_BYTES}"
+    return result, ""
 
 
 def format_instant(at: datetime) -> str:

@@ -1,21 +1,22 @@
 """Everything s3queue raises, one class per reaction.
 
-    QueueError
-    ├── Conflict            someone else got there first; nothing was written
-    │   └── LeaseLost       stop working on the message: it is no longer yours
-    ├── Unavailable         the store did not say; the write may or may not have happened
-    │   └── Contended       409: several writers at once, perhaps none of them won; try again
-    ├── AccessDenied        grant the permission that it names
-    ├── InvalidRequest      change the call
-    │   ├── MessageTooLarge
-    │   ├── InvalidPriority
-    │   ├── InvalidName
-    │   └── QueueFull       wait, or raise max_depth
-    ├── NotFound            no such bucket
-    │   └── MessageNotFound
-    └── CorruptState        stored bytes make no sense; stop and look
+QueueError
+├── Conflict            someone else got there first; nothing was written
+│   └── LeaseLost       stop working on the message: it is no longer yours
+├── Unavailable         the store did not say; the write may or may not have happened
+│   └── Contended       409: several writers at once, perhaps none of them won; try again
+├── AccessDenied        grant the permission that it names
+├── InvalidRequest      change the call
+│   ├── MessageTooLarge
+│   ├── InvalidPriority
+│   ├── InvalidName
+│   └── QueueFull       wait, or raise max_depth
+├── NotFound            no such bucket
+│   └── MessageNotFound
+└── CorruptState        stored bytes make no sense; stop and look
+    └── NewerFormat     a newer version wrote them; upgrade this side
 
-    Reject, Retry           raised by handlers, to say what becomes of the message
+Reject, Retry           raised by handlers, to say what becomes of the message
 """
 
 from __future__ import annotations
@@ -83,7 +84,11 @@ class MessageNotFound(NotFound):
 
 
 class CorruptState(QueueError):
-    """Stored bytes make no sense (someone overwrote them, or a newer version wrote them); stop and look."""
+    """Stored bytes make no sense: someone overwrote them; stop and look."""
+
+
+class NewerFormat(CorruptState):
+    """A newer version of s3queue wrote it: upgrade this side. Never overwritten, never buried."""
 
 
 class Reject(Exception):
@@ -96,6 +101,6 @@ class Retry(Exception):
     It counts as an attempt like any other failure.
     """
 
-    def __init__(self, message: str = "the handler asked for a retry", *, after: float | timedelta | None = None) -> None:
+    def __init__(self, message: str = "asked for by the handler", *, after: float | timedelta | None = None) -> None:
         super().__init__(message)
         self.after = timedelta(seconds=after) if isinstance(after, (int, float)) else after

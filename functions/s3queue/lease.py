@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from .batch import Lines
 from .encoding import FORMAT, dump, format_instant, load, parse_instant
-from .errors import CorruptState
+from .errors import CorruptState, NewerFormat
+from .message import Generation
 from .record import Attempt, Failure
 
 State = Literal["processing", "waiting", "burying"]
@@ -31,8 +32,8 @@ class Lease:
     timeout: timedelta
     #: When the present attempt was claimed, by S3's clock; None in the first write, whose answer tells it.
     claimed_at: datetime | None = None
-    #: The generation that the attempts belong to, as far as it is known.
-    message_etag: str = ""
+    #: The generation that the attempts belong to, as far as it is known: the first write does not know it.
+    generation: Generation | None = None
     retry_at: datetime | None = None
     failure: Failure | None = None
     attempts: tuple[Attempt, ...] = ()
@@ -53,7 +54,8 @@ class Lease:
                 "nonce": self.nonce,
                 "timeout_seconds": self.timeout.total_seconds(),
                 "claimed_at": format_instant(self.claimed_at) if self.claimed_at else None,
-                "message_etag": self.message_etag,
+                "message_etag": self.generation.etag if self.generation else None,
+                "enqueued_at": format_instant(self.generation.put_at) if self.generation else None,
                 "retry_at": format_instant(self.retry_at) if self.retry_at else None,
                 "failure": self.failure.to_json() if self.failure else None,
                 "attempts": [attempt.to_json() for attempt in self.attempts[-ATTEMPTS_KEPT:]],
@@ -64,10 +66,10 @@ class Lease:
 
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Lease:
-        """Raises CorruptState, naming the key, if these bytes are no lease or one of a newer format."""
+        """Raises CorruptState, naming the key, if these bytes are no lease; NewerFormat if they are a later one's."""
         found = load(body, key)
         if found["v"] > FORMAT:
-            raise CorruptState(f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side")
+            raise NewerFormat(f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side")
         try:
             return cls._from_json(found)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -85,7 +87,9 @@ class Lease:
             nonce=str(found["nonce"]),
             timeout=timedelta(seconds=float(found["timeout_seconds"])),
             claimed_at=parse_instant(found["claimed_at"]) if found.get("claimed_at") else None,
-            message_etag=str(found.get("message_etag", "")),
+            generation=Generation(etag=str(found["message_etag"]), put_at=parse_instant(found["enqueued_at"]))
+            if found.get("message_etag")
+            else None,
             retry_at=parse_instant(found["retry_at"]) if found.get("retry_at") else None,
             failure=Failure.from_json(found["failure"]) if found.get("failure") else None,
             attempts=tuple(Attempt.from_json(attempt) for attempt in found.get("attempts", ())),

@@ -10,8 +10,9 @@ from datetime import datetime
 from typing import IO, Any
 
 from . import keys
-from .encoding import Json
+from .encoding import Json, encode_metadata
 from .errors import InvalidRequest, MessageNotFound
+from .store import ObjectInfo
 
 #: Bodies up to this size are kept in memory by the claim's own GET; larger ones are streamed when asked for.
 INLINE_BYTES = 8 * 1024 * 1024
@@ -59,6 +60,18 @@ class Message:
             return self.inline
         with self.open() as stream:
             return stream.read()
+
+    def stored(self, key: str, at: datetime) -> ObjectInfo:
+        """The stored object that this message was read from, metadata encoded as it is there."""
+        return ObjectInfo(
+            key=key,
+            etag=self.generation.etag,
+            size=self.size,
+            modified_at=self.enqueued_at,
+            at=at,
+            metadata=encode_metadata(self.metadata),
+            content_type=self.content_type,
+        )
 
     def json(self) -> Any:
         """The payload as JSON. Raises ValueError if it is not."""

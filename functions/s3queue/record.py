@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from .encoding import FORMAT, dump, format_instant, load, parse_instant
-from .errors import CorruptState
+from .errors import CorruptState, NewerFormat
 from .message import Generation
 
 Outcome = Literal["completed", "dead"]
@@ -122,7 +122,7 @@ class Record:
         """Of a newer format, only the fields that say which outcome of which generation this is are needed.
 
         Raises:
-            CorruptState: not a record; names the key.
+            CorruptState: not a record; names the key. NewerFormat: one that needs a newer version to be read.
         """
         found = load(body, key)
         try:
@@ -150,4 +150,6 @@ class Record:
                 nonce=str(found.get("nonce", "")),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CorruptState(f"{key} is not a record that this version can read: {error!r}") from None
+            if found["v"] > FORMAT:
+                raise NewerFormat(f"{key} has format {found['v']}, upgrade this side") from None
+            raise CorruptState(f"{key} is not a record: {error!r}") from None

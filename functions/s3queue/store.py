@@ -116,7 +116,7 @@ class ObjectStore(Protocol):
 
 
 def cursor_after(objects: Sequence[ObjectInfo], prefixes: Sequence[str]) -> str | None:
-    """Where the LIST after a page with these ends begins; behind a whole group, servers differ, so past its last key."""
+    """Where the LIST after such a page begins: behind a group, servers differ, so past the last key it can have."""
     ends = [entry.key for entry in objects[-1:]] + [f"{prefix}\U0010ffff" for prefix in prefixes[-1:]]
     return max(ends, default=None)
 
@@ -170,3 +170,22 @@ def put_surely(
         if (found.etag if found else None) != if_match:
             raise Conflict(f"{key} was written by someone else")
     raise unknown or Unavailable(f"unknown whether {key} was written; try again")
+
+
+def delete_surely(store: ObjectStore, key: str, *, if_match: str) -> bool:
+    """A conditional delete whose outcome is known when this returns: False if another object, or none, was there.
+
+    Raises:
+        Unavailable: still unknown after several tries.
+    """
+    unknown: Unavailable | None = None
+    for _ in range(SETTLE_TRIES):
+        try:
+            store.delete(key, if_match=if_match)
+            return True
+        except Conflict as conflict:
+            # After a lost answer, "gone" may be our own doing.
+            return unknown is not None or conflict.retried
+        except Unavailable as error:
+            unknown = error
+    raise unknown or Unavailable(f"unknown whether {key} was deleted; try again")

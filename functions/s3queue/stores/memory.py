@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import IO, TypeVar
 
-from ..clock import Clock, SystemClock
-from ..errors import Conflict, InvalidName
-from ..keys import MAX_KEY_BYTES
-from ..store import Object, ObjectInfo, Page, Written, cursor_after
+from s3queue.clock import Clock, SystemClock
+from s3queue.errors import Conflict, InvalidName
+from s3queue.keys import MAX_KEY_BYTES
+from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
 T = TypeVar("T")
 #: Called for every request: operation, key, and what carries it out.
@@ -36,7 +36,9 @@ class _Stored:
 class MemoryStore:
     """An ObjectStore whose bucket is this process's memory; safe for threads."""
 
-    def __init__(self, name: str = "memory", *, clock: Clock | None = None, around: Around[object] | None = None) -> None:
+    def __init__(
+        self, name: str = "memory", *, clock: Clock | None = None, around: Around[object] | None = None
+    ) -> None:
         self.url = f"memory://{name}"
         self._clock = clock or SystemClock()
         self._around = around
@@ -187,4 +189,4 @@ class MemoryStore:
     def _request(self, operation: str, key: str, perform: Callable[[], T]) -> T:
         if self._around is None:
             return perform()
-        return self._around(operation, key, perform)  # type: ignore[return-value, arg-type]
+        return self._around(operation, key, perform)  # type: ignore[return-value]

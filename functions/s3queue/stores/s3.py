@@ -1,6 +1,6 @@
 """S3 through boto3; the only file that knows AWS error codes.
 
-404 and 412 are lost conditions, 5xx and time-outs are unknown outcomes, and 409 is nobody's loss: it is tried again here.
+404 and 412 are lost conditions, 5xx and time-outs are unknown, and 409 is nobody's loss: it is tried again here.
 """
 
 from __future__ import annotations
@@ -16,9 +16,18 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError, PartialCredentialsError
 
-from ..clock import Chance, Clock, RandomChance, SystemClock
-from ..errors import AccessDenied, Conflict, Contended, InvalidName, InvalidRequest, MessageTooLarge, NotFound, Unavailable
-from ..store import Object, ObjectInfo, Page, Written, cursor_after
+from s3queue.clock import Chance, Clock, RandomChance, SystemClock
+from s3queue.errors import (
+    AccessDenied,
+    Conflict,
+    Contended,
+    InvalidName,
+    InvalidRequest,
+    MessageTooLarge,
+    NotFound,
+    Unavailable,
+)
+from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -29,7 +38,14 @@ CONTENDED_TRIES = 5
 COPY_BYTES = 5 * 1000**3
 #: Which permission each request needs, for the error of someone who lacks it.
 _PERMISSIONS = {"put": "s3:PutObject", "get": "s3:GetObject", "head": "s3:GetObject", "delete": "s3:DeleteObject"}
-_UNKNOWN_CODES = {"RequestTimeout", "SlowDown", "InternalError", "ServiceUnavailable", "Throttling", "RequestTimeTooSkewed"}
+_UNKNOWN_CODES = {
+    "RequestTimeout",
+    "SlowDown",
+    "InternalError",
+    "ServiceUnavailable",
+    "Throttling",
+    "RequestTimeTooSkewed",
+}
 
 
 def client(endpoint_url: str | None = None, region: str | None = None, connections: int = 32) -> S3Client:
@@ -81,7 +97,12 @@ class S3Store:
             if not isinstance(body, bytes):
                 body.seek(start)
             return self._client.put_object(
-                Bucket=self._bucket, Key=key, Body=body, Metadata=dict(metadata or {}), ContentType=content_type, **conditions
+                Bucket=self._bucket,
+                Key=key,
+                Body=body,
+                Metadata=dict(metadata or {}),
+                ContentType=content_type,
+                **conditions,
             )
 
         answer = self._request("put", key, send, missing_is_conflict=True)
@@ -146,7 +167,9 @@ class S3Store:
         return Written(_unquoted(answer["ETag"]), _date(answer))
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
-        options: dict[str, Any] = ({"StartAfter": after} if after else {}) | ({"Delimiter": delimiter} if delimiter else {})
+        options: dict[str, Any] = ({"StartAfter": after} if after else {}) | (
+            {"Delimiter": delimiter} if delimiter else {}
+        )
         answer = self._request(
             "list",
             prefix,
@@ -186,7 +209,9 @@ class S3Store:
                     return None
                 self._raise(verb, key, error, status, code)
             except (NoCredentialsError, PartialCredentialsError) as error:
-                raise AccessDenied(f"{error}: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY") from error
+                raise AccessDenied(
+                    f"{error}: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+                ) from error
             except (HTTPClientError, BotoCoreError) as error:
                 raise Unavailable(f"{verb.upper()} {self.url}/{key}: {error}") from error
         raise Contended(f"{verb.upper()} {self.url}/{key}: {CONTENDED_TRIES} tries met other writers (409)")
@@ -195,7 +220,9 @@ class S3Store:
         where = f"{verb.upper()} {self.url}/{key}"
         metadata: Any = error.response["ResponseMetadata"]
         if code == "NoSuchBucket":
-            raise NotFound(f"{where}: there is no bucket {self._bucket!r} here; check name, region and endpoint") from error
+            raise NotFound(
+                f"{where}: there is no bucket {self._bucket!r} here; check name, region and endpoint"
+            ) from error
         if status in (404, 412):
             raise Conflict(f"{where}: someone else was first", retried=metadata.get("RetryAttempts", 0) > 0) from error
         if status >= 500 or status == 429 or code in _UNKNOWN_CODES:

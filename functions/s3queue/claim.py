@@ -1,0 +1,70 @@
+"""Claim: the right to work on one message, and until when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from .batch import Lines
+from .clock import Clock
+from .errors import LeaseLost
+from .lease import Lease
+from .message import Message
+from .record import Attempt, Failure
+
+
+@dataclass(slots=True, kw_only=True)
+class Claim:
+    """A message that is yours until `deadline`. `extend` moves the deadline; the rest does not change."""
+
+    message: Message
+    lease: Lease
+    lease_etag: str
+    #: By S3's clock.
+    claimed_at: datetime
+    #: By this process's monotonic clock: when the claim's request was sent, and when the claim is over.
+    since: float
+    deadline: float
+    clock: Clock
+    #: Different for every claim of a message and growing with its attempts, so that a store behind the handler can
+    #: refuse a late writer.
+    fence: str
+    #: The outcomes of a batch's lines; empty for a single message.
+    lines: Lines = field(default_factory=Lines)
+    #: Set when the message was finished and something else lay in its place: its name may have been PUT anew.
+    superseded: bool = False
+
+    @property
+    def path(self) -> str:
+        return self.message.path
+
+    @property
+    def attempt(self) -> int:
+        return self.lease.attempt
+
+    def remaining(self) -> timedelta:
+        return timedelta(seconds=max(0.0, self.deadline - self.clock.monotonic()))
+
+    def is_alive(self) -> bool:
+        """Whether nobody else can have the message yet, as far as this process's own clock can tell.  [P4]"""
+        return self.clock.monotonic() < self.deadline
+
+    def check_alive(self) -> None:
+        """Raises LeaseLost once the deadline has passed: someone else may be at it."""
+        if not self.is_alive():
+            raise LeaseLost(f"the lease on {self.message.queue}/{self.path} ran out; it is no longer ours")
+
+    def now(self) -> datetime:
+        """S3's time, carried forward from the claim by the monotonic clock: no request, no wall clock."""
+        return self.claimed_at + timedelta(seconds=self.clock.monotonic() - self.since)
+
+    def tried(self, failure: Failure | None = None) -> tuple[Attempt, ...]:
+        """All attempts so far, the present one included."""
+        this = Attempt(
+            number=self.attempt,
+            worker=self.lease.owner,
+            started_at=self.claimed_at,
+            ended_at=self.now(),
+            failure=failure,
+        )
+        return (*self.lease.attempts, this)
