@@ -1,0 +1,83 @@
+"""What cdk-nag (AwsSolutions) finds and we mean: each with where, and why. Anything else it finds fails the synth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from aws_cdk import Acknowledgment, Stack, Validations
+from aws_cdk import aws_s3 as s3
+from constructs import IConstruct
+
+from s3queue.keys import Keys
+
+from .permissions import SWEEPER, WORKER
+from .queue_stack import QueueStack
+
+
+class Finding(NamedTuple):
+    rule: str
+    #: Path below the stack; empty: all of it.
+    where: str
+    reason: str
+
+
+FINDINGS = (
+    Finding(
+        "AwsSolutions-S1",
+        "Storage/Bucket",
+        "Every message has a record of its own; a line of access log for each of its four requests would cost more to "
+        "keep than the queue. Audits switch on CloudTrail data events.",
+    ),
+    Finding(
+        "AwsSolutions-S1",
+        "Storage/FailedEvents",
+        "Written by Lambda alone, when an invocation fails; objects expire after two weeks.",
+    ),
+    Finding(
+        "AwsSolutions-L1",
+        "",
+        "python3.13 on purpose: the version that the wheels in the zip are built for, and that EMR Serverless has too.",
+    ),
+    Finding(
+        "AwsSolutions-IAM5[Resource::*]",
+        "",
+        "xray:PutTraceSegments and xray:PutTelemetryRecords know no resources; tests/infra proves that nothing else "
+        "uses it.",
+    ),
+)
+OWN_PREFIX = "A prefix of this queue alone: its objects are named by whoever enqueues them."
+ALL_PREFIXES = "Prefixes of the queues, each by its name and with the actions that the sweep needs."
+OWN_FAILURES = "Lambda names the records of this function's failed invocations by date, below this prefix."
+
+
+def acknowledge(stack: QueueStack) -> None:
+    """Record on each construct what is accepted there; a queue's role that reached for another queue is not."""
+    for rule, where, reason in FINDINGS:
+        _acknowledge(_descendant(stack, where), [rule], reason)
+    bucket, failed_events = stack.storage.bucket, stack.storage.failed_events
+    for name, queue in stack.queues.items():
+        prefixes = [Keys(name).prefix(kind) for kind in WORKER]
+        prefixes += [Keys(target).prefix(kind) for target in queue.sends_to for kind in ("messages", "delayed")]
+        _acknowledge(queue, _below(bucket, prefixes), OWN_PREFIX)
+        _acknowledge(queue, _below(failed_events, [queue.failures_prefix]), OWN_FAILURES)
+    everywhere = [Keys(name).prefix(kind) for name in stack.queues for kind in SWEEPER]
+    _acknowledge(stack.sweeper, _below(bucket, everywhere), ALL_PREFIXES)
+
+
+def _acknowledge(construct: IConstruct, rules: Iterable[str], reason: str) -> None:
+    Validations.of(construct).acknowledge(*(Acknowledgment(id=rule, reason=reason) for rule in rules))
+
+
+def _below(bucket: s3.Bucket, prefixes: Iterable[str]) -> list[str]:
+    default = bucket.node.default_child
+    assert isinstance(default, s3.CfnBucket)
+    arn = f"<{Stack.of(bucket).get_logical_id(default)}.Arn>"
+    return [f"AwsSolutions-IAM5[Resource::{arn}/{prefix}*]" for prefix in prefixes]
+
+
+def _descendant(stack: QueueStack, where: str) -> IConstruct:
+    construct: IConstruct = stack
+    for id in where.split("/") if where else ():
+        construct = construct.node.find_child(id)
+    return construct

@@ -1,0 +1,41 @@
+"""The CDK app: `cdk synth`, `cdk deploy`, `cdk destroy`. infra/options.py lists what `-c name=value` can change."""
+
+from __future__ import annotations
+
+from aws_cdk import App, Tags, Validations
+from cdk_nag import AwsSolutionsChecks
+
+import queues
+
+from .acknowledgements import acknowledge
+from .functions import SERVICE, Platform
+from .options import Options
+from .packaging import package
+from .queue_stack import QueueStack
+
+
+def build(app: App) -> QueueStack:
+    """Every stack of the app. `-c stack=name` deploys a second installation next to the first."""
+    options = Options.from_context(app.node)
+    stack = QueueStack(
+        app,
+        app.node.try_get_context("stack") or SERVICE,
+        description="s3queue: a message queue whose only server is an S3 bucket",
+        queues=queues.load(),
+        code=package(Platform.of(options.target)),
+        options=options,
+    )
+    Tags.of(stack).add("application", SERVICE)
+    acknowledge(stack)
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    return stack
+
+
+def main() -> None:
+    app = App()
+    build(app)
+    app.synth()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""A Lambda function as s3queue deploys it: packaged once, with a log group and a role of its own."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from s3queue.settings import Deployment
+
+from .options import Options, Target
+from .queue_bucket import write_logs
+
+#: Also the CloudWatch namespace of the functions' own metrics.
+SERVICE = "s3queue"
+LOGS_KEPT = logs.RetentionDays.TWO_WEEKS
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """What the zip is built for, and what runs it: they must agree, because wheels hold machine code."""
+
+    python: tuple[int, int]
+    architecture: str
+
+    @classmethod
+    def of(cls, target: Target) -> Platform:
+        if target == "aws":
+            return cls((3, 13), "arm64")
+        machine = platform.machine().lower()
+        return cls(sys.version_info[:2], "arm64" if machine in ("arm64", "aarch64") else "x86_64")
+
+    @property
+    def runtime(self) -> lambda_.Runtime:
+        return lambda_.Runtime("python{}.{}".format(*self.python), lambda_.RuntimeFamily.PYTHON)
+
+    @property
+    def lambda_architecture(self) -> lambda_.Architecture:
+        return lambda_.Architecture.ARM_64 if self.architecture == "arm64" else lambda_.Architecture.X86_64
+
+
+class QueueFunction(Construct):
+    """One function whose role starts with nothing but its own log group and its traces."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        name: str,
+        handler: str,
+        code: lambda_.Code,
+        deployment: Deployment,
+        statements: Sequence[iam.PolicyStatement],
+        timeout: Duration,
+        memory_mib: int,
+        concurrency: int,
+        options: Options,
+        description: str,
+    ) -> None:
+        super().__init__(scope, id)
+        self.name = name
+        self.log_group = logs.LogGroup(
+            self,
+            "Logs",
+            log_group_name=f"/aws/lambda/{name}",
+            retention=LOGS_KEPT,
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        self.role = iam.Role(
+            self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=f"Runs {name}"
+        )
+        for statement in (write_logs(self.log_group), *statements):
+            self.role.add_to_policy(statement)
+        built_for = Platform.of(options.target)
+        self.function = lambda_.Function(
+            self,
+            "Function",
+            # Named, because a function cannot be told its own generated name: Deployment.workers would be a cycle.
+            function_name=name,
+            description=description,
+            runtime=built_for.runtime,
+            architecture=built_for.lambda_architecture,
+            handler=handler,
+            code=code,
+            role=self.role,
+            environment={
+                **deployment.to_env(),
+                "POWERTOOLS_SERVICE_NAME": SERVICE,
+                "POWERTOOLS_METRICS_NAMESPACE": SERVICE,
+            },
+            timeout=timeout,
+            memory_size=memory_mib,
+            reserved_concurrent_executions=concurrency if options.reserved_concurrency else None,
+            # A handler may enqueue to its own bucket; Lambda would stop such a chain after 16 messages, without a word.
+            recursive_loop=lambda_.RecursiveLoop.ALLOW,
+            tracing=lambda_.Tracing.ACTIVE,
+            log_group=self.log_group,
+        )

@@ -1,0 +1,184 @@
+"""Alarms that ask for a person, and a dashboard for the person who comes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from .functions import SERVICE
+from .s3_queue import S3Queue
+
+#: How long a message may wait, beyond one whole visibility timeout, before someone should look.
+TOO_OLD = timedelta(minutes=15)
+FIVE_MINUTES = Duration.minutes(5)
+
+
+class Monitoring(Construct):
+    """Every alarm says in its description what to do; subscribe to `topic` to hear of them."""
+
+    def __init__(self, scope: Construct, id: str, *, queues: Mapping[str, S3Queue], sweeper: lambda_.IFunction) -> None:
+        super().__init__(scope, id)
+        self.topic = self._topic()
+        self.alarms = [self._sweeper_silent(sweeper)]
+        for name, queue in queues.items():
+            self.alarms += self._queue_alarms(name, queue)
+        for alarm in self.alarms:
+            alarm.add_alarm_action(actions.SnsAction(self.topic))
+        self._dashboard(queues, sweeper)
+        CfnOutput(self, "AlarmTopic", value=self.topic.topic_arn)
+
+    def _topic(self) -> sns.Topic:
+        topic = sns.Topic(self, "Alarms", display_name=f"{Stack.of(self).stack_name} alarms", enforce_ssl=True)
+        # enforce_ssl replaces the policy that SNS gives a topic by default, and with it CloudWatch's permission.
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[topic.topic_arn],
+                conditions={"StringEquals": {"aws:SourceAccount": Stack.of(self).account}},
+            )
+        )
+        return topic
+
+    def _sweeper_silent(self, sweeper: lambda_.IFunction) -> cloudwatch.Alarm:
+        # Invocations alone would call a sweeper healthy that fails every time.
+        succeeded = cloudwatch.MathExpression(
+            label="successful sweeps",
+            expression="invocations - errors",
+            using_metrics={
+                "invocations": sweeper.metric_invocations(statistic="Sum"),
+                "errors": sweeper.metric_errors(statistic="Sum"),
+            },
+            period=FIVE_MINUTES,
+        )
+        return cloudwatch.Alarm(
+            self,
+            "SweeperSilent",
+            metric=succeeded,
+            threshold=1,
+            comparison_operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+            evaluation_periods=1,
+            treat_missing_data=cloudwatch.TreatMissingData.BREACHING,
+            alarm_description="No sweep succeeded for 5 minutes: retries, delays and lost events wait. "
+            "Read the sweeper's log, then check that its schedule is enabled.",
+        )
+
+    def _queue_alarms(self, name: str, queue: S3Queue) -> list[cloudwatch.Alarm]:
+        function = queue.function
+
+        def alarm(
+            id: str, metric: cloudwatch.IMetric, above: float, advice: str, *, periods: int = 1
+        ) -> cloudwatch.Alarm:
+            return cloudwatch.Alarm(
+                self,
+                f"{id}-{name}",
+                metric=metric,
+                threshold=above,
+                comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+                evaluation_periods=periods,
+                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+                alarm_description=f"{name}: {advice}",
+            )
+
+        lost = cloudwatch.MathExpression(
+            label="events dropped",
+            expression="dropped + undelivered",
+            using_metrics={
+                "dropped": function.metric("AsyncEventsDropped", statistic="Sum"),
+                "undelivered": function.metric("DestinationDeliveryFailures", statistic="Sum"),
+            },
+            period=FIVE_MINUTES,
+        )
+        return [
+            alarm(
+                "OldestTooOld",
+                queue_metric("AgeOfOldest", name, "Maximum", Duration.minutes(1)),
+                (queue.settings.visibility_timeout + TOO_OLD).total_seconds(),
+                "the oldest runnable message waits too long. Is the queue paused? Does every handler fail? "
+                "Else raise its concurrency.",
+                periods=3,
+            ),
+            alarm(
+                "DeadLetters",
+                queue_metric("Dead", name, "Sum"),
+                0,
+                "messages died. `s3queue dead list` groups them by error; fix the cause, then replay.",
+            ),
+            alarm(
+                "EventsDropped",
+                lost,
+                0,
+                "Lambda gave up on an invocation: a crash, a time-out, or six hours of throttling. The sweeper finds "
+                "its messages again; the bucket of failed events says why it happened.",
+            ),
+            # A burst behind a concurrency limit is throttled, and drains: only what lasts is worth a person.
+            alarm(
+                "Throttled",
+                function.metric_throttles(statistic="Sum", period=FIVE_MINUTES),
+                0,
+                "throttled for 15 minutes on end. Raise its concurrency, or the account's limit.",
+                periods=3,
+            ),
+        ]
+
+    def _dashboard(self, queues: Mapping[str, S3Queue], sweeper: lambda_.IFunction) -> None:
+        dashboard = cloudwatch.Dashboard(
+            self, "Dashboard", dashboard_name=Stack.of(self).stack_name, default_interval=Duration.hours(3)
+        )
+        dashboard.add_widgets(
+            cloudwatch.AlarmStatusWidget(title="Alarms", width=12, height=6, alarms=list(self.alarms)),
+            cloudwatch.GraphWidget(
+                title="Sweeper",
+                width=12,
+                left=[sweeper.metric_invocations(), sweeper.metric_errors()],
+                right=[sweeper.metric_duration(statistic="Maximum")],
+            ),
+        )
+        for name, queue in queues.items():
+            dashboard.add_widgets(*_queue_row(name, queue))
+
+
+def _queue_row(name: str, queue: S3Queue) -> list[cloudwatch.IWidget]:
+    outcomes = ("Completed", "Failed", "Retried", "Dead", "Rescued", "ClaimConflicts")
+    return [
+        cloudwatch.GraphWidget(
+            title=f"{name}: outcomes", width=6, left=[queue_metric(metric, name, "Sum") for metric in outcomes]
+        ),
+        cloudwatch.GraphWidget(
+            title=f"{name}: oldest message", width=6, left=[queue_metric("AgeOfOldest", name, "Maximum")]
+        ),
+        cloudwatch.GraphWidget(
+            title=f"{name}: wait and run",
+            width=6,
+            left=[queue_metric(metric, name, p) for metric in ("WaitTime", "RunTime") for p in ("p50", "p99")],
+        ),
+        cloudwatch.GraphWidget(
+            title=f"{name}: invocations",
+            width=6,
+            left=[
+                queue.function.metric("ConcurrentExecutions", statistic="Maximum"),
+                queue.function.metric_throttles(),
+                queue.function.metric_errors(),
+            ],
+        ),
+    ]
+
+
+def queue_metric(name: str, queue: str, statistic: str, period: Duration = FIVE_MINUTES) -> cloudwatch.Metric:
+    """A metric that the functions write (EMF); the dimensions must be theirs to the letter, or it is always empty."""
+    return cloudwatch.Metric(
+        namespace=SERVICE,
+        metric_name=name,
+        dimensions_map={"queue": queue},
+        statistic=statistic,
+        period=period,
+        label=f"{name} {statistic}" if statistic.startswith("p") else name,
+    )

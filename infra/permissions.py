@@ -1,0 +1,97 @@
+"""Who may send which request to which object: the protocol's table of prefixes, as IAM statements.
+
+Written by hand because CDK's `grant_read` and its kin also grant LIST on the whole bucket, and that would let the
+worker of one queue see the names, and so the existence, of every other queue's messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+
+from s3queue.keys import Keys
+
+#: What a worker does to its own queue (PROTOCOL.md, operation by operation): g = GET and HEAD, p = PUT, d = DELETE.
+#: A COPY to `dead/` is a GET of the message and a PUT of the dead letter.
+WORKER: Mapping[str, str] = {
+    "messages": "gd",
+    "delayed": "gd",
+    "leases": "gpd",
+    "records": "gp",
+    "retries": "gpd",
+    "dead": "gp",
+    "locks": "gpd",
+    "workers": "gpd",
+    "runs": "gpd",
+}
+#: The sweeper does for a silent worker what that worker would have done, and removes dead letters past retention.
+SWEEPER: Mapping[str, str] = {**WORKER, "dead": "gpd"}
+#: State whose every write must be conditional: an unconditional one could overwrite someone's claim or outcome.
+CONDITIONAL: Sequence[str] = ("leases", "records", "locks")
+
+_ACTIONS = {"g": "s3:GetObject", "p": "s3:PutObject", "d": "s3:DeleteObject"}
+
+
+def worker_statements(bucket: s3.IBucket, queue: str, *, sends_to: Sequence[str] = ()) -> list[iam.PolicyStatement]:
+    """One queue's prefix and nothing else; `sends_to` names the queues that its handler enqueues to."""
+    keys = Keys(queue)
+    return [
+        *_on_objects(bucket, _patterns(keys, WORKER) | {keys.overrides: "g", keys.stats: "g"}),
+        _list(bucket, [keys]),
+        *(producer_statement(bucket, target) for target in sends_to),
+    ]
+
+
+def sweeper_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
+    """Every queue's prefix, by name: what else lies in the bucket (archive, analytics) is not the sweeper's."""
+    patterns: dict[str, str] = {}
+    for keys in map(Keys, queues):
+        patterns |= _patterns(keys, SWEEPER) | {keys.overrides: "g", keys.stats: "gp"}
+    return [*_on_objects(bucket, patterns), _list(bucket, [Keys(queue) for queue in queues])]
+
+
+def producer_statement(bucket: s3.IBucket, queue: str) -> iam.PolicyStatement:
+    """Enqueue, now or later, and nothing else: a producer cannot even read back what it sent."""
+    keys = Keys(queue)
+    return iam.PolicyStatement(
+        actions=["s3:PutObject"],
+        resources=[bucket.arn_for_objects(keys.prefix(kind) + "*") for kind in ("messages", "delayed")],
+    )
+
+
+def deny_unconditional_writes(bucket: s3.IBucket, queues: Sequence[str]) -> iam.PolicyStatement:
+    """Nobody, an administrator with a shell included, can overwrite a lease without naming the one that it replaces."""
+    return iam.PolicyStatement(
+        sid="DenyUnconditionalWritesOfState",
+        effect=iam.Effect.DENY,
+        principals=[iam.AnyPrincipal()],
+        actions=["s3:PutObject"],
+        resources=[bucket.arn_for_objects(Keys(q).prefix(kind) + "*") for q in queues for kind in CONDITIONAL],
+        conditions={"Null": {"s3:if-none-match": "true", "s3:if-match": "true"}},
+    )
+
+
+def _patterns(keys: Keys, table: Mapping[str, str]) -> dict[str, str]:
+    return {f"{keys.prefix(kind)}*": letters for kind, letters in table.items()}
+
+
+def _on_objects(bucket: s3.IBucket, patterns: Mapping[str, str]) -> list[iam.PolicyStatement]:
+    # Grouped by what is allowed, so that each name appears once: a policy's size is limited.
+    return [
+        iam.PolicyStatement(
+            actions=[_ACTIONS[letter] for letter in allowed],
+            resources=[bucket.arn_for_objects(pattern) for pattern, letters in patterns.items() if letters == allowed],
+        )
+        for allowed in sorted(set(patterns.values()))
+    ]
+
+
+def _list(bucket: s3.IBucket, queues: Sequence[Keys]) -> iam.PolicyStatement:
+    # Also what turns a missing object into a 404 instead of a 403, which the protocol tells apart.
+    return iam.PolicyStatement(
+        actions=["s3:ListBucket"],
+        resources=[bucket.bucket_arn],
+        conditions={"StringLike": {"s3:prefix": [f"{keys.root}*" for keys in queues]}},
+    )

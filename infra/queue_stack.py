@@ -1,0 +1,97 @@
+"""QueueStack: the bucket, a worker per queue, the sweeper, alarms and dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from aws_cdk import Annotations, CfnOutput, CfnResource, RemovalPolicy, Stack
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from s3queue.settings import QueueSettings
+
+from . import sweeper
+from .functions import LOGS_KEPT
+from .monitoring import Monitoring
+from .options import Options
+from .queue_bucket import QueueBucket
+from .s3_queue import S3Queue
+
+
+class Definition(Protocol):
+    """What a module in `functions/queues` defines."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def settings(self) -> QueueSettings: ...
+
+
+class QueueStack(Stack):
+    """One bucket and every queue in it: S3 keeps one notification configuration per bucket, so it has one owner."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        queues: Mapping[str, Definition],
+        code: lambda_.Code,
+        options: Options,
+        sends_to: Mapping[str, Sequence[str]] | None = None,
+        **stack: Any,
+    ) -> None:
+        super().__init__(scope, id, **stack)
+        settings = {name: queues[name].settings for name in sorted(queues)}
+        self.storage = QueueBucket(self, "Storage", queues=settings, options=options)
+        self.queues = {
+            name: S3Queue(
+                self,
+                f"Queue-{name}",
+                queue=name,
+                settings=of,
+                storage=self.storage,
+                code=code,
+                options=options,
+                sends_to=(sends_to or {}).get(name, ()),
+            )
+            for name, of in settings.items()
+        }
+        self.sweeper = sweeper.Sweeper(
+            self, "Sweep", queues=self.queues, bucket=self.storage.bucket, code=code, options=options
+        )
+        self.monitoring = Monitoring(self, "Monitoring", queues=self.queues, sweeper=self.sweeper.function)
+        self._own_cdks_log_groups()
+        self._say_what_concurrency_costs(settings, options)
+        CfnOutput(self, "Bucket", value=self.storage.bucket.bucket_name)
+        CfnOutput(self, "FailedEvents", value=self.storage.failed_events.bucket_name)
+
+    def _own_cdks_log_groups(self) -> None:
+        # The handlers of CDK's own custom resources log to groups that Lambda makes when they first run, without an
+        # end date, and that `cdk destroy` leaves behind.
+        log_group = logs.LogGroup(self, "CustomResourceLogs", retention=LOGS_KEPT, removal_policy=RemovalPolicy.DESTROY)
+        for resource in self.node.find_all():
+            if isinstance(resource, lambda_.CfnFunction) or not CfnResource.is_cfn_resource(resource):
+                continue
+            assert isinstance(resource, CfnResource)
+            if resource.cfn_resource_type == "AWS::Lambda::Function":
+                resource.add_property_override("LoggingConfig", {"LogGroup": log_group.log_group_name})
+        self.storage.let_notifications_log(log_group)
+
+    def _say_what_concurrency_costs(self, settings: Mapping[str, QueueSettings], options: Options) -> None:
+        if options.reserved_concurrency:
+            reserved = sum(of.concurrency for of in settings.values()) + sweeper.CONCURRENCY
+            Annotations.of(self).add_info(
+                f"This stack reserves {reserved} concurrent executions. Lambda keeps 100 of an account's limit "
+                "unreserved; a new account has 10 in all: deploy it with -c reserved_concurrency=false."
+            )
+        else:
+            Annotations.of(self).add_info(
+                "reserved_concurrency=false: nothing bounds a queue's parallelism but the account's limit, which all "
+                "queues and the sweeper share: `concurrency` is not enforced, a burst in one queue delays the others, "
+                "and what is throttled drains late, in priority order, at one LIST (5 $ per million) per page instead "
+                "of none. Ask for a higher limit (free) and leave this flag out."
+            )

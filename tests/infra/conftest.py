@@ -1,0 +1,108 @@
+"""Synthesizes each variant of the stack once: starting jsii and synthesizing cost seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_cdk import App, Validations
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk.assertions import Annotations, Match
+from aws_cdk.assertions import Template as Synthesized
+from cdk_nag import AwsSolutionsChecks
+
+import infra
+from infra.acknowledgements import acknowledge
+from infra.options import Options
+from infra.queue_stack import QueueStack
+from s3queue.settings import QueueSettings
+from tests.infra.iam import Template
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Queue:
+    name: str
+    settings: QueueSettings
+
+
+QUEUES = {
+    queue.name: queue
+    for queue in (
+        Queue("emails", QueueSettings(concurrency=5, record_retention=timedelta(days=5))),
+        Queue("webhooks", QueueSettings(events="failures", dead_retention=timedelta(days=30), memory_mib=256)),
+        # A name that begins like another's: prefixes must end at the slash.
+        Queue(
+            "emails-bulk", QueueSettings(handler_timeout=timedelta(minutes=5), visibility_timeout=timedelta(hours=1))
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One synthesized stack, and what the synth said."""
+
+    template: Template
+    infos: list[str]
+
+    @property
+    def bucket(self) -> str:
+        """The ARN of the bucket that holds the queues."""
+        (arn,) = {self.template.resolve(n["BucketName"]) for n in self.of_type("Custom::S3BucketNotifications")}
+        return f"arn:aws:s3:::{arn}"
+
+    def of_type(self, kind: str) -> list[dict[str, Any]]:
+        return list(self.template.of_type(kind).values())
+
+
+Synthesize = Callable[..., Variant]
+
+
+@pytest.fixture(scope="session")
+def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
+    code = tmp_path_factory.mktemp("code")
+    (code / "handlers.py").touch()
+    flags = json.loads((infra.ROOT / "cdk.json").read_text())["context"]
+
+    @cache
+    def once(options: Options, names: tuple[str, ...], sends_to: tuple[tuple[str, tuple[str, ...]], ...]) -> Variant:
+        app = App(context=flags, outdir=str(tmp_path_factory.mktemp("cdk.out")))
+        stack = QueueStack(
+            app,
+            "s3queue",
+            queues={name: QUEUES[name] for name in names},
+            code=lambda_.Code.from_asset(str(code)),
+            options=options,
+            sends_to=dict(sends_to),
+        )
+        acknowledge(stack)
+        Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+        infos = Annotations.from_stack(stack).find_info("*", Match.any_value())
+        template = Synthesized.from_stack(stack).to_json()
+        return Variant(Template(template["Resources"]), [str(info.entry.data) for info in infos])
+
+    def variant(sends_to: Mapping[str, tuple[str, ...]] | None = None, **options: object) -> Variant:
+        return once(Options(**options), tuple(QUEUES), tuple((sends_to or {}).items()))  # type: ignore[arg-type]
+
+    return variant
+
+
+@pytest.fixture(scope="session")
+def stack(synthesize: Synthesize) -> Variant:
+    """As `cdk deploy` without options has it."""
+    return synthesize()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # One process for all of them: every other one would start a jsii of its own.
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("infra"))

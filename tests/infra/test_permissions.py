@@ -1,0 +1,188 @@
+"""Who can do what, judged from the synthesized policies."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra.permissions import CONDITIONAL, SWEEPER, WORKER
+from tests.infra.conftest import QUEUES, Synthesize, Variant
+from tests.infra.iam import ACCOUNT, Role, listed
+
+OBJECT_ACTIONS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+#: A conditional write; without it, the request is a plain one.
+IF_ABSENT, IF_MATCH = {"s3:if-none-match": "*"}, {"s3:if-match": '"etag"'}
+
+
+def worker(stack: Variant, queue: str) -> Role:
+    return stack.template.role_of(f"s3queue-{queue}")
+
+
+def administrator(stack: Variant) -> Role:
+    return Role(stack.template, [{"Effect": "Allow", "Action": "*", "Resource": "*"}])
+
+
+def producer(stack: Variant, queue: str) -> Role:
+    (policy,) = (p for p in stack.of_type("AWS::IAM::ManagedPolicy") if f"enqueue to {queue}," in str(p["Description"]))
+    return Role(stack.template, policy["PolicyDocument"]["Statement"])
+
+
+@pytest.mark.parametrize("other", [name for name in QUEUES if name != "emails"])
+def test_the_worker_of_emails_reaches_no_object_of_another_queue(stack: Variant, other: str) -> None:
+    role = worker(stack, "emails")
+    for kind in WORKER:
+        for action in OBJECT_ACTIONS:
+            assert not role.may(action, f"{stack.bucket}/{other}/{kind}/x", IF_ABSENT), f"{action} {other}/{kind}"
+    for document in ("queue.json", "stats.json"):
+        assert not role.may("s3:GetObject", f"{stack.bucket}/{other}/{document}")
+
+
+def test_a_worker_lists_its_own_prefix_only(stack: Variant) -> None:
+    role = worker(stack, "emails")
+    for own in ("emails/", "emails/messages/", "emails/leases/messages/p200/"):
+        assert role.may_list(stack.bucket, own)
+    for other in ("webhooks/", "emails-bulk/", "emails-bulk/messages/", "emails", "", "archive/", None):
+        assert not role.may_list(stack.bucket, other), other
+
+
+def test_a_worker_may_send_what_the_protocol_sends(stack: Variant) -> None:
+    role, at = worker(stack, "emails"), f"{stack.bucket}/emails"
+    for kind in ("messages", "delayed"):
+        assert role.may("s3:GetObject", f"{at}/{kind}/x")
+        assert role.may("s3:DeleteObject", f"{at}/{kind}/x", IF_MATCH)
+    for kind in ("leases", "locks"):
+        assert role.may("s3:PutObject", f"{at}/{kind}/x", IF_ABSENT)
+        assert role.may("s3:PutObject", f"{at}/{kind}/x", IF_MATCH)
+        assert role.may("s3:DeleteObject", f"{at}/{kind}/x", IF_MATCH)
+    assert role.may("s3:PutObject", f"{at}/records/x", IF_ABSENT)
+    assert role.may("s3:PutObject", f"{at}/dead/x")
+    assert role.may("s3:PutObject", f"{at}/retries/x")
+    assert role.may("s3:GetObject", f"{at}/queue.json")
+
+
+def test_a_worker_cannot_enqueue_rewrite_history_or_configure(stack: Variant) -> None:
+    role, at = worker(stack, "emails"), f"{stack.bucket}/emails"
+    assert not role.may("s3:PutObject", f"{at}/messages/x")
+    assert not role.may("s3:DeleteObject", f"{at}/records/x")
+    assert not role.may("s3:DeleteObject", f"{at}/dead/x")
+    assert not role.may("s3:PutObject", f"{at}/queue.json")
+    assert not role.may("s3:PutObject", f"{at}/stats.json")
+    assert not role.may("lambda:InvokeFunction", f"arn:aws:lambda:eu-west-1:{ACCOUNT}:function:s3queue-webhooks")
+
+
+def test_a_worker_that_sends_to_another_queue_may_enqueue_there_and_nothing_else(synthesize: Synthesize) -> None:
+    stack = synthesize(sends_to={"emails": ("webhooks",)})
+    role = worker(stack, "emails")
+    assert role.may("s3:PutObject", f"{stack.bucket}/webhooks/messages/x")
+    assert role.may("s3:PutObject", f"{stack.bucket}/webhooks/delayed/20261116T101500Z/x")
+    assert not role.may("s3:GetObject", f"{stack.bucket}/webhooks/messages/x")
+    assert not role.may("s3:PutObject", f"{stack.bucket}/webhooks/leases/x", IF_ABSENT)
+    assert not worker(stack, "webhooks").may("s3:PutObject", f"{stack.bucket}/emails/messages/x")
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+@pytest.mark.parametrize("kind", CONDITIONAL)
+def test_nobody_writes_state_unconditionally(stack: Variant, queue: str, kind: str) -> None:
+    key = f"{stack.bucket}/{queue}/{kind}/messages/x"
+    for role in (worker(stack, queue), stack.template.role_of("s3queue_sweeper"), administrator(stack)):
+        assert not role.may("s3:PutObject", key)
+        assert role.may("s3:PutObject", key, IF_ABSENT)
+        assert role.may("s3:PutObject", key, IF_MATCH)
+
+
+def test_enforcement_can_be_switched_off(synthesize: Synthesize) -> None:
+    stack = synthesize(enforce_conditional_writes=False)
+    assert administrator(stack).may("s3:PutObject", f"{stack.bucket}/emails/leases/x")
+
+
+def test_a_message_named_like_state_is_still_a_message(stack: Variant) -> None:
+    assert producer(stack, "emails").may("s3:PutObject", f"{stack.bucket}/emails/messages/emails/leases/x")
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_a_producer_may_enqueue_to_its_queue_and_nothing_else(stack: Variant, queue: str) -> None:
+    role = producer(stack, queue)
+    for kind in SWEEPER:
+        for name in QUEUES:
+            for action in (*OBJECT_ACTIONS, "s3:PutObjectAcl", "s3:PutObjectTagging"):
+                expected = name == queue and kind in ("messages", "delayed") and action == "s3:PutObject"
+                assert role.may(action, f"{stack.bucket}/{name}/{kind}/x", IF_ABSENT) == expected, f"{action} {kind}"
+    assert not role.may_list(stack.bucket, f"{queue}/")
+
+
+def test_the_sweeper_repairs_every_queue_but_touches_nothing_else_in_the_bucket(stack: Variant) -> None:
+    role = stack.template.role_of("s3queue_sweeper")
+    for queue in QUEUES:
+        at = f"{stack.bucket}/{queue}"
+        assert role.may_list(stack.bucket, f"{queue}/")
+        assert role.may("s3:PutObject", f"{at}/stats.json")
+        assert role.may("s3:PutObject", f"{at}/leases/x", IF_MATCH)
+        assert role.may("s3:DeleteObject", f"{at}/dead/x")
+        assert not role.may("s3:PutObject", f"{at}/messages/x")
+        assert not role.may("s3:DeleteObject", f"{at}/records/x")
+    for elsewhere in ("archive/x", "analytics/x", "other/leases/x"):
+        assert not any(role.may(action, f"{stack.bucket}/{elsewhere}", IF_ABSENT) for action in OBJECT_ACTIONS)
+    assert not role.may_list(stack.bucket, None)
+
+
+def test_the_sweeper_may_wake_exactly_the_workers(stack: Variant) -> None:
+    role = stack.template.role_of("s3queue_sweeper")
+    functions = {f"s3queue-{queue}": True for queue in QUEUES} | {"s3queue_sweeper": False, "billing": False}
+    for name, expected in functions.items():
+        assert role.may("lambda:InvokeFunction", f"arn:aws:lambda:eu-west-1:{ACCOUNT}:function:{name}") == expected
+
+
+def test_only_a_queue_that_publishes_events_may_put_them(stack: Variant) -> None:
+    bus = f"arn:aws:events:eu-west-1:{ACCOUNT}:event-bus/default"
+    assert worker(stack, "webhooks").may("events:PutEvents", bus)
+    assert not worker(stack, "emails").may("events:PutEvents", bus)
+
+
+def test_plain_http_is_refused_to_everyone(stack: Variant) -> None:
+    for bucket in stack.of_type("AWS::S3::BucketPolicy"):
+        key = f"arn:aws:s3:::{bucket['Bucket']}/emails/messages/x"
+        assert administrator(stack).may("s3:GetObject", key)
+        assert not administrator(stack).may("s3:GetObject", key, {"aws:SecureTransport": "false"})
+
+
+def test_only_tracing_names_no_resource_and_no_action_is_a_pattern(stack: Variant) -> None:
+    for kind in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
+        for policy in stack.of_type(kind):
+            for statement in policy["PolicyDocument"]["Statement"]:
+                actions, resources = (
+                    [value] if isinstance(value, str) else value
+                    for value in (statement["Action"], statement["Resource"])
+                )
+                assert not any("*" in action for action in actions), statement
+                if "*" in resources:
+                    assert all(action.startswith("xray:") for action in actions), statement
+
+
+def test_a_failed_invocation_is_recorded_apart_and_cannot_be_read_by_workers(stack: Variant) -> None:
+    (destination,) = {
+        config["DestinationConfig"]["OnFailure"]["Destination"]
+        for config in stack.of_type("AWS::Lambda::EventInvokeConfig")
+        if "DestinationConfig" in config
+    }
+    role = worker(stack, "emails")
+    assert destination != stack.bucket
+    assert role.may("s3:PutObject", f"{destination}/aws/lambda/async/s3queue-emails/2026/11/16/x")
+    assert not role.may("s3:PutObject", f"{destination}/aws/lambda/async/s3queue-emails-bulk/2026/11/16/x")
+    assert not role.may("s3:GetObject", f"{destination}/aws/lambda/async/s3queue-emails/2026/11/16/x")
+
+
+def test_s3_may_wake_a_worker_from_this_bucket_and_account_only(stack: Variant) -> None:
+    permissions = {
+        p["FunctionName"]: p for p in stack.of_type("AWS::Lambda::Permission") if p["Principal"] == "s3.amazonaws.com"
+    }
+    assert len(permissions) == len(QUEUES)
+    for permission in permissions.values():
+        assert permission["SourceArn"] == stack.bucket
+        assert permission["SourceAccount"] == ACCOUNT
+
+
+def test_cdks_notification_handler_configures_this_bucket_only(stack: Variant) -> None:
+    functions = stack.template.of_type("AWS::Lambda::Function")
+    (handler,) = (id for id in functions if id.startswith("BucketNotificationsHandler"))
+    role = stack.template.role_of(functions[handler].get("FunctionName") or handler.lower())
+    assert role.may("s3:PutBucketNotification", stack.bucket)
+    assert not role.may("s3:PutBucketNotification", "arn:aws:s3:::another")
