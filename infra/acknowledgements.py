@@ -46,6 +46,9 @@ FINDINGS = (
         "uses it.",
     ),
 )
+LOCAL_FINDINGS = (
+    Finding("AwsSolutions-S10", "Storage", "An emulator on 127.0.0.1 speaks plain HTTP; `target=aws` requires TLS."),
+)
 OWN_PREFIX = "A prefix of this queue alone: its objects are named by whoever enqueues them."
 ALL_PREFIXES = "Prefixes of the queues, each by its name and with the actions that the sweep needs."
 OWN_FAILURES = "Lambda names the records of this function's failed invocations by date, below this prefix."
@@ -53,7 +56,7 @@ OWN_FAILURES = "Lambda names the records of this function's failed invocations b
 
 def acknowledge(stack: QueueStack) -> None:
     """Record on each construct what is accepted there; a queue's role that reached for another queue is not."""
-    for rule, where, reason in FINDINGS:
+    for rule, where, reason in FINDINGS + (LOCAL_FINDINGS if stack.options.target == "local" else ()):
         _acknowledge(_descendant(stack, where), [rule], reason)
     bucket, failed_events = stack.storage.bucket, stack.storage.failed_events
     for name, queue in stack.queues.items():

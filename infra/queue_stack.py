@@ -45,6 +45,7 @@ class QueueStack(Stack):
         **stack: Any,
     ) -> None:
         super().__init__(scope, id, **stack)
+        self.options = options
         settings = {name: queues[name].settings for name in sorted(queues)}
         self.storage = QueueBucket(self, "Storage", queues=settings, options=options)
         self.queues = {

@@ -148,10 +148,7 @@ def test_only_tracing_names_no_resource_and_no_action_is_a_pattern(stack: Varian
     for kind in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
         for policy in stack.of_type(kind):
             for statement in policy["PolicyDocument"]["Statement"]:
-                actions, resources = (
-                    [value] if isinstance(value, str) else value
-                    for value in (statement["Action"], statement["Resource"])
-                )
+                actions, resources = listed(statement["Action"]), listed(statement["Resource"])
                 assert not any("*" in action for action in actions), statement
                 if "*" in resources:
                     assert all(action.startswith("xray:") for action in actions), statement

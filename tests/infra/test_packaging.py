@@ -1,0 +1,109 @@
+"""The zip: what was tested, what is used, and the same bytes every time."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import infra
+from infra.functions import Platform
+from infra.packaging import BUILD, LOCK, prepare
+
+_PIN = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
+
+
+@pytest.fixture(scope="session")
+def functions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small application, so that these tests do not depend on what is in functions/ today."""
+    root = tmp_path_factory.mktemp("functions")
+    for name, text in {
+        "handlers/__init__.py": "",
+        "handlers/worker.py": 'import boto3\n\ndef handle(event, context):\n    return boto3.client("s3")\n',
+        "handlers/__pycache__/worker.cpython-311.pyc": "stale",
+        "s3queue/PROTOCOL.md": "words",
+        "s3queue/ruff.toml": "",
+        "s3queue/dashboard/index.html": "<p>",
+        ".ruff_cache/x": "",
+    }.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+@pytest.fixture(scope="session")
+def content(functions: Path) -> Path:
+    """Built for this machine; the dependencies come from the cache under build/ if a synth was here before."""
+    return prepare(Platform.of("local"), functions=functions)
+
+
+def test_the_same_input_is_built_once(content: Path, functions: Path) -> None:
+    before = content.stat().st_mtime_ns
+    assert prepare(Platform.of("local"), functions=functions) == content
+    assert content.stat().st_mtime_ns == before
+
+
+def test_only_what_runs_is_shipped(content: Path) -> None:
+    names = {path.relative_to(content).as_posix() for path in content.rglob("*")}
+    assert {"handlers/worker.py", "s3queue/dashboard/index.html"} <= names
+    assert not [name for name in names if re.search(r"__pycache__|\.pyc$|ruff|PROTOCOL|/RECORD$|^bin/", name)]
+
+
+def test_a_changed_function_is_a_new_zip_and_a_changed_comment_in_the_specification_is_not(
+    content: Path, functions: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(functions, tmp_path / "functions"))
+    (copy / "s3queue" / "PROTOCOL.md").write_text("other words")
+    assert prepare(Platform.of("local"), functions=copy) == content
+    (copy / "handlers" / "worker.py").write_text("changed = True\n")
+    changed = prepare(Platform.of("local"), functions=copy)
+    try:
+        assert changed != content
+    finally:
+        shutil.rmtree(changed)
+
+
+def test_the_zip_alone_is_enough_to_run_a_handler(content: Path) -> None:
+    # -I -S: neither this environment's packages nor the current directory.
+    program = (
+        f"import sys; sys.path.insert(0, {str(content)!r})\n"
+        "import aws_lambda_powertools.tracing, email_validator, PIL.Image, pydantic, boto3, handlers.worker\n"
+        "import os; os.environ |= {'AWS_ACCESS_KEY_ID': 'x', 'AWS_SECRET_ACCESS_KEY': 'x', 'AWS_REGION': 'eu-west-1'}\n"
+        "assert boto3.__file__.startswith(sys.path[0]), boto3.__file__\n"
+        "assert handlers.worker.handle({}, None).meta.service_model.service_name == 's3'\n"
+    )
+    subprocess.run([sys.executable, "-I", "-S", "-B", "-c", program], check=True)
+
+
+def test_only_the_api_models_in_use_are_shipped(content: Path) -> None:
+    models = {path.name for path in (content / "botocore" / "data").iterdir() if path.is_dir()}
+    assert {"s3", "sts"} <= models
+    assert "ec2" not in models
+
+
+def test_the_zip_stays_small(content: Path, tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "zip"), "zip", content)
+    assert Path(archive).stat().st_size < 16_000_000
+
+
+def test_every_function_gets_the_versions_that_the_tests_ran_with() -> None:
+    tested = dict(_PIN.findall((infra.ROOT / "requirements.txt").read_text()))
+    shipped = dict(_PIN.findall(LOCK.read_text()))
+    assert shipped
+    assert shipped.items() <= tested.items()
+
+
+def test_the_lock_names_no_place_and_pins_every_byte() -> None:
+    lock = LOCK.read_text()
+    assert "://" not in lock
+    assert all("--hash=sha256:" in block for block in re.split(r"\n(?=\S)", lock.strip()))
+
+
+def test_what_is_built_is_not_committed() -> None:
+    ignored = subprocess.run(["git", "check-ignore", "--quiet", str(BUILD)], cwd=infra.ROOT, check=False)
+    assert ignored.returncode in (0, 128)  # 128: not a git checkout
