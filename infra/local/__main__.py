@@ -1,0 +1,112 @@
+"""`python -m infra.local up | down | status | demo | synth`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+from rich.console import Console
+from rich.markup import escape
+
+from infra import ROOT
+
+from . import instructions
+from .cdk import Cdk
+from .home import Home
+from .server import find
+from .stack import LocalStack, local_stack
+from .steps import StepFailed, Steps
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m infra.local", description="The stack on this machine.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="start it, deploy it, and keep it running until Ctrl-C")
+    up.add_argument("-c", dest="context", action="append", default=[], help="CDK context, as name=value")
+    up.add_argument("--auth", action="store_true", help="judge every request by IAM, over TLS, as AWS does")
+    commands.add_parser("down", help="end the one that is running")
+    commands.add_parser("status", help="what is running, and how far its queues are")
+    commands.add_parser("demo", help="enqueue a bit of everything and watch it being processed")
+    synth = commands.add_parser("synth", help="write the templates that `cdk deploy` ships to AWS")
+    synth.add_argument("rest", nargs=argparse.REMAINDER)
+    chosen = parser.parse_args(arguments)
+
+    console = Console(highlight=False)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _as_interrupt)
+    try:
+        match chosen.command:
+            case "up":
+                return _up(console, auth=chosen.auth, context=chosen.context)
+            case "down":
+                return _down(console)
+            case "status":
+                return _status(console)
+            case "synth":
+                Cdk(Home(), Steps(console)).synth(ROOT / "cdk.out", chosen.rest)
+                return 0
+            case _:
+                from .demo import demo
+
+                return demo(console)
+    except StepFailed as failure:
+        console.print(f"[red]{escape(failure.what)}[/]\n")
+        console.print(failure.tail, markup=False)
+        console.print(f"\nAll of it: {failure.log}", markup=False)
+        return 1
+    except KeyboardInterrupt:
+        console.print("stopped")
+        return 130
+
+
+def _as_interrupt(number: int, frame: FrameType | None) -> None:
+    # One way out for Ctrl-C, `kill` and a closed terminal: every `finally` runs, and with it the clean stop.
+    raise KeyboardInterrupt
+
+
+def _up(console: Console, *, auth: bool, context: Sequence[str]) -> int:
+    with local_stack(auth=auth, context=context, steps=Steps(console)) as stack:
+        instructions.show(console, stack)
+        if not stack.server.owned:
+            console.print("It was running already; it ends where it was started, or with: python -m infra.local down")
+            return 0
+        console.print("Ctrl-C ends it.")
+        try:
+            while stack.server.alive:
+                time.sleep(1)
+        except KeyboardInterrupt:
+            console.print()
+            with Steps(console).step("Stop"):
+                stack.server.stop()
+            return 0
+    # Someone else ended it, which is how `down` works.
+    console.print("MiniStack is gone.")
+    return 0
+
+
+def _down(console: Console) -> int:
+    server = find(Home())
+    if server is None:
+        console.print("Nothing is running.")
+        return 0
+    with Steps(console).step("Stop"):
+        server.stop()
+    return 0
+
+
+def _status(console: Console) -> int:
+    home = Home()
+    server = find(home)
+    if server is None:
+        console.print("Nothing is running. Start it with: make up")
+        return 1
+    instructions.status(console, LocalStack(server, Cdk(home, Steps(console))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""The real CDK CLI, pointed at MiniStack so firmly that it cannot reach an AWS account."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from infra import FUNCTIONS, ROOT
+
+from . import toolchain
+from .home import Home, State
+from .server import ACCOUNT, REGION, ROOT_KEY
+from .steps import Steps, run
+
+#: What decides what is deployed. This package only decides where.
+INPUTS = ("functions", "infra", "cdk.json", "requirements-lambda.txt")
+NOT_INPUTS = {"__pycache__", "local"}
+#: A custom resource that never answers would keep CloudFormation waiting for an hour.
+DEPLOY_WITHIN = 300.0
+
+
+class Cdk:
+    """One app: this repository's, unless a test brings its own."""
+
+    def __init__(self, home: Home, steps: Steps, *, app: Path = ROOT, context: Sequence[str] = ()) -> None:
+        self.home, self.steps, self.app = home, steps, app
+        self.context = ("target=local", *context)
+
+    def bootstrap(self, state: State) -> None:
+        """Make the account ready for `cdk deploy`.
+
+        Raises:
+            StepFailed: with the CLI's last words.
+        """
+        # Where no cdk.json is: the app need not be synthesized to say what bootstrap knows by itself.
+        empty = self.home.scratch / "bootstrap"
+        empty.mkdir(parents=True, exist_ok=True)
+        self._run("Bootstrap", ["bootstrap", f"aws://{ACCOUNT}/{REGION}"], state, cwd=empty)
+
+    def deploy(self, state: State) -> None:
+        """Synthesize and deploy every stack of the app.
+
+        Raises:
+            StepFailed: with the CLI's last words, and MiniStack's.
+        """
+        arguments = ["deploy", "--all", "--require-approval=never", f"--output={self.home.cdk_out}"]
+        self._run("Deploy", [*arguments, *self._context()], state, cwd=self.app)
+
+    def synth(self, output: Path, arguments: Sequence[str]) -> None:
+        """Write the templates that `cdk deploy` would ship to AWS."""
+        command = [*toolchain.cdk(self.steps), "synth", "--quiet", f"--output={output}", *arguments]
+        with self.steps.step("Synthesize") as step:
+            run(step, command, log=self.home.cdk_log, environment=environment(None), cwd=self.app)
+
+    def inputs(self) -> str:
+        """A hash that changes when a deployment would."""
+        digest = hashlib.sha256("\0".join([sys.version, *self.context]).encode())
+        for file in _files(self.app):
+            content = file.read_bytes()
+            digest.update(f"\0{file.relative_to(self.app)}\0{len(content)}\0".encode() + content)
+        return digest.hexdigest()
+
+    def templates(self) -> dict[str, dict]:
+        """Stack name → template, as last deployed."""
+        manifest = json.loads((self.home.cdk_out / "manifest.json").read_text())
+        return {
+            artifact.get("properties", {}).get("stackName", name): json.loads(
+                (self.home.cdk_out / artifact["properties"]["templateFile"]).read_text()
+            )
+            for name, artifact in manifest["artifacts"].items()
+            if artifact["type"] == "aws:cloudformation:stack"
+        }
+
+    def _context(self) -> Iterator[str]:
+        for setting in self.context:
+            yield from ("-c", setting)
+
+    def _run(self, title: str, arguments: Sequence[str], state: State, *, cwd: Path) -> None:
+        command = [*toolchain.cdk(self.steps), *arguments, "--no-notices", "--no-version-reporting"]
+        with self.steps.step(title) as step:
+            run(
+                step,
+                command,
+                log=self.home.cdk_log,
+                environment=environment(state),
+                cwd=cwd,
+                timeout=DEPLOY_WITHIN,
+                watch=self.home.server_log,
+            )
+
+
+def environment(state: State | None) -> dict[str, str]:
+    """The CLI's environment: the shell's, without anything that names an AWS account."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "CDK_"))}
+    python = Path(sys.executable).parent
+    path = os.pathsep.join([str(python), kept.get("PATH", os.defpath)])
+    kept |= {
+        "PATH": toolchain.path_with_node(path),
+        "PYTHONPATH": os.pathsep.join([str(FUNCTIONS), str(ROOT)]),
+        "JSII_NODE": str(toolchain.NODE),
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_REGION": REGION,
+        "CI": "1",
+        "CDK_DISABLE_CLI_TELEMETRY": "true",
+        "NO_PROXY": ",".join(filter(None, [kept.get("NO_PROXY"), "127.0.0.1", "localhost"])),
+    }
+    if state is not None:
+        kept |= {
+            "AWS_ENDPOINT_URL": state.endpoint,
+            "AWS_ACCESS_KEY_ID": ROOT_KEY,
+            "AWS_SECRET_ACCESS_KEY": ROOT_KEY,
+        }
+        if state.certificate:
+            kept |= {"NODE_EXTRA_CA_CERTS": state.certificate}
+    return kept
+
+
+def _files(app: Path) -> Iterator[Path]:
+    for name in INPUTS:
+        source = app / name
+        if source.is_file():
+            yield source
+        for file in sorted(source.rglob("*")):
+            if file.is_file() and not NOT_INPUTS.intersection(file.relative_to(app).parts):
+                yield file

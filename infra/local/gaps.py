@@ -1,0 +1,53 @@
+"""What MiniStack's CloudFormation accepts and forgets, done through the services' own APIs after each deployment.
+
+Read from the templates, so that nothing has to be listed here: the reserved concurrency and the recursion setting of
+functions, the lifecycle rules of buckets (stored and shown; nothing expires here).
+
+What stays different on this machine: a throttled event is dropped at once, where Lambda retries it for six hours, so
+bursts lean on the sweeper; and no copy of a failed event reaches the bucket of failed events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Template = Mapping[str, Any]
+
+
+def fill(templates: Mapping[str, Template], client: Any) -> None:
+    """`client("lambda")` and so on are boto3 clients."""
+    for stack, template in templates.items():
+        found = client("cloudformation").describe_stack_resources(StackName=stack)["StackResources"]
+        names = {resource["LogicalResourceId"]: resource.get("PhysicalResourceId") for resource in found}
+        for logical, resource in template["Resources"].items():
+            properties, name = resource.get("Properties", {}), names.get(logical)
+            if name and resource["Type"] == "AWS::Lambda::Function":
+                _function(client("lambda"), name, properties)
+            elif name and resource["Type"] == "AWS::S3::Bucket":
+                _bucket(client("s3"), name, properties)
+
+
+def _function(functions: Any, name: str, properties: Template) -> None:
+    reserved = properties.get("ReservedConcurrentExecutions")
+    if reserved is not None:
+        functions.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=int(reserved))
+    if properties.get("RecursiveLoop"):
+        functions.put_function_recursion_config(FunctionName=name, RecursiveLoop=properties["RecursiveLoop"])
+
+
+def _bucket(s3: Any, name: str, properties: Template) -> None:
+    rules = [_rule(rule) for rule in properties.get("LifecycleConfiguration", {}).get("Rules", [])]
+    if rules:
+        s3.put_bucket_lifecycle_configuration(Bucket=name, LifecycleConfiguration={"Rules": rules})
+
+
+def _rule(rule: Template) -> dict[str, Any]:
+    described: dict[str, Any] = {"Status": rule["Status"], "Filter": {"Prefix": rule.get("Prefix", "")}}
+    if "Id" in rule:
+        described["ID"] = rule["Id"]
+    if "ExpirationInDays" in rule:
+        described["Expiration"] = {"Days": rule["ExpirationInDays"]}
+    if "AbortIncompleteMultipartUpload" in rule:
+        described["AbortIncompleteMultipartUpload"] = dict(rule["AbortIncompleteMultipartUpload"])
+    return described

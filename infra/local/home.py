@@ -1,0 +1,81 @@
+"""Where the files of a local stack live, and what is remembered about the one that runs."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from infra import ROOT
+
+LOCAL = ROOT / ".local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The running stack, as `stack.json` describes it to a second `make up` and to other programs."""
+
+    pid: int
+    port: int
+    endpoint: str
+    #: Whether IAM is enforced; then the endpoint speaks TLS and this certificate proves it.
+    auth: bool = False
+    certificate: str = ""
+    #: The hash of what was deployed; empty until the first deployment succeeded.
+    deployed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The directory of one local stack. Tests use their own, so that they never meet the one from `make up`."""
+
+    path: Path = LOCAL
+
+    @property
+    def state_file(self) -> Path:
+        return self.path / "stack.json"
+
+    @property
+    def server_log(self) -> Path:
+        return self.path / "ministack.log"
+
+    @property
+    def cdk_log(self) -> Path:
+        return self.path / "cdk.log"
+
+    @property
+    def cdk_out(self) -> Path:
+        return self.path / "cdk.out"
+
+    @property
+    def scratch(self) -> Path:
+        """MiniStack's TMPDIR: the unpacked code of every Lambda process. Emptied when the stack stops."""
+        return self.path / "tmp"
+
+    def state(self) -> State | None:
+        try:
+            return State(**json.loads(self.state_file.read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    def remember(self, state: State, **changes: Any) -> State:
+        state = replace(state, **changes)
+        unfinished = self.state_file.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(asdict(state), indent=2) + "\n")
+        unfinished.replace(self.state_file)
+        return state
+
+    def forget(self) -> None:
+        self.state_file.unlink(missing_ok=True)
+
+    @contextmanager
+    def locked(self, name: str = "stack") -> Iterator[None]:
+        """One at a time: two terminals may say `make up` in the same second."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield

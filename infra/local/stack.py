@@ -1,0 +1,134 @@
+"""LocalStack: the deployed stack on this machine, and everything about it that a demo or a test may want to know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from infra import ROOT
+from s3queue.settings import Deployment
+
+from . import gaps
+from .cdk import Cdk
+from .home import Home, State
+from .server import REGION, ROOT_KEY, Server, find, start
+from .steps import Steps
+
+#: Patient enough for a machine whose cores are all busy running Lambda functions.
+PATIENT = Config(retries={"mode": "standard", "max_attempts": 5}, read_timeout=120, max_pool_connections=32)
+
+
+class LocalStack:
+    """A running, deployed stack."""
+
+    def __init__(self, server: Server, cdk: Cdk) -> None:
+        self.server, self.cdk = server, cdk
+        self._clients: dict[str, Any] = {}
+
+    @property
+    def state(self) -> State:
+        return self.server.state
+
+    def client(self, service: str) -> Any:
+        """A boto3 client of the account's root user."""
+        if service not in self._clients:
+            self._clients[service] = self.client_as(service, ROOT_KEY, ROOT_KEY)
+        return self._clients[service]
+
+    def client_as(self, service: str, key: str, secret: str, token: str | None = None) -> Any:
+        """A boto3 client of somebody else."""
+        return boto3.client(
+            service,
+            endpoint_url=self.state.endpoint,
+            region_name=REGION,
+            aws_access_key_id=key,
+            aws_secret_access_key=secret,
+            aws_session_token=token,
+            verify=self.state.certificate or None,
+            config=PATIENT,
+        )
+
+    @cached_property
+    def functions(self) -> dict[str, dict[str, Any]]:
+        """Name → configuration of every function in the stack."""
+        pages = self.client("lambda").get_paginator("list_functions").paginate()
+        return {function["FunctionName"]: function for page in pages for function in page["Functions"]}
+
+    @cached_property
+    def sweeper(self) -> str:
+        """The name of the sweeper function: the one that knows every worker and works for no queue itself."""
+        (name,) = [
+            name
+            for name, environment in self._environments()
+            if "S3QUEUE_WORKERS" in environment and not environment.get("S3QUEUE_QUEUE")
+        ]
+        return name
+
+    @cached_property
+    def deployment(self) -> Deployment:
+        """Bucket and workers, as the deployed functions are told them."""
+        return Deployment.from_env(dict(self._environments())[self.sweeper])
+
+    @property
+    def bucket(self) -> str:
+        return self.deployment.bucket
+
+    @property
+    def workers(self) -> dict[str, str]:
+        """Queue → name of its worker function."""
+        return dict(self.deployment.workers)
+
+    def deploy_if_changed(self) -> bool:
+        """Bring the stack to what the working tree says; False if it already was.
+
+        Raises:
+            StepFailed: and the stack is as CloudFormation left it.
+        """
+        inputs = self.cdk.inputs()
+        if self.state.deployed == inputs:
+            return False
+        if not self.state.deployed:
+            self.cdk.bootstrap(self.state)
+        self.cdk.deploy(self.state)
+        gaps.fill(self.cdk.templates(), self.client)
+        self.server.state = self.server.home.remember(self.state, deployed=inputs)
+        for stale in ("functions", "sweeper", "deployment"):
+            self.__dict__.pop(stale, None)
+        return True
+
+    def _environments(self) -> Iterator[tuple[str, dict[str, str]]]:
+        for name, function in self.functions.items():
+            yield name, function.get("Environment", {}).get("Variables", {})
+
+
+@contextmanager
+def local_stack(
+    home: Home | None = None,
+    *,
+    auth: bool = False,
+    app: Path = ROOT,
+    context: Sequence[str] = (),
+    steps: Steps | None = None,
+) -> Iterator[LocalStack]:
+    """The stack, deployed as the working tree says; ended afterwards if it was started here.
+
+    Raises:
+        StepFailed: it could not be installed, started or deployed.
+    """
+    home, steps = home or Home(), steps or Steps()
+    server: Server | None = None
+    try:
+        with home.locked():
+            server = find(home) or start(home, steps, auth=auth)
+            stack = LocalStack(server, Cdk(home, steps, app=app, context=context))
+            stack.deploy_if_changed()
+        yield stack
+    finally:
+        if server and server.owned:
+            server.stop()
