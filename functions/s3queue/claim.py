@@ -58,6 +58,10 @@ class Claim:
         """S3's time, carried forward from the claim by the monotonic clock: no request, no wall clock."""
         return self.claimed_at + timedelta(seconds=self.clock.monotonic() - self.since)
 
+    def progressed(self) -> Lines | None:
+        """What the lines of a batch have come to, for the lease; None if there is nothing to keep."""
+        return None if self.lines.is_empty() else self.lines
+
     def tried(self, failure: Failure | None = None) -> tuple[Attempt, ...]:
         """All attempts so far, the present one included."""
         this = Attempt(

@@ -33,6 +33,7 @@ class Events:
 
     def __init__(self) -> None:
         self._hooks: dict[str, list[Hook]] = {}
+        self._listeners: list[Events] = []
 
     def on(self, name: Event | Literal["*"], hook: Hook) -> Hook:
         """Call `hook(fields)` whenever `name` happens; `*` is everything.
@@ -45,12 +46,19 @@ class Events:
         self._hooks.setdefault(name, []).append(hook)
         return hook
 
+    def pass_on(self, source: Events) -> None:
+        """Hear everything that `source` tells."""
+        if self not in source._listeners:
+            source._listeners.append(self)
+
     def emit(self, name: Event, **fields: Any) -> None:
         for hook in (*self._hooks.get(name, ()), *self._hooks.get("*", ())):
             try:
                 hook({"event": name} | fields)
             except Exception:
                 _log.exception("a hook for %s failed; the message goes on", name)
+        for listener in self._listeners:
+            listener.emit(name, **fields)
 
 
 def publish_to(bus: str, client: Any, which: Literal["off", "failures", "all"]) -> Hook:

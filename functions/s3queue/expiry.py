@@ -54,7 +54,7 @@ def expire(queue: LeaseProtocol, path: str, found: Object) -> Ending:
         fence="",
         lines=lease.lines or Lines(),
     )
-    if lease.generation and lease.generation.etag != generation.etag:
+    if lease.generation and _is_another(lease, generation):
         # The name was PUT anew: those attempts were another generation's, this one has had none.  [P5]
         _restart(queue, claim, found)
         return "restarted"
@@ -70,6 +70,12 @@ def expire(queue: LeaseProtocol, path: str, found: Object) -> Ending:
         queue.bury(claim, lease.failure or failure)
         return "dead"
     return "dead" if isinstance(queue.fail(claim, failure), Record) else "retried"
+
+
+def _is_another(lease: Lease, generation: Generation) -> bool:
+    """Equal bytes are the same message while it is at work; one that is being buried may have been replayed since."""
+    assert lease.generation
+    return lease.generation != generation if lease.state == "burying" else lease.generation.etag != generation.etag
 
 
 def _readable(queue: LeaseProtocol, found: Object) -> Lease:

@@ -7,7 +7,7 @@ record, then (if it died) the dead letter, then message and lease, in this order
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import IO
 
@@ -217,12 +217,7 @@ def _dead_metadata(message: ObjectInfo, record: Record, failure: Failure | None,
     return metadata
 
 
-def dead_facts(metadata: dict[str, str] | None) -> dict[str, str]:
-    """What `_dead_metadata` wrote, without the prefix: error-type, error, attempts, died-at, worker, line."""
-    decoded = decode_metadata(metadata or {})
+def dead_facts(metadata: Mapping[str, str]) -> dict[str, str]:
+    """What a dead letter's metadata says of its death: error-type, error, attempts, died-at, worker, line."""
+    decoded = decode_metadata(metadata)
     return {name.removeprefix(DEAD_METADATA): text for name, text in decoded.items() if name.startswith(DEAD_METADATA)}
-
-
-def own_metadata(metadata: dict[str, str] | None) -> dict[str, str]:
-    """The producer's part of a dead letter's metadata, as stored: what a replayed message carries again."""
-    return {name: text for name, text in (metadata or {}).items() if not name.startswith(DEAD_METADATA)}

@@ -232,14 +232,14 @@ class LeaseProtocol:
         waiting = replace(
             claim.lease, state="waiting", retry_at=retry_at, failure=failure, attempts=claim.tried(failure)
         )
-        self.write(claim, waiting)
+        self.write(claim, replace(waiting, lines=claim.progressed()))
         self.remind(claim.path, retry_at)
         self._emit("message.retry", claim, error=failure.message, error_type=failure.type, retry_at=retry_at)
         return claim.lease
 
     def bury(self, claim: Claim, failure: Failure, *, total: int | None = None) -> Record:
         """The burying lease first: only its holder may call a message dead, and the sweeper can go on with it.  [P6]"""
-        lines = claim.lines if claim.lines.done or claim.lines.dead else None
+        lines = claim.progressed()
         attempts = claim.lease.attempts if claim.lease.state == "burying" else claim.tried(failure)
         self.write(claim, replace(claim.lease, state="burying", failure=failure, attempts=attempts, lines=lines))
         finished = total is not None and lines is not None and bool(lines.done)
@@ -259,7 +259,7 @@ class LeaseProtocol:
             LeaseLost: someone else has it by now.
         """
         limit = as_duration(timeout) if timeout is not None else claim.lease.timeout
-        self.write(claim, replace(claim.lease, timeout=limit, lines=claim.lines if claim.message.is_batch else None))
+        self.write(claim, replace(claim.lease, timeout=limit, lines=claim.progressed()))
 
     def release(self, claim: Claim) -> None:
         """Give the message back untouched: it is not an attempt. A batch keeps what its lines have come to.  [P5]
@@ -267,12 +267,12 @@ class LeaseProtocol:
         Raises:
             LeaseLost: someone else has it by now.
         """
-        lease = replace(claim.lease, lines=claim.lines if claim.message.is_batch else None)
+        lease = replace(claim.lease, lines=claim.progressed())
         self._give_back(claim.path, lease, claim.lease_etag, claim.now())
         self._emit("message.released", claim)
 
     def _give_back(self, path: str, lease: Lease, etag: str, now: datetime) -> None:
-        if lease.attempt == 1 and not lease.attempts and (lease.lines is None or lease.lines.is_empty()):
+        if lease.attempt == 1 and not lease.attempts and lease.lines is None:
             if not delete_surely(self.store, self.keys.lease(path), if_match=etag):
                 raise LeaseLost(f"the lease on {self.name}/{path} is someone else's")
             return

@@ -105,7 +105,10 @@ class ObjectStore(Protocol):
         metadata: Mapping[str, str] | None = None,
         content_type: str = "",
     ) -> Written | None:
-        """Copy inside the bucket, `if_match` on the source; None if the source is gone. New metadata if given."""
+        """Copy inside the bucket, `if_match` on the source; None if the source is gone.
+
+        Metadata and content type come along, or are both replaced: by `metadata` if it is given, and `content_type`.
+        """
         ...
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page: ...
@@ -166,7 +169,8 @@ def put_surely(
             unknown = error
             continue
         if found and stored == body:
-            return Written(found.etag, found.at)
+            # Not `found.at`: the reading came later, by a time-out perhaps, and ages count from the writing.
+            return Written(found.etag, found.modified_at)
         if (found.etag if found else None) != if_match:
             raise Conflict(f"{key} was written by someone else")
     raise unknown or Unavailable(f"unknown whether {key} was written; try again")
@@ -184,8 +188,8 @@ def delete_surely(store: ObjectStore, key: str, *, if_match: str) -> bool:
             store.delete(key, if_match=if_match)
             return True
         except Conflict as conflict:
-            # After a lost answer, "gone" may be our own doing.
-            return unknown is not None or conflict.retried
+            # After a lost answer, "gone" may be our own doing; another object in its place is not.
+            return (unknown is not None or conflict.retried) and store.head(key) is None
         except Unavailable as error:
             unknown = error
     raise unknown or Unavailable(f"unknown whether {key} was deleted; try again")

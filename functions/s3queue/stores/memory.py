@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import IO, TypeVar
 
 from s3queue.clock import Clock, SystemClock
-from s3queue.errors import Conflict, InvalidName
+from s3queue.errors import Conflict, InvalidName, InvalidRequest
 from s3queue.keys import MAX_KEY_BYTES
 from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
@@ -57,8 +57,9 @@ class MemoryStore:
         content_type: str = "application/octet-stream",
     ) -> Written:
         whole = body if isinstance(body, bytes) else body.read()
-        if len(key.encode()) > MAX_KEY_BYTES:
-            raise InvalidName(f"key of {len(key.encode())} bytes; S3 takes {MAX_KEY_BYTES}")
+        if not 0 < len(key.encode()) <= MAX_KEY_BYTES:
+            raise InvalidName(f"key of {len(key.encode())} bytes; S3 takes 1 to {MAX_KEY_BYTES}")
+        kept = _described(metadata or {})
 
         def perform() -> Written:
             with self._mutex:
@@ -67,7 +68,7 @@ class MemoryStore:
                     raise Conflict(f"PUT {key}: it exists already")
                 if if_match is not None:
                     self._check(key, if_match, "PUT")
-                return self._write(key, whole, metadata or {}, content_type)
+                return self._write(key, whole, kept, content_type)
 
         return self._request("put", key, perform)
 
@@ -126,8 +127,9 @@ class MemoryStore:
                     return None
                 if if_match is not None and found.etag != if_match:
                     raise Conflict(f"COPY {source}: it was written anew")
-                kept = found.metadata if metadata is None else metadata
-                return self._write(target, found.body, kept, content_type or found.content_type)
+                if metadata is None:
+                    return self._write(target, found.body, found.metadata, found.content_type)
+                return self._write(target, found.body, _described(metadata), content_type or "binary/octet-stream")
 
         return self._request("copy", target, perform)
 
@@ -190,3 +192,11 @@ class MemoryStore:
         if self._around is None:
             return perform()
         return self._around(operation, key, perform)  # type: ignore[return-value]
+
+
+def _described(metadata: Mapping[str, str]) -> dict[str, str]:
+    """As S3 keeps it: names in lower case, and nothing that an HTTP header cannot carry."""
+    for name, value in metadata.items():
+        if not (name + value).isascii():
+            raise InvalidRequest(f"metadata {name!r}: {value!r} is not ASCII, which is all that S3 takes")
+    return {name.lower(): value for name, value in metadata.items()}

@@ -1,7 +1,4 @@
-"""S3 through boto3; the only file that knows AWS error codes.
-
-404 and 412 are lost conditions, 5xx and time-outs are unknown, and 409 is nobody's loss: it is tried again here.
-"""
+"""S3 through boto3. What its refusals mean is in s3_errors.py; 409, nobody's loss, is tried again here."""
 
 from __future__ import annotations
 
@@ -9,25 +6,18 @@ import io
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import boto3
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError, PartialCredentialsError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
-from s3queue.errors import (
-    AccessDenied,
-    Conflict,
-    Contended,
-    InvalidName,
-    InvalidRequest,
-    MessageTooLarge,
-    NotFound,
-    Unavailable,
-)
+from s3queue.errors import Contended, InvalidRequest, NotFound, Unavailable
 from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
+
+from .s3_errors import failure, refusal
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -36,16 +26,9 @@ T = TypeVar("T")
 CONTENDED_TRIES = 5
 #: CopyObject takes 5 GB; beyond it the copy goes in parts.
 COPY_BYTES = 5 * 1000**3
-#: Which permission each request needs, for the error of someone who lacks it.
-_PERMISSIONS = {"put": "s3:PutObject", "get": "s3:GetObject", "head": "s3:GetObject", "delete": "s3:DeleteObject"}
-_UNKNOWN_CODES = {
-    "RequestTimeout",
-    "SlowDown",
-    "InternalError",
-    "ServiceUnavailable",
-    "Throttling",
-    "RequestTimeTooSkewed",
-}
+#: Bodies from this size on ask before they are sent, so that a refused one is not sent in vain; smaller ones save the
+#: round trip.
+ASK_FIRST_BYTES = 1024 * 1024
 
 
 def client(endpoint_url: str | None = None, region: str | None = None, connections: int = 32) -> S3Client:
@@ -73,6 +56,7 @@ class S3Store:
         self.url = f"s3://{bucket}"
         self._bucket = bucket
         self._client = client
+        client.meta.events.register("before-send.s3.PutObject", _ask_first_if_large, unique_id="s3queue-ask-first")
         self._clock = clock or SystemClock()
         self._chance = chance or RandomChance()
 
@@ -127,7 +111,7 @@ class S3Store:
             lambda: self._client.delete_object(Bucket=self._bucket, Key=key, **conditions),
             missing_is_conflict=if_match is not None,
         )
-        return _date(answer) if answer else self._clock.now()
+        return _date(answer) if answer else self.list(key, limit=1).at
 
     def copy(
         self,
@@ -157,7 +141,9 @@ class S3Store:
         return None if answer is None else Written(_unquoted(answer["CopyObjectResult"]["ETag"]), _date(answer))
 
     def _copy_in_parts(self, origin: Any, target: str, options: dict[str, Any], info: ObjectInfo) -> Written:
-        extra = {name: value for name, value in options.items() if name != "MetadataDirective"}
+        # An upload in parts starts without the source's description.
+        kept = {"Metadata": dict(info.metadata), "ContentType": info.content_type}
+        extra = kept | {name: value for name, value in options.items() if name != "MetadataDirective"}
 
         def send() -> Any:
             self._client.copy(origin, self._bucket, target, ExtraArgs=extra, Config=TransferConfig(use_threads=False))
@@ -175,13 +161,15 @@ class S3Store:
             prefix,
             lambda: self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, MaxKeys=limit, **options),
         )
+        if answer is None:
+            raise NotFound(f"LIST {self.url}/{prefix}: there is no bucket {self._bucket!r} here")
         at = _date(answer)
         objects = tuple(
             ObjectInfo(
                 key=entry["Key"],
                 etag=_unquoted(entry["ETag"]),
                 size=entry["Size"],
-                modified_at=entry["LastModified"].astimezone(UTC),
+                modified_at=_whole_seconds(entry["LastModified"]),
                 at=at,
             )
             for entry in answer.get("Contents", ())
@@ -195,45 +183,25 @@ class S3Store:
 
     def _request(self, verb: str, key: str, send: Callable[[], T], *, missing_is_conflict: bool = False) -> Any:
         """One request; 409 again and again with a growing pause. None: there is no such object."""
+        retried = False
         for tries in range(1, CONTENDED_TRIES + 1):
             try:
                 return send()
             except ClientError as error:
                 status = error.response["ResponseMetadata"]["HTTPStatusCode"]
                 code = error.response.get("Error", {}).get("Code", "")
+                # Sticky: the SDK may have repeated a write that happened before the repetition met a 409.
+                retried = retried or error.response["ResponseMetadata"].get("RetryAttempts", 0) > 0
                 if status == 409:
                     if tries < CONTENDED_TRIES:
                         self._clock.sleep(self._chance.uniform(0.01, 0.05) * 2**tries)
                     continue
                 if status == 404 and code != "NoSuchBucket" and not missing_is_conflict:
                     return None
-                self._raise(verb, key, error, status, code)
-            except (NoCredentialsError, PartialCredentialsError) as error:
-                raise AccessDenied(
-                    f"{error}: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-                ) from error
-            except (HTTPClientError, BotoCoreError) as error:
-                raise Unavailable(f"{verb.upper()} {self.url}/{key}: {error}") from error
+                raise refusal(error, verb, self._bucket, key, retried=retried) from error
+            except BotoCoreError as error:
+                raise failure(error, verb, self._bucket, key) from error
         raise Contended(f"{verb.upper()} {self.url}/{key}: {CONTENDED_TRIES} tries met other writers (409)")
-
-    def _raise(self, verb: str, key: str, error: ClientError, status: int, code: str) -> NoReturn:
-        where = f"{verb.upper()} {self.url}/{key}"
-        metadata: Any = error.response["ResponseMetadata"]
-        if code == "NoSuchBucket":
-            raise NotFound(
-                f"{where}: there is no bucket {self._bucket!r} here; check name, region and endpoint"
-            ) from error
-        if status in (404, 412):
-            raise Conflict(f"{where}: someone else was first", retried=metadata.get("RetryAttempts", 0) > 0) from error
-        if status >= 500 or status == 429 or code in _UNKNOWN_CODES:
-            raise Unavailable(f"{where}: {code or status}") from error
-        if status in (401, 403):
-            raise AccessDenied(_missing_permission(verb, key, self._bucket, where, code)) from error
-        if code == "KeyTooLongError":
-            raise InvalidName(f"{where}: the key is too long for S3") from error
-        if code in ("EntityTooLarge", "MaxMessageLengthExceeded"):
-            raise MessageTooLarge(f"{where}: larger than S3 takes in one request") from error
-        raise InvalidRequest(f"{where}: {error.response.get('Error', {}).get('Message') or code or status}") from error
 
 
 class _Body(io.RawIOBase):
@@ -247,12 +215,19 @@ class _Body(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        try:
-            chunk = self._stream.read(len(buffer))
-        except (HTTPClientError, BotoCoreError, OSError) as error:
-            raise Unavailable(f"GET {self._key}: the connection broke: {error}") from error
+        chunk = self._read(len(buffer))
         buffer[: len(chunk)] = chunk
         return len(chunk)
+
+    def readall(self) -> bytes:
+        return self._read(None)
+
+    def _read(self, size: int | None) -> bytes:
+        try:
+            chunk: bytes = self._stream.read(size)
+        except (BotoCoreError, OSError) as error:
+            raise Unavailable(f"GET {self._key}: the connection broke: {error}") from error
+        return chunk
 
     def close(self) -> None:
         if not self.closed:
@@ -260,14 +235,10 @@ class _Body(io.RawIOBase):
         super().close()
 
 
-def _missing_permission(verb: str, key: str, bucket: str, where: str, code: str) -> str:
-    if verb == "list":
-        return f"{where}: {code}; allow s3:ListBucket on arn:aws:s3:::{bucket} for the prefix {key!r}"
-    if verb == "copy":
-        allow = f"allow s3:PutObject on arn:aws:s3:::{bucket}/{key} and s3:GetObject on what it is copied from"
-        return f"{where}: {code}; {allow}"
-    hint = "; without s3:ListBucket a missing object also answers 403" if verb in ("get", "head") else ""
-    return f"{where}: {code}; allow {_PERMISSIONS[verb]} on arn:aws:s3:::{bucket}/{key}{hint}"
+def _ask_first_if_large(request: Any, **_: Any) -> None:
+    """boto3 asks (`Expect: 100-continue`) before every body, and some servers never answer for an empty one."""
+    if int(request.headers.get("Content-Length", ASK_FIRST_BYTES)) < ASK_FIRST_BYTES and "Expect" in request.headers:
+        del request.headers["Expect"]
 
 
 def _described(key: str, answer: Any) -> dict[str, Any]:
@@ -275,9 +246,10 @@ def _described(key: str, answer: Any) -> dict[str, Any]:
         "key": key,
         "etag": _unquoted(answer["ETag"]),
         "size": answer["ContentLength"],
-        "modified_at": answer["LastModified"].astimezone(UTC),
+        "modified_at": _whole_seconds(answer["LastModified"]),
         "at": _date(answer),
-        "metadata": answer.get("Metadata", {}),
+        # S3 keeps names in lower case; some servers and proxies write them as they please.
+        "metadata": {name.lower(): value for name, value in answer.get("Metadata", {}).items()},
         "content_type": answer.get("ContentType", ""),
     }
 
@@ -287,6 +259,11 @@ def _date(answer: Any) -> datetime:
     if not date:
         raise Unavailable("an answer of the server has no Date header; is a proxy removing it?")
     return parsedate_to_datetime(date).astimezone(UTC)
+
+
+def _whole_seconds(at: datetime) -> datetime:
+    """As S3 tells it; a server with finer ones in its LIST would tell two generations from one object."""
+    return at.astimezone(UTC).replace(microsecond=0)
 
 
 def _quoted(etag: str) -> str:

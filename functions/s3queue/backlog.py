@@ -1,0 +1,160 @@
+"""Backlog: which messages may run now, highest priority first, then oldest, as a window over LISTs.
+
+One look serves up to a page of messages, so that draining costs a LIST per hundreds of them, not one each.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from .keys import due_of, priority_of
+from .protocol import LeaseProtocol, is_placeholder
+from .store import ObjectInfo, listing
+
+#: Workers choose at random among this many, so that they do not all reach for the same one.
+CHOICES = 32
+#: A window older than this is looked up anew: something more urgent may have come.
+FRESH_SECONDS = 30.0
+#: Lost claims in a row after which a window counts as stale: others have emptied it.
+MISSES = 3
+#: Messages that one look collects.
+WINDOW = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A message worth a try. `look`: it may have a lease that waits, so read before you write."""
+
+    path: str
+    priority: int
+    since: datetime
+    look: bool = False
+
+
+class Backlog:
+    """A window of candidates; safe for the threads of one worker."""
+
+    def __init__(self, queue: LeaseProtocol) -> None:
+        self._queue = queue
+        self._window: list[Candidate] = []
+        self._looked_at = float("-inf")
+        self._misses = 0
+        self._wins = 0
+        self._wins_at_look = 0
+        self._looks = 0
+        self._found = 0
+        self._pays = True
+        self._mutex = threading.Lock()
+
+    def take(self) -> Candidate | None:
+        """The next candidate of the window; None if it is used up or stale: look again."""
+        with self._mutex:
+            if self._queue.clock.monotonic() - self._looked_at > FRESH_SECONDS or self._misses >= MISSES:
+                self._window = []
+            if not self._window:
+                return None
+            urgency = self._window[0].priority
+            choices = [one for one in self._window[:CHOICES] if one.priority == urgency]
+            return self._window.pop(int(self._queue.chance.uniform(0, len(choices) - 1e-9)))
+
+    def report(self, *, won: bool) -> None:
+        """How the claim of a candidate went."""
+        self._misses = 0 if won else self._misses + 1
+        self._wins += won
+
+    def pays(self) -> bool:
+        """Whether the last look but one led to a claim, or this is the first: if not, looking again can wait."""
+        return self._pays
+
+    def looks_empty(self) -> bool:
+        """Whether the last look found nothing that could be claimed, and the window is used up."""
+        return not self._window and self._looks > 0 and self._wins == self._wins_at_look
+
+    def drain(self) -> Iterator[Candidate]:
+        """Candidates, look after look, until a look finds none or none of its finds could be claimed."""
+        while self.look():
+            wins = self._wins
+            while candidate := self.take():
+                yield candidate
+            if self._wins == wins:
+                return
+
+    def look(self) -> int:
+        """Fill the window anew; how many candidates there are. One LIST if the queue is idle."""
+        with self._mutex:
+            self._pays = self._looks == 0 or self._wins > self._wins_at_look or not self._found
+            self._wins_at_look = self._wins
+            self._looks += 1
+            self._look()
+            self._found = len(self._window)
+            return self._found
+
+    def _look(self) -> None:
+        queue = self._queue
+        self._looked_at = queue.clock.monotonic()
+        self._misses = 0
+        root = queue.store.list(queue.keys.root, delimiter="/")
+        kinds = {prefix.removeprefix(queue.keys.root).rstrip("/") for prefix in root.prefixes}
+        found: list[Candidate] = []
+        if "retries" in kinds:
+            found += self._due("retries", root.at)
+        if "delayed" in kinds:
+            found += self._due("delayed", root.at)
+        if "messages" in kinds:
+            found += self._messages(has_leases="leases" in kinds)
+        self._window = sorted(found, key=lambda one: (-one.priority, one.since, one.path))
+
+    def _due(self, kind: str, now: datetime) -> Iterator[Candidate]:
+        """What waited and is due: reminders and delayed messages lie in the order of their time."""
+        keys = self._queue.keys
+        for entry in self._queue.store.list(keys.prefix(kind)).objects:
+            reminded = keys.reminded(entry.key) if kind == "retries" else None
+            path = reminded[1] if reminded else keys.path(entry.key)
+            due_at = reminded[0] if reminded else due_of(path or "")
+            if due_at and due_at > now:
+                return
+            if path:
+                yield Candidate(path, priority_of(path), due_at or entry.modified_at, look=True)
+
+    def _messages(self, *, has_leases: bool) -> list[Candidate]:
+        """The first messages of each priority, highest first, without those that have a lease."""
+        queue = self._queue
+        prefix = queue.keys.prefix("messages")
+        top = queue.store.list(prefix, delimiter="/")
+        groups = list(top.prefixes)
+        if top.next_after and top.next_after < f"{prefix}p":
+            groups += queue.store.list(prefix, after=f"{prefix}p", delimiter="/").prefixes
+        ranked = {group: priority_of(group.removeprefix(queue.keys.root)) for group in set(groups)}
+        urgent = sorted((group for group in ranked if ranked[group]), key=lambda group: (-ranked[group], group))
+        ordinary = queue.chance.shuffled(sorted(group for group in ranked if not ranked[group]))
+        found: list[Candidate] = []
+        for group in urgent:
+            found += self._unleased(queue.store.list(group).objects, has_leases=has_leases)
+            if len(found) >= WINDOW:
+                return found
+        found += self._unleased(top.objects, has_leases=has_leases)
+        for group in ordinary:
+            if len(found) >= WINDOW:
+                break
+            found += self._unleased(queue.store.list(group).objects, has_leases=has_leases)
+        return found
+
+    def _unleased(self, messages: tuple[ObjectInfo, ...], *, has_leases: bool) -> Iterator[Candidate]:
+        keys = self._queue.keys
+        paths = {
+            path: message for message in messages if not is_placeholder(message) and (path := keys.path(message.key))
+        }
+        leased: set[str] = set()
+        if paths and has_leases:
+            first, last = min(paths), max(paths)
+            # One character short of the first path, so that its own lease is seen too.
+            for page in listing(self._queue.store, keys.prefix("leases"), after=keys.lease(first)[:-1]):
+                leased.update(path for lease in page.objects if (path := keys.path_under("leases", lease.key)))
+                if page.next_after is None or page.next_after > keys.lease(last):
+                    break
+        for path, message in paths.items():
+            if path not in leased:
+                yield Candidate(path, priority_of(path), message.modified_at)

@@ -1,0 +1,164 @@
+"""Heartbeat: one small object that keeps every lease of a long-lived worker alive.  [P2]
+
+A lease is alive while it is fresh itself, or while its owner's fresh heartbeat names it: a thousand leases cost one PUT
+to keep, and a lease that its worker forgot still runs out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from .claim import Claim
+from .encoding import dump, format_instant, load, parse_instant
+from .errors import Conflict, CorruptState, QueueError
+from .lease import GRAIN
+from .protocol import LeaseProtocol
+from .store import put_surely
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """`workers/{id}`: who lives, and what it holds. Only its own worker writes it."""
+
+    worker: str
+    started_at: datetime
+    ttl: timedelta
+    #: Makes every beat different from the last, so that a lost answer can be settled.
+    nonce: str
+    holds: tuple[str, ...] = ()
+    stats: Mapping[str, int] = field(default_factory=dict)
+    #: Path → how far, in words.
+    progress: Mapping[str, tuple[float, str]] = field(default_factory=dict)
+
+    def is_fresh(self, age: timedelta) -> bool:
+        """Whether a heartbeat written `age` ago, by S3's clock, still counts."""
+        return age <= self.ttl + GRAIN
+
+    def to_bytes(self) -> bytes:
+        return dump(
+            {
+                "worker": self.worker,
+                "started_at": format_instant(self.started_at),
+                "ttl_seconds": self.ttl.total_seconds(),
+                "nonce": self.nonce,
+                "holds": list(self.holds),
+                "stats": dict(self.stats),
+                "progress": {path: list(said) for path, said in self.progress.items()},
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, body: bytes, key: str) -> Heartbeat:
+        """Raises CorruptState, naming the key, if these bytes are no heartbeat."""
+        found: dict[str, Any] = load(body, key)
+        try:
+            return cls(
+                worker=str(found["worker"]),
+                started_at=parse_instant(found["started_at"]),
+                ttl=timedelta(seconds=float(found["ttl_seconds"])),
+                nonce=str(found["nonce"]),
+                holds=tuple(found.get("holds", ())),
+                stats=dict(found.get("stats", {})),
+                progress={path: (float(said[0]), str(said[1])) for path, said in found.get("progress", {}).items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise CorruptState(f"{key} is not a heartbeat: {error!r}") from None
+
+
+class Pulse:
+    """Keeps the heartbeat of one worker, and with it the deadlines of the claims that it holds."""
+
+    def __init__(self, queue: LeaseProtocol, ttl: timedelta) -> None:
+        self._queue = queue
+        self._ttl = ttl
+        self._started_at = queue.clock.now()
+        self._claims: dict[str, Claim] = {}
+        self._etag: str | None = None
+        self._mutex = threading.Lock()
+
+    def hold(self, claim: Claim) -> None:
+        with self._mutex:
+            self._claims[claim.path] = claim
+
+    def drop(self, claim: Claim) -> None:
+        with self._mutex:
+            self._claims.pop(claim.path, None)
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def beat(self, stats: Mapping[str, int]) -> bool:
+        """Write the heartbeat; False if it could not be written, and the leases go on running out.
+
+        A claim's deadline moves only if the answer came before the old one: later, the sweeper may have judged it.
+        """
+        with self._mutex:
+            held = list(self._claims.values())
+        said = {claim.path: claim.lease.progress for claim in held if claim.lease.progress}
+        document = Heartbeat(
+            worker=self._queue.worker_id,
+            started_at=self._started_at,
+            ttl=self._ttl,
+            nonce=self._queue.chance.token(),
+            holds=tuple(claim.path for claim in held),
+            stats=stats,
+            progress={path: progress for path, progress in said.items() if progress},
+        )
+        before = self._queue.clock.monotonic()
+        if not self._write(document):
+            return False
+        for claim in held:
+            if claim.is_alive():
+                claim.deadline = max(claim.deadline, before + self._ttl.total_seconds())
+        return True
+
+    def _write(self, document: Heartbeat) -> bool:
+        """Each beat replaces the one before: an old one that arrives late must not un-name what is held since."""
+        store, key = self._queue.store, self._queue.keys.worker(self._queue.worker_id)
+        try:
+            written = put_surely(store, key, document.to_bytes(), if_match=self._etag, if_absent=self._etag is None)
+            self._etag = written.etag
+            return True
+        except Conflict:
+            # Swept away while this worker was silent, or written over: go on from what is there, at the next beat.
+            found = store.head(key)
+            self._etag = found.etag if found else None
+            return False
+        except QueueError:
+            return False
+
+    def end(self) -> None:
+        """The worker leaves; a heartbeat that stays behind goes with the sweeper."""
+        try:
+            self._queue.store.delete(self._queue.keys.worker(self._queue.worker_id))
+        except QueueError:
+            return
+
+
+class Owners:
+    """Whose heartbeat is fresh, and what it names; read once per owner and sweep."""
+
+    def __init__(self, queue: LeaseProtocol) -> None:
+        self._queue = queue
+        self._held: dict[str, frozenset[str]] = {}
+
+    def keep(self, owner: str, path: str) -> bool:
+        """Whether the owner lives and says that it holds this path.  [P2]"""
+        if owner not in self._held:
+            self._held[owner] = self._read(owner)
+        return path in self._held[owner]
+
+    def _read(self, owner: str) -> frozenset[str]:
+        found = self._queue.store.open(self._queue.keys.worker(owner))
+        if found is None:
+            return frozenset()
+        try:
+            heartbeat = Heartbeat.from_bytes(found.read(), found.key)
+        except CorruptState:
+            return frozenset()
+        is_fresh = heartbeat.is_fresh(found.at - found.modified_at)
+        return frozenset(heartbeat.holds) if is_fresh else frozenset()

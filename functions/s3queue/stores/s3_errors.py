@@ -1,0 +1,90 @@
+"""The only file that knows AWS error codes: what a refusal of S3 means to s3queue.
+
+404 and 412 are lost conditions; 5xx and time-outs are unknown outcomes; everything else says what to change.
+"""
+
+from __future__ import annotations
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    NoCredentialsError,
+    ParamValidationError,
+    PartialCredentialsError,
+    SSOError,
+    TokenRetrievalError,
+)
+
+from s3queue.errors import (
+    AccessDenied,
+    Conflict,
+    InvalidName,
+    InvalidRequest,
+    MessageTooLarge,
+    NotFound,
+    QueueError,
+    Unavailable,
+)
+
+#: Which permission each request needs, for the error of someone who lacks it.
+_PERMISSIONS = {"put": "s3:PutObject", "get": "s3:GetObject", "head": "s3:GetObject", "delete": "s3:DeleteObject"}
+_UNKNOWN_CODES = {
+    "RequestTimeout",
+    "SlowDown",
+    "InternalError",
+    "ServiceUnavailable",
+    "Throttling",
+    "RequestTimeTooSkewed",
+}
+#: Refusals of the credentials themselves: no permission would help.
+_CREDENTIAL_CODES = {
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "RequestExpired",
+    "SignatureDoesNotMatch",
+    "TokenRefreshRequired",
+}
+_LOG_IN = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or log in again"
+
+
+def refusal(error: ClientError, verb: str, bucket: str, key: str, *, retried: bool) -> QueueError:
+    """What to raise for an answer of the server that is no success."""
+    where = f"{verb.upper()} s3://{bucket}/{key}"
+    status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+    code = error.response.get("Error", {}).get("Code", "")
+    said = error.response.get("Error", {}).get("Message") or code or str(status)
+    if code in ("NoSuchBucket", "PermanentRedirect"):
+        return NotFound(f"{where}: there is no bucket {bucket!r} here; check name, region and endpoint")
+    if status in (404, 412):
+        return Conflict(f"{where}: someone else was first", retried=retried)
+    if status >= 500 or status == 429 or code in _UNKNOWN_CODES:
+        return Unavailable(f"{where}: {code or status}")
+    if code in _CREDENTIAL_CODES:
+        return AccessDenied(f"{where}: {code}: {said} Not a missing permission: {_LOG_IN}")
+    if status in (401, 403):
+        return AccessDenied(f"{where}: {code}; {_missing_permission(verb, bucket, key)}")
+    if code == "KeyTooLongError":
+        return InvalidName(f"{where}: the key is too long for S3")
+    if code in ("EntityTooLarge", "MaxMessageLengthExceeded"):
+        return MessageTooLarge(f"{where}: larger than S3 takes in one request")
+    return InvalidRequest(f"{where}: {said}")
+
+
+def failure(error: BotoCoreError, verb: str, bucket: str, key: str) -> QueueError:
+    """What to raise when there was no answer."""
+    where = f"{verb.upper()} s3://{bucket}/{key}"
+    if isinstance(error, ParamValidationError):
+        return InvalidRequest(f"{where}: {error}")
+    if isinstance(error, (NoCredentialsError, PartialCredentialsError, SSOError, TokenRetrievalError)):
+        return AccessDenied(f"{where}: {error}: {_LOG_IN}")
+    return Unavailable(f"{where}: {error}")
+
+
+def _missing_permission(verb: str, bucket: str, key: str) -> str:
+    if verb == "list":
+        return f"allow s3:ListBucket on arn:aws:s3:::{bucket} for the prefix {key!r}"
+    if verb == "copy":
+        return f"allow s3:PutObject on arn:aws:s3:::{bucket}/{key} and s3:GetObject on what it is copied from"
+    hint = "; without s3:ListBucket a missing object also answers 403" if verb in ("get", "head") else ""
+    return f"allow {_PERMISSIONS[verb]} on arn:aws:s3:::{bucket}/{key}{hint}"

@@ -1,0 +1,380 @@
+"""Sweep: makes sure that nothing is ever forgotten.  [P6]
+
+Expired leases, due retries and delays, messages whose event was lost, silent workers, stale locks, old dead letters.
+One LIST page per 1,000 objects, GETs only for what looks overdue, safe to run twice at once, and bounded: what one call
+does not reach, the next one starts with.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from .errors import Conflict, CorruptState, QueueError
+from .expiry import Ending, expire
+from .heartbeat import Owners
+from .keys import due_of, priority_of
+from .lease import GRAIN, Lease
+from .protocol import is_placeholder
+from .queue import Queue
+from .stats import Counter, Stats
+from .store import Object, ObjectInfo, Page, delete_surely
+
+_log = logging.getLogger(__name__)
+#: Paths handed over in one dispatch.
+DISPATCH_SIZE = 100
+#: A worker this many heartbeats silent is gone for good, and its heartbeat with it.
+SILENT_BEATS = 20
+#: A lock document is tiny and carries its fencing token; one untouched for this long is nobody's.
+LOCK_KEPT = timedelta(days=1)
+#: How often what has become due is looked for while something is in flight.
+DUE_SECONDS = 2.0
+LONGEST_PAUSE_SECONDS = 30.0
+#: What is due within this time is worth waiting for.
+SOON = timedelta(seconds=60)
+#: How often dead letters are looked at for their retention.
+RETENTION_SECONDS = 3600.0
+
+Dispatch = Callable[[Sequence[str]], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What one sweep did, and what it saw."""
+
+    queue: str
+    #: How expired leases ended: gone, finished, retried, dead, restarted.
+    endings: dict[Ending, int] = field(default_factory=dict)
+    #: Due retries and due delayed messages that were handed to a worker.
+    due: int = 0
+    #: Messages without a lease that were older than `rescue_after`: their events were lost, late or throttled.
+    orphans: int = 0
+    #: Someone else got there first; nothing to do.
+    races: int = 0
+    removed: int = 0
+    #: Objects that make no sense to this version, and why.
+    corrupt: dict[str, str] = field(default_factory=dict)
+    requests: int = 0
+    #: False: the budget ended it; the next sweep goes on from there.
+    complete: bool = True
+    #: Whether anything is at work, waits or is due: if not, there is no need to look again soon.
+    in_flight: bool = False
+    stats: Stats | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "queue": self.queue,
+            "endings": dict(self.endings),
+            "due": self.due,
+            "orphans": self.orphans,
+            "races": self.races,
+            "removed": self.removed,
+            "corrupt": dict(self.corrupt),
+            "requests": self.requests,
+            "complete": self.complete,
+        }
+
+
+class OutOfBudget(Exception):
+    """Stops a sweep where it is."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Sweeper:
+    """Sweeps one queue. Keep it between sweeps: it remembers which leases need no look, and where it stopped."""
+
+    queue: Queue
+    #: Hands paths to the queue's worker; an error means that they were not handed over.
+    dispatch: Dispatch
+    #: (key, ETag) of leases that were read and need no look before an instant; one that is written anew has another.
+    _waits_until: dict[tuple[str, str], datetime] = field(default_factory=dict)
+    _dispatched: dict[str, float] = field(default_factory=dict)
+    _cursor: str = ""
+    _idle_published: bool = False
+    _retention_at: float = float("-inf")
+    _next_sweep: float = float("-inf")
+    _next_due_at: datetime | None = None
+    _deadline: float = 0.0
+    _requests: int = 0
+    report: Report = field(init=False)
+
+    def tick(self) -> float | None:
+        """Whatever is worth doing now: a sweep every so often, a look at what is due in between.
+
+        Seconds until the next tick is worthwhile; None: nothing is in flight, the next sweep can come in its own time.
+        """
+        now = self.queue.clock.monotonic()
+        if now < self._next_sweep:
+            self.sweep_due()
+            return DUE_SECONDS
+        report = self.sweep()
+        rescue = self.queue.settings.rescue_after.total_seconds()
+        self._next_sweep = now + min(max(rescue / 2, DUE_SECONDS), LONGEST_PAUSE_SECONDS)
+        return DUE_SECONDS if report.in_flight else None
+
+    def sweep(self, *, seconds: float = 20.0, requests: int = 5000) -> Report:
+        """Look after everything once, within a budget of time and requests.
+
+        Raises:
+            Unavailable, AccessDenied: the store cannot be reached at all.
+        """
+        report = self._begin(seconds, requests)
+        queue = self.queue
+        queue.refresh()
+        root = self._list(queue.keys.root, delimiter="/")
+        kinds = {prefix.removeprefix(queue.keys.root).rstrip("/") for prefix in root.prefixes}
+        if not kinds & {"messages", "delayed", "leases", "retries", "workers", "locks"}:
+            self._publish_idle(root.at)
+            return report
+        self._idle_published = False
+        counter = Counter(queue.keys, root.at)
+        leases: dict[str, ObjectInfo] = {}
+        reminders = 0
+        try:
+            if "leases" in kinds:
+                self._look_at_leases(leases)
+            reminders = self._hand_over_due(kinds, set(leases))
+            self._hand_over_orphans(kinds, set(leases), counter)
+            self._remove_left_behind(kinds)
+        except OutOfBudget:
+            report.complete = False
+        failed = min(reminders, len(leases))
+        report.stats = Stats(
+            pending=counter.unleased,
+            delayed=counter.delayed,
+            processing=len(leases) - failed,
+            failed=failed,
+            oldest_seconds=counter.age(counter.oldest),
+            newest_seconds=counter.age(counter.newest),
+            exact=report.complete,
+            at=root.at,
+        )
+        soon = root.at + SOON
+        is_due_soon = self._next_due_at is not None and self._next_due_at <= soon
+        at_work = any(self._waits_until.get((entry.key, entry.etag), soon) <= soon for entry in leases.values())
+        report.in_flight = bool(is_due_soon or at_work or counter.unleased)
+        self._publish(report.stats)
+        return report
+
+    def sweep_due(self, *, seconds: float = 5.0, requests: int = 100) -> Report:
+        """Only hand over what has become due: one or two LISTs, for the seconds between two sweeps."""
+        report = self._begin(seconds, requests)
+        try:
+            self._hand_over_due({"retries", "delayed"}, set())
+        except OutOfBudget:
+            report.complete = False
+        return report
+
+    def _begin(self, seconds: float, requests: int) -> Report:
+        self._deadline = self.queue.clock.monotonic() + seconds
+        self._requests = requests
+        self.report = Report(queue=self.queue.name)
+        return self.report
+
+    def _spend(self, requests: int = 1) -> None:
+        if self._requests < requests or self.queue.clock.monotonic() >= self._deadline:
+            raise OutOfBudget
+        self._requests -= requests
+        self.report.requests += requests
+
+    def _list(self, prefix: str, *, after: str = "", delimiter: str = "") -> Page:
+        self._spend()
+        return self.queue.store.list(prefix, after=after, delimiter=delimiter)
+
+    def _pages(self, prefix: str, after: str = "") -> Iterator[Page]:
+        cursor: str | None = after
+        while cursor is not None:
+            page = self._list(prefix, after=cursor)
+            yield page
+            cursor = page.next_after
+
+    # What is due
+
+    def _hand_over_due(self, kinds: set[str], leased: set[str]) -> int:
+        """Retries and delayed messages whose time has come; how many reminders there are.
+
+        Their keys begin with their time, so the first that is later ends it.
+        """
+        self._next_due_at = None
+        reminders = 0
+        if "retries" in kinds:
+            for page in self._pages(self.queue.keys.prefix("retries")):
+                reminders += len(page.objects)
+                if not self._hand_over_reminded(page):
+                    break
+        if "delayed" in kinds:
+            for page in self._pages(self.queue.keys.prefix("delayed")):
+                paths = [path for entry in page.objects if (path := self.queue.keys.path(entry.key))]
+                due = [path for path in paths if (due_of(path) or page.at) <= page.at]
+                self.report.due += self._hand_over(path for path in due if path not in leased)
+                if len(due) < len(paths):
+                    later = min(due_at for path in paths if (due_at := due_of(path)) and due_at > page.at)
+                    self._next_due_at = min(self._next_due_at or later, later)
+                    break
+        return reminders
+
+    def _hand_over_reminded(self, page: Page) -> bool:
+        """Dispatch and drop the due reminders of a page; False if a later one was seen.
+
+        A reminder is only a hint: should the dispatch be lost, the lease that waits is found by the next sweep.
+        """
+        due: list[tuple[ObjectInfo, str]] = []
+        for entry in page.objects:
+            reminded = self.queue.keys.reminded(entry.key)
+            if reminded is None:
+                self._remove([entry])
+            elif reminded[0] > page.at:
+                self._next_due_at = reminded[0]
+                break
+            else:
+                due.append((entry, reminded[1]))
+        if due and not self.queue.settings.paused:
+            # Straight to dispatch: a second reminder for the same path is a second attempt, not a repetition.
+            self._send([path for _, path in due])
+            self.report.due += len(due)
+            self._remove([entry for entry, _ in due])
+        return self._next_due_at is None
+
+    def _hand_over(self, paths: Iterable[str]) -> int:
+        """Dispatch what was not dispatched lately; how many."""
+        if self.queue.settings.paused:
+            return 0
+        now = self.queue.clock.monotonic()
+        again = now - self.queue.settings.rescue_after.total_seconds()
+        self._dispatched = {path: at for path, at in self._dispatched.items() if at > again}
+        fresh = [path for path in dict.fromkeys(paths) if path not in self._dispatched]
+        self._send(fresh)
+        self._dispatched |= dict.fromkeys(fresh, now)
+        return len(fresh)
+
+    def _send(self, paths: list[str]) -> None:
+        """Most urgent first. A worker drains after what it is sent, so a long list needs only so many doorbells."""
+        ordered = sorted(dict.fromkeys(paths), key=lambda path: (-priority_of(path), path))
+        most = DISPATCH_SIZE * self.queue.settings.concurrency
+        for start in range(0, min(len(ordered), most), DISPATCH_SIZE):
+            self.dispatch(ordered[start : start + DISPATCH_SIZE])
+
+    # What is overdue
+
+    def _look_at_leases(self, leases: dict[str, ObjectInfo]) -> None:
+        """Collect all leases by path; deal with those that are overdue."""
+        keys = self.queue.keys
+        remembered: dict[tuple[str, str], datetime] = {}
+        owners = Owners(self.queue)
+        for page in self._pages(keys.prefix("leases")):
+            for entry in page.objects:
+                path = keys.path_under("leases", entry.key)
+                if path is None:
+                    self.report.corrupt[entry.key] = "no message can have this lease"
+                    continue
+                leases[path] = entry
+                known = self._waits_until.get((entry.key, entry.etag))
+                due_at = known or entry.modified_at + self.queue.settings.visibility_timeout + GRAIN
+                if page.at > due_at:
+                    known = self._overdue(path, owners)
+                if known:
+                    remembered[entry.key, entry.etag] = known
+        self._waits_until = remembered
+
+    def _overdue(self, path: str, owners: Owners) -> datetime | None:
+        """Read a lease that looks overdue and do what is due; when to look again, if it was too early."""
+        self._spend(6)
+        found = self.queue.store.open(self.queue.keys.lease(path))
+        if found is None:
+            return None
+        body = found.read()
+        age = found.at - found.modified_at
+        try:
+            lease = Lease.from_bytes(body, found.key)
+        except CorruptState as error:
+            self.report.corrupt[found.key] = str(error)
+            lease = None
+        if lease and lease.state == "waiting":
+            if lease.retry_at and lease.retry_at > found.at:
+                return lease.retry_at
+            self.report.due += self._hand_over([path])
+            return None
+        if lease and not lease.is_over(age):
+            return found.modified_at + lease.timeout + GRAIN
+        if lease and owners.keep(lease.owner, path):
+            return None
+        self._expire(path, replace(found, stream=io.BytesIO(body)))
+        return None
+
+    def _expire(self, path: str, found: Object) -> None:
+        try:
+            ending = expire(self.queue, path, found)
+        except Conflict:
+            self.report.races += 1
+        except CorruptState as error:
+            self.report.corrupt[found.key] = str(error)
+        except QueueError as error:
+            # Unknown, or not allowed: this one waits for the next sweep, the others need not.
+            _log.warning("sweep of %s/%s: %s", self.queue.name, path, error)
+            self.report.complete = False
+        else:
+            self.report.endings[ending] = self.report.endings.get(ending, 0) + 1
+
+    # What nobody works on
+
+    def _hand_over_orphans(self, kinds: set[str], leased: set[str], counter: Counter) -> None:
+        """Messages without a lease, old enough for their event to have come; and all of them counted."""
+        for kind in ("messages", "delayed"):
+            if kind not in kinds:
+                continue
+            prefix = self.queue.keys.prefix(kind)
+            for page in self._pages(prefix, self._cursor if self._cursor.startswith(prefix) else ""):
+                counter.add(page.objects, leased)
+                orphans = [path for entry in page.objects if (path := self._orphaned(entry, page.at, leased))]
+                self.report.orphans += self._hand_over(orphans)
+                self._cursor = page.next_after or ""
+
+    def _orphaned(self, entry: ObjectInfo, now: datetime, leased: set[str]) -> str | None:
+        path = self.queue.keys.path(entry.key)
+        if path is None or path in leased or is_placeholder(entry):
+            return None
+        due_at = due_of(path)
+        since = max(entry.modified_at, due_at) if due_at else entry.modified_at
+        return path if now - since >= self.queue.settings.rescue_after else None
+
+    # What is left behind
+
+    def _remove_left_behind(self, kinds: set[str]) -> None:
+        now = self.queue.clock.monotonic()
+        if "workers" in kinds:
+            self._remove_older("workers", self.queue.settings.visibility_timeout * SILENT_BEATS)
+        if "locks" in kinds:
+            self._remove_older("locks", LOCK_KEPT)
+        if "dead" in kinds and now - self._retention_at >= RETENTION_SECONDS:
+            self._retention_at = now
+            self._remove_older("dead", self.queue.settings.dead_retention)
+
+    def _remove_older(self, kind: str, age: timedelta) -> None:
+        for page in self._pages(self.queue.keys.prefix(kind)):
+            self._remove(entry for entry in page.objects if page.at - entry.modified_at > age)
+
+    def _remove(self, entries: Iterable[ObjectInfo]) -> None:
+        for entry in entries:
+            try:
+                self.report.removed += delete_surely(self.queue.store, entry.key, if_match=entry.etag)
+            except QueueError as error:
+                _log.warning("sweep: %s stays for now: %s", entry.key, error)
+
+    # What is published
+
+    def _publish(self, stats: Stats) -> None:
+        try:
+            self.queue.store.put(self.queue.keys.stats, stats.to_bytes(), content_type="application/json")
+        except QueueError as error:
+            _log.warning("the stats of %s were not published: %s", self.queue.name, error)
+
+    def _publish_idle(self, at: datetime) -> None:
+        """An idle queue costs one LIST: its stats are written once, and again only when there was work."""
+        self.report.stats = Stats(at=at)
+        if not self._idle_published:
+            self._publish(self.report.stats)
+            self._idle_published = True

@@ -1,0 +1,259 @@
+"""Worker: pulls messages in a container or on a laptop: threads, a heartbeat, graceful stop, statistics."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import signal
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from .backlog import Backlog, Candidate
+from .claim import Claim
+from .clock import SystemClock
+from .definition import Definition, Handler
+from .errors import QueueError
+from .heartbeat import Pulse
+from .processing import Outcome, Processor
+from .queue import Queue
+from .sweep import Sweeper
+
+_log = logging.getLogger(__name__)
+#: An idle worker polls ever more slowly, up to this many times its interval.
+SLOWEST = 5
+#: A sweeper that published within this time is at work; this worker need not be one.
+SWEEPER_SILENT = timedelta(minutes=2)
+SWEEP_LOCK = "sweeper"
+
+
+class Worker:
+    """Runs a handler over a queue's messages until it is told to stop.
+
+    `concurrency` threads claim and run; one more keeps the heartbeat, which keeps every held message, and sweeps the
+    queue if no sweeper function does. `stop` lets running handlers finish and gives back the rest.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        handler: Definition | Handler,
+        *,
+        concurrency: int | None = None,
+        poll_interval: float = 1.0,
+        sweep: bool = True,
+    ) -> None:
+        self.queue = queue
+        if isinstance(handler, Definition):
+            definition = handler
+        else:
+            definition = Definition(queue.name, queue.settings)
+            definition.handler(handler)
+        definition.events.pass_on(queue.events)
+        self._stopping = threading.Event()
+        self._wake = SystemClock(self._stopping)
+        self._processor = Processor(
+            queue=queue, definition=definition, should_stop=self._stopping.is_set, renew=self._renew
+        )
+        self._concurrency = concurrency or queue.settings.concurrency
+        self._poll_interval = poll_interval
+        self._pulse = Pulse(queue, queue.settings.visibility_timeout)
+        self._sweeper = Sweeper(queue=queue, dispatch=self._accept) if sweep else None
+        self._threads: list[threading.Thread] = []
+        self._mutex = threading.Lock()
+        self._backlog = Backlog(queue)
+        self._inbox: deque[str] = deque()
+        self._retries: list[tuple[float, str]] = []
+        self._next_look = float("-inf")
+        self._interval = poll_interval
+        self._counts: Counter[str] = Counter()
+        queue.events.on("message.retry", self._note_retry)
+
+    def start(self) -> None:
+        """Start the threads and return."""
+        if self._threads:
+            raise RuntimeError("this worker is running already")
+        self._stopping.clear()
+        targets: list[Callable[[], None]] = [self._pull] * self._concurrency + [self._keep_house]
+        for number, target in enumerate(targets):
+            thread = threading.Thread(target=target, name=f"{self.queue.worker_id}-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self.queue.events.emit(
+            "workers.started", queue=self.queue.name, worker=self.queue.worker_id, concurrency=self._concurrency
+        )
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Claim nothing more, wait for running handlers; True if all of them finished in time."""
+        self._stopping.set()
+        deadline = None if timeout is None else self.queue.clock.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(None if deadline is None else max(0.0, deadline - self.queue.clock.monotonic()))
+        finished = not any(thread.is_alive() for thread in self._threads)
+        if finished and self._threads:
+            self._threads = []
+            self._pulse.end()
+            self.queue.events.emit(
+                "workers.stopped", queue=self.queue.name, worker=self.queue.worker_id, **self.stats()
+            )
+        return finished
+
+    def run(self) -> None:
+        """Work until SIGTERM, SIGINT or `stop`, then stop gracefully. Call it from the main thread."""
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            self.start()
+            while not self._stopping.is_set():
+                self._stopping.wait(0.5)
+        finally:
+            self.stop()
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def run_until_empty(self) -> None:
+        """Work until nothing is runnable and nothing runs; for jobs and tests. What waits or is delayed stays."""
+        self.start()
+        try:
+            while not self._stopping.is_set():
+                self._stopping.wait(0.02)
+                if self._is_idle():
+                    return
+        finally:
+            self.stop()
+
+    def stats(self) -> dict[str, int]:
+        """Since the start: processed, succeeded, failed, retried, dead, released, lost; and running now."""
+        counts = self._counts
+        return {
+            "processed": sum(counts[outcome] for outcome in ("completed", "retried", "dead")),
+            "succeeded": counts["completed"],
+            "failed": counts["retried"] + counts["dead"],
+            "retried": counts["retried"],
+            "dead": counts["dead"],
+            "released": counts["released"],
+            "lost": counts["lost"],
+            "running": len(self._pulse),
+        }
+
+    def _on_signal(self, number: int, _frame: Any) -> None:
+        _log.info("%s: finishing what runs, then stopping", signal.Signals(number).name)
+        self._stopping.set()
+
+    # Pulling
+
+    def _pull(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                candidate = self._next()
+                if candidate is None:
+                    self._wake.sleep(min(self._interval, self._poll_interval))
+                else:
+                    self._work(candidate)
+            except QueueError as error:
+                _log.warning("%s: %s; trying again", self.queue.name, error)
+                self._wake.sleep(self._poll_interval)
+
+    def _work(self, candidate: Candidate) -> None:
+        claim = self.queue.claim(candidate.path, look=candidate.look)
+        self._backlog.report(won=claim is not None)
+        while claim is not None:
+            self._pulse.hold(claim)
+            try:
+                outcome: Outcome = self._processor.process(claim)
+            finally:
+                self._pulse.drop(claim)
+            with self._mutex:
+                self._counts[outcome] += 1
+            # The name was PUT anew while it was at work: nobody else is told of that.
+            claim = self.queue.claim(candidate.path) if claim.superseded and not self._stopping.is_set() else None
+
+    def _next(self) -> Candidate | None:
+        """Own retries that are due, what the sweep found, then the backlog; looks no more often than it pays."""
+        with self._mutex:
+            now = self.queue.clock.monotonic()
+            if self._retries and self._retries[0][0] <= now:
+                return Candidate(heapq.heappop(self._retries)[1], 0, self.queue.clock.now(), look=True)
+            if self._inbox:
+                return Candidate(self._inbox.popleft(), 0, self.queue.clock.now(), look=True)
+            candidate = self._backlog.take()
+            if candidate or now < self._next_look:
+                return candidate
+            self.queue.refresh()
+            found = 0 if self.queue.settings.paused else self._backlog.look()
+            if found and self._backlog.pays():
+                self._interval = self._poll_interval
+                self._next_look = now
+            else:
+                self._interval = min(self._interval * 1.5, self._poll_interval * SLOWEST)
+                self._next_look = now + self._interval
+            return self._backlog.take() if found else None
+
+    def _note_retry(self, fields: Any) -> None:
+        """Own failures need no sweeper: this worker knows when they are due."""
+        if fields.get("worker") != self.queue.worker_id:
+            return
+        retry_at: datetime = fields["retry_at"]
+        # One second more: S3's clock, which decides, ticks in whole seconds.
+        due = self.queue.clock.monotonic() + (retry_at - fields["at"]).total_seconds() + 1.0
+        with self._mutex:
+            heapq.heappush(self._retries, (due, fields["path"]))
+
+    def _accept(self, paths: Sequence[str]) -> None:
+        self._inbox.extend(paths)
+
+    def _is_idle(self) -> bool:
+        with self._mutex:
+            busy = len(self._pulse) or self._inbox
+        return not busy and self._backlog.looks_empty()
+
+    # Keeping house
+
+    def _keep_house(self) -> None:
+        """The heartbeat first: held messages live by it."""
+        beat = self.queue.settings.visibility_timeout.total_seconds() / 3
+        next_sweep = self.queue.clock.monotonic()
+        while not self._stopping.is_set() or len(self._pulse):
+            self._pulse.beat(self.stats())
+            until = self.queue.clock.monotonic() + beat
+            while self.queue.clock.monotonic() < until and not self._stopping.is_set():
+                if self._sweeper and self.queue.clock.monotonic() >= next_sweep:
+                    next_sweep = self.queue.clock.monotonic() + (self._sweep() or beat)
+                self._wake.sleep(min(0.5, beat))
+            if self._stopping.is_set():
+                # The event is set, so sleeping on it would not sleep: wait for the handlers instead.
+                self._wait_for_handlers(beat)
+
+    def _wait_for_handlers(self, seconds: float) -> None:
+        clock = SystemClock()
+        until = clock.monotonic() + seconds
+        while len(self._pulse) and clock.monotonic() < until:
+            clock.sleep(0.05)
+
+    def _sweep(self) -> float | None:
+        """Sweep, unless a sweeper function does, or another worker is at it."""
+        assert self._sweeper
+        try:
+            published = self.queue.published_stats()
+            mine = self._sweeper.report.stats if hasattr(self._sweeper, "report") else None
+            is_swept = published and mine != published and self._is_recent(published.at)
+            if is_swept:
+                return SWEEPER_SILENT.total_seconds() / 2
+            from .locks import Lock
+
+            lock = Lock(self.queue.store, self.queue.keys.lock(SWEEP_LOCK), ttl=timedelta(seconds=30))
+            with lock.held(wait=0):
+                return self._sweeper.tick()
+        except QueueError as error:
+            _log.warning("%s: no sweep this time: %s", self.queue.name, error)
+            return None
+
+    def _is_recent(self, at: datetime) -> bool:
+        return self.queue.clock.now() - at < SWEEPER_SILENT
+
+    def _renew(self, claim: Claim, timeout: timedelta | None) -> None:
+        """The heartbeat keeps the message; a longer lease is written only if the handler asks for one."""
+        claim.check_alive()
+        if timeout is not None and timeout > claim.remaining():
+            self.queue.extend(claim, timeout)
