@@ -43,10 +43,7 @@ class Backlog:
         self._looked_at = float("-inf")
         self._misses = 0
         self._wins = 0
-        self._wins_at_look = 0
-        self._looks = 0
-        self._found = 0
-        self._pays = True
+        self._wins_at_look = -1
         self._mutex = threading.Lock()
 
     def take(self) -> Candidate | None:
@@ -65,32 +62,24 @@ class Backlog:
         self._misses = 0 if won else self._misses + 1
         self._wins += won
 
-    def pays(self) -> bool:
-        """Whether the last look but one led to a claim, or this is the first: if not, looking again can wait."""
-        return self._pays
-
-    def looks_empty(self) -> bool:
-        """Whether the last look found nothing that could be claimed, and the window is used up."""
-        return not self._window and self._looks > 0 and self._wins == self._wins_at_look
+    def is_fruitless(self) -> bool:
+        """Whether nothing that the last look found could be claimed: looking again at once will not help."""
+        return not self._window and self._wins == self._wins_at_look
 
     def drain(self) -> Iterator[Candidate]:
         """Candidates, look after look, until a look finds none or none of its finds could be claimed."""
         while self.look():
-            wins = self._wins
             while candidate := self.take():
                 yield candidate
-            if self._wins == wins:
+            if self.is_fruitless():
                 return
 
     def look(self) -> int:
         """Fill the window anew; how many candidates there are. One LIST if the queue is idle."""
         with self._mutex:
-            self._pays = self._looks == 0 or self._wins > self._wins_at_look or not self._found
             self._wins_at_look = self._wins
-            self._looks += 1
             self._look()
-            self._found = len(self._window)
-            return self._found
+            return len(self._window)
 
     def _look(self) -> None:
         queue = self._queue

@@ -69,6 +69,7 @@ class Worker:
         self._next_look = float("-inf")
         self._interval = poll_interval
         self._counts: Counter[str] = Counter()
+        self._busy = 0
         queue.events.on("message.retry", self._note_retry)
 
     def start(self) -> None:
@@ -156,39 +157,53 @@ class Worker:
                 self._wake.sleep(self._poll_interval)
 
     def _work(self, candidate: Candidate) -> None:
-        claim = self.queue.claim(candidate.path, look=candidate.look)
-        self._backlog.report(won=claim is not None)
-        while claim is not None:
-            self._pulse.hold(claim)
-            try:
-                outcome: Outcome = self._processor.process(claim)
-            finally:
-                self._pulse.drop(claim)
+        try:
+            claim = self.queue.claim(candidate.path, look=candidate.look)
+            self._backlog.report(won=claim is not None)
+            while claim is not None:
+                outcome = self._process(claim)
+                with self._mutex:
+                    self._counts[outcome] += 1
+                # The name was PUT anew while it was at work: nobody else is told of that.
+                again = claim.superseded and not self._stopping.is_set()
+                claim = self.queue.claim(candidate.path) if again else None
+        finally:
             with self._mutex:
-                self._counts[outcome] += 1
-            # The name was PUT anew while it was at work: nobody else is told of that.
-            claim = self.queue.claim(candidate.path) if claim.superseded and not self._stopping.is_set() else None
+                self._busy -= 1
+
+    def _process(self, claim: Claim) -> Outcome:
+        self._pulse.hold(claim)
+        try:
+            return self._processor.process(claim)
+        finally:
+            self._pulse.drop(claim)
 
     def _next(self) -> Candidate | None:
-        """Own retries that are due, what the sweep found, then the backlog; looks no more often than it pays."""
+        """Own retries that are due, what the sweep found, then the backlog."""
         with self._mutex:
-            now = self.queue.clock.monotonic()
-            if self._retries and self._retries[0][0] <= now:
-                return Candidate(heapq.heappop(self._retries)[1], 0, self.queue.clock.now(), look=True)
-            if self._inbox:
-                return Candidate(self._inbox.popleft(), 0, self.queue.clock.now(), look=True)
-            candidate = self._backlog.take()
-            if candidate or now < self._next_look:
-                return candidate
-            self.queue.refresh()
-            found = 0 if self.queue.settings.paused else self._backlog.look()
-            if found and self._backlog.pays():
-                self._interval = self._poll_interval
-                self._next_look = now
-            else:
-                self._interval = min(self._interval * 1.5, self._poll_interval * SLOWEST)
-                self._next_look = now + self._interval
-            return self._backlog.take() if found else None
+            candidate = self._choose()
+            self._busy += candidate is not None
+            return candidate
+
+    def _choose(self) -> Candidate | None:
+        now = self.queue.clock.monotonic()
+        if self._retries and self._retries[0][0] <= now:
+            return Candidate(heapq.heappop(self._retries)[1], 0, self.queue.clock.now(), look=True)
+        if self._inbox:
+            return Candidate(self._inbox.popleft(), 0, self.queue.clock.now(), look=True)
+        if candidate := self._backlog.take():
+            return candidate
+        if not self._backlog.is_fruitless():
+            self._interval = self._poll_interval
+        elif now < self._next_look:
+            return None
+        else:
+            self._interval = min(self._interval * 1.5, self._poll_interval * SLOWEST)
+        self._next_look = now + self._interval
+        self.queue.refresh()
+        if not self.queue.settings.paused:
+            self._backlog.look()
+        return self._backlog.take()
 
     def _note_retry(self, fields: Any) -> None:
         """Own failures need no sweeper: this worker knows when they are due."""
@@ -205,8 +220,7 @@ class Worker:
 
     def _is_idle(self) -> bool:
         with self._mutex:
-            busy = len(self._pulse) or self._inbox
-        return not busy and self._backlog.looks_empty()
+            return not self._busy and not self._inbox and self._backlog.is_fruitless()
 
     # Keeping house
 
