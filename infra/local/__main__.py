@@ -37,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     console = Console(highlight=False)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _as_interrupt)
+        # Under nohup a closed terminal is no reason to stop.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _as_interrupt)
     try:
         match chosen.command:
             case "up":
