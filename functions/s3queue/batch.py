@@ -72,6 +72,8 @@ class Lines:
     dead: dict[int, Failure] = field(default_factory=dict)
     results: dict[int, Any] = field(default_factory=dict)
     results_bytes: int = 0
+    #: How many lines the batch has; known once it was read to its end with nothing left to retry.
+    total: int | None = None
 
     def is_pending(self, line: int, attempt: int) -> bool:
         """Whether the line is to run in this attempt: a continued attempt does not repeat its own failures.  [P5]"""
@@ -99,10 +101,9 @@ class Lines:
     def is_empty(self) -> bool:
         return not (self.done or self.failed or self.dead)
 
-    def summary(self, total: int | None) -> dict[str, Any]:
-        """For the record; `total` is None when the batch was not read to its end."""
-        dead = len(self.dead) if total is None else total - len(self.done)
-        described: dict[str, Any] = {"total": total, "completed": len(self.done), "dead": dead}
+    def summary(self) -> dict[str, Any]:
+        """For the record. Without a total, an unknown number of lines never came to an end."""
+        described: dict[str, Any] = {"total": self.total, "completed": len(self.done), "dead": len(self.dead)}
         if self.dead:
             listed = sorted(self.dead)[:LISTED_LINES]
             described["dead_lines"] = [[line, self.dead[line].type, self.dead[line].message] for line in listed]
@@ -123,6 +124,7 @@ class Lines:
             "failed": failed,
             "dead": dead,
             "errors": [failure.to_json() for failure in table],
+            "total": self.total,
             "results": [[line, result] for line, result in sorted(self.results.items())],
         }
 
@@ -135,6 +137,7 @@ class Lines:
             dead={line: errors[index] for line, index in found.get("dead", ())},
             results=dict(found.get("results", ())),
             results_bytes=len(json.dumps(found.get("results", ()))),
+            total=found.get("total"),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,11 +13,12 @@ from .batch import read_lines, spooled
 from .claim import Claim
 from .context import Context
 from .definition import Definition
-from .errors import LeaseLost, Reject, Retry, Unavailable
+from .errors import LeaseLost, QueueError, Reject, Retry, Unavailable
 from .lease import Lease
 from .queue import Queue
 from .record import Failure, Record
 
+_log = logging.getLogger(__name__)
 #: `lost`: the message is someone else's by now, or it is unknown what became of it; the sweeper knows what to do.
 Outcome = Literal["completed", "retried", "dead", "released", "lost"]
 T = TypeVar("T")
@@ -60,6 +62,10 @@ class Processor:
             )
             return self._batch(claim) if claim.message.is_batch else self._single(claim)
         except (LeaseLost, Unavailable):
+            return "lost"
+        except QueueError as error:
+            # A permission that is missing, a record of a newer version: nobody's fault here, and the lease runs out.
+            _log.error("%s/%s: no outcome could be written: %s", self.queue.name, claim.path, error)
             return "lost"
 
     def _single(self, claim: Claim) -> Outcome:

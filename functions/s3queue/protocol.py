@@ -17,7 +17,7 @@ from .clock import Chance, Clock, RandomChance, SystemClock
 from .encoding import decode_metadata, storable
 from .errors import Conflict, CorruptState, LeaseLost, QueueError, Reject
 from .events import Event, Events
-from .keys import Keys
+from .keys import Keys, due_of
 from .lease import Lease
 from .message import INLINE_BYTES, Generation, Message
 from .outcomes import Outcomes
@@ -114,6 +114,10 @@ class LeaseProtocol:
                 self.record_vanished(path, lease, written.at)
             delete_surely(self.store, self.keys.lease(path), if_match=written.etag)
             return None
+        due_at = due_of(path)
+        if due_at and due_at > found.at:
+            self._give_back(path, lease, written.etag, due_at)
+            return None
         message = self._message(path, found)
         if lease.generation and lease.generation.etag != message.generation.etag:
             # The name was PUT anew, and attempts belong to a generation.  [P5]
@@ -194,9 +198,10 @@ class LeaseProtocol:
         Raises:
             LeaseLost: there are dead lines, and a zombie's failures never count.
         """
+        claim.lines.total = total
         if claim.lines.dead:
-            return self.bury(claim, next(iter(claim.lines.dead.values())), total=total)
-        return self._complete(claim, replace(self._record(claim, "completed"), lines=claim.lines.summary(total)))
+            return self.bury(claim, next(iter(claim.lines.dead.values())))
+        return self._complete(claim, replace(self._record(claim, "completed"), lines=claim.lines.summary()))
 
     def _complete(self, claim: Claim, record: Record) -> Record:
         if self.settings.history:
@@ -237,15 +242,15 @@ class LeaseProtocol:
         self._emit("message.retry", claim, error=failure.message, error_type=failure.type, retry_at=retry_at)
         return claim.lease
 
-    def bury(self, claim: Claim, failure: Failure, *, total: int | None = None) -> Record:
+    def bury(self, claim: Claim, failure: Failure) -> Record:
         """The burying lease first: only its holder may call a message dead, and the sweeper can go on with it.  [P6]"""
         lines = claim.progressed()
         attempts = claim.lease.attempts if claim.lease.state == "burying" else claim.tried(failure)
         self.write(claim, replace(claim.lease, state="burying", failure=failure, attempts=attempts, lines=lines))
-        finished = total is not None and lines is not None and bool(lines.done)
-        record = self._record(claim, "completed" if finished else "dead", failure)
+        is_finished = lines is not None and lines.total is not None and bool(lines.done)
+        record = self._record(claim, "completed" if is_finished else "dead", failure)
         if lines:
-            record = replace(record, lines=lines.summary(total))
+            record = replace(record, lines=lines.summary())
         settled = self.outcomes.bury(record, self._stored(claim), lines, claim.check_alive)
         claim.superseded = self.outcomes.clear(claim.path, claim.message.generation, claim.lease_etag)
         name: Event = "message.completed" if settled.outcome == "completed" else "message.dead"

@@ -37,7 +37,7 @@ def client(endpoint_url: str | None = None, region: str | None = None, connectio
         retries={"mode": "standard", "total_max_attempts": 4},
         signature_version="s3v4",
         connect_timeout=5,
-        read_timeout=20,
+        read_timeout=10,
         max_pool_connections=connections,
         tcp_keepalive=True,
         request_checksum_calculation="when_required",
