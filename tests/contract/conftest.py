@@ -31,6 +31,7 @@ MOTO = Server(
         "name:messages/new\nline": "moto routes no newline",
         "after_inside_a_group": "moto leaves out a group that starts before the cursor",
         "key_limit": "moto has no limit for a key",
+        "signatures": "moto believes everyone",
     },
 )
 SEAWEEDFS = Server(

@@ -1,0 +1,66 @@
+"""A presigned URL really lets someone without credentials PUT one key, over plain HTTP."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+
+import pytest
+
+
+def put(url: str, body: bytes, **headers: str) -> int:
+    # Without a type of its own, urllib calls every body a form.
+    headers = {"Content-Type": "application/json"} | headers
+    request = urllib.request.Request(url, data=body, method="PUT", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+@pytest.mark.promise("http")
+def test_a_presigned_url_enqueues(store):
+    url = store.presign_put("emails/messages/from a form.json", seconds=60)
+
+    assert put(url, b'{"to":"a@example.com"}') == 200
+    assert store.open("emails/messages/from a form.json").read() == b'{"to":"a@example.com"}'
+
+
+@pytest.mark.promise("http")
+def test_a_presigned_url_for_a_new_object_works_once(store):
+    url = store.presign_put("emails/messages/once", seconds=60, if_absent=True)
+
+    assert put(url, b"first", **{"If-None-Match": "*"}) == 200
+    assert put(url, b"second", **{"If-None-Match": "*"}) == 412
+    assert store.open("emails/messages/once").read() == b"first"
+
+
+@pytest.mark.promise("http")
+def test_a_presigned_condition_is_part_of_the_signature(store):
+    url = store.presign_put("emails/messages/once", seconds=60, if_absent=True)
+
+    assert "X-Amz-Algorithm=AWS4-HMAC-SHA256" in url
+    assert "if-none-match" in url.lower()
+
+
+@pytest.mark.promise("signatures")
+@pytest.mark.promise("http")
+def test_the_holder_of_a_presigned_url_cannot_leave_the_condition_out(store):
+    url = store.presign_put("emails/messages/once", seconds=60, if_absent=True)
+
+    assert put(url, b"no condition") == 403
+    assert store.head("emails/messages/once") is None
+
+
+@pytest.mark.promise("signatures")
+@pytest.mark.promise("http")
+def test_a_presigned_url_is_for_one_key(store):
+    url = store.presign_put("emails/messages/mine", seconds=60)
+
+    assert put(url.replace("messages/mine", "messages/other"), b"x") == 403
+
+
+def test_a_presigned_url_names_the_key(store):
+    assert "messages/mine" in store.presign_put("emails/messages/mine", seconds=60)

@@ -1,0 +1,311 @@
+"""What S3's refusals and silences become, tried on a real server that misbehaves on demand."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from botocore.exceptions import ClientError
+
+from clocks import ManualClock
+from misbehaving import LOST, NEVER_ARRIVED, OK, Answer, Misbehaving, misbehaving_server
+from s3queue.errors import (
+    AccessDenied,
+    Conflict,
+    Contended,
+    InvalidName,
+    InvalidRequest,
+    MessageTooLarge,
+    NotFound,
+    Unavailable,
+)
+from s3queue.store import delete_surely, put_surely
+from s3queue.stores import s3
+from s3queue.stores.s3 import CONTENDED_TRIES, S3Store, client
+from servers import fresh_bucket, s3_client
+
+SDK_TRIES = 2
+
+
+@pytest.fixture
+def server() -> Iterator[Misbehaving]:
+    with misbehaving_server() as server:
+        yield server
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(server: Misbehaving, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    # The SDK's own pause between two tries is real time.
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
+    connected = s3_client(
+        server.endpoint,
+        retries={"mode": "standard", "total_max_attempts": SDK_TRIES},
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        read_timeout=5,
+    )
+    return S3Store("jobs", client=connected, clock=clock)
+
+
+def requests_of(store: S3Store):
+    """Every operation of the port, as it would be called, with its permission."""
+    return {
+        "put": lambda: store.put("q/a", b"x"),
+        "get": lambda: store.open("q/a"),
+        "head": lambda: store.head("q/a"),
+        "delete": lambda: store.delete("q/a"),
+        "copy": lambda: store.copy("q/b", "q/a"),
+        "list": lambda: store.list("q/"),
+    }
+
+
+def test_the_time_is_the_servers_and_not_this_machines(server, store):
+    written = store.put("a", b"x")
+
+    assert written.at == datetime(2026, 11, 16, 10, 15, tzinfo=UTC)
+    assert store.open("a").at == store.head("a").modified_at == store.delete("a") == written.at
+
+
+def test_409_is_tried_again_until_someone_wins(server, store, clock):
+    server.expect(Answer(409, "ConditionalRequestConflict"), Answer(409, "ConditionalRequestConflict"))
+
+    store.put("lease", b"mine", if_absent=True)
+
+    assert server.objects == {"/jobs/lease": b"mine"}
+    assert len(clock.sleeps) == 2
+    assert all(0 < pause < 1 for pause in clock.sleeps)
+
+
+def test_409_sends_a_stream_again_from_its_start(server, store):
+    server.expect(Answer(409, "ConditionalRequestConflict"))
+    body = io.BytesIO(b"headerpayload")
+    body.seek(6)
+
+    store.put("message", body)
+
+    assert server.objects == {"/jobs/message": b"payload"}
+
+
+def test_409_for_ever_is_contended_which_is_no_loss(server, store):
+    server.expect(always=Answer(409, "ConditionalRequestConflict"))
+
+    with pytest.raises(Contended):
+        store.put("lease", b"mine", if_absent=True)
+
+    assert len(server.requests) == CONTENDED_TRIES
+
+
+@pytest.mark.parametrize("operation", ["put", "get", "head", "delete", "copy", "list"])
+@pytest.mark.parametrize("answer", [Answer(500, "InternalError"), Answer(503, "SlowDown"), NEVER_ARRIVED])
+def test_what_the_server_does_not_say_is_unknown(server, store, operation, answer):
+    server.expect(always=answer)
+
+    with pytest.raises(Unavailable, match=r"s3://jobs/q/"):
+        requests_of(store)[operation]()
+
+    assert len(server.requests) == SDK_TRIES
+
+
+def test_nobody_listening_is_unavailable():
+    with misbehaving_server() as server:
+        pass
+
+    with pytest.raises(Unavailable):
+        S3Store("jobs", client=s3_client(server.endpoint, retries={"total_max_attempts": 1})).head("a")
+
+
+@pytest.mark.parametrize("first", [LOST, Answer(500, "InternalError", applied=True)])
+def test_a_412_after_the_sdk_tried_again_may_be_our_own_success(server, store, first):
+    server.expect(first)
+
+    with pytest.raises(Conflict) as lost:
+        store.put("lease", b"mine", if_absent=True)
+
+    assert lost.value.retried
+
+
+def test_a_412_at_once_is_someone_elses(server, store):
+    server.objects["/jobs/lease"] = b"theirs"
+
+    with pytest.raises(Conflict) as lost:
+        store.put("lease", b"mine", if_absent=True)
+
+    assert not lost.value.retried
+
+
+def test_a_409_between_does_not_hide_that_the_sdk_tried_again(server, store):
+    server.expect(LOST, Answer(409, "ConditionalRequestConflict"), OK)
+
+    with pytest.raises(Conflict) as lost:
+        store.put("lease", b"mine", if_absent=True)
+
+    assert lost.value.retried
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [LOST],
+        [LOST, LOST],
+        [Answer(500, "InternalError", applied=True)],
+        [LOST, Answer(409, "ConditionalRequestConflict")],
+        [NEVER_ARRIVED, NEVER_ARRIVED, LOST],
+    ],
+)
+def test_put_surely_finds_out_that_it_won(server, store, script):
+    server.expect(*script)
+
+    put_surely(store, "lease", b"mine", if_absent=True)
+
+    assert server.objects == {"/jobs/lease": b"mine"}
+
+
+def test_delete_surely_finds_out_that_it_was_the_one(server, store):
+    etag = store.put("lease", b"mine").etag
+    server.expect(LOST)
+
+    assert delete_surely(store, "lease", if_match=etag) is True
+
+
+@pytest.mark.parametrize(
+    ("operation", "permission", "resource"),
+    [
+        ("put", "s3:PutObject", "arn:aws:s3:::jobs/q/a"),
+        ("get", "s3:GetObject", "arn:aws:s3:::jobs/q/a"),
+        ("head", "s3:GetObject", "arn:aws:s3:::jobs/q/a"),
+        ("delete", "s3:DeleteObject", "arn:aws:s3:::jobs/q/a"),
+        ("copy", "s3:PutObject", "arn:aws:s3:::jobs/q/a"),
+        ("list", "s3:ListBucket", "arn:aws:s3:::jobs"),
+    ],
+)
+def test_access_denied_names_the_action_the_key_and_the_permission(server, store, operation, permission, resource):
+    server.expect(always=Answer(403, "AccessDenied"))
+
+    with pytest.raises(AccessDenied) as denied:
+        requests_of(store)[operation]()
+
+    for part in (f"{operation.upper()} s3://jobs/q/", permission, resource):
+        assert part in str(denied.value)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("code", ["InvalidAccessKeyId", "SignatureDoesNotMatch"])
+def test_wrong_credentials_are_not_called_a_missing_permission(server, store, code):
+    server.expect(always=Answer(403, code))
+
+    with pytest.raises(AccessDenied, match="AWS_PROFILE"):
+        store.put("q/a", b"x")
+
+
+def test_an_expired_token_is_a_matter_of_access(server, store):
+    server.expect(always=Answer(400, "ExpiredToken"))
+
+    with pytest.raises(AccessDenied, match="ExpiredToken"):
+        store.put("q/a", b"x")
+
+
+def test_no_credentials_at_all_are_a_matter_of_access(server, monkeypatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+
+    with pytest.raises(AccessDenied, match="AWS_ACCESS_KEY_ID"):
+        S3Store("jobs", client=client(server.endpoint)).head("a")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Answer(400, "KeyTooLongError"), InvalidName),
+        (Answer(400, "EntityTooLarge"), MessageTooLarge),
+        (Answer(400, "InvalidArgument"), InvalidRequest),
+        (Answer(404, "NoSuchBucket"), NotFound),
+        (Answer(400, "RequestTimeout"), Unavailable),
+        (Answer(429, "TooManyRequests"), Unavailable),
+    ],
+)
+def test_every_refusal_has_its_own_reaction(server, store, answer, error):
+    server.expect(always=answer)
+
+    with pytest.raises(error) as raised:
+        store.put("q/a", b"x")
+
+    assert type(raised.value) is error
+
+
+@pytest.mark.parametrize("operation", ["put", "get", "delete", "copy", "list"])
+def test_a_missing_bucket_is_said_to_be_missing(server, store, operation):
+    server.expect(always=Answer(404, "NoSuchBucket"))
+
+    with pytest.raises(NotFound, match="no bucket 'jobs'"):
+        requests_of(store)[operation]()
+
+
+@pytest.mark.parametrize("operation", ["put", "get", "delete", "copy", "list"])
+def test_a_missing_bucket_is_said_to_be_missing_by_moto_too(moto_endpoint, operation):
+    missing = S3Store("never-created", client=s3_client(moto_endpoint))
+
+    with pytest.raises(NotFound):
+        requests_of(missing)[operation]()
+
+
+def test_a_body_that_breaks_off_is_unknown_and_never_shorter(server, store):
+    server.expect(always=Answer(200, broken_body=100_000))
+
+    with pytest.raises(Unavailable, match="GET q/a"):
+        store.open("q/a").read()
+    with pytest.raises(Unavailable), store.open("q/a").stream as stream:
+        for _ in stream:
+            pass
+
+
+def test_an_answer_without_a_date_is_not_guessed(server, store, monkeypatch):
+    monkeypatch.setattr("misbehaving.DATE", "")
+
+    with pytest.raises(Unavailable, match="Date"):
+        store.put("q/a", b"x")
+
+
+def test_a_copy_beyond_one_request_goes_in_parts_and_keeps_its_description(moto_endpoint, monkeypatch):
+    """Tried with a small limit: S3 refuses CopyObject beyond 5 GB."""
+    connected = s3_client(moto_endpoint)
+    store = S3Store(fresh_bucket(connected), client=connected)
+    body = b"0123456789abcdef" * 640 * 1024
+    etag = store.put("large", body, metadata={"k": "v"}, content_type="text/plain").etag
+    monkeypatch.setattr(s3, "COPY_BYTES", len(body) - 1)
+    refusing = s3_client(moto_endpoint)
+
+    def refuse(**_: object) -> None:
+        answer = {"Error": {"Code": "InvalidRequest"}, "ResponseMetadata": {"HTTPStatusCode": 400}}
+        raise ClientError(answer, "CopyObject")
+
+    monkeypatch.setattr(refusing, "copy_object", refuse)
+    copying = S3Store(store.url[5:], client=refusing)
+
+    copying.copy("large", "dead/a", if_match=etag)
+    copying.copy("large", "dead/b", metadata={"error": "it broke"}, content_type="application/json")
+
+    kept, replaced = store.open("dead/a"), store.open("dead/b")
+    assert kept.read() == replaced.read() == body
+    assert (dict(kept.metadata), kept.content_type) == ({"k": "v"}, "text/plain")
+    assert (dict(replaced.metadata), replaced.content_type) == ({"error": "it broke"}, "application/json")
+
+
+def test_a_small_body_is_sent_without_asking_first_and_a_large_one_is_not(server, store):
+    asked = []
+    store._client.meta.events.register(
+        "before-send.s3.PutObject", lambda request, **_: asked.append("Expect" in request.headers)
+    )
+    asked.clear()
+
+    store.put("small", b"x")
+    store.put("large", b"x" * s3.ASK_FIRST_BYTES)
+
+    assert asked == [False, True]
