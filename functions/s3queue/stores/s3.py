@@ -137,16 +137,12 @@ class S3Store:
             info = self.head(source)
             if info is None or info.size <= COPY_BYTES:
                 raise
-            return self._copy_in_parts(origin, target, options, info)
+            return self._copy_in_parts(origin, target, options)
         return None if answer is None else Written(_unquoted(answer["CopyObjectResult"]["ETag"]), _date(answer))
 
-    def _copy_in_parts(self, origin: Any, target: str, options: dict[str, Any], info: ObjectInfo) -> Written:
-        # An upload in parts starts without the source's description.
-        kept = {"Metadata": dict(info.metadata), "ContentType": info.content_type}
-        extra = kept | {name: value for name, value in options.items() if name != "MetadataDirective"}
-
+    def _copy_in_parts(self, origin: Any, target: str, options: dict[str, Any]) -> Written:
         def send() -> Any:
-            self._client.copy(origin, self._bucket, target, ExtraArgs=extra, Config=TransferConfig(use_threads=False))
+            self._client.copy(origin, self._bucket, target, ExtraArgs=options, Config=TransferConfig(use_threads=False))
             return self._client.head_object(Bucket=self._bucket, Key=target)
 
         answer = self._request("copy", target, send)
