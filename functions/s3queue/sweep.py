@@ -124,12 +124,13 @@ class Sweeper:
         """
         report = self._begin(seconds, requests)
         queue = self.queue
-        queue.refresh()
         root = self._list(queue.keys.root, delimiter="/")
         kinds = {prefix.removeprefix(queue.keys.root).rstrip("/") for prefix in root.prefixes}
         if not kinds & {"messages", "delayed", "leases", "retries", "workers", "locks"}:
             self._publish_idle(root.at)
             return report
+        # Not before: an idle queue costs one LIST, and what it is set to matters to nobody.
+        queue.refresh()
         self._idle_published = False
         counter = Counter(queue.keys, root.at)
         leases: dict[str, ObjectInfo] = {}
