@@ -1,0 +1,79 @@
+"""A bucket in memory, virtual time, counted requests: what most unit tests start from."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from clocks import ManualClock
+from counting import CountingStore
+
+from s3queue import Definition, Processor, Queue, QueueSettings, Sweeper
+from s3queue.clock import RandomChance
+from s3queue.stores.memory import MemoryStore
+
+
+class Workbench:
+    """One bucket and one clock that everything made here shares."""
+
+    def __init__(self, seed: int = 7) -> None:
+        self.clock = ManualClock()
+        self.memory = MemoryStore("bench", clock=self.clock)
+        self.store = CountingStore(self.memory)
+        self.chance = RandomChance(random.Random(seed))
+
+    def queue(self, name: str = "orders", *, worker_id: str = "", **settings: Any) -> Queue:
+        """A queue without jitter, seen by a worker of its own."""
+        return Queue(
+            store=self.store,
+            name=name,
+            settings=QueueSettings.of(**({"retry_jitter": False} | settings)),
+            worker_id=worker_id,
+            clock=self.clock,
+            chance=self.chance,
+        )
+
+    def processor(self, queue: Queue, handler: Callable[..., Any], **options: Any) -> Processor:
+        definition = Definition(queue.name, queue.settings)
+        definition.handler(handler)
+        definition.events.pass_on(queue.events)
+        return Processor(queue=queue, definition=definition, **options)
+
+    def sweeper(self, queue: Queue, dispatched: list[str] | None = None) -> Sweeper:
+        """One whose dispatches end up in `dispatched`."""
+        paths: list[str] = [] if dispatched is None else dispatched
+
+        def dispatch(sent: Sequence[str]) -> None:
+            paths.extend(sent)
+
+        return Sweeper(queue=queue, dispatch=dispatch)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Every key in the bucket behind a prefix, without counting a request."""
+        found: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            page = self.memory.list(prefix, after=after)
+            found += [entry.key for entry in page.objects]
+            after = page.next_after
+        return found
+
+    def read(self, key: str) -> bytes:
+        found = self.memory.open(key)
+        assert found is not None, f"no object {key}; there are {self.keys()}"
+        return found.read()
+
+    def settle(self, queue: Queue, handler: Callable[..., Any], *, rounds: int = 20) -> None:
+        """Sweep, run what was dispatched, and let time pass, until nothing is left to run."""
+        dispatched: list[str] = []
+        sweeper = self.sweeper(queue, dispatched)
+        processor = self.processor(queue, handler)
+        for _ in range(rounds):
+            sweeper.sweep()
+            while dispatched:
+                processor.run(dispatched.pop(0), look=True)
+            if not any(self.keys(queue.keys.prefix(kind)) for kind in ("messages", "delayed", "leases")):
+                return
+            self.clock.advance(queue.settings.rescue_after.total_seconds() + 1)
+        raise AssertionError(f"never settled: {self.keys(queue.keys.root)}")
