@@ -27,7 +27,7 @@ class Monitoring(Construct):
     def __init__(self, scope: Construct, id: str, *, queues: Mapping[str, S3Queue], sweeper: lambda_.IFunction) -> None:
         super().__init__(scope, id)
         self.topic = self._topic()
-        self.alarms = [self._sweeper_silent(sweeper)]
+        self.alarms = self._sweeper_alarms(sweeper)
         for name, queue in queues.items():
             self.alarms += self._queue_alarms(name, queue)
         for alarm in self.alarms:
@@ -48,86 +48,74 @@ class Monitoring(Construct):
         )
         return topic
 
-    def _sweeper_silent(self, sweeper: lambda_.IFunction) -> cloudwatch.Alarm:
-        # Invocations alone would call a sweeper healthy that fails every time.
-        succeeded = cloudwatch.MathExpression(
-            label="successful sweeps",
-            expression="invocations - errors",
-            using_metrics={
-                "invocations": sweeper.metric_invocations(statistic="Sum"),
-                "errors": sweeper.metric_errors(statistic="Sum"),
-            },
-            period=FIVE_MINUTES,
-        )
-        return cloudwatch.Alarm(
+    def _sweeper_alarms(self, sweeper: lambda_.IFunction) -> list[cloudwatch.Alarm]:
+        # Two plain alarms, not one on `invocations - errors`: the emulator that runs this stack knows no metric math.
+        silent = cloudwatch.Alarm(
             self,
             "SweeperSilent",
-            metric=succeeded,
+            metric=sweeper.metric_invocations(statistic="Sum", period=FIVE_MINUTES),
             threshold=1,
             comparison_operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
             evaluation_periods=1,
             treat_missing_data=cloudwatch.TreatMissingData.BREACHING,
-            alarm_description="No sweep succeeded for 5 minutes: retries, delays and lost events wait. "
-            "Read the sweeper's log, then check that its schedule is enabled.",
+            alarm_description="No sweep for 5 minutes: retries, delays and lost events wait. "
+            "Check that the sweeper's schedule is enabled and that it is not throttled.",
         )
+        failing = self._alarm(
+            "SweeperFailing",
+            sweeper.metric_errors(statistic="Sum", period=FIVE_MINUTES),
+            3,
+            "the sweeper fails most of its sweeps: retries, delays and lost events wait. Read its log.",
+        )
+        return [silent, failing]
 
     def _queue_alarms(self, name: str, queue: S3Queue) -> list[cloudwatch.Alarm]:
         function = queue.function
-
-        def alarm(
-            id: str, metric: cloudwatch.IMetric, above: float, advice: str, *, periods: int = 1
-        ) -> cloudwatch.Alarm:
-            return cloudwatch.Alarm(
-                self,
-                f"{id}-{name}",
-                metric=metric,
-                threshold=above,
-                comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
-                evaluation_periods=periods,
-                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-                alarm_description=f"{name}: {advice}",
-            )
-
-        lost = cloudwatch.MathExpression(
-            label="events dropped",
-            expression="dropped + undelivered",
-            using_metrics={
-                "dropped": function.metric("AsyncEventsDropped", statistic="Sum"),
-                "undelivered": function.metric("DestinationDeliveryFailures", statistic="Sum"),
-            },
-            period=FIVE_MINUTES,
-        )
         return [
-            alarm(
-                "OldestTooOld",
+            self._alarm(
+                f"OldestTooOld-{name}",
                 queue_metric("AgeOfOldest", name, "Maximum", Duration.minutes(1)),
                 (queue.settings.visibility_timeout + TOO_OLD).total_seconds(),
-                "the oldest runnable message waits too long. Is the queue paused? Does every handler fail? "
+                f"{name}: the oldest runnable message waits too long. Is the queue paused? Does every handler fail? "
                 "Else raise its concurrency.",
                 periods=3,
             ),
-            alarm(
-                "DeadLetters",
+            self._alarm(
+                f"DeadLetters-{name}",
                 queue_metric("Dead", name, "Sum"),
                 0,
-                "messages died. `s3queue dead list` groups them by error; fix the cause, then replay.",
+                f"{name}: messages died. `s3queue dead list` groups them by error; fix the cause, then replay.",
             ),
-            alarm(
-                "EventsDropped",
-                lost,
+            self._alarm(
+                f"EventsDropped-{name}",
+                function.metric("AsyncEventsDropped", statistic="Sum", period=FIVE_MINUTES),
                 0,
-                "Lambda gave up on an invocation: a crash, a time-out, or six hours of throttling. The sweeper finds "
-                "its messages again; the bucket of failed events says why it happened.",
+                f"{name}: Lambda gave up on an invocation: a crash, a time-out, or six hours of throttling. The "
+                "sweeper finds its messages again; the bucket of failed events says why it happened.",
             ),
             # A burst behind a concurrency limit is throttled, and drains: only what lasts is worth a person.
-            alarm(
-                "Throttled",
+            self._alarm(
+                f"Throttled-{name}",
                 function.metric_throttles(statistic="Sum", period=FIVE_MINUTES),
                 0,
-                "throttled for 15 minutes on end. Raise its concurrency, or the account's limit.",
+                f"{name}: throttled for 15 minutes on end. Raise its concurrency, or the account's limit.",
                 periods=3,
             ),
         ]
+
+    def _alarm(
+        self, id: str, metric: cloudwatch.IMetric, above: float, description: str, *, periods: int = 1
+    ) -> cloudwatch.Alarm:
+        return cloudwatch.Alarm(
+            self,
+            id,
+            metric=metric,
+            threshold=above,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+            evaluation_periods=periods,
+            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            alarm_description=description,
+        )
 
     def _dashboard(self, queues: Mapping[str, S3Queue], sweeper: lambda_.IFunction) -> None:
         dashboard = cloudwatch.Dashboard(
@@ -167,6 +155,7 @@ def _queue_row(name: str, queue: S3Queue) -> list[cloudwatch.IWidget]:
                 queue.function.metric("ConcurrentExecutions", statistic="Maximum"),
                 queue.function.metric_throttles(),
                 queue.function.metric_errors(),
+                queue.function.metric("DestinationDeliveryFailures", statistic="Sum"),
             ],
         ),
     ]
@@ -180,5 +169,4 @@ def queue_metric(name: str, queue: str, statistic: str, period: Duration = FIVE_
         dimensions_map={"queue": queue},
         statistic=statistic,
         period=period,
-        label=f"{name} {statistic}" if statistic.startswith("p") else name,
     )
