@@ -93,6 +93,13 @@ def line_of(path: str) -> tuple[str, int] | None:
     return (match[1], int(match[2])) if match else None
 
 
+def lock_name(key: str) -> str | None:
+    """The name of the lock that lies at this key; None if the key is no lock's."""
+    queue, _, rest = key.partition("/")
+    kind, _, name = rest.partition("/")
+    return name if queue and kind == "locks" and name else None
+
+
 def check_queue(name: str) -> str:
     """The name itself.
 
@@ -150,6 +157,10 @@ class Keys:
 
     def lock(self, name: str) -> str:
         return f"{self.queue}/locks/{name}"
+
+    def idempotency(self, idempotency_key: str) -> str:
+        """Hashed: Powertools' keys hold what the application likes, and hashes spread over S3's partitions."""
+        return f"{self.queue}/idempotency/{hashlib.sha256(idempotency_key.encode()).hexdigest()}"
 
     def worker(self, worker_id: str) -> str:
         return f"{self.queue}/workers/{worker_id}"
