@@ -12,7 +12,7 @@ from datetime import datetime
 
 from .keys import due_of, priority_of
 from .protocol import LeaseProtocol, is_placeholder
-from .store import ObjectInfo, listing
+from .store import ObjectInfo, Page, listing
 
 #: Workers choose at random among this many, so that they do not all reach for the same one.
 CHOICES = 32
@@ -22,6 +22,8 @@ FRESH_SECONDS = 30.0
 MISSES = 3
 #: Messages that one look collects.
 WINDOW = 1000
+#: Pages that one look turns in search of messages without a lease; beyond them the sweeper finds what nobody does.
+PAGES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +115,36 @@ class Backlog:
         queue = self._queue
         prefix = queue.keys.prefix("messages")
         top = queue.store.list(prefix, delimiter="/")
-        groups = list(top.prefixes)
-        if top.next_after and top.next_after < f"{prefix}p":
-            groups += queue.store.list(prefix, after=f"{prefix}p", delimiter="/").prefixes
-        ranked = {group: priority_of(group.removeprefix(queue.keys.root)) for group in set(groups)}
+        groups = set(top.prefixes)
+        if top.next_after and top.next_after < f"{prefix}p255/":
+            beyond = max(top.next_after, f"{prefix}p000")
+            groups.update(queue.store.list(prefix, after=beyond, delimiter="/").prefixes)
+        ranked = {group: priority_of(group.removeprefix(queue.keys.root)) for group in groups}
         urgent = sorted((group for group in ranked if ranked[group]), key=lambda group: (-ranked[group], group))
-        ordinary = queue.chance.shuffled(sorted(group for group in ranked if not ranked[group]))
         found: list[Candidate] = []
         for group in urgent:
-            found += self._unleased(queue.store.list(group).objects, has_leases=has_leases)
+            found += self._first_unleased(queue.store.list(group), group, has_leases=has_leases)
             if len(found) >= WINDOW:
                 return found
-        found += self._unleased(top.objects, has_leases=has_leases)
-        for group in ordinary:
+        found += self._first_unleased(top, prefix, has_leases=has_leases, delimiter="/", groups=groups)
+        for group in queue.chance.shuffled(sorted(groups - set(urgent))):
             if len(found) >= WINDOW:
                 break
-            found += self._unleased(queue.store.list(group).objects, has_leases=has_leases)
+            found += self._first_unleased(queue.store.list(group), group, has_leases=has_leases)
+        return found
+
+    def _first_unleased(
+        self, page: Page, prefix: str, *, has_leases: bool, delimiter: str = "", groups: set[str] | None = None
+    ) -> list[Candidate]:
+        """Those of a page; of the next ones too if nearly all of it is at work or waits, or it would hide the rest."""
+        found: list[Candidate] = []
+        for turned in range(1, PAGES + 1):
+            found += self._unleased(page.objects, has_leases=has_leases)
+            if len(found) >= CHOICES or page.next_after is None or turned == PAGES:
+                break
+            page = self._queue.store.list(prefix, after=page.next_after, delimiter=delimiter)
+            if groups is not None:
+                groups.update(page.prefixes)
         return found
 
     def _unleased(self, messages: tuple[ObjectInfo, ...], *, has_leases: bool) -> Iterator[Candidate]:
