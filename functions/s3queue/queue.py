@@ -15,7 +15,7 @@ from .backlog import Backlog
 from .batch import join_lines
 from .claim import Claim
 from .encoding import Json, encode_metadata
-from .errors import Conflict, CorruptState, InvalidName, InvalidRequest, MessageTooLarge, QueueFull
+from .errors import Conflict, CorruptState, InvalidName, InvalidRequest, MessageTooLarge, QueueError, QueueFull
 from .lease import Lease
 from .message import encode_body
 from .protocol import LeaseProtocol, as_duration
@@ -205,7 +205,15 @@ class Queue(LeaseProtocol):
         backlog = Backlog(self)
         claims: list[Claim] = []
         for candidate in backlog.drain():
-            claim = self.claim(candidate.path, timeout=timeout, look=candidate.look)
+            try:
+                claim = self.claim(candidate.path, timeout=timeout, look=candidate.look)
+            except CorruptState as error:
+                _log.warning("%s", error)  # one message that only an operator can help must not stop the others
+                claim = None
+            except QueueError:
+                if not claims:
+                    raise
+                break  # what is claimed must reach the caller, or it would be nobody's until it runs out
             backlog.report(won=claim is not None)
             if claim:
                 claims.append(claim)
@@ -275,7 +283,7 @@ class Queue(LeaseProtocol):
         """
         while True:
             overrides, etag = self._read_overrides()
-            merged = {name: value for name, value in (overrides | changes).items() if value is not None}
+            merged = {name: value for name, value in (_named(overrides) | _named(changes)).items() if value is not None}
             settings = self.defined.with_overrides(merged)
             body = json.dumps(_plain(merged), indent=2, sort_keys=True).encode()
             try:
@@ -325,6 +333,12 @@ class Queue(LeaseProtocol):
             if not waits or not delete_surely(self.store, found.key, if_match=found.etag):
                 return False
         return delete_surely(self.store, entry.key, if_match=entry.etag)
+
+
+def _named(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Each setting under its one name: `timeout` and `timeout_seconds` side by side would contradict each other."""
+    known = QueueSettings.__dataclass_fields__
+    return {name if name in known else name.removesuffix("_seconds"): value for name, value in overrides.items()}
 
 
 def _plain(overrides: Mapping[str, Any]) -> dict[str, Any]:
