@@ -15,7 +15,7 @@ from .batch import Lines
 from .claim import Claim
 from .clock import Chance, Clock, RandomChance, SystemClock
 from .encoding import decode_metadata, storable
-from .errors import Conflict, CorruptState, LeaseLost, QueueError, Reject
+from .errors import Conflict, CorruptState, LeaseLost, NewerFormat, QueueError, Reject
 from .events import Event, Events
 from .keys import Keys, due_of
 from .lease import Lease
@@ -101,6 +101,8 @@ class LeaseProtocol:
             return None
         try:
             return self._look_at(path, lease, written, before, is_first=if_match is None)
+        except NewerFormat:
+            raise  # only a newer version can decide: a lease that was given back would be claimed again and again
         except QueueError:
             # Nothing ran yet: give it back if that can be done; else it runs out, and the sweeper goes on from there.
             with contextlib.suppress(QueueError):
