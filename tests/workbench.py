@@ -8,7 +8,6 @@ from typing import Any
 
 from clocks import ManualClock
 from counting import CountingStore
-
 from s3queue import Definition, Processor, Queue, QueueSettings, Sweeper
 from s3queue.clock import RandomChance
 from s3queue.stores.memory import MemoryStore

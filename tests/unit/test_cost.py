@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from workbench import Workbench
 
 from s3queue import Retry, Worker
+from workbench import Workbench
 
 
 @pytest.fixture
