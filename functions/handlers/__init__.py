@@ -1,0 +1,1 @@
+"""The deployed Lambda functions: one module each; what they share lies beside them."""

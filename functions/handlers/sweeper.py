@@ -1,0 +1,183 @@
+"""The sweeper function: every minute, for every queue, it sees to it that nothing is forgotten.
+
+While something is in flight it stays for its minute and looks every two seconds, so that a short delay stays short;
+when nothing is, it returns at once. Two of it at a time are safe, and each does the other's work.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import queues
+from s3queue.clock import Clock, SystemClock
+from s3queue.settings import Deployment
+from s3queue.sweep import Sweeper
+from s3queue.wiring import connect
+
+from .lane import Lane, open_lane
+from .telemetry import Telemetry, start_logging, start_tracing
+
+_log = logging.getLogger(__name__)
+#: The next minute's sweeper comes then; a little before, so that the two rarely meet.
+MINUTE_SECONDS = 54.0
+#: One sweep's own budget is 20 s; what remains of the function's time must hold it.
+LAST_SWEEP_SECONDS = 25.0
+#: A queue whose sweep failed (a throttled dispatch, an outage) gets another one after this time.
+AGAIN_SECONDS = 5.0
+#: Lambda takes 1 MB per asynchronous invocation; emulators and older limits take 256 KB.
+PAYLOAD_BYTES = 200_000
+EMR_CHANGE = "EMR Serverless Job Run State Change"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One queue as the sweeper knows it."""
+
+    sweeper: Sweeper
+    telemetry: Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What one execution environment keeps from minute to minute; a Sweeper remembers which leases need no look."""
+
+    rounds: Mapping[str, Round]
+    #: Queues that cannot be swept, because their modules do not load.
+    broken: Mapping[str, Exception]
+    lane: Lane | None
+    clock: Clock
+
+
+@cache
+def runtime() -> Runtime:
+    """Made by the first invocation, so that importing this module asks AWS nothing."""
+    logger, tracer = start_logging(), start_tracing()
+    deployment = Deployment.from_env(os.environ)
+    worker_id = f"sweeper-{uuid.uuid4().hex[:12]}"
+    rounds: dict[str, Round] = {}
+    broken: dict[str, Exception] = {}
+    for name, function in deployment.workers.items():
+        try:
+            definition = queues.load_one(name)
+        except Exception as error:
+            _log.exception("the queue %s cannot be swept: its module does not load", name)
+            broken[name] = error
+            continue
+        queue = connect(f"s3://{deployment.bucket}/{name}", settings=definition.settings, worker_id=worker_id)
+        definition.events.pass_on(queue.events)
+        telemetry = Telemetry(queue, logger, tracer)
+        telemetry.publish(deployment)
+        rounds[name] = Round(Sweeper(queue=queue, dispatch=wake(function)), telemetry)
+    logger.append_keys(worker=worker_id)
+    return Runtime(rounds, broken, open_lane(deployment), SystemClock())
+
+
+def handle(event: Any, context: Any) -> dict[str, int]:
+    """Sweep for up to a minute; how many looks at which queue.
+
+    Raises:
+        Exception: a queue could not be swept at all; the others were, and Lambda counts an error.
+    """
+    kept = runtime()
+    if isinstance(event, dict) and event.get("detail-type") == EMR_CHANGE:
+        _job_changed(kept, event)
+        return {}
+    until = min(MINUTE_SECONDS, context.get_remaining_time_in_millis() / 1000 - LAST_SWEEP_SECONDS)
+    try:
+        return _sweep(kept, kept.clock.monotonic() + until)
+    finally:
+        for one in kept.rounds.values():
+            one.telemetry.flush()
+
+
+def _sweep(kept: Runtime, until: float) -> dict[str, int]:
+    """Tick every queue whenever it is worthwhile, until all are idle or the time is up."""
+    clock, errors = kept.clock, dict(kept.broken)
+    looks = dict.fromkeys(kept.rounds, 0)
+    agenda = [(clock.monotonic(), name) for name in kept.rounds]
+    heapq.heapify(agenda)
+    while agenda:
+        at, name = heapq.heappop(agenda)
+        now = clock.monotonic()
+        # The first look at every queue is owed, however long the others took.
+        if looks[name] and max(at, now) >= until:
+            break
+        clock.sleep(max(0.0, at - now))
+        looks[name] += 1
+        try:
+            pause = _tick(kept.rounds[name])
+            errors.pop(name, None)
+        except Exception as error:
+            _log.exception("the sweep of %s failed; the others go on, and it has its turn again", name)
+            errors[name] = error
+            pause = AGAIN_SECONDS
+        if pause is not None:
+            heapq.heappush(agenda, (clock.monotonic() + pause, name))
+    if errors:
+        raise next(iter(errors.values()))
+    return looks
+
+
+def _tick(one: Round) -> float | None:
+    try:
+        return one.sweeper.tick()
+    finally:
+        if report := getattr(one.sweeper, "report", None):
+            one.telemetry.swept(report)
+
+
+def wake(function: str) -> Callable[[Sequence[str]], None]:
+    """A dispatch that invokes a worker function without waiting for it; raises if Lambda did not take it."""
+
+    def dispatch(paths: Sequence[str]) -> None:
+        for payload in payloads(paths):
+            _functions().invoke(FunctionName=function, InvocationType="Event", Payload=payload)
+
+    return dispatch
+
+
+def payloads(paths: Sequence[str]) -> Iterator[bytes]:
+    """Invocations for these paths, each small enough: a key has up to 1,024 bytes, and a hundred may come at once."""
+    chunk: list[str] = []
+    size = 0
+    for path in paths:
+        length = len(json.dumps(path, ensure_ascii=False).encode()) + 2
+        if chunk and size + length > PAYLOAD_BYTES:
+            yield _payload(chunk)
+            chunk, size = [], 0
+        chunk.append(path)
+        size += length
+    if chunk:
+        yield _payload(chunk)
+
+
+def _payload(paths: Sequence[str]) -> bytes:
+    return json.dumps({"paths": list(paths)}, ensure_ascii=False).encode()
+
+
+@cache
+def _functions() -> Any:
+    import boto3
+    from botocore.config import Config
+
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=10, tcp_keepalive=True
+    )
+    return boto3.client("lambda", config=config)
+
+
+def _job_changed(kept: Runtime, event: Mapping[str, Any]) -> None:
+    detail = event.get("detail") or {}
+    _log.info("Spark run %s is %s", detail.get("jobRunId"), detail.get("state"))
+    if kept.lane is None:
+        _log.warning("this deployment has no Spark lane: the run is not one of its own")
+        return
+    kept.lane.job_changed({name: one.sweeper.queue for name, one in kept.rounds.items()}, detail)

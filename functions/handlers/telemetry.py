@@ -1,0 +1,152 @@
+"""Telemetry: what the functions tell of their work, by listening to the queue's events.
+
+Every line and metric is about names, counts and times. A payload is never logged, nor is an error's text, which may
+quote one: the text is in the record or with the dead letter, where access to the queue is needed to read it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from aws_lambda_powertools import Logger, Tracer
+from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+
+from s3queue.events import publish_to
+from s3queue.keys import due_of
+from s3queue.queue import Queue
+from s3queue.settings import Deployment
+from s3queue.sweep import Report
+
+_log = logging.getLogger(__name__)
+NAMESPACE = "s3queue"
+#: Whose lines are written: the functions', the library's, and the application's own.
+LOGGERS = ("handlers", "s3queue", "queues")
+#: Taken off again when a message is done, so that no later line carries them.
+OF_A_MESSAGE = ("path", "attempt")
+
+
+def start_logging() -> Logger:
+    """JSON lines, with the keys that `Logger.append_keys` adds, from everyone in LOGGERS."""
+    logger = Logger(service=NAMESPACE)
+    for name in LOGGERS:
+        listened = logging.getLogger(name)
+        listened.handlers = list(logger.handlers)
+        listened.setLevel(logger.log_level)
+        # Lambda's own handler at the root would write every line once more.
+        listened.propagate = False
+    return logger
+
+
+def start_tracing() -> Tracer:
+    """Off where no X-Ray daemon listens: on a laptop, in the emulator, with tracing switched off."""
+    # Only botocore is patched: patching all that X-Ray knows imports half of it.
+    return Tracer(service=NAMESPACE, disabled=not os.environ.get("AWS_XRAY_DAEMON_ADDRESS"), patch_modules=["botocore"])
+
+
+class Telemetry:
+    """Log lines, metrics and traces of one queue."""
+
+    def __init__(self, queue: Queue, logger: Logger, tracer: Tracer) -> None:
+        self._queue = queue
+        self._logger = logger
+        self._tracer = tracer
+        # Without a service: the alarms look for metrics whose only dimension is the queue.
+        self._metrics = EphemeralMetrics(namespace=NAMESPACE, service="")
+        self._metrics.set_default_dimensions(queue=queue.name)
+        queue.events.on("message.claimed", self._claimed)
+        queue.events.on("message.completed", self._completed)
+        queue.events.on("message.retry", self._retried)
+        queue.events.on("message.released", self._released)
+        queue.events.on("message.dead", self._died)
+        queue.events.on("claim.lost", lambda _: self._count("ClaimConflicts"))
+
+    def publish(self, deployment: Deployment) -> None:
+        """Pass on to EventBridge what the queue's settings say."""
+        which = self._queue.defined.events
+        if deployment.event_bus and which != "off":
+            import boto3
+
+            self._queue.events.on("*", publish_to(deployment.event_bus, boto3.client("events"), which))
+
+    @contextmanager
+    def invocation(self, context: Any) -> Iterator[None]:
+        """Every line says queue, worker and request; the metrics go out at the end, however it ends."""
+        request = getattr(context, "aws_request_id", "")
+        self._logger.append_keys(queue=self._queue.name, worker=self._queue.worker_id, request_id=request)
+        try:
+            yield
+        finally:
+            self.flush()
+
+    @contextmanager
+    def message(self, path: str) -> Iterator[None]:
+        """Every line, the handler's own included, says which message it is about."""
+        self._logger.append_keys(path=path)
+        try:
+            with self._tracer.provider.in_subsegment(name="## message") as subsegment:
+                subsegment.put_annotation(key="queue", value=self._queue.name)
+                subsegment.put_metadata(key="path", value=path, namespace=NAMESPACE)
+                yield
+        finally:
+            self._logger.remove_keys(OF_A_MESSAGE)
+
+    def swept(self, report: Report) -> None:
+        """What one look of the sweeper found and did."""
+        if report.orphans:
+            self._count("Rescued", report.orphans)
+        if report.stats:
+            # An empty queue's oldest message is 0 s old: an alarm must see that it is over.
+            self._metrics.add_metric("AgeOfOldest", MetricUnit.Seconds, report.stats.oldest_seconds or 0.0)
+        if report.corrupt:
+            _log.error("objects that make no sense", extra={"queue": report.queue, "keys": report.corrupt})
+        if report.due or report.orphans or report.endings or report.removed or not report.complete:
+            _log.info("swept", extra=report.to_json())
+
+    def flush(self) -> None:
+        if self._metrics.metric_set:
+            self._metrics.flush_metrics()
+
+    def _count(self, name: str, value: int = 1) -> None:
+        self._metrics.add_metric(name, MetricUnit.Count, value)
+
+    def _time(self, name: str, duration: timedelta) -> None:
+        # Stored instants are S3's, in whole seconds: a difference may come out a little below nothing.
+        self._metrics.add_metric(name, MetricUnit.Seconds, max(0.0, duration.total_seconds()))
+
+    def _claimed(self, fields: Mapping[str, Any]) -> None:
+        self._logger.append_keys(path=fields["path"], attempt=fields["attempt"])
+        if fields["attempt"] == 1:
+            # A delayed message waits from its due time on; a retried one waited on purpose.
+            self._time("WaitTime", fields["claimed_at"] - (due_of(fields["path"]) or fields["enqueued_at"]))
+
+    def _completed(self, fields: Mapping[str, Any]) -> None:
+        self._count("Completed")
+        self._ended("completed", fields, logging.INFO)
+
+    def _retried(self, fields: Mapping[str, Any]) -> None:
+        self._count("Failed")
+        self._count("Retried")
+        self._ended("failed, will be retried", fields, logging.WARNING, retry_at=str(fields["retry_at"]))
+
+    def _died(self, fields: Mapping[str, Any]) -> None:
+        self._count("Failed")
+        self._count("Dead")
+        self._ended("dead", fields, logging.ERROR)
+
+    def _released(self, fields: Mapping[str, Any]) -> None:
+        self._ended("released", fields, logging.INFO)
+
+    def _ended(self, said: str, fields: Mapping[str, Any], level: int, **extra: Any) -> None:
+        # What the sweeper ends was another's work: its path, attempt and worker come with the event.
+        extra |= {name: fields[name] for name in ("queue", "path", "attempt", "worker", "error_type") if name in fields}
+        if "claimed_at" in fields:
+            ran = fields["at"] - fields["claimed_at"]
+            extra["ran_seconds"] = round(ran.total_seconds(), 3)
+            if fields["worker"] == self._queue.worker_id:
+                self._time("RunTime", ran)
+        _log.log(level, said, extra=extra)

@@ -1,0 +1,60 @@
+"""The worker function of one queue: S3 rings, it claims, runs and records."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import queues
+from s3queue.queue import Queue
+from s3queue.settings import Deployment
+from s3queue.wiring import connect
+
+from . import doorbells
+from .attendant import Attendant
+from .lane import open_lane
+from .telemetry import Telemetry, start_logging, start_tracing
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What one execution environment keeps from invocation to invocation."""
+
+    deployment: Deployment
+    queue: Queue
+    telemetry: Telemetry
+    attendant: Attendant
+
+
+@cache
+def runtime() -> Runtime:
+    """Made by the first invocation, so that importing this module asks AWS nothing."""
+    logger, tracer = start_logging(), start_tracing()
+    deployment = Deployment.from_env(os.environ)
+    definition = queues.load_one(deployment.queue)
+    function = os.environ.get("AWS_LAMBDA_FUNCTION_NAME", definition.name)
+    queue = connect(
+        f"s3://{deployment.bucket}/{definition.name}",
+        settings=definition.settings,
+        # New for every execution environment: a lease of an earlier one must not count for this one.
+        worker_id=f"{function}-{uuid.uuid4().hex[:12]}",
+    )
+    definition.events.pass_on(queue.events)
+    telemetry = Telemetry(queue, logger, tracer)
+    telemetry.publish(deployment)
+    return Runtime(deployment, queue, telemetry, Attendant(queue, definition, telemetry, open_lane(deployment)))
+
+
+def handle(event: Any, context: Any) -> dict[str, int]:
+    """Work on what the event names; how many messages came to which end.
+
+    Raises:
+        Exception: a missing permission or a bug, after everything else was done, so that Lambda counts an error.
+    """
+    kept = runtime()
+    with kept.telemetry.invocation(context):
+        found = doorbells.read(event, kept.queue.keys, kept.deployment.bucket)
+        return kept.attendant.answer(found, lambda: context.get_remaining_time_in_millis() / 1000)

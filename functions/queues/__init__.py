@@ -1,0 +1,78 @@
+"""The application's queues: one module each, found by being here.
+
+A module exposes `queue = define(...)` and, if its handler reads environment variables, their names as `ENVIRONMENT`.
+Importing one is cheap and asks AWS nothing: `infra` imports them all to deploy them, a worker only its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+from s3queue.definition import Definition
+from s3queue.errors import InvalidRequest
+
+
+def load() -> dict[str, Definition]:
+    """Every queue by name.
+
+    Raises:
+        InvalidRequest: a module defines no queue, or two define the same one; it names them.
+    """
+    return {name: _definition(module) for name, module in _modules().items()}
+
+
+def load_one(name: str) -> Definition:
+    """One queue, without importing the others if its module is called like it (`order-lines` → `order_lines.py`).
+
+    Raises:
+        InvalidRequest: no module defines it.
+    """
+    return _definition(_module_of(name))
+
+
+def environment(name: str) -> tuple[str, ...]:
+    """The variables that a queue's handler reads; whoever starts its worker sets them."""
+    return tuple(getattr(_module_of(name), "ENVIRONMENT", ()))
+
+
+def _module_of(name: str) -> ModuleType:
+    guess = name.replace("-", "_")
+    if guess in _names():
+        module = _import(guess)
+        if _definition(module).name == name:
+            return module
+    modules = _modules()
+    if name not in modules:
+        raise InvalidRequest(f"no module in {__name__} defines the queue {name!r}; there are {', '.join(modules)}")
+    return modules[name]
+
+
+def _modules() -> dict[str, ModuleType]:
+    found: dict[str, ModuleType] = {}
+    for module in map(_import, _names()):
+        name = _definition(module).name
+        if name in found:
+            raise InvalidRequest(f"{found[name].__name__} and {module.__name__} both define the queue {name!r}")
+        found[name] = module
+    return found
+
+
+def _names() -> list[str]:
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"{__name__}.{name}")
+    except Exception as error:
+        error.add_note(f"while importing the queue module {__name__}.{name}")
+        raise
+
+
+def _definition(module: ModuleType) -> Definition:
+    found = getattr(module, "queue", None)
+    if not isinstance(found, Definition):
+        raise InvalidRequest(f"{module.__name__} defines no queue: it needs `queue = define(...)` from s3queue")
+    return found

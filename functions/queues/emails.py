@@ -1,0 +1,140 @@
+"""emails: sends mail through SMTP or, where there is no mail server, into a folder.
+
+`EMAIL_SMTP_HOST` (and `EMAIL_SMTP_PORT`, `EMAIL_SMTP_USER`, `EMAIL_SMTP_PASSWORD`, `EMAIL_SMTP_TLS` = `starttls`, `tls`
+or `off`) name a server. Else `EMAIL_OUTBOX` names a folder in which every message becomes one `.eml` file, and which
+answers as a mail server does for two domains that can belong to nobody: mail to `flaky.example` is greylisted (451, try
+again later) at its first attempt, mail to `bounce.example` has no mailbox (550) and is dead at once.
+
+At least once: a crash after sending sends again. The file is then the same one, and the `Message-ID` the same too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import smtplib
+import ssl
+import tempfile
+from email.message import EmailMessage
+from email.utils import format_datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, EmailStr, Field
+
+from s3queue.context import Context
+from s3queue.definition import define
+from s3queue.errors import Reject
+
+SMTP_SECONDS = 10.0
+DEFAULT_SENDER = "s3queue@localhost.localdomain"
+ENVIRONMENT = (
+    "EMAIL_FROM",
+    "EMAIL_OUTBOX",
+    "EMAIL_SMTP_HOST",
+    "EMAIL_SMTP_PASSWORD",
+    "EMAIL_SMTP_PORT",
+    "EMAIL_SMTP_TLS",
+    "EMAIL_SMTP_USER",
+)
+
+queue = define(
+    "emails",
+    visibility_timeout=60,
+    handler_timeout=25,
+    max_attempts=3,
+    retry_base=2,
+    concurrency=5,
+    memory_mib=256,
+    max_message_size="1 MiB",
+)
+
+
+class Email(BaseModel):
+    """What producers PUT, as JSON."""
+
+    # An address is personal: a refusal says which field is wrong, not what was in it.
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    to: EmailStr
+    # One line: a second one could be a header.
+    subject: str = Field(min_length=1, max_length=998, pattern=r"^[^\r\n]*$")
+    body: str = ""
+
+
+@queue.handler
+def send(email: Email, context: Context) -> dict[str, str]:
+    """Deliver one mail. A recipient or content that is refused for good (5xx) → dead at once; anything else → retried.
+
+    A refused login or sender is ours to repair, not the message's fault, and comes as 5xx too: it is retried.
+    """
+    mail = compose(email, context)
+    try:
+        deliver(mail, context)
+    except smtplib.SMTPRecipientsRefused as refused:
+        # One recipient, so one answer.
+        code, text = next(iter(refused.recipients.values()))
+        raise _verdict(code, text) from None
+    except smtplib.SMTPDataError as refused:
+        raise _verdict(refused.smtp_code, refused.smtp_error) from None
+    return {"message_id": str(mail["Message-ID"])}
+
+
+def compose(email: Email, context: Context) -> EmailMessage:
+    """The same bytes at every attempt, so that a second delivery can be recognised."""
+    identity = f"{context.queue}/{context.path}/{context.line}/{context.enqueued_at.isoformat()}"
+    mail = EmailMessage()
+    mail["From"] = os.environ.get("EMAIL_FROM", DEFAULT_SENDER)
+    mail["To"] = email.to
+    mail["Subject"] = email.subject
+    mail["Date"] = format_datetime(context.enqueued_at)
+    mail["Message-ID"] = f"<{hashlib.sha256(identity.encode()).hexdigest()[:32]}@s3queue>"
+    mail.set_content(email.body)
+    return mail
+
+
+def deliver(mail: EmailMessage, context: Context) -> None:
+    if host := os.environ.get("EMAIL_SMTP_HOST"):
+        _through_smtp(mail, host)
+    elif outbox := os.environ.get("EMAIL_OUTBOX"):
+        _into_folder(mail, Path(outbox), context.attempt)
+    else:
+        raise RuntimeError("there is no way to send mail: set EMAIL_SMTP_HOST, or EMAIL_OUTBOX to a folder")
+
+
+def _through_smtp(mail: EmailMessage, host: str) -> None:
+    security = os.environ.get("EMAIL_SMTP_TLS", "starttls")
+    if security not in ("starttls", "tls", "off"):
+        raise RuntimeError(f"EMAIL_SMTP_TLS is starttls, tls or off, not {security!r}")
+    port = int(os.environ.get("EMAIL_SMTP_PORT") or {"tls": 465, "starttls": 587, "off": 25}[security])
+    connection = (
+        smtplib.SMTP_SSL(host, port, timeout=SMTP_SECONDS, context=ssl.create_default_context())
+        if security == "tls"
+        else smtplib.SMTP(host, port, timeout=SMTP_SECONDS)
+    )
+    with connection as server:
+        if security == "starttls":
+            server.starttls(context=ssl.create_default_context())
+        if user := os.environ.get("EMAIL_SMTP_USER"):
+            server.login(user, os.environ.get("EMAIL_SMTP_PASSWORD", ""))
+        server.send_message(mail)
+
+
+def _into_folder(mail: EmailMessage, outbox: Path, attempt: int) -> None:
+    to = str(mail["To"])
+    domain = to.rpartition("@")[2]
+    if domain == "bounce.example":
+        raise smtplib.SMTPRecipientsRefused({to: (550, b"5.1.1 no such mailbox")})
+    if domain == "flaky.example" and attempt == 1:
+        raise smtplib.SMTPRecipientsRefused({to: (451, b"4.7.1 greylisted, try again later")})
+    outbox.mkdir(parents=True, exist_ok=True)
+    name = str(mail["Message-ID"]).strip("<>").partition("@")[0]
+    # Written aside and renamed: whoever watches the folder sees whole mails only.
+    with tempfile.NamedTemporaryFile(dir=outbox, prefix=".unfinished-", delete=False) as unfinished:
+        unfinished.write(bytes(mail))
+    Path(unfinished.name).replace(outbox / f"{name}.eml")
+
+
+def _verdict(code: int, text: bytes | str) -> Exception:
+    said = text.decode("ascii", "replace") if isinstance(text, bytes) else text
+    reason = f"the mail server answered {code} {said}"
+    return Reject(reason) if 500 <= code < 600 else ConnectionError(reason)
