@@ -1,0 +1,88 @@
+"""thumbnails: an image in, a small image out.
+
+The payload is the image itself: `aws s3 cp photo.jpg s3://bucket/thumbnails/messages/`. The thumbnail of
+`messages/{name}` is written to `thumbnails/results/{name}.jpg` (`.png` if it is transparent): a prefix that wakes
+nobody, and that the worker's role may write to. A second run writes the same bytes to the same key.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from functools import cache
+from typing import TYPE_CHECKING
+
+from s3queue.context import Context
+from s3queue.definition import define
+from s3queue.errors import Reject
+from s3queue.keys import Keys, name_of
+from s3queue.settings import Deployment
+from s3queue.store import ObjectStore
+from s3queue.wiring import open_store
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+#: The longer side of a thumbnail, in pixels.
+SIDE = 256
+#: A kilobyte can claim to be a gigapixel: beyond this size an image is refused before it is unpacked.
+MAX_PIXELS = 50_000_000
+#: What people take pictures in; Pillow's decoders for everything else are so much less attack surface.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+
+queue = define(
+    "thumbnails",
+    visibility_timeout=90,
+    handler_timeout=40,
+    max_attempts=3,
+    concurrency=3,
+    # 50 megapixels with transparency are 200 MB, and a smaller copy is made from them.
+    memory_mib=1024,
+    max_message_size="32 MiB",
+)
+
+
+@queue.handler
+def shrink(image: bytes, context: Context) -> dict[str, str | int]:
+    """Make one thumbnail."""
+    small, kind = thumbnail(image)
+    key = f"{Keys(context.queue).prefix('results')}{name_of(context.path)}.{kind}"
+    body = io.BytesIO()
+    small.save(body, "JPEG" if kind == "jpg" else "PNG", optimize=True)
+    content_type = "image/jpeg" if kind == "jpg" else "image/png"
+    _store().put(key, body.getvalue(), content_type=content_type)
+    return {"key": key, "width": small.width, "height": small.height, "bytes": body.tell()}
+
+
+def thumbnail(image: bytes) -> tuple[Image.Image, str]:
+    """The image, upright and no larger than SIDE, and the extension that suits it.
+
+    Raises:
+        Reject: no image, a broken one, or one too large to unpack.
+    """
+    # Here, not above: infra and the sweeper import every queue, and none of them looks at pictures.
+    from PIL import Image, ImageOps
+
+    # Pillow warns of a large image first and refuses a huge one; MAX_PIXELS is below both.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        try:
+            with Image.open(io.BytesIO(image), formats=FORMATS) as found:
+                if found.width * found.height > MAX_PIXELS:
+                    raise Reject(f"{found.width} x {found.height} pixels; at most {MAX_PIXELS:,} are unpacked")
+                found.draft("RGB", (SIDE * 2, SIDE * 2))  # a JPEG is then unpacked at a fraction of its size
+                upright = ImageOps.exif_transpose(found)
+                is_transparent = upright.has_transparency_data
+                small = upright.convert("RGBA" if is_transparent else "RGB")
+                small.thumbnail((SIDE, SIDE))
+                return small, "png" if is_transparent else "jpg"
+        except Image.DecompressionBombError:
+            raise Reject(f"far more than {MAX_PIXELS:,} pixels") from None
+        except (OSError, SyntaxError, ValueError, EOFError) as error:
+            raise Reject(f"not an image that can be decoded: {type(error).__name__}") from None
+
+
+@cache
+def _store() -> ObjectStore:
+    return open_store(f"s3://{Deployment.from_env(os.environ).bucket}")[0]
