@@ -24,6 +24,7 @@ from .errors import (
     Unavailable,
 )
 from .events import Events
+from .locks import Lock
 from .message import Message
 from .processing import Processor
 from .queue import Queue
@@ -55,6 +56,7 @@ __all__ = [
     "InvalidPriority",
     "InvalidRequest",
     "LeaseLost",
+    "Lock",
     "Message",
     "MessageNotFound",
     "MessageTooLarge",

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from .clock import SystemClock
 from .definition import Definition, Handler
 from .errors import QueueError
 from .heartbeat import Pulse
+from .locks import Lock
 from .processing import Outcome, Processor
 from .queue import Queue
 from .sweep import Sweeper
@@ -26,14 +28,16 @@ _log = logging.getLogger(__name__)
 SLOWEST = 5
 #: A sweeper that published within this time is at work; this worker need not be one.
 SWEEPER_SILENT = timedelta(minutes=2)
+#: Which of several workers sweeps.
 SWEEP_LOCK = "sweeper"
+SWEEP_TTL = timedelta(seconds=60)
 
 
 class Worker:
     """Runs a handler over a queue's messages until it is told to stop.
 
-    `concurrency` threads claim and run; one more keeps the heartbeat, which keeps every held message, and sweeps the
-    queue if no sweeper function does. `stop` lets running handlers finish and gives back the rest.
+    `concurrency` threads claim and run; one keeps the heartbeat, which keeps every held message; one sweeps the queue if
+    no sweeper function does. `stop` lets running handlers finish and gives back the rest.
     """
 
     def __init__(
@@ -60,7 +64,8 @@ class Worker:
         self._concurrency = concurrency or queue.settings.concurrency
         self._poll_interval = poll_interval
         self._pulse = Pulse(queue, queue.settings.visibility_timeout)
-        self._sweeper = Sweeper(queue=queue, dispatch=self._accept) if sweep else None
+        self._sweeper = Sweeper(queue=queue, dispatch=self._accept)
+        self._sweeps = sweep
         self._threads: list[threading.Thread] = []
         self._mutex = threading.Lock()
         self._backlog = Backlog(queue)
@@ -77,7 +82,8 @@ class Worker:
         if self._threads:
             raise RuntimeError("this worker is running already")
         self._stopping.clear()
-        targets: list[Callable[[], None]] = [self._pull] * self._concurrency + [self._keep_house]
+        targets: list[Callable[[], None]] = [self._pull] * self._concurrency + [self._keep_alive]
+        targets += [self._sweep_regularly] if self._sweeps else []
         for number, target in enumerate(targets):
             thread = threading.Thread(target=target, name=f"{self.queue.worker_id}-{number}", daemon=True)
             self._threads.append(thread)
@@ -224,20 +230,15 @@ class Worker:
 
     # Keeping house
 
-    def _keep_house(self) -> None:
-        """The heartbeat first: held messages live by it."""
-        beat = self.queue.settings.visibility_timeout.total_seconds() / 3
-        next_sweep = self.queue.clock.monotonic()
+    def _keep_alive(self) -> None:
+        """Held messages live by the heartbeat, so nothing else is done in this thread; it ends after the handlers."""
+        pause = self.queue.settings.visibility_timeout.total_seconds() / 3
         while not self._stopping.is_set() or len(self._pulse):
             self._pulse.beat(self.stats())
-            until = self.queue.clock.monotonic() + beat
-            while self.queue.clock.monotonic() < until and not self._stopping.is_set():
-                if self._sweeper and self.queue.clock.monotonic() >= next_sweep:
-                    next_sweep = self.queue.clock.monotonic() + (self._sweep() or beat)
-                self._wake.sleep(min(0.5, beat))
+            self._wake.sleep(pause)
             if self._stopping.is_set():
                 # The event is set, so sleeping on it would not sleep: wait for the handlers instead.
-                self._wait_for_handlers(beat)
+                self._wait_for_handlers(pause)
 
     def _wait_for_handlers(self, seconds: float) -> None:
         clock = SystemClock()
@@ -245,23 +246,29 @@ class Worker:
         while len(self._pulse) and clock.monotonic() < until:
             clock.sleep(0.05)
 
-    def _sweep(self) -> float | None:
-        """Sweep, unless a sweeper function does, or another worker is at it."""
-        assert self._sweeper
-        try:
-            published = self.queue.published_stats()
-            mine = self._sweeper.report.stats if hasattr(self._sweeper, "report") else None
-            is_swept = published and mine != published and self._is_recent(published.at)
-            if is_swept:
-                return SWEEPER_SILENT.total_seconds() / 2
-            from .locks import Lock
+    def _sweep_regularly(self) -> None:
+        lock = Lock(self.queue.store, self.queue.keys.lock(SWEEP_LOCK), SWEEP_TTL, owner=self.queue.worker_id)
+        while not self._stopping.is_set():
+            pause = None
+            try:
+                if self._is_sweeping(lock):
+                    pause = self._sweeper.tick()
+            except QueueError as error:
+                _log.warning("%s: no sweep this time: %s", self.queue.name, error)
+            self._wake.sleep(pause or self.queue.settings.visibility_timeout.total_seconds() / 3)
+        with suppress(QueueError):
+            lock.release()
 
-            lock = Lock(self.queue.store, self.queue.keys.lock(SWEEP_LOCK), ttl=timedelta(seconds=30))
-            with lock.held(wait=0):
-                return self._sweeper.tick()
-        except QueueError as error:
-            _log.warning("%s: no sweep this time: %s", self.queue.name, error)
-            return None
+    def _is_sweeping(self, lock: Lock) -> bool:
+        """Whether it falls to this worker: no sweeper function is at work, and no other worker holds the lock."""
+        if lock.is_held:
+            if lock.remaining() < SWEEP_TTL / 2:
+                lock.renew()
+            return True
+        published = self.queue.published_stats()
+        if published and self._is_recent(published.at):
+            return False
+        return lock.acquire()
 
     def _is_recent(self, at: datetime) -> bool:
         return self.queue.clock.now() - at < SWEEPER_SILENT
