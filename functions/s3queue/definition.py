@@ -52,7 +52,8 @@ class Definition:
         annotation = get_type_hints(function).get(parameters[0].name, Any)
         self.takes_stream = annotation in _STREAMS
         self.takes_list = get_origin(annotation) is list and bool(get_args(annotation))
-        self._parse = parser(get_args(annotation)[0] if self.takes_list else annotation)
+        if not self.takes_stream:
+            self._parse = parser(get_args(annotation)[0] if self.takes_list else annotation)
         self.function = function
         return function
 
