@@ -13,7 +13,7 @@ from .batch import read_lines, spooled
 from .claim import Claim
 from .context import Context
 from .definition import Definition
-from .errors import LeaseLost, QueueError, Reject, Retry, Unavailable
+from .errors import LeaseLost, MessageNotFound, QueueError, Reject, Retry, Unavailable
 from .lease import Lease
 from .queue import Queue
 from .record import Failure, Record
@@ -86,7 +86,11 @@ class Processor:
         after: timedelta | None = None
         written = self.queue.clock.monotonic()
         started = False
-        with spooled(claim.message.open()) as stream:
+        try:
+            payload = claim.message.open()
+        except MessageNotFound as error:
+            return self._fail(claim, error, after=None)
+        with spooled(payload) as stream:
             for chunk in self._chunks(read_lines(stream), claim):
                 total += len(chunk)
                 pending = [(number, line) for number, line in chunk if claim.lines.is_pending(number, claim.attempt)]
