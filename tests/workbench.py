@@ -18,9 +18,14 @@ class Workbench:
 
     def __init__(self, seed: int = 7) -> None:
         self.clock = ManualClock()
-        self.memory = MemoryStore("bench", clock=self.clock)
+        #: Called around every request of the bucket if set: operation, key, and what carries it out.
+        self.around: Callable[[str, str, Callable[[], Any]], Any] | None = None
+        self.memory = MemoryStore("bench", clock=self.clock, around=self._request)
         self.store = CountingStore(self.memory)
         self.chance = RandomChance(random.Random(seed))
+
+    def _request(self, operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        return self.around(operation, key, perform) if self.around else perform()
 
     def queue(self, name: str = "orders", *, worker_id: str = "", **settings: Any) -> Queue:
         """A queue without jitter, seen by a worker of its own."""

@@ -437,7 +437,7 @@ def test_claim_next_hands_over_what_it_has_when_the_store_falls_silent(bench):
     queue = bench.queue()
     for _ in range(3):
         queue.enqueue(b"x")
-    bench.memory._around = falls_silent
+    bench.around = falls_silent
     requests += ["put"] * 3
 
     assert len(queue.claim_next(3)) == 2
