@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+
 from aws_cdk import App, Tags, Validations
 from cdk_nag import AwsSolutionsChecks
 
@@ -17,11 +20,13 @@ from .queue_stack import QueueStack
 def build(app: App) -> QueueStack:
     """Every stack of the app. `-c stack=name` deploys a second installation next to the first."""
     options = Options.from_context(app.node)
+    defined = queues.load()
     stack = QueueStack(
         app,
         app.node.try_get_context("stack") or SERVICE,
         description="s3queue: a message queue whose only server is an S3 bucket",
-        queues=queues.load(),
+        queues=defined,
+        environment={name: _from_here(queues.environment(name)) for name in defined},
         code=package(Platform.of(options.target)),
         options=options,
     )
@@ -29,6 +34,11 @@ def build(app: App) -> QueueStack:
     acknowledge(stack)
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     return stack
+
+
+def _from_here(names: Iterable[str]) -> dict[str, str]:
+    """What a handler reads is set where the deployment is started: a shell, a CI job, `make up`."""
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aws_cdk import Duration, RemovalPolicy
@@ -64,6 +64,7 @@ class QueueFunction(Construct):
         concurrency: int,
         options: Options,
         description: str,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(scope, id)
         self.name = name
@@ -92,6 +93,7 @@ class QueueFunction(Construct):
             code=code,
             role=self.role,
             environment={
+                **(environment or {}),
                 **deployment.to_env(),
                 "POWERTOOLS_SERVICE_NAME": SERVICE,
                 "POWERTOOLS_METRICS_NAMESPACE": SERVICE,

@@ -13,21 +13,32 @@ from aws_cdk import aws_s3 as s3
 
 from s3queue.keys import Keys
 
-#: What a worker does to its own queue (PROTOCOL.md, operation by operation): g = GET and HEAD, p = PUT, d = DELETE.
-#: A COPY to `dead/` is a GET of the message and a PUT of the dead letter.
+#: What a worker does to its own queue: g = GET and HEAD, p = PUT, d = DELETE. tests/infra/test_requests.py runs the
+#: library under these tables: what it sends is in them, and what is in them it sends. A condition on an ETag needs GET
+#: too; a COPY to `dead/` is a GET of the message and a PUT, and beyond 5 GB it ends with a HEAD.
 WORKER: Mapping[str, str] = {
     "messages": "gd",
     "delayed": "gd",
     "leases": "gpd",
     "records": "gp",
-    "retries": "gpd",
+    "retries": "p",
     "dead": "gp",
-    "locks": "gpd",
-    "workers": "gpd",
-    "runs": "gpd",
+    # For handlers: Lock, S3PersistenceLayer, and a place for what they make.
+    "locks": "gp",
+    "idempotency": "gpd",
+    "results": "p",
 }
-#: The sweeper does for a silent worker what that worker would have done, and removes dead letters past retention.
-SWEEPER: Mapping[str, str] = {**WORKER, "dead": "gpd"}
+#: The sweeper does for a silent worker what that worker would have done, and removes what is left behind.
+SWEEPER: Mapping[str, str] = {
+    "messages": "gd",
+    "delayed": "gd",
+    "leases": "gpd",
+    "records": "gp",
+    "retries": "gpd",
+    "dead": "gpd",
+    "locks": "gd",
+    "workers": "gd",
+}
 #: State whose every write must be conditional: an unconditional one could overwrite someone's claim or outcome.
 CONDITIONAL: Sequence[str] = ("leases", "records", "locks")
 
@@ -38,7 +49,7 @@ def worker_statements(bucket: s3.IBucket, queue: str, *, sends_to: Sequence[str]
     """One queue's prefix and nothing else; `sends_to` names the queues that its handler enqueues to."""
     keys = Keys(queue)
     return [
-        *_on_objects(bucket, _patterns(keys, WORKER) | {keys.overrides: "g", keys.stats: "g"}),
+        *_on_objects(bucket, _patterns(keys, WORKER) | {keys.overrides: "g"}),
         _list(bucket, [keys]),
         *(producer_statement(bucket, target) for target in sends_to),
     ]
@@ -48,7 +59,7 @@ def sweeper_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.Po
     """Every queue's prefix, by name: what else lies in the bucket (archive, analytics) is not the sweeper's."""
     patterns: dict[str, str] = {}
     for keys in map(Keys, queues):
-        patterns |= _patterns(keys, SWEEPER) | {keys.overrides: "g", keys.stats: "gp"}
+        patterns |= _patterns(keys, SWEEPER) | {keys.overrides: "g", keys.stats: "p"}
     return [*_on_objects(bucket, patterns), _list(bucket, [Keys(queue) for queue in queues])]
 
 

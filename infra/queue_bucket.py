@@ -102,7 +102,12 @@ def _expiry(keys: Keys, settings: QueueSettings) -> list[s3.LifecycleRule]:
         s3.LifecycleRule(
             id=f"{keys.queue}-{kind}", prefix=keys.prefix(kind), expiration=Duration.days(_whole_days(retention))
         )
-        for kind, retention in (("records", settings.record_retention), ("dead", settings.dead_retention))
+        for kind, retention in (
+            ("records", settings.record_retention),
+            # A call that is repeated after its message's record is gone is a new one.
+            ("idempotency", settings.record_retention),
+            ("dead", settings.dead_retention),
+        )
     ]
 
 

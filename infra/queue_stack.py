@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -18,6 +19,9 @@ from .monitoring import Monitoring
 from .options import Options
 from .queue_bucket import QueueBucket
 from .s3_queue import S3Queue
+
+#: Names of variables whose value nobody should read in a template.
+SECRET = re.compile("PASSWORD|SECRET|TOKEN|PRIVATE|CREDENTIAL")
 
 
 class Definition(Protocol):
@@ -42,6 +46,7 @@ class QueueStack(Stack):
         code: lambda_.Code,
         options: Options,
         sends_to: Mapping[str, Sequence[str]] | None = None,
+        environment: Mapping[str, Mapping[str, str]] | None = None,
         **stack: Any,
     ) -> None:
         super().__init__(scope, id, **stack)
@@ -58,6 +63,7 @@ class QueueStack(Stack):
                 code=code,
                 options=options,
                 sends_to=(sends_to or {}).get(name, ()),
+                environment=(environment or {}).get(name),
             )
             for name, of in settings.items()
         }
@@ -66,6 +72,7 @@ class QueueStack(Stack):
         )
         self.monitoring = Monitoring(self, "Monitoring", queues=self.queues, sweeper=self.sweeper.function)
         self._own_cdks_log_groups()
+        self._warn_of_secrets(environment or {})
         self._say_what_concurrency_costs(settings, options)
         CfnOutput(self, "Bucket", value=self.storage.bucket.bucket_name)
         CfnOutput(self, "FailedEvents", value=self.storage.failed_events.bucket_name)
@@ -81,6 +88,15 @@ class QueueStack(Stack):
             if resource.cfn_resource_type == "AWS::Lambda::Function":
                 resource.add_property_override("LoggingConfig", {"LogGroup": log_group.log_group_name})
         self.storage.let_notifications_log(log_group)
+
+    def _warn_of_secrets(self, environment: Mapping[str, Mapping[str, str]]) -> None:
+        for queue, variables in environment.items() if self.options.target == "aws" else ():
+            for name, value in variables.items():
+                if SECRET.search(name) and not value.startswith("{{resolve:"):
+                    Annotations.of(self.queues[queue]).add_warning(
+                        f"{name} goes into the template as it is, for everyone to read who can see the stack. Put it "
+                        f"into Secrets Manager and set {name}='{{{{resolve:secretsmanager:NAME:SecretString:KEY}}}}'."
+                    )
 
     def _say_what_concurrency_costs(self, settings: Mapping[str, QueueSettings], options: Options) -> None:
         if options.reserved_concurrency:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import jsii
@@ -34,6 +34,7 @@ class S3Queue(Construct):
     """One queue's worker function, the event filter that wakes it, its role, its log group and its producers' policy.
 
     The role reaches this queue's prefix and, to enqueue, the queues in `sends_to`; nothing else in the bucket.
+    `environment` is what the queue's own handler reads.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class S3Queue(Construct):
         code: lambda_.Code,
         options: Options,
         sends_to: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(scope, id)
         self.queue, self.settings, self.sends_to = queue, settings, tuple(sends_to)
@@ -76,6 +78,7 @@ class S3Queue(Construct):
             memory_mib=settings.memory_mib,
             concurrency=settings.concurrency,
             options=options,
+            environment=environment,
         )
         self.function = self.worker.function
         self.function.configure_async_invoke(

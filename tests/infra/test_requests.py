@@ -1,0 +1,248 @@
+"""The real library, run under the synthesized roles: all that it sends is allowed, and all that is allowed it sends."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from itertools import count, product
+from types import SimpleNamespace
+from typing import IO, Any
+
+import pytest
+from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function
+
+from infra.permissions import SWEEPER, WORKER
+from s3queue import Queue, QueueSettings, Reject
+from s3queue.errors import AccessDenied
+from s3queue.idempotency import S3PersistenceLayer
+from s3queue.locks import Lock
+from s3queue.store import Object, ObjectInfo, ObjectStore, Page, Written
+from tests.infra.conftest import Variant
+from tests.infra.iam import Role
+from workbench import Workbench
+
+FINE, REJECT, FAIL = {"do": "fine"}, {"do": "reject"}, {"do": "fail"}
+
+
+class Killed(BaseException):
+    """The process is gone; nothing after this line ran."""
+
+
+class RoleStore:
+    """A store that sends each request as someone, and notes what was needed."""
+
+    def __init__(self, inner: ObjectStore, role: Role, bucket: str) -> None:
+        self.inner, self.url = inner, inner.url
+        self._role, self._bucket = role, bucket
+        self.refused: list[str] = []
+        #: How many more requests are answered before the sender is dead; None: it lives.
+        self.requests_left: int | None = None
+        #: Kind of object → the letters of infra.permissions that were used on it.
+        self.used: dict[str, set[str]] = defaultdict(set)
+
+    def put(
+        self,
+        key: str,
+        body: bytes | IO[bytes],
+        *,
+        if_match: str | None = None,
+        if_absent: bool = False,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str = "application/octet-stream",
+    ) -> Written:
+        # S3 wants to see that whoever names an ETag may know it.
+        if if_match:
+            self._need("g", "s3:GetObject", key)
+        self._need("p", "s3:PutObject", key, if_match=if_match, if_absent=if_absent)
+        return self.inner.put(
+            key, body, if_match=if_match, if_absent=if_absent, metadata=metadata, content_type=content_type
+        )
+
+    def open(self, key: str, *, if_match: str | None = None) -> Object | None:
+        self._need("g", "s3:GetObject", key)
+        return self.inner.open(key, if_match=if_match)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        self._need("g", "s3:GetObject", key)
+        return self.inner.head(key)
+
+    def delete(self, key: str, *, if_match: str | None = None) -> datetime:
+        if if_match:
+            self._need("g", "s3:GetObject", key)
+        self._need("d", "s3:DeleteObject", key)
+        return self.inner.delete(key, if_match=if_match)
+
+    def copy(self, source: str, target: str, **options: Any) -> Written | None:
+        self._need("g", "s3:GetObject", source)
+        self._need("p", "s3:PutObject", target)
+        return self.inner.copy(source, target, **options)
+
+    def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
+        if not self._role.may_list(self._bucket, prefix):
+            self._refuse(f"LIST {prefix}")
+        return self.inner.list(prefix, after=after, delimiter=delimiter, limit=limit)
+
+    def presign_put(self, key: str, *, seconds: int, if_absent: bool = False) -> str:
+        raise NotImplementedError("no function presigns")
+
+    def _need(
+        self, letter: str, action: str, key: str, *, if_match: str | None = None, if_absent: bool = False
+    ) -> None:
+        context = ({"s3:if-match": if_match} if if_match else {}) | ({"s3:if-none-match": "*"} if if_absent else {})
+        self.used[key.split("/")[1]].add(letter)
+        if not self._role.may(action, f"{self._bucket}/{key}", context):
+            self._refuse(f"{action} {key}")
+        if self.requests_left is not None:
+            self.requests_left -= 1
+            if self.requests_left < 0:
+                raise Killed
+
+    def _refuse(self, what: str) -> None:
+        self.refused.append(what)
+        raise AccessDenied(what)
+
+
+class Deployed:
+    """The worker of emails and the sweeper, each under its own role, over one bucket."""
+
+    def __init__(self, stack: Variant) -> None:
+        self.bench = Workbench()
+        self.producer = self.bench.queue("emails")
+        self.as_worker = RoleStore(self.bench.memory, stack.template.role_of("s3queue-emails"), stack.bucket)
+        self.as_sweeper = RoleStore(self.bench.memory, stack.template.role_of("s3queue_sweeper"), stack.bucket)
+        self.worker = self._queue(self.as_worker)
+        self.dispatched: list[str] = []
+        self.sweeper = self.bench.sweeper(self._queue(self.as_sweeper), self.dispatched)
+
+    def _queue(self, store: RoleStore) -> Queue:
+        settings = QueueSettings.of(max_attempts=2, dead_retention=3600)
+        return Queue(store=store, name="emails", settings=settings, clock=self.bench.clock, chance=self.bench.chance)
+
+    def run(self, path: str) -> str | None:
+        def handle(body: dict[str, str]) -> None:
+            if body == REJECT:
+                raise Reject("no")
+            if body == FAIL:
+                raise ValueError("again")
+
+        return self.bench.processor(self.worker, handle).run(path, look=True)
+
+    def sweep(self) -> None:
+        self.sweeper.sweep()
+        while self.dispatched:
+            self.run(self.dispatched.pop(0))
+
+    def settle(self) -> None:
+        """Let hours pass, with a sweep now and then, until every message came to its end."""
+        for hours in (0, 0.1, 0.1, 0.1, 2, 30, 30):
+            self.bench.clock.advance(hours * 3600)
+            self.sweep()
+        assert not [key for kind in ("messages", "delayed", "leases") for key in self.bench.keys(f"emails/{kind}/")]
+
+
+def a_day(day: Deployed) -> None:
+    """Everything that can happen to a message, and to those who work on it."""
+    producer = day.producer
+    assert day.run(producer.enqueue(FINE)) == "completed"
+    assert day.run(producer.enqueue(REJECT)) == "dead"
+    # Anyone may PUT any key; no lease can name this one, so it is buried.
+    day.bench.memory.put("emails/delayed/tomorrow/x", b"{}")
+    assert day.run("delayed/tomorrow/x") is None
+    day.run(producer.enqueue(FAIL))
+    for path in producer.enqueue_many([FINE, REJECT, FAIL]):
+        day.run(path)
+    producer.enqueue(FINE, delay=30)
+    # Claimed by a worker that is never heard of again; released by one that had to go.
+    assert day.worker.claim(producer.enqueue(FINE))
+    claim = day.worker.claim(producer.enqueue(FINE))
+    assert claim
+    day.worker.release(claim)
+    # Its event was lost.
+    producer.enqueue(FINE)
+    with Lock(day.as_worker, day.worker.keys.lock("one"), clock=day.bench.clock):
+        pass
+    charge_once(day)
+    producer.pause()
+    day.worker.refresh()
+    producer.resume()
+    # A pull worker, somewhere, that went silent.
+    day.bench.memory.put("emails/workers/gone", b"{}")
+    day.settle()
+
+
+def charge_once(day: Deployed) -> None:
+    """A handler that uses Powertools' Idempotency: one call succeeds and is repeated, another fails."""
+    # By the real clock, because Powertools stamps its records with it.
+    layer = S3PersistenceLayer(day.as_worker, day.worker.keys)
+    config = IdempotencyConfig(lambda_context=SimpleNamespace(get_remaining_time_in_millis=lambda: 10_000))
+
+    @idempotent_function(data_keyword_argument="order", persistence_store=layer, config=config)
+    def charge(*, order: str) -> str:
+        if order == "broken":
+            raise ValueError(order)
+        return order
+
+    for _ in range(2):
+        assert charge(order="one") == "one"
+    with pytest.raises(ValueError, match="broken"):
+        charge(order="broken")
+
+
+def crashes(day: Deployed, body: dict[str, str], delay: float, requests: int) -> bool:
+    """One message whose worker dies after so many requests; whether it did."""
+    path = day.producer.enqueue(body, delay=delay or None)
+    day.bench.clock.advance(2 * delay)
+    day.as_worker.requests_left = requests
+    try:
+        day.run(path)
+        died = False
+    except Killed:
+        died = True
+    day.as_worker.requests_left = None
+    day.settle()
+    return died
+
+
+@pytest.fixture(scope="module")
+def sent(stack: Variant) -> list[Deployed]:
+    """All that was sent on a day like any other, and when a worker died between any two requests."""
+    days = [Deployed(stack)]
+    a_day(days[0])
+    for body, delay in product((FINE, REJECT, FAIL), (0, 1)):
+        for requests in count():
+            days.append(Deployed(stack))
+            if not crashes(days[-1], body, delay, requests):
+                break
+    return days
+
+
+def used(stores: Iterable[RoleStore]) -> dict[str, set[str]]:
+    together: dict[str, set[str]] = defaultdict(set)
+    for store in stores:
+        for kind, letters in store.used.items():
+            together[kind] |= letters
+    return together
+
+
+def test_no_request_of_a_worker_or_the_sweeper_is_refused(sent: list[Deployed]) -> None:
+    assert len(sent) > 10
+    assert [refused for day in sent for refused in day.as_worker.refused + day.as_sweeper.refused] == []
+
+
+def test_a_worker_is_allowed_nothing_that_it_never_does(sent: list[Deployed]) -> None:
+    seen = used(day.as_worker for day in sent)
+    seen["dead"].add("g")  # a HEAD, after a copy beyond 5 GB
+    seen["results"].add("p")  # for handlers: functions/queues/thumbnails.py
+    assert {kind: "".join(sorted(letters)) for kind, letters in seen.items() if kind != "queue.json"} == {
+        kind: "".join(sorted(letters)) for kind, letters in WORKER.items()
+    }
+
+
+def test_the_sweeper_is_allowed_nothing_that_it_never_does(sent: list[Deployed]) -> None:
+    seen = used(day.as_sweeper for day in sent)
+    seen["dead"].add("g")
+    documents = ("queue.json", "stats.json")
+    assert {kind: "".join(sorted(letters)) for kind, letters in seen.items() if kind not in documents} == {
+        kind: "".join(sorted(letters)) for kind, letters in SWEEPER.items()
+    }
