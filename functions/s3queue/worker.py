@@ -36,8 +36,8 @@ SWEEP_TTL = timedelta(seconds=60)
 class Worker:
     """Runs a handler over a queue's messages until it is told to stop.
 
-    `concurrency` threads claim and run; one keeps the heartbeat, which keeps every held message; one sweeps the queue if
-    no sweeper function does. `stop` lets running handlers finish and gives back the rest.
+    `concurrency` threads claim and run; one keeps the heartbeat, which keeps every held message; one sweeps the queue
+    if no sweeper function does. `stop` lets running handlers finish and gives back the rest.
     """
 
     def __init__(
