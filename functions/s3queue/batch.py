@@ -84,8 +84,8 @@ class Lines:
         self.failed.pop(line, None)
         if result is not None and self.results_bytes <= RESULTS_BYTES:
             try:
-                self.results_bytes += len(json.dumps(result))
-            except (TypeError, ValueError):
+                self.results_bytes += len(json.dumps(result, allow_nan=False))
+            except (TypeError, ValueError, RecursionError):
                 return
             if self.results_bytes <= RESULTS_BYTES:
                 self.results[line] = result

@@ -27,7 +27,9 @@ def dump(document: Mapping[str, Any]) -> bytes:
         for name, value in document.items()
         if value is not None and (name == "result" or value not in ("", (), [], {}))
     }
-    return json.dumps({"v": FORMAT} | kept, separators=(",", ":"), ensure_ascii=False).encode()
+    # An error text may hold half a surrogate pair (a file name, say): UTF-8 cannot, but JSON's own escape can.
+    text = json.dumps({"v": FORMAT} | kept, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace")
 
 
 def load(body: bytes, key: str) -> dict[str, Any]:
@@ -38,7 +40,7 @@ def load(body: bytes, key: str) -> dict[str, Any]:
     """
     try:
         document = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptState(f"{key} holds no JSON ({error}); someone else wrote it") from None
     if not isinstance(document, dict) or not isinstance(document.get("v"), int):
         raise CorruptState(f"{key} is not a document of s3queue; someone else wrote it")
@@ -73,7 +75,9 @@ def encode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     encoded = {}
     for name, value in metadata.items():
         plain = value.isascii() and value.isprintable() and value == value.strip()
-        encoded[name.lower()] = value if plain and not value.startswith(_ENCODED) else _ENCODED + quote(value)
+        encoded[name.lower()] = (
+            value if plain and not value.startswith(_ENCODED) else _ENCODED + quote(value, errors="replace")
+        )
     return encoded
 
 

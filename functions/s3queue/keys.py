@@ -24,10 +24,10 @@ HIGHEST_PRIORITY = 255
 RESERVED = frozenset({"archive", "analytics"})
 
 _QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-_PRIORITY = re.compile(r"p([01]\d\d|2[0-4]\d|25[0-5])/")
+_PRIORITY = re.compile(r"p([01][0-9]{2}|2[0-4][0-9]|25[0-5])/")
 _DUE = "%Y%m%dT%H%M%SZ"
-_DUE_FORM = re.compile(r"\d{8}T\d{6}Z")
-_LINE = re.compile(r"(.+)\.line-(\d{8,})")
+_DUE_FORM = re.compile(r"[0-9]{8}T[0-9]{6}Z")
+_LINE = re.compile(r"(.+\.ndjson)\.line-([0-9]{8,})", re.DOTALL)
 
 
 def format_due(at: datetime) -> str:
@@ -205,9 +205,7 @@ class Keys:
     def buried_path(self, path: str) -> str:
         """The path under which a message with a `problem` is buried: short enough, and watched when replayed."""
         name = name_of(path) if path.startswith("messages/") else path.removeprefix("delayed/")
-        shortened = f"messages/{name}"
-        if self.problem(shortened) is None:
-            return shortened
+        # Always with a digest: `delayed/x` must not be buried where `messages/x` has its own record.
         digest = hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         kept = name.encode("utf-8", "surrogatepass")[:512].decode("utf-8", "ignore")
         return f"messages/{kept}~{digest}{'.ndjson' if is_batch(path) else ''}"

@@ -72,7 +72,7 @@ class Lease:
             raise NewerFormat(f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side")
         try:
             return cls._from_json(found)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise CorruptState(f"{key} is not a lease: {error!r}") from None
 
     @classmethod

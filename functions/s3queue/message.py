@@ -99,9 +99,9 @@ def encode_body(body: bytes | str | Json) -> tuple[bytes, str]:
     """
     if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(body), "application/octet-stream"
-    if isinstance(body, str):
-        return body.encode(), "text/plain; charset=utf-8"
     try:
+        if isinstance(body, str):
+            return body.encode(), "text/plain; charset=utf-8"
         return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(), "application/json"
-    except (TypeError, ValueError) as error:
-        raise InvalidRequest(f"this body is neither bytes, str, nor JSON: {error}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"this body is neither bytes, UTF-8 text, nor JSON: {error}") from None

@@ -134,7 +134,7 @@ class Record:
                 finished_at = parse_instant(found.get("finished_at", found["enqueued_at"]))
                 path = str(found.get("path", ""))
                 return cls(path=path, outcome=outcome, generation=generation, finished_at=finished_at)
-            return cls(
+            record = cls(
                 path=str(found["path"]),
                 outcome=outcome,
                 generation=generation,
@@ -145,11 +145,13 @@ class Record:
                 result=found.get("result"),
                 result_error=str(found.get("result_error", "")),
                 failure=Failure.from_json(found["failure"]) if found.get("failure") else None,
-                lines=found.get("lines"),
+                lines=dict(found["lines"]) if found.get("lines") else None,
                 size=int(found.get("size", 0)),
                 nonce=str(found.get("nonce", "")),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            _ = record.dead_lines  # raises here, where garbage is expected, and not where it is counted
+            return record
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             if found["v"] > FORMAT:
                 raise NewerFormat(f"{key} has format {found['v']}, upgrade this side") from None
             raise CorruptState(f"{key} is not a record: {error!r}") from None

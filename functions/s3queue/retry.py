@@ -30,8 +30,9 @@ class RetryPolicy:
 
     def delay(self, attempt: int, chance: Chance | None = None) -> timedelta:
         """How long to wait after failed attempt number `attempt`; without `chance` the longest it can be."""
-        # 2**63 µs-free bound: the exponent is capped so that a huge max_attempts cannot overflow a timedelta.
-        longest = min(self.cap, self.base * 2 ** min(attempt - 1, 40)) if self.base else timedelta()
+        # In seconds, and with a bounded exponent: a timedelta overflows long before max_attempts does.
+        seconds = min(self.cap.total_seconds(), self.base.total_seconds() * 2.0 ** min(attempt - 1, 64))
+        longest = timedelta(seconds=seconds)
         if not self.jitter or chance is None:
             return longest
         return timedelta(seconds=chance.uniform(0.0, longest.total_seconds()))

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any, Literal
 
 from .errors import CorruptState, InvalidRequest
@@ -18,7 +19,7 @@ from .retry import RetryPolicy
 
 MIB = 1024 * 1024
 _UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": MIB, "gib": 1024**3}
-_SIZE = re.compile(r"\s*([\d.]+)\s*([kmg]?i?b)?\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(b|[kmg]i?b)?\s*", re.IGNORECASE)
 
 
 def parse_size(size: int | str) -> int:
@@ -27,12 +28,12 @@ def parse_size(size: int | str) -> int:
     Raises:
         InvalidRequest: not a size.
     """
-    if isinstance(size, int):
+    if isinstance(size, int) and not isinstance(size, bool):
         return size
-    match = _SIZE.fullmatch(size)
-    if not match or match[1].count(".") > 1 or match[1] == ".":
+    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
+    if not match:
         raise InvalidRequest(f"size {size!r}: a number of bytes, or for example '64 MiB'")
-    return int(float(match[1]) * _UNITS[(match[2] or "b").lower()])
+    return int(Decimal(match[1]) * _UNITS[(match[2] or "b").lower()])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,10 @@ class QueueSettings:
         known = {field.name: getattr(self, field.name) for field in fields(self)}
         changes: dict[str, Any] = {}
         for option, value in options.items():
-            name = option if option in known else option.removesuffix("_seconds")
+            name = option.removesuffix("_seconds")
+            # Only a duration goes by both names: `batch_seconds` would be a slip.
+            if option in known or not isinstance(known.get(name), timedelta):
+                name = option
             if name not in known:
                 raise InvalidRequest(f"unknown setting {option!r}; the settings are {', '.join(sorted(known))}")
             try:
@@ -191,6 +195,8 @@ class Deployment:
         found = {field.name: environment.get(f"S3QUEUE_{field.name.upper()}", "") for field in fields(cls)}
         try:
             workers = json.loads(found.pop("workers") or "{}")
+            if not isinstance(workers, dict):
+                raise TypeError(f"S3QUEUE_WORKERS is {workers!r}")
             return cls(workers=workers, **found)
         except (ValueError, TypeError, AttributeError) as error:
             raise CorruptState(f"the S3QUEUE_ variables of this function make no sense: {error}") from error
