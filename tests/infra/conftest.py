@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -52,6 +52,7 @@ class Variant:
 
     template: Template
     infos: list[str]
+    warnings: list[str]
 
     @property
     def bucket(self) -> str:
@@ -73,24 +74,32 @@ def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
     flags = json.loads((infra.ROOT / "cdk.json").read_text())["context"]
 
     @cache
-    def once(options: Options, names: tuple[str, ...], sends_to: tuple[tuple[str, tuple[str, ...]], ...]) -> Variant:
+    def once(options: Options, extra: str) -> Variant:
         app = App(context=flags, outdir=str(tmp_path_factory.mktemp("cdk.out")))
         stack = QueueStack(
             app,
             "s3queue",
-            queues={name: QUEUES[name] for name in names},
+            queues=QUEUES,
             code=lambda_.Code.from_asset(str(code)),
             options=options,
-            sends_to=dict(sends_to),
+            **json.loads(extra),
         )
         acknowledge(stack)
         Validations.of(app).add_plugins(AwsSolutionsChecks(app))
-        infos = Annotations.from_stack(stack).find_info("*", Match.any_value())
-        template = Synthesized.from_stack(stack).to_json()
-        return Variant(Template(template["Resources"]), [str(info.entry.data) for info in infos])
+        said = Annotations.from_stack(stack)
+        infos, warnings = (
+            [str(message.entry.data) for message in find("*", Match.any_value())]
+            for find in (said.find_info, said.find_warning)
+        )
+        return Variant(Template(Synthesized.from_stack(stack).to_json()["Resources"]), infos, warnings)
 
-    def variant(sends_to: Mapping[str, tuple[str, ...]] | None = None, **options: object) -> Variant:
-        return once(Options(**options), tuple(QUEUES), tuple((sends_to or {}).items()))  # type: ignore[arg-type]
+    def variant(
+        sends_to: Mapping[str, Sequence[str]] | None = None,
+        environment: Mapping[str, Mapping[str, str]] | None = None,
+        **options: Any,
+    ) -> Variant:
+        # As text, which can be a key of the cache.
+        return once(Options(**options), json.dumps({"sends_to": sends_to, "environment": environment}))
 
     return variant
 
