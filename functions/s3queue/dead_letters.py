@@ -20,6 +20,8 @@ from .store import ObjectInfo, delete_surely, listing
 
 #: HEADs in flight while a list is read: what a letter died of is in its metadata, which a LIST does not show.
 READERS = 16
+#: HEADs asked for at once.
+PORTION = 4 * READERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +77,12 @@ class DeadLetters:
                 wanted = [
                     entry for entry in page.objects if _is_within(page.at - entry.modified_at, older_than, newer_than)
                 ]
-                for info in readers.map(lambda entry: store.head(entry.key), wanted):
-                    letter = self._letter(info) if info else None
-                    if letter and (error_type is None or letter.error_type == error_type):
-                        yield letter
+                # In portions: who takes only the first few should not pay for a thousand.
+                for first in range(0, len(wanted), PORTION):
+                    for info in readers.map(lambda entry: store.head(entry.key), wanted[first : first + PORTION]):
+                        letter = self._letter(info) if info else None
+                        if letter and (error_type is None or letter.error_type == error_type):
+                            yield letter
 
     def get(self, path: str) -> tuple[DeadLetter, bytes, Record | None]:
         """A dead letter, its payload, and its record (the batch's, for a line; None once its retention is over).

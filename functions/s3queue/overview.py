@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -17,6 +17,8 @@ from .stats import Stats
 from .store import ObjectStore, listing
 
 Health = Literal["healthy", "idle", "paused", "stuck", "failing", "unswept"]
+#: Of a queue that could not be read, nobody knows.
+Verdict = Health | Literal["unknown"]
 #: A message that waits longer than this without being worked on is worth a look.
 TOO_OLD = timedelta(minutes=5)
 #: A sweeper publishes every minute while there is something to do.
@@ -138,6 +140,26 @@ def totals(overviews: Mapping[str, QueueOverview]) -> dict[str, int]:
     """The counts of all queues together."""
     counts = ("pending", "delayed", "processing", "failed", "completed", "dead")
     return {name: sum(getattr(one.stats, name) for one in overviews.values()) for name in counts}
+
+
+#: Worst first.
+SEVERITY: tuple[Verdict, ...] = ("stuck", "unknown", "unswept", "failing", "paused", "healthy", "idle")
+
+
+def verdict(judged: Sequence[tuple[str, Verdict, str]]) -> tuple[Verdict, str]:
+    """One verdict over all queues, from the (name, health, reason) of each: the worst one speaks for them."""
+    if not judged:
+        return "idle", "there is no queue in this bucket yet"
+    ranked = sorted(judged, key=lambda one: SEVERITY.index(one[1]))
+    name, health, reason = ranked[0]
+    if health in ("healthy", "idle"):
+        busy = sum(one[1] == "healthy" for one in judged)
+        queues = "1 queue" if len(judged) == 1 else f"{len(judged)} queues"
+        return health, f"{queues}, {busy} at work" if busy else f"{queues}, nothing to do"
+    others = sum(one[1] not in ("healthy", "idle") for one in judged) - 1
+    more = f"; {others} more {'queue needs' if others == 1 else 'queues need'} a look" if others else ""
+    said = "cannot be read" if health == "unknown" else f"is {health}"
+    return health, f"{name} {said}: {reason}{more}"
 
 
 def _words(age: timedelta) -> str:

@@ -1,0 +1,168 @@
+"""Browse: messages by state, a page at a time, and one message's life; the payload only when it is asked for."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from datetime import timedelta
+
+from s3queue.encoding import decode_metadata, format_instant
+from s3queue.errors import CorruptState, InvalidRequest, MessageNotFound
+from s3queue.keys import due_of, priority_of
+from s3queue.lease import Lease
+from s3queue.protocol import is_placeholder
+from s3queue.queue import Queue
+from s3queue.record import Record
+from s3queue.store import ObjectInfo, Page, listing
+
+from . import models
+from .desk import in_parallel
+from .flow import MINUTES, Recent
+
+#: What a payload is cut to: enough to see what it is.
+BODY_BYTES = 64 * 1024
+#: LIST pages of leases that are compared with one page of messages.
+LEASE_PAGES = 5
+
+
+def browse(queue: Queue, state: models.Listed, prefix: str, cursor: str, limit: int) -> models.Messages:
+    """Messages in the order of their paths; a page may have fewer rows than `limit` and still not be the last."""
+    if state in ("pending", "delayed"):
+        return _unclaimed(queue, state, prefix, cursor, limit)
+    kind = "records" if state == "completed" else "leases"
+    page = _page(queue, kind, prefix, cursor, limit)
+    rows = in_parallel(lambda entry: _row(queue, kind, entry), page.objects)
+    wanted = ("processing", "burying", "corrupt") if state == "processing" else (state,)
+    return models.Messages(
+        messages=[row for row in rows if row and row.state in wanted], next_cursor=_cursor(queue, kind, page)
+    )
+
+
+def newest(queue: Queue, limit: int) -> models.Messages:
+    """What was finished last within the last hour, newest first: a LIST alone would begin five days ago."""
+    now = queue.store.list(queue.keys.root, limit=1).at
+    recent = Recent(queue, now - timedelta(minutes=MINUTES), timedelta())
+    entries = sorted(recent.objects("records"), key=lambda entry: entry.modified_at, reverse=True)[:limit]
+    rows = in_parallel(lambda entry: _row(queue, "records", entry), entries)
+    return models.Messages(messages=[row for row in rows if row and row.state == "completed"], next_cursor=None)
+
+
+def _page(queue: Queue, kind: str, prefix: str, cursor: str, limit: int) -> Page:
+    root = queue.keys.prefix(kind) if kind else queue.keys.root
+    wanted = prefix if prefix.startswith(("messages/", "delayed/")) or not prefix else f"messages/{prefix}"
+    return queue.store.list(root + wanted, after=root + cursor if cursor else "", limit=limit)
+
+
+def _cursor(queue: Queue, kind: str, page: Page) -> str | None:
+    root = queue.keys.prefix(kind) if kind else queue.keys.root
+    return page.next_after.removeprefix(root) if page.next_after else None
+
+
+def _unclaimed(queue: Queue, state: str, prefix: str, cursor: str, limit: int) -> models.Messages:
+    folder = "delayed/" if state == "delayed" else "messages/"
+    page = _page(queue, "", prefix if prefix.startswith(folder) else folder + prefix, cursor, limit)
+    paths = {
+        path: entry for entry in page.objects if (path := queue.keys.path(entry.key)) and not is_placeholder(entry)
+    }
+    leased = _leased(queue, paths) if paths else set()
+    rows = []
+    for path, entry in paths.items():
+        if path in leased:
+            continue
+        due_at = due_of(path)
+        rows.append(
+            models.MessageRow(
+                path=path,
+                state="delayed" if due_at and due_at > page.at else "pending",
+                priority=priority_of(path),
+                size=entry.size,
+                since=format_instant(entry.modified_at),
+                due_at=format_instant(due_at) if due_at else None,
+            )
+        )
+    return models.Messages(messages=rows, next_cursor=_cursor(queue, "", page))
+
+
+def _leased(queue: Queue, paths: dict[str, ObjectInfo]) -> set[str]:
+    """Which of these have a lease: both lie in the same order, so one stretch of leases answers for all."""
+    last = queue.keys.lease(max(paths))
+    leased: set[str] = set()
+    after = queue.keys.lease(min(paths))[:-1]
+    for page in listing(queue.store, queue.keys.prefix("leases"), after=after, pages=LEASE_PAGES):
+        leased.update(path for entry in page.objects if (path := queue.keys.path_under("leases", entry.key)))
+        if page.next_after is None or page.next_after > last:
+            break
+    return leased
+
+
+def _row(queue: Queue, kind: str, entry: ObjectInfo) -> models.MessageRow | None:
+    path = queue.keys.path_under(kind, entry.key)
+    found = queue.store.open(entry.key) if path else None
+    if path is None or found is None:
+        return None
+    row = models.MessageRow(
+        path=path,
+        state="corrupt",
+        priority=priority_of(path),
+        size=None,
+        since=format_instant(entry.modified_at),
+    )
+    try:
+        if kind == "records":
+            record = Record.from_bytes(found.read(), found.key)
+            row.state, row.size, row.attempt, row.worker = record.outcome, record.size, record.attempt, record.worker
+        else:
+            lease = Lease.from_bytes(found.read(), found.key)
+            row.state, row.attempt, row.worker = lease.state, lease.attempt, lease.owner
+            row.due_at = format_instant(lease.retry_at) if lease.retry_at else None
+            row.error = f"{lease.failure.type}: {lease.failure.message}" if lease.failure else None
+    except CorruptState as error:
+        row.error = str(error)
+    return row
+
+
+def life(queue: Queue, path: str, *, with_body: bool) -> models.MessageLife:
+    """Everything known of one message.
+
+    Raises:
+        MessageNotFound: nothing has this path.
+    """
+    if not path.startswith(("messages/", "delayed/")):
+        raise MessageNotFound(f"{path!r} is no path: paths start with messages/ or delayed/")
+    problem = queue.keys.problem(path)
+    if problem:
+        raise InvalidRequest(f"path: {problem}")
+    status = queue.status(path)
+    due_at = due_of(path)
+    claimed_at = status.lease.claimed_at if status.lease else None
+    return models.MessageLife(
+        **status.to_json(),
+        priority=priority_of(path),
+        due_at=format_instant(due_at) if due_at else None,
+        claimed_at=format_instant(claimed_at) if claimed_at else None,
+        body=_body(queue, path) if with_body else None,
+    )
+
+
+def _body(queue: Queue, path: str) -> models.Body | None:
+    found = queue.store.open(queue.keys.message(path)) or queue.store.open(queue.keys.dead(path))
+    if found is None:
+        return None
+    with found.stream as stream:
+        raw = stream.read(BODY_BYTES)
+    truncated = found.size > len(raw)
+    text: str | None
+    try:
+        # The cut may go through a character: its bytes are no reason to call the rest binary.
+        text = raw.decode("utf-8", "ignore" if truncated else "strict")
+    except UnicodeDecodeError:
+        text = None
+    if text is not None and "\0" in text:
+        text = None
+    return models.Body(
+        text=text,
+        base64=None if text is not None else b64encode(raw).decode(),
+        size=found.size,
+        truncated=truncated,
+        content_type=found.content_type,
+        metadata=decode_metadata(found.metadata),
+    )

@@ -1,0 +1,257 @@
+"""What the API answers, and with it most of its OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, WithJsonSchema
+
+Health = Literal["healthy", "idle", "paused", "stuck", "failing", "unswept", "unknown"]
+State = Literal["pending", "delayed", "processing", "waiting", "burying", "completed", "dead", "corrupt"]
+Listed = Literal["pending", "delayed", "processing", "waiting", "completed"]
+
+#: Any JSON value, said so that a client generator need not guess.
+AnyJson = Annotated[Any, WithJsonSchema({})]
+
+
+class Answer(BaseModel):
+    """Answers name every field, so that a missing one is a mistake and not a habit."""
+
+
+class FieldProblem(Answer):
+    field: str
+    message: str
+
+
+class Problem(Answer):
+    error: str = Field(description="The kind of error, one of s3queue's own names: MessageNotFound, QueueFull, …")
+    message: str = Field(description="What happened.")
+    way_out: str = Field(description="What to do about it.")
+    fields: list[FieldProblem] = Field(default=[], description="Which fields of the request are wrong, and why.")
+
+
+class Counts(Answer):
+    pending: int
+    delayed: int
+    processing: int
+    failed: int = Field(description="Failed at least once and wait for their next attempt.")
+    completed: int
+    dead: int
+    oldest_seconds: float | None
+    newest_seconds: float | None
+    finished_per_minute: int
+    exact: bool = Field(description="False: a count stopped at a page limit and is a lower bound.")
+    total: int
+    at: str
+
+
+class Cost(Answer):
+    dollars: float = Field(description="What the messages still on record have cost in S3 requests, at least.")
+    formula: str
+
+
+class QueueView(Answer):
+    name: str
+    health: Health
+    reason: str
+    paused: bool
+    swept_at: str | None = Field(description="When a sweeper last published; null: never.")
+    stats: Counts | None = Field(description="null: the queue could not be read; `reason` says why.")
+    published: Counts | None = Field(description="The sweeper's last count, where the one above is a lower bound.")
+    cost: Cost | None
+
+
+class Verdict(Answer):
+    health: Health
+    reason: str
+
+
+class Queues(Answer):
+    at: str
+    bucket: str
+    verdict: Verdict
+    totals: dict[str, int]
+    cost: Cost
+    queues: list[QueueView]
+    next_cursor: str | None
+
+
+class QueueDetail(QueueView):
+    settings: dict[str, AnyJson]
+    overrides: dict[str, AnyJson] = Field(description="What queue.json changes at run time.")
+
+
+class Minute(Answer):
+    at: str
+    entered: int
+    finished: int
+    died: int
+
+
+class Flow(Answer):
+    at: str
+    minutes: list[Minute] = Field(description="The last hour, oldest first; the last one is not over yet.")
+    entered_per_minute: float = Field(description="Over the last five whole minutes.")
+    finished_per_minute: float
+    drain_seconds: float | None = Field(description="Until nothing is pending at these rates; null: it does not drain.")
+    exact: bool = Field(description="False: there was more than was read; the rates are lower bounds.")
+    unknown_entries: int = Field(description="Finished messages whose names do not tell when they came.")
+
+
+class StuckLease(Answer):
+    path: str
+    state: str
+    owner: str
+    attempt: int
+    age_seconds: float
+    reason: str
+
+
+class WorkerView(Answer):
+    id: str
+    started_at: str
+    seen_at: str
+    is_fresh: bool
+    holds: list[str]
+    stats: dict[str, int]
+
+
+class Run(Answer):
+    name: str
+    modified_at: str
+    age_seconds: float
+    size: int
+    document: AnyJson = Field(description="What the run's object says, as far as it is JSON.")
+
+
+class Stuck(Answer):
+    at: str
+    leases: list[StuckLease]
+    silent_workers: list[WorkerView]
+    stale_runs: list[Run]
+    oldest_dead_seconds: float | None
+    exact: bool
+
+
+class MessageRow(Answer):
+    path: str
+    state: State
+    priority: int
+    size: int | None
+    since: str = Field(description="When it was enqueued, claimed, failed or finished, as its state says.")
+    due_at: str | None = None
+    attempt: int | None = None
+    worker: str | None = None
+    error: str | None = None
+
+
+class Messages(Answer):
+    messages: list[MessageRow]
+    next_cursor: str | None = Field(description="Pass it as `cursor` for the next page; null: this is the last one.")
+
+
+class Body(Answer):
+    text: str | None = Field(description="The payload as text; null if it is not UTF-8.")
+    base64: str | None = Field(description="The payload in base64 if it is not text.")
+    size: int
+    truncated: bool = Field(description="True: only its first 64 KiB are here.")
+    content_type: str
+    metadata: dict[str, str]
+
+
+class MessageLife(Answer):
+    path: str
+    state: State
+    enqueued_at: str | None
+    size: int | None
+    priority: int
+    due_at: str | None
+    attempts: list[dict[str, AnyJson]]
+    attempt: int | None = None
+    worker: str | None = None
+    claimed_at: str | None = None
+    retry_at: str | None = None
+    failure: dict[str, str] | None = None
+    progress: list[AnyJson] | None = None
+    finished_at: str | None = None
+    result: AnyJson = None
+    result_error: str | None = None
+    lines: dict[str, AnyJson] | None = None
+    problem: str | None = None
+    body: Body | None = Field(default=None, description="Only when asked for with `body=1`.")
+
+
+class Enqueued(Answer):
+    path: str
+    created: bool = Field(description="False: a message with this dedup_id was there already; nothing was written.")
+
+
+class DeadView(Answer):
+    path: str
+    size: int
+    died_at: str
+    error_type: str
+    error: str
+    attempts: int
+    worker: str
+    line: int
+    enqueued_at: str | None
+
+
+class DeadPage(Answer):
+    letters: list[DeadView]
+    next_cursor: str | None
+
+
+class ErrorGroup(Answer):
+    error_type: str
+    count: int
+    example: str = Field(description="The error of one of them.")
+    example_path: str
+    oldest_at: str
+    newest_at: str
+
+
+class Errors(Answer):
+    groups: list[ErrorGroup]
+    read: int
+    exact: bool = Field(description="False: there are more dead letters than were read.")
+
+
+class Failed(Answer):
+    path: str
+    error: str
+    message: str
+
+
+class Replayed(Answer):
+    dry_run: bool
+    selected: int
+    replayed: int
+    failed: list[Failed]
+    next_cursor: str | None = Field(description="There may be more: call again with this `cursor`; null: that was all.")
+    examples: list[str] = Field(description="Some of the selected paths.")
+
+
+class Deleted(Answer):
+    path: str
+
+
+class Paused(Answer):
+    queue: str
+    paused: bool
+
+
+class Workers(Answer):
+    workers: list[WorkerView]
+
+
+class Runs(Answer):
+    runs: list[Run]
+    exact: bool
+
+
+class Statistics(Answer):
+    available: bool
+    modified_at: str | None
+    document: AnyJson = Field(description="analytics/latest.json, as the Spark job wrote it.")

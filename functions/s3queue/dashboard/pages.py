@@ -1,0 +1,38 @@
+"""The page's own files, served from the package: no build, no CDN, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from aws_lambda_powertools.event_handler import Response
+
+from .resolver import JSON, Resolver
+
+FOLDER = Path(__file__).parent / "static"
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+FRONT = "index.html"
+
+
+def register_pages(app: Resolver, document: Callable[[], dict[str, Any]]) -> None:
+    """One route per file that there is, so that no request can name another."""
+    for file in sorted(FOLDER.iterdir()):
+        if file.suffix in TYPES:
+            _register(app, "/" if file.name == FRONT else f"/{file.name}", file)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    def openapi() -> Response[str]:
+        return Response(200, content_type=JSON, body=json.dumps(document()))
+
+
+def _register(app: Resolver, rule: str, file: Path) -> None:
+    @app.get(rule, include_in_schema=False)
+    def page() -> Response[str]:
+        return Response(200, content_type=TYPES[file.suffix], body=file.read_text("utf-8"))

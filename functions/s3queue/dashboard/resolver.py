@@ -1,0 +1,220 @@
+"""The resolver: Powertools' for function URLs, safe for threads; errors become answers, other sites are refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import traceback
+from base64 import b64decode
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from aws_lambda_powertools.event_handler import LambdaFunctionUrlResolver, Response
+from aws_lambda_powertools.event_handler.exceptions import NotFoundError
+from aws_lambda_powertools.event_handler.openapi.exceptions import RequestValidationError
+
+from s3queue.errors import (
+    AccessDenied,
+    Conflict,
+    CorruptState,
+    InvalidRequest,
+    MessageNotFound,
+    MessageTooLarge,
+    NotFound,
+    QueueError,
+    QueueFull,
+    Unavailable,
+)
+
+_log = logging.getLogger(__name__)
+#: Lambda takes 6 MB; a larger message goes to S3 by itself, with a presigned URL or the CLI.
+MOST_BYTES = 5 * 1024 * 1024
+JSON = "application/json"
+#: A page of another site can send a form, but not this header.
+PROOF_HEADER = "x-s3queue"
+
+SECURITY_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+#: Most particular first: error, status, way out.
+_STATUS: tuple[tuple[type[QueueError], int, str], ...] = (
+    (MessageTooLarge, 413, "Send less, raise max_message_size, or PUT the message to the bucket yourself."),
+    (QueueFull, 429, "Wait until it has drained, or raise max_depth."),
+    (InvalidRequest, 422, "Change the request as the message says."),
+    (MessageNotFound, 404, "Look at what is there: /messages and /dead list it."),
+    (NotFound, 404, "GET /api/queues lists the queues that there are."),
+    (Conflict, 409, "Someone else got there first. Look again, then decide."),
+    (AccessDenied, 403, "Grant the permission that the message names."),
+    (Unavailable, 503, "S3 did not say. Try again: nothing here breaks by being repeated."),
+    (CorruptState, 500, "Look at the object that the message names, and correct or delete it."),
+)
+
+
+class Refused(Exception):
+    """Answered before any route is looked at."""
+
+    def __init__(self, status: int, error: str, message: str, way_out: str, **headers: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body: dict[str, Any] = {"error": error, "message": message, "way_out": way_out, "fields": []}
+        self.headers = {name.replace("_", "-"): text for name, text in headers.items()}
+
+
+def refusal_of(error: QueueError) -> Refused:
+    """A library error as an answer; the text is the library's own, which says what to do."""
+    for kind, status, way_out in _STATUS:
+        if isinstance(error, kind):
+            later = {"retry_after": "2"} if status in (429, 503) else {}
+            return Refused(status, type(error).__name__, str(error), way_out, **later)
+    return Refused(500, type(error).__name__, str(error), "Look at the log of the API.")
+
+
+class Resolver(LambdaFunctionUrlResolver):
+    """Keeps the request in a context variable.
+
+    Powertools keeps it in a class attribute, which suits Lambda's one request at a time, but not a server with threads.
+    """
+
+    def __init__(self) -> None:
+        self._event: ContextVar[Any] = ContextVar("event")
+        self._context: ContextVar[dict[str, Any]] = ContextVar("context")
+        self._methods: list[tuple[re.Pattern[str], set[str]]] = []
+        super().__init__(enable_validation=True, serializer=_serialize)
+        self.exception_handler([QueueError, RequestValidationError, NotFoundError, Refused])(self._answer)
+
+    @property
+    def current_event(self) -> Any:  # type: ignore[override]
+        return self._event.get()
+
+    @property
+    def context(self) -> dict[str, Any]:
+        found = self._context.get(None)
+        if found is None:
+            self._context.set(found := {})
+        return found
+
+    @context.setter
+    def context(self, context: dict[str, Any]) -> None:
+        self._context.set(context)
+
+    def _to_proxy_event(self, event: dict[str, Any]) -> Any:
+        found = super()._to_proxy_event(event)
+        self._event.set(found)
+        return found
+
+    def route(self, rule: str, method: str = "GET", *arguments: Any, **options: Any) -> Any:  # type: ignore[override]
+        """As Powertools' own, and remembered, so that a wrong method is a 405 and not a 404."""
+        pattern = re.compile(re.sub(r"<\w+>", "[^/]+", rule))
+        self._methods.append((pattern, {method} if isinstance(method, str) else set(method)))
+        return super().route(rule, method, *arguments, **options)
+
+    def answer(self, event: Mapping[str, Any], context: Any = None) -> dict[str, Any]:
+        """The answer to a function-URL event; never raises, whatever the request or the store does."""
+        http = event.get("requestContext", {}).get("http", {})
+        try:
+            self._check(event)
+            answered: dict[str, Any] = self.resolve(event, context)
+        except Refused as refused:
+            answered = _built(refused)
+        except Exception as error:
+            # The frames without the error's text: that may quote a message.
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            _log.error("%s %s: %s\n%s", http.get("method"), http.get("path"), type(error).__name__, frames)
+            answered = _built(Refused(500, "InternalError", "The API failed.", "Look at its log, and try again."))
+        headers = {name: text for name, text in (answered.get("headers") or {}).items() if text}
+        answered["headers"] = SECURITY_HEADERS | {name.lower(): text for name, text in headers.items()}
+        _log.info("%s %s -> %s", http.get("method"), http.get("path"), answered["statusCode"])
+        return answered
+
+    def _check(self, event: Mapping[str, Any]) -> None:
+        headers = {name.lower(): str(text) for name, text in (event.get("headers") or {}).items()}
+        method = event["requestContext"]["http"]["method"]
+        path = str(event.get("rawPath", "/"))
+        allowed = {verb for pattern, verbs in self._methods if pattern.fullmatch(path) for verb in verbs}
+        if allowed and method not in allowed:
+            verbs = ", ".join(sorted(allowed))
+            raise Refused(405, "MethodNotAllowed", f"{method} is not for {path}", f"Use {verbs}.", allow=verbs)
+        if path.startswith("/api/"):
+            _check_site(method, headers)
+        if allowed and method in ("POST", "PUT", "PATCH"):
+            _check_body(event, headers)
+
+    def _answer(self, error: Exception) -> Response[Any]:
+        if isinstance(error, QueueError):
+            error = refusal_of(error)
+        elif isinstance(error, RequestValidationError):
+            error = _named_fields(error)
+        elif isinstance(error, NotFoundError):
+            way_out = "GET /openapi.json describes every route."
+            error = Refused(404, "NoSuchRoute", "There is nothing at this address.", way_out)
+        assert isinstance(error, Refused)
+        return Response(error.status, content_type=JSON, body=json.dumps(error.body), headers=error.headers)
+
+
+def _check_site(method: str, headers: Mapping[str, str]) -> None:
+    """Refuse what another site's page makes the browser send with the operator's own rights."""
+    way_out = f"Send it from the dashboard itself, or from a program with the header `{PROOF_HEADER}: 1`."
+    site = headers.get("sec-fetch-site", "none")
+    origin = headers.get("origin")
+    is_own = origin is None or re.sub(r"^https?://", "", origin) == headers.get("host")
+    if site not in ("same-origin", "none") or not is_own:
+        raise Refused(403, "CrossSite", "Another site asked for this.", way_out)
+    if method not in ("GET", "HEAD") and headers.get(PROOF_HEADER) != "1":
+        raise Refused(403, "CrossSite", f"The header `{PROOF_HEADER}: 1` is missing.", way_out)
+
+
+def _check_body(event: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+    body = event.get("body") or ""
+    if len(body) > MOST_BYTES * (4 / 3 if event.get("isBase64Encoded") else 1):
+        way_out = "PUT the message to the bucket yourself, with a presigned URL or `s3queue send`."
+        raise Refused(413, "MessageTooLarge", f"A request has at most {MOST_BYTES} bytes.", way_out)
+    if not body:
+        return
+    kind = headers.get("content-type", JSON).partition(";")[0].strip().lower()
+    if kind != JSON:
+        raise Refused(415, "UnsupportedMediaType", f"{kind} is not understood.", f"Send {JSON}.")
+    try:
+        found = json.loads(b64decode(body) if event.get("isBase64Encoded") else body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Refused(
+            422, "InvalidRequest", "The body is not a JSON object.", "Send one; /openapi.json shows its form."
+        )
+
+
+def _named_fields(error: RequestValidationError) -> Refused:
+    fields = []
+    for one in error.errors():
+        parts = [str(part) for part in one["loc"]]
+        fields.append({"field": ".".join(parts[1:]) or parts[0], "message": str(one["msg"])})
+    named = ", ".join(dict.fromkeys(field["field"] for field in fields))
+    refused = Refused(422, "InvalidRequest", f"Wrong: {named}.", "Correct the fields; /openapi.json shows their form.")
+    refused.body["fields"] = fields
+    return refused
+
+
+def _built(refused: Refused) -> dict[str, Any]:
+    headers = {"content-type": JSON} | refused.headers
+    return {
+        "statusCode": refused.status,
+        "headers": headers,
+        "body": json.dumps(refused.body),
+        "isBase64Encoded": False,
+        "cookies": [],
+    }
+
+
+def _serialize(body: Any) -> str:
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=True, default=str)

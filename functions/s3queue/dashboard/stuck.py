@@ -1,0 +1,106 @@
+"""Stuck: leases that ran out, workers that fell silent, runs that nobody drives, dead letters without a decision."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+
+from s3queue.encoding import format_instant
+from s3queue.errors import CorruptState
+from s3queue.heartbeat import Owners
+from s3queue.lease import GRAIN, Lease
+from s3queue.overview import live_workers
+from s3queue.queue import Queue
+from s3queue.store import ObjectInfo
+
+from . import models
+from .desk import in_parallel
+
+#: Leases that look overdue and are read; the oldest ones.
+LEASES_READ = 20
+RUNS_READ = 50
+#: A run's heartbeat is younger than this while its driver lives.
+RUN_SILENT = timedelta(minutes=15)
+ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
+
+
+def stuck(queue: Queue) -> models.Stuck:
+    """One LIST page per kind of object, and GETs only for what looks overdue."""
+    page = queue.store.list(queue.keys.prefix("leases"))
+    limit = queue.settings.visibility_timeout + GRAIN
+    overdue = sorted(
+        (entry for entry in page.objects if page.at - entry.modified_at > limit), key=lambda entry: entry.modified_at
+    )
+    owners = Owners(queue)
+    leases = [found for entry in overdue[:LEASES_READ] if (found := _look(queue, entry, page.at, owners))]
+    listed = runs(queue)
+    dead = queue.store.list(queue.keys.prefix("dead"))
+    ages = [(dead.at - entry.modified_at).total_seconds() for entry in dead.objects]
+    return models.Stuck(
+        at=format_instant(page.at),
+        leases=leases,
+        silent_workers=[worker for worker in workers(queue) if not worker.is_fresh],
+        stale_runs=[run for run in listed.runs if _is_stale(run)],
+        oldest_dead_seconds=max(ages, default=None),
+        exact=page.next_after is None and dead.next_after is None and len(overdue) <= LEASES_READ,
+    )
+
+
+def workers(queue: Queue) -> list[models.WorkerView]:
+    return [models.WorkerView(**worker.to_json()) for worker in live_workers(queue)]
+
+
+def runs(queue: Queue) -> models.Runs:
+    """The objects under `runs/`: manifests and slots, as their drivers wrote them."""
+    page = queue.store.list(queue.keys.prefix("runs"), limit=RUNS_READ)
+
+    def read(entry: ObjectInfo) -> models.Run:
+        found = queue.store.open(entry.key)
+        try:
+            document = json.loads(found.read()) if found else None
+        except ValueError:
+            document = None
+        return models.Run(
+            name=entry.key.removeprefix(queue.keys.prefix("runs")),
+            modified_at=format_instant(entry.modified_at),
+            age_seconds=(page.at - entry.modified_at).total_seconds(),
+            size=entry.size,
+            document=document,
+        )
+
+    return models.Runs(runs=in_parallel(read, page.objects), exact=page.next_after is None)
+
+
+def _is_stale(run: models.Run) -> bool:
+    state = run.document.get("state") if isinstance(run.document, dict) else None
+    return run.age_seconds > RUN_SILENT.total_seconds() and str(state).upper() not in ENDED
+
+
+def _look(queue: Queue, entry: ObjectInfo, now: datetime, owners: Owners) -> models.StuckLease | None:
+    path = queue.keys.path_under("leases", entry.key)
+    found = queue.store.open(entry.key)
+    if path is None or found is None:
+        return None
+    age = now - entry.modified_at
+    try:
+        lease = Lease.from_bytes(found.read(), found.key)
+    except CorruptState as error:
+        return models.StuckLease(
+            path=path, state="corrupt", owner="", attempt=0, age_seconds=age.total_seconds(), reason=str(error)
+        )
+    if lease.state == "waiting":
+        if lease.retry_at is None or now - lease.retry_at <= queue.settings.rescue_after:
+            return None
+        reason = "its retry is due, and nobody took it: is the sweeper alive?"
+    elif not lease.is_over(age) or owners.keep(lease.owner, path):
+        return None
+    else:
+        reason = "its lease ran out, and no sweeper has given it to someone else yet"
+    return models.StuckLease(
+        path=path,
+        state=lease.state,
+        owner=lease.owner,
+        attempt=lease.attempt,
+        age_seconds=age.total_seconds(),
+        reason=reason,
+    )
