@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -92,8 +93,12 @@ class Sweeper:
     dispatch: Dispatch
     #: (key, ETag) of leases that were read and need no look before an instant; one that is written anew has another.
     _waits_until: dict[tuple[str, str], datetime] = field(default_factory=dict)
+    #: (key, ETag) of leases that are over but for their owner's heartbeat: they need not be read again, only it.
+    _kept_by: dict[tuple[str, str], str] = field(default_factory=dict)
     _dispatched: dict[str, float] = field(default_factory=dict)
     _cursor: str = ""
+    _overdue_cursor: str = ""
+    _in_flight: bool = True
     _idle_published: bool = False
     _retention_at: float = float("-inf")
     _next_sweep: float = float("-inf")
@@ -109,6 +114,8 @@ class Sweeper:
         """
         now = self.queue.clock.monotonic()
         if now < self._next_sweep:
+            if not self._in_flight:
+                return None
             self.sweep_due()
             return DUE_SECONDS
         report = self.sweep()
@@ -122,11 +129,16 @@ class Sweeper:
         Raises:
             Unavailable, AccessDenied: the store cannot be reached at all.
         """
-        report = self._begin(seconds, requests)
+        report = self._begin(seconds, max(1, requests))
         queue = self.queue
-        root = self._list(queue.keys.root, delimiter="/")
+        self._requests -= 1
+        report.requests += 1
+        root = queue.store.list(queue.keys.root, delimiter="/")
         kinds = {prefix.removeprefix(queue.keys.root).rstrip("/") for prefix in root.prefixes}
         if not kinds & {"messages", "delayed", "leases", "retries", "workers", "locks"}:
+            self._in_flight = False
+            with suppress(OutOfBudget):
+                self._remove_left_behind(kinds)
             self._publish_idle(root.at)
             return report
         # Not before: an idle queue costs one LIST, and what it is set to matters to nobody.
@@ -135,11 +147,14 @@ class Sweeper:
         counter = Counter(queue.keys, root.at)
         leases: dict[str, ObjectInfo] = {}
         reminders = 0
+        is_resumed = bool(self._cursor)
         try:
             if "leases" in kinds:
-                self._look_at_leases(leases)
+                self._list_leases(leases)
             reminders = self._hand_over_due(kinds, set(leases))
             self._hand_over_orphans(kinds, set(leases), counter)
+            # After what only needs LISTs: a thousand leases to read must not keep due messages waiting.
+            self._look_at_overdue(leases, root.at)
             self._remove_left_behind(kinds)
         except OutOfBudget:
             report.complete = False
@@ -151,13 +166,13 @@ class Sweeper:
             failed=failed,
             oldest_seconds=counter.age(counter.oldest),
             newest_seconds=counter.age(counter.newest),
-            exact=report.complete,
+            exact=report.complete and not is_resumed,
             at=root.at,
         )
         soon = root.at + SOON
         is_due_soon = self._next_due_at is not None and self._next_due_at <= soon
         at_work = any(self._waits_until.get((entry.key, entry.etag), soon) <= soon for entry in leases.values())
-        report.in_flight = bool(is_due_soon or at_work or counter.unleased)
+        report.in_flight = self._in_flight = bool(is_due_soon or at_work or counter.unleased)
         self._publish(report.stats)
         return report
 
@@ -235,9 +250,12 @@ class Sweeper:
                 due.append((entry, reminded[1]))
         if due and not self.queue.settings.paused:
             # Straight to dispatch: a second reminder for the same path is a second attempt, not a repetition.
-            self._send([path for _, path in due])
-            self.report.due += len(due)
-            self._remove([entry for entry, _ in due])
+            sent = self._send([path for _, path in due])
+            self._dispatched |= dict.fromkeys(sent, self.queue.clock.monotonic())
+            self.report.due += len(sent)
+            self._remove([entry for entry, path in due if path in sent])
+            if len(sent) < len({path for _, path in due}):
+                return False  # enough for now: what was not sent keeps its reminder
         return self._next_due_at is None
 
     def _hand_over(self, paths: Iterable[str]) -> int:
@@ -248,45 +266,61 @@ class Sweeper:
         again = now - self.queue.settings.rescue_after.total_seconds()
         self._dispatched = {path: at for path, at in self._dispatched.items() if at > again}
         fresh = [path for path in dict.fromkeys(paths) if path not in self._dispatched]
-        self._send(fresh)
-        self._dispatched |= dict.fromkeys(fresh, now)
-        return len(fresh)
+        sent = self._send(fresh)
+        self._dispatched |= dict.fromkeys(sent, now)
+        return len(sent)
 
-    def _send(self, paths: list[str]) -> None:
-        """Most urgent first. A worker drains after what it is sent, so a long list needs only so many doorbells."""
+    def _send(self, paths: list[str]) -> set[str]:
+        """Most urgent first; what was sent. A worker drains after what it is sent, so a few doorbells are enough."""
         ordered = sorted(dict.fromkeys(paths), key=lambda path: (-priority_of(path), path))
-        most = DISPATCH_SIZE * self.queue.settings.concurrency
-        for start in range(0, min(len(ordered), most), DISPATCH_SIZE):
+        ordered = ordered[: DISPATCH_SIZE * self.queue.settings.concurrency]
+        for start in range(0, len(ordered), DISPATCH_SIZE):
             self.dispatch(ordered[start : start + DISPATCH_SIZE])
+        return set(ordered)
 
     # What is overdue
 
-    def _look_at_leases(self, leases: dict[str, ObjectInfo]) -> None:
-        """Collect all leases by path; deal with those that are overdue."""
-        keys = self.queue.keys
-        remembered: dict[tuple[str, str], datetime] = {}
-        owners = Owners(self.queue)
-        for page in self._pages(keys.prefix("leases")):
+    def _list_leases(self, leases: dict[str, ObjectInfo]) -> None:
+        """Collect all leases by path."""
+        for page in self._pages(self.queue.keys.prefix("leases")):
             for entry in page.objects:
-                path = keys.path_under("leases", entry.key)
+                path = self.queue.keys.path_under("leases", entry.key)
                 if path is None:
                     self.report.corrupt[entry.key] = "no message can have this lease"
-                    continue
-                leases[path] = entry
-                known = self._waits_until.get((entry.key, entry.etag))
-                due_at = known or entry.modified_at + self.queue.settings.visibility_timeout + GRAIN
-                if page.at > due_at:
-                    known = self._overdue(path, owners)
-                if known:
-                    remembered[entry.key, entry.etag] = known
-        self._waits_until = remembered
+                else:
+                    leases[path] = entry
 
-    def _overdue(self, path: str, owners: Owners) -> datetime | None:
-        """Read a lease that looks overdue and do what is due; when to look again, if it was too early."""
-        self._spend(6)
+    def _look_at_overdue(self, leases: dict[str, ObjectInfo], now: datetime) -> None:
+        """Deal with the leases that are overdue, beginning where the last sweep ran out of its budget."""
+        present = {(entry.key, entry.etag) for entry in leases.values()}
+        self._waits_until = {which: at for which, at in self._waits_until.items() if which in present}
+        self._kept_by = {which: owner for which, owner in self._kept_by.items() if which in present}
+        owners = Owners(self.queue)
+        due: list[str] = []
+        paths = sorted(leases, key=lambda path: (path < self._overdue_cursor, path))
+        try:
+            for path in paths:
+                entry = leases[path]
+                which = (entry.key, entry.etag)
+                due_at = self._waits_until.get(
+                    which, entry.modified_at + self.queue.settings.visibility_timeout + GRAIN
+                )
+                if now <= due_at:
+                    continue
+                self._overdue_cursor = path
+                owner = self._kept_by.get(which)
+                if not owner or not owners.keep(owner, path):
+                    self._overdue(path, which, owners, due)
+            self._overdue_cursor = ""
+        finally:
+            self.report.due += self._hand_over(due)
+
+    def _overdue(self, path: str, which: tuple[str, str], owners: Owners, due: list[str]) -> None:
+        """Read a lease that looks overdue and do what is due, or remember when to look again."""
+        self._spend()
         found = self.queue.store.open(self.queue.keys.lease(path))
         if found is None:
-            return None
+            return
         body = found.read()
         age = found.at - found.modified_at
         try:
@@ -296,15 +330,16 @@ class Sweeper:
             lease = None
         if lease and lease.state == "waiting":
             if lease.retry_at and lease.retry_at > found.at:
-                return lease.retry_at
-            self.report.due += self._hand_over([path])
-            return None
-        if lease and not lease.is_over(age):
-            return found.modified_at + lease.timeout + GRAIN
-        if lease and owners.keep(lease.owner, path):
-            return None
-        self._expire(path, replace(found, stream=io.BytesIO(body)))
-        return None
+                self._waits_until[which] = lease.retry_at
+            else:
+                due.append(path)
+        elif lease and not lease.is_over(age):
+            self._waits_until[which] = found.modified_at + lease.timeout + GRAIN
+        elif lease and owners.keep(lease.owner, path):
+            self._kept_by[which] = lease.owner
+        else:
+            self._spend(5)
+            self._expire(path, replace(found, stream=io.BytesIO(body)))
 
     def _expire(self, path: str, found: Object) -> None:
         try:
@@ -324,15 +359,16 @@ class Sweeper:
 
     def _hand_over_orphans(self, kinds: set[str], leased: set[str], counter: Counter) -> None:
         """Messages without a lease, old enough for their event to have come; and all of them counted."""
-        for kind in ("messages", "delayed"):
-            if kind not in kinds:
-                continue
-            prefix = self.queue.keys.prefix(kind)
-            for page in self._pages(prefix, self._cursor if self._cursor.startswith(prefix) else ""):
+        prefixes = [self.queue.keys.prefix(kind) for kind in ("messages", "delayed") if kind in kinds]
+        resumed = next((prefix for prefix in prefixes if self._cursor.startswith(prefix)), None)
+        for prefix in prefixes[prefixes.index(resumed) :] if resumed else prefixes:
+            self._cursor = self._cursor if prefix == resumed else prefix
+            for page in self._pages(prefix, self._cursor):
                 counter.add(page.objects, leased)
                 orphans = [path for entry in page.objects if (path := self._orphaned(entry, page.at, leased))]
                 self.report.orphans += self._hand_over(orphans)
-                self._cursor = page.next_after or ""
+                self._cursor = page.next_after or self._cursor
+        self._cursor = ""
 
     def _orphaned(self, entry: ObjectInfo, now: datetime, leased: set[str]) -> str | None:
         path = self.queue.keys.path(entry.key)
