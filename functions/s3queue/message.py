@@ -104,4 +104,4 @@ def encode_body(body: bytes | str | Json) -> tuple[bytes, str]:
             return body.encode(), "text/plain; charset=utf-8"
         return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(), "application/json"
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidRequest(f"this body is neither bytes, UTF-8 text, nor JSON: {error}") from None
+        raise InvalidRequest(f"this body is neither bytes, str, nor JSON: {error}") from None

@@ -43,7 +43,6 @@ SEAWEEDFS = Server(
         "name:messages/folder/": "SeaweedFS makes a directory, without a body, of a key with a trailing slash",
         "name:messages/back\\slash": "SeaweedFS turns a backslash into a slash",
         "flat_order": "SeaweedFS walks a tree: 'a/1' comes before 'a-b/1'",
-        "missing_bucket": "SeaweedFS creates a bucket at the first PUT",
         "key_of_1024_bytes": "SeaweedFS allows 255 bytes between two slashes",
     },
 )

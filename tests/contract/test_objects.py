@@ -255,7 +255,7 @@ def test_a_conditional_copy_of_what_is_gone_is_none(store):
 
 @pytest.mark.parametrize("operation", ["create", "replace", "delete"])
 def test_of_sixteen_racing_writers_exactly_one_wins(store, operation):
-    racers, rounds = 16, 5
+    racers, rounds = 16, 3
     together = threading.Barrier(racers)
     etags = [store.put(f"lease-{race}", b"0").etag if operation != "create" else "" for race in range(rounds)]
 

@@ -250,6 +250,7 @@ def test_a_missing_bucket_is_said_to_be_missing(server, store, operation):
 
 @pytest.mark.parametrize("operation", ["put", "get", "delete", "copy", "list"])
 def test_a_missing_bucket_is_said_to_be_missing_by_moto_too(moto_endpoint, operation):
+    # Not by SeaweedFS, which creates a bucket at the first PUT.
     missing = S3Store("never-created", client=s3_client(moto_endpoint))
 
     with pytest.raises(NotFound):
