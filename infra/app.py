@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from aws_cdk import App, Tags, Validations
+from aws_cdk import Annotations, App, Tags, Validations
 from cdk_nag import AwsSolutionsChecks
 
 import queues
@@ -13,7 +13,7 @@ import queues
 from .acknowledgements import acknowledge
 from .functions import SERVICE, Platform
 from .options import Options
-from .packaging import package
+from .packaging import interpreter, package
 from .queue_stack import QueueStack
 
 
@@ -21,16 +21,22 @@ def build(app: App) -> QueueStack:
     """Every stack of the app. `-c stack=name` deploys a second installation next to the first."""
     options = Options.from_context(app.node)
     defined = queues.load()
+    built_for = Platform.of(options.target)
     stack = QueueStack(
         app,
         app.node.try_get_context("stack") or SERVICE,
         description="s3queue: a message queue whose only server is an S3 bucket",
         queues=defined,
         environment={name: _from_here(queues.environment(name)) for name in defined},
-        code=package(Platform.of(options.target)),
+        code=package(built_for),
         options=options,
     )
     Tags.of(stack).add("application", SERVICE)
+    if interpreter(built_for) is None:
+        Annotations.of(stack).add_info(
+            "The zip has no bytecode, because this machine has no Python {}.{}: every cold start takes about a second "
+            "longer. Install it, or synthesize where it is.".format(*built_for.python)
+        )
     acknowledge(stack)
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     return stack

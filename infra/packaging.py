@@ -5,6 +5,9 @@ that the second synth installs nothing. One zip serves every function: each impo
 
 boto3 is shipped although Lambda has one: the protocol rests on how the SDK retries and on conditional DELETE, and what
 was tested should be what runs. Of botocore's 400 API models, 90 % of its size, only those in use go in.
+
+Bytecode goes in too, where this machine has the Python that runs it: Lambda's disk is read-only, so a function without
+it compiles all that it imports at every cold start.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from aws_cdk import aws_lambda as lambda_
@@ -51,14 +55,33 @@ def prepare(built_for: Platform, *, functions: Path = FUNCTIONS, lock: Path = LO
     Raises:
         subprocess.CalledProcessError: pip could not install the lock; its own words are on stderr.
     """
+    python = interpreter(built_for)
+    kind = f"{built_for} {'bytecode' if python else 'source'}"
     dependencies = _once(
-        build, "dependencies", [_name(built_for), lock.read_bytes()], lambda into: _install(lock, built_for, into)
+        build, "dependencies", [kind, lock.read_bytes()], lambda into: _install(lock, built_for, python, into)
     )
     sources = list(_shipped(functions))
     inputs: list[str | bytes] = [dependencies.name]
     for source in sources:
         inputs += [source.relative_to(functions).as_posix(), source.read_bytes()]
-    return _once(build, "zip", inputs, lambda into: _assemble(functions, sources, dependencies, into))
+    return _once(build, "zip", inputs, lambda into: _assemble(functions, sources, dependencies, python, into))
+
+
+@cache
+def interpreter(built_for: Platform) -> str | None:
+    """A Python of the version that will run the functions; None if this machine has none."""
+    name = "python{}.{}".format(*built_for.python)
+    for candidate in (sys.executable, shutil.which(name)):
+        if candidate:
+            answer = subprocess.run(
+                [candidate, "-c", "import sys; print('python{}.{}'.format(*sys.version_info))"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if answer.stdout.strip() == name:
+                return candidate
+    return None
 
 
 def _once(build: Path, kind: str, inputs: Iterable[str | bytes], make: Callable[[Path], None]) -> Path:
@@ -81,7 +104,7 @@ def _once(build: Path, kind: str, inputs: Iterable[str | bytes], make: Callable[
     return finished
 
 
-def _install(lock: Path, built_for: Platform, into: Path) -> None:
+def _install(lock: Path, built_for: Platform, python: str | None, into: Path) -> None:
     # pip, not uv: it is in every environment and knows the index, proxy and certificates that the machine configured.
     # Its platform options never build anything, so no compiler and no code of a dependency runs here.
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
@@ -94,12 +117,20 @@ def _install(lock: Path, built_for: Platform, into: Path) -> None:
     for path in [*into.rglob("*")]:
         if path.name in NOT_SHIPPED or path.suffix in NOT_SHIPPED_SUFFIXES or _is_pip_note(path):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if python:
+        _compile(python, into, [into])
     for path in into.rglob("*"):
         # Lambda runs as another user; and the machine's umask must not change the zip.
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
-def _assemble(functions: Path, sources: Iterable[Path], dependencies: Path, into: Path) -> None:
+def _compile(python: str, root: Path, paths: Iterable[Path]) -> None:
+    # Unchecked: a zip changes every file's time. Relative names and a fixed seed: the same bytes wherever it is built.
+    command = [python, "-m", "compileall", "-q", "--invalidation-mode=unchecked-hash", "-s", str(root)]
+    subprocess.run([*command, *map(str, paths)], check=True, env={**os.environ, "PYTHONHASHSEED": "0"})
+
+
+def _assemble(functions: Path, sources: Sequence[Path], dependencies: Path, python: str | None, into: Path) -> None:
     models = dependencies / "botocore" / "data"
     kept = _models_in_use(sources, dependencies)
 
@@ -111,11 +142,13 @@ def _assemble(functions: Path, sources: Iterable[Path], dependencies: Path, into
 
     # Links, not copies: a new zip after each edit costs names, not megabytes.
     shutil.copytree(dependencies, into, ignore=unused, copy_function=os.link)
-    for source in sources:
-        target = into / source.relative_to(functions)
+    targets = [into / source.relative_to(functions) for source in sources]
+    for source, target in zip(sources, targets, strict=True):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
         target.chmod(0o644)
+    if python:
+        _compile(python, into, [target for target in targets if target.suffix == ".py"])
 
 
 def _models_in_use(sources: Iterable[Path], dependencies: Path) -> set[str]:
@@ -143,7 +176,3 @@ def _is_pip_note(path: Path) -> bool:
 
 def _read(source: Path) -> str:
     return source.read_text("utf-8", errors="replace")
-
-
-def _name(built_for: Platform) -> str:
-    return "{}.{}-{}".format(*built_for.python, built_for.architecture)

@@ -24,7 +24,7 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in {
         "handlers/__init__.py": "",
         "handlers/worker.py": 'import boto3\n\ndef handle(event, context):\n    return boto3.client("s3")\n',
-        "handlers/__pycache__/worker.cpython-311.pyc": "stale",
+        f"handlers/__pycache__/worker.{sys.implementation.cache_tag}.pyc": "stale",
         "s3queue/PROTOCOL.md": "words",
         "s3queue/ruff.toml": "",
         "s3queue/dashboard/index.html": "<p>",
@@ -51,7 +51,12 @@ def test_the_same_input_is_built_once(content: Path, functions: Path) -> None:
 def test_only_what_runs_is_shipped(content: Path) -> None:
     names = {path.relative_to(content).as_posix() for path in content.rglob("*")}
     assert {"handlers/worker.py", "s3queue/dashboard/index.html"} <= names
-    assert not [name for name in names if re.search(r"__pycache__|\.pyc$|ruff|PROTOCOL|/RECORD$|^bin/", name)]
+    assert not [name for name in names if re.search(r"ruff|PROTOCOL|/RECORD$|^bin/|\.pyi$", name)]
+    # Lambda cannot write bytecode, so it is there; not what happened to lie in the source tree, though.
+    tag = sys.implementation.cache_tag
+    bytecode = content / "handlers" / "__pycache__" / f"worker.{tag}.pyc"
+    assert bytecode.read_bytes() != b"stale"
+    assert (content / "pydantic" / "__pycache__" / f"main.{tag}.pyc").exists()
 
 
 def test_a_changed_function_is_a_new_zip_and_a_changed_comment_in_the_specification_is_not(
@@ -88,7 +93,7 @@ def test_only_the_api_models_in_use_are_shipped(content: Path) -> None:
 
 def test_the_zip_stays_small(content: Path, tmp_path: Path) -> None:
     archive = shutil.make_archive(str(tmp_path / "zip"), "zip", content)
-    assert Path(archive).stat().st_size < 16_000_000
+    assert Path(archive).stat().st_size < 24_000_000
 
 
 def test_every_function_gets_the_versions_that_the_tests_ran_with() -> None:
