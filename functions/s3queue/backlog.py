@@ -107,7 +107,7 @@ class Backlog:
             due_at = reminded[0] if reminded else due_of(path or "")
             if due_at and due_at > now:
                 return
-            if path:
+            if path and (reminded or not is_placeholder(entry)):
                 yield Candidate(path, priority_of(path), due_at or entry.modified_at, look=True)
 
     def _messages(self, *, has_leases: bool) -> list[Candidate]:

@@ -159,7 +159,7 @@ class Outcomes:
             return None
         generation = Generation(etag=message.etag, put_at=message.modified_at)
         buried = self.keys.buried_path(path)
-        failure = Failure("InvalidName", f"{self.keys.message(path)} cannot be worked on: {reason}")
+        failure = Failure("InvalidName", f"{reason}; its key was {self.keys.message(path)}")
         record = Record(
             path=buried,
             outcome="dead",

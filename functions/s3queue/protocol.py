@@ -56,12 +56,12 @@ class LeaseProtocol:
             Unavailable: unknown; the sweeper will look after it.
         """
         limit = as_duration(timeout) if timeout is not None else self.settings.visibility_timeout
+        if path.endswith("/") and is_placeholder(self.store.head(self.keys.message(path))):
+            return None
         problem = self.keys.problem(path)
         if problem:
             if self.outcomes.bury_misnamed(path, problem):
                 self.events.emit("message.dead", queue=self.name, path=path, attempt=0, error=problem)
-            return None
-        if path.endswith("/") and is_placeholder(self.store.head(self.keys.message(path))):
             return None
         if not look:
             return self._claim_first(path, limit)

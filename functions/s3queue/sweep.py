@@ -224,7 +224,8 @@ class Sweeper:
                     break
         if "delayed" in kinds:
             for page in self._pages(self.queue.keys.prefix("delayed")):
-                paths = [path for entry in page.objects if (path := self.queue.keys.path(entry.key))]
+                found = (entry for entry in page.objects if not is_placeholder(entry))
+                paths = [path for entry in found if (path := self.queue.keys.path(entry.key))]
                 due = [path for path in paths if (due_of(path) or page.at) <= page.at]
                 self.report.due += self._hand_over(path for path in due if path not in leased)
                 if len(due) < len(paths):
