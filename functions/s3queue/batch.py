@@ -58,7 +58,7 @@ def join_lines(bodies: Iterable[Any]) -> bytes:
                 raise ValueError("a body in a batch is one line that is not blank")
             lines.append(body)
         else:
-            lines.append(json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode())
+            lines.append(json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode())
     return b"\n".join(lines) + b"\n" if lines else b""
 
 

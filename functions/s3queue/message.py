@@ -102,6 +102,6 @@ def encode_body(body: bytes | str | Json) -> tuple[bytes, str]:
     try:
         if isinstance(body, str):
             return body.encode(), "text/plain; charset=utf-8"
-        return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(), "application/json"
+        return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(), "application/json"
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"this body is neither bytes, str, nor JSON: {error}") from None

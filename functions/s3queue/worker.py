@@ -247,7 +247,15 @@ class Worker:
             clock.sleep(0.05)
 
     def _sweep_regularly(self) -> None:
-        lock = Lock(self.queue.store, self.queue.keys.lock(SWEEP_LOCK), SWEEP_TTL, owner=self.queue.worker_id)
+        queue = self.queue
+        lock = Lock(
+            queue.store,
+            queue.keys.lock(SWEEP_LOCK),
+            SWEEP_TTL,
+            owner=queue.worker_id,
+            clock=queue.clock,
+            chance=queue.chance,
+        )
         while not self._stopping.is_set():
             pause = None
             try:
