@@ -98,6 +98,18 @@ class DeadLetters:
         origin = line_of(path)
         return letter, body, self.queue.outcomes.read(path) or (self.queue.outcomes.read(origin[0]) if origin else None)
 
+    def describe(self, path: str) -> DeadLetter:
+        """A dead letter without its payload, which may be of any size. One HEAD.
+
+        Raises:
+            MessageNotFound: no dead letter has this path.
+        """
+        found = self.queue.store.head(self.queue.keys.dead(path))
+        letter = self._letter(found) if found else None
+        if letter is None:
+            raise self._missing(path)
+        return letter
+
     def by_error_type(self) -> dict[str, int]:
         """How many died of what, most first."""
         return dict(Counter(letter.error_type for letter in self.list()).most_common())

@@ -319,10 +319,11 @@ class Queue(LeaseProtocol):
         deleted = 0
         for kind in ("messages", "delayed"):
             for page in listing(self.store, self.keys.prefix(kind)):
-                deleted += sum(self._purge(entry) for entry in page.objects)
+                deleted += sum(self.purge_message(entry) for entry in page.objects)
         return deleted
 
-    def _purge(self, entry: ObjectInfo) -> bool:
+    def purge_message(self, entry: ObjectInfo) -> bool:
+        """Delete one listed message without a record, unless someone works on it or PUT it anew; whether it is gone."""
         path = self.keys.path(entry.key)
         found = self.store.open(self.keys.lease(path)) if path else None
         if found and path:
