@@ -61,6 +61,7 @@ def runtime() -> Runtime:
     """Made by the first invocation, so that importing this module asks AWS nothing."""
     logger, tracer = start_logging(), start_tracing()
     deployment = Deployment.from_env(os.environ)
+    client = cache(_lambda_client)
     worker_id = f"sweeper-{uuid.uuid4().hex[:12]}"
     rounds: dict[str, Round] = {}
     broken: dict[str, Exception] = {}
@@ -75,7 +76,7 @@ def runtime() -> Runtime:
         definition.events.pass_on(queue.events)
         telemetry = Telemetry(queue, logger, tracer)
         telemetry.publish(deployment)
-        rounds[name] = Round(Sweeper(queue=queue, dispatch=wake(function)), telemetry)
+        rounds[name] = Round(Sweeper(queue=queue, dispatch=wake(function, client)), telemetry)
     logger.append_keys(worker=worker_id)
     return Runtime(rounds, broken, open_lane(deployment), SystemClock())
 
@@ -134,12 +135,15 @@ def _tick(one: Round) -> float | None:
             one.telemetry.swept(report)
 
 
-def wake(function: str) -> Callable[[Sequence[str]], None]:
-    """A dispatch that invokes a worker function without waiting for it; raises if Lambda did not take it."""
+def wake(function: str, client: Callable[[], Any]) -> Callable[[Sequence[str]], None]:
+    """A dispatch that invokes a worker function without waiting for it; raises if Lambda did not take it.
+
+    `client` makes boto3's client when there is first something to dispatch.
+    """
 
     def dispatch(paths: Sequence[str]) -> None:
         for payload in payloads(paths):
-            _functions().invoke(FunctionName=function, InvocationType="Event", Payload=payload)
+            client().invoke(FunctionName=function, InvocationType="Event", Payload=payload)
 
     return dispatch
 
@@ -163,8 +167,7 @@ def _payload(paths: Sequence[str]) -> bytes:
     return json.dumps({"paths": list(paths)}, ensure_ascii=False).encode()
 
 
-@cache
-def _functions() -> Any:
+def _lambda_client() -> Any:
     import boto3
     from botocore.config import Config
 

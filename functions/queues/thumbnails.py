@@ -51,7 +51,7 @@ def shrink(image: bytes, context: Context) -> dict[str, str | int]:
     body = io.BytesIO()
     small.save(body, "JPEG" if kind == "jpg" else "PNG", optimize=True)
     content_type = "image/jpeg" if kind == "jpg" else "image/png"
-    _store().put(key, body.getvalue(), content_type=content_type)
+    bucket().put(key, body.getvalue(), content_type=content_type)
     return {"key": key, "width": small.width, "height": small.height, "bytes": body.tell()}
 
 
@@ -84,5 +84,6 @@ def thumbnail(image: bytes) -> tuple[Image.Image, str]:
 
 
 @cache
-def _store() -> ObjectStore:
+def bucket() -> ObjectStore:
+    """Where the thumbnails go; opened by the first one."""
     return open_store(f"s3://{Deployment.from_env(os.environ).bucket}")[0]
