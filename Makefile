@@ -73,7 +73,8 @@ lock: $(UV) ## Resolve the dependencies again and rewrite the locks
 		-o requirements.txt
 	@# MiniStack runs in an environment of its own: with a newer boto3 CDK's notification resource hangs on it.
 	@$(WITH_INDEX) printf 'ministack==1.5.33\nboto3==1.43.106\n' | $(COMPILE) - -o requirements-ministack.txt
-	@! grep -n '://' requirements.txt requirements-ministack.txt
+	@$(WITH_INDEX) $(COMPILE) --group lambda -c requirements.txt -o requirements-lambda.txt
+	@! grep -n '://' requirements.txt requirements-ministack.txt requirements-lambda.txt
 
 clean: ## Remove .venv, caches and build output (not .local, the local stack's state)
 	rm -rf $(VENV) build dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -124,7 +124,8 @@ class S3Store:
     ) -> Written | None:
         options: dict[str, Any] = {} if if_match is None else {"CopySourceIfMatch": _quoted(if_match)}
         if metadata is not None:
-            options |= {"MetadataDirective": "REPLACE", "Metadata": dict(metadata)}
+            # Tags stay behind: copying them needs permissions that nothing else here needs.
+            options |= {"MetadataDirective": "REPLACE", "Metadata": dict(metadata), "TaggingDirective": "REPLACE"}
             options |= {"ContentType": content_type} if content_type else {}
         origin: Any = {"Bucket": self._bucket, "Key": source}
 
