@@ -26,11 +26,10 @@ from .sweep import Sweeper
 _log = logging.getLogger(__name__)
 #: An idle worker polls ever more slowly, up to this many times its interval.
 SLOWEST = 5
-#: A sweeper that published within this time is at work; this worker need not be one.
-SWEEPER_SILENT = timedelta(minutes=2)
 #: Which of several workers sweeps.
 SWEEP_LOCK = "sweeper"
-SWEEP_TTL = timedelta(seconds=60)
+#: Whoever swept and fell silent is replaced after `rescue_after`, but not sooner than this.
+SWEEP_TTL = timedelta(seconds=10)
 
 
 class Worker:
@@ -251,7 +250,7 @@ class Worker:
         lock = Lock(
             queue.store,
             queue.keys.lock(SWEEP_LOCK),
-            SWEEP_TTL,
+            max(SWEEP_TTL, queue.settings.rescue_after),
             owner=queue.worker_id,
             clock=queue.clock,
             chance=queue.chance,
@@ -270,7 +269,7 @@ class Worker:
     def _is_sweeping(self, lock: Lock) -> bool:
         """Whether it falls to this worker: no sweeper function is at work, and no other worker holds the lock."""
         if lock.is_held:
-            if lock.remaining() < SWEEP_TTL / 2:
+            if lock.remaining() < lock.ttl / 2:
                 lock.renew()
             return True
         published = self.queue.published_stats()
@@ -279,7 +278,7 @@ class Worker:
         return lock.acquire()
 
     def _is_recent(self, at: datetime) -> bool:
-        return self.queue.clock.now() - at < SWEEPER_SILENT
+        return self.queue.clock.now() - at < max(SWEEP_TTL, self.queue.settings.rescue_after * 2)
 
     def _renew(self, claim: Claim, timeout: timedelta | None) -> None:
         """The heartbeat keeps the message; a longer lease is written only if the handler asks for one."""
