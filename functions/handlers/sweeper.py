@@ -128,10 +128,13 @@ def _sweep(kept: Runtime, until: float) -> dict[str, int]:
 
 
 def _tick(one: Round) -> float | None:
+    before = getattr(one.sweeper, "report", None)
     try:
         return one.sweeper.tick()
     finally:
-        if report := getattr(one.sweeper, "report", None):
+        # A tick that found no reason to look leaves the last report in place: it has been told already.
+        report = getattr(one.sweeper, "report", None)
+        if report is not None and report is not before:
             one.telemetry.swept(report)
 
 

@@ -1,0 +1,323 @@
+"""The sweeper function: what it hands over, when, and what it does when something fails."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from aws_lambda_powertools import Logger
+from botocore.exceptions import ClientError
+
+from handlers import sweeper, worker
+from handlers.sweeper import Round, Runtime
+from handlers.telemetry import Telemetry, start_tracing
+from s3queue import Queue, Sweeper, Unavailable
+from tests.functions.conftest import Installation, LambdaContext, Told
+from tests.functions.endpoints import AwsEndpoint
+from workbench import Workbench
+
+WORKERS = {"emails": "s3queue-emails", "webhooks": "s3queue-webhooks"}
+
+
+@pytest.fixture
+def installation(installation: Installation) -> Installation:
+    installation.configure(workers=WORKERS)
+    return installation
+
+
+@pytest.fixture(autouse=True)
+def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a real clock, one look at every queue."""
+    monkeypatch.setattr(sweeper, "MINUTE_SECONDS", 0.0)
+
+
+def orphan(installation: Installation) -> str:
+    """A message that has been there for a moment, in a queue that does not wait longer for its event."""
+    installation.queue("emails").configure(rescue_after=1)
+    path = installation.email("orphan")
+    time.sleep(2.1)  # S3's clock ticks in whole seconds
+    return path
+
+
+def test_a_message_whose_event_was_lost_reaches_its_worker(installation: Installation, aws: AwsEndpoint) -> None:
+    path = orphan(installation)
+    sweeper.handle({}, LambdaContext(90))
+    assert aws.invocations == [("s3queue-emails", {"paths": [path]})]
+    told = installation.told()
+    assert told.metric("Rescued") == [1.0]
+    assert told.metric("AgeOfOldest", "emails")[0] >= 1
+    assert told.metric("AgeOfOldest", "webhooks") == [0.0]
+    assert told.line("swept")["orphans"] == 1
+    # What was sent is what the worker takes.
+    installation.configure(queue="emails")
+    assert worker.handle(aws.invocations[0][1], LambdaContext()) == {"completed": 1}
+
+
+def test_a_failed_message_is_handed_over_when_it_is_due(installation: Installation, aws: AwsEndpoint) -> None:
+    path = installation.email("flaky")
+    queue = installation.queue()
+    claim = queue.claim(path)
+    assert claim
+    queue.fail(claim, "try again", retry_after=0)
+    time.sleep(1.1)
+    sweeper.handle({}, LambdaContext(90))
+    assert aws.invocations == [("s3queue-emails", {"paths": [path]})]
+    assert installation.keys("emails/retries/") == []
+
+
+def test_a_dispatch_that_lambda_refused_leaves_the_reminder(
+    installation: Installation, aws: AwsEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    queue = installation.queue()
+    claim = queue.claim(installation.email("flaky"))
+    assert claim
+    queue.fail(claim, "try again", retry_after=0)
+    time.sleep(1.1)
+    aws.refuses = "TooManyRequestsException"
+    with pytest.raises(ClientError, match="TooManyRequests"):
+        sweeper.handle({}, LambdaContext(90))
+    assert len(installation.keys("emails/retries/")) == 1
+    assert installation.told().line("the sweep of emails failed")["level"] == "ERROR"
+    # The other queue had its turn all the same.
+    assert installation.keys("webhooks/") == ["webhooks/stats.json"]
+    aws.refuses = ""
+    sweeper.handle({}, LambdaContext(90))
+    assert [function for function, _ in aws.invocations] == ["s3queue-emails"]
+
+
+def test_an_idle_installation_costs_one_look_and_publishes_its_stats_once(installation: Installation) -> None:
+    assert sweeper.handle({}, LambdaContext(90)) == {"emails": 1, "webhooks": 1}
+    before = installation.s3.head_object(Bucket=installation.bucket, Key="emails/stats.json")["LastModified"]
+    assert sweeper.handle({}, LambdaContext(90)) == {"emails": 1, "webhooks": 1}
+    after = installation.s3.head_object(Bucket=installation.bucket, Key="emails/stats.json")["LastModified"]
+    assert before == after
+    assert installation.told().lines == []
+
+
+def test_a_queue_whose_module_does_not_load_is_an_error_and_stops_no_other(
+    installation: Installation, aws: AwsEndpoint
+) -> None:
+    installation.configure(workers=WORKERS | {"renamed": "s3queue-renamed"})
+    orphan(installation)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no module in queues defines the queue 'renamed'"):
+            sweeper.handle({}, LambdaContext(90))
+    assert [function for function, _ in aws.invocations] == ["s3queue-emails"]
+
+
+class Jobs:
+    """A lane that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[list[str], Mapping[str, Any]]] = []
+
+    def launch(self, queue: Queue, paths: Sequence[str]) -> None:
+        raise AssertionError("the sweeper launches nothing")
+
+    def job_changed(self, queues: Mapping[str, Queue], detail: Mapping[str, Any]) -> None:
+        self.heard.append((list(queues), detail))
+
+
+def test_the_end_of_a_spark_run_is_passed_to_the_lane(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = Jobs()
+    monkeypatch.setattr(sweeper, "open_lane", lambda deployment: lane)
+    event = installation.event("emr_failed")
+    assert sweeper.handle(event, LambdaContext(90)) == {}
+    assert lane.heard == [(["emails", "webhooks"], event["detail"])]
+    assert installation.told().line("Spark run 00f9s0pl8vr4mo0l is FAILED")
+
+
+def test_a_spark_run_without_a_lane_is_someone_elses(installation: Installation) -> None:
+    sweeper.handle(installation.event("emr_failed"), LambdaContext(90))
+    assert installation.told().line("this deployment has no Spark lane")["level"] == "WARNING"
+    assert installation.keys() == []
+
+
+def test_a_hundred_long_names_are_several_small_invocations() -> None:
+    paths = [f"messages/{number:03d}{'ü' * 480}\x01" for number in range(500)]
+    sent = [json.loads(payload)["paths"] for payload in sweeper.payloads(paths)]
+    assert [path for chunk in sent for path in chunk] == paths
+    assert all(len(payload) <= 256 * 1000 for payload in sweeper.payloads(paths))
+    assert len(sent) > 1
+    assert list(sweeper.payloads([])) == []
+
+
+# In virtual time: a bucket in memory, and a Lambda that notes when it was called
+
+
+class Minute:
+    """The sweeper's minutes over some queues."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bench = Workbench()
+        self.clock = self.bench.clock
+        self.sent: list[tuple[datetime, str]] = []
+        self.refusals = 0
+        self.rounds: dict[str, Round] = {}
+        self.broken: dict[str, Exception] = {}
+        monkeypatch.setattr(sweeper, "MINUTE_SECONDS", 54.0)
+        monkeypatch.setattr(sweeper, "runtime", lambda: Runtime(self.rounds, self.broken, None, self.clock))
+
+    def queue(self, name: str, **settings: Any) -> Queue:
+        queue = self.bench.queue(name, **settings)
+        telemetry = Telemetry(queue, Logger(service="test-sweeper"), start_tracing())
+        self.rounds[name] = Round(Sweeper(queue=queue, dispatch=self._dispatch), telemetry)
+        return queue
+
+    def _dispatch(self, paths: Sequence[str]) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise ConnectionError("throttled")
+        self.sent += [(self.clock.now(), path) for path in paths]
+
+    def pass_by(self) -> tuple[dict[str, int], float]:
+        """One invocation: how often it looked at which queue, and how many seconds it took."""
+        start = self.clock.monotonic()
+        return sweeper.handle({}, LambdaContext(90)), self.clock.monotonic() - start
+
+
+@pytest.fixture
+def minute(monkeypatch: pytest.MonkeyPatch) -> Minute:
+    return Minute(monkeypatch)
+
+
+def test_a_backoff_of_two_seconds_takes_two_to_four(minute: Minute) -> None:
+    queue = minute.queue("orders")
+    for fraction in (0.0, 0.3, 0.9):
+        minute.clock.advance(fraction)
+        claim = queue.claim(queue.enqueue({}))
+        assert claim
+        queue.fail(claim, "try again", retry_after=2)
+        failed_at = minute.clock.now()
+        minute.sent.clear()
+        minute.pass_by()
+        (handed_over_at, path), *_ = minute.sent
+        assert path == claim.path
+        assert timedelta(seconds=2) <= handed_over_at - failed_at <= timedelta(seconds=4)
+        queue.purge()
+
+
+def test_a_delay_within_the_minute_is_kept_to_two_seconds(minute: Minute) -> None:
+    queue = minute.queue("orders")
+    due = {queue.enqueue({}, delay=seconds): minute.clock.now() + timedelta(seconds=seconds) for seconds in (7, 20, 41)}
+    minute.pass_by()
+    assert {path for _, path in minute.sent} == due.keys()
+    for sent_at, path in minute.sent:
+        assert timedelta() <= sent_at - due[path] <= timedelta(seconds=2.1)
+
+
+def test_it_stays_its_minute_while_something_is_at_work_and_leaves_at_once_otherwise(minute: Minute) -> None:
+    queue = minute.queue("orders")
+    assert minute.pass_by() == ({"orders": 1}, 0.0)
+    assert queue.claim(queue.enqueue({}))
+    minute.clock.advance(60)
+    looks, seconds = minute.pass_by()
+    assert 50 <= seconds <= 55
+    assert 20 <= looks["orders"] <= 30
+
+
+def test_what_is_due_in_an_hour_keeps_nobody_awake(minute: Minute) -> None:
+    minute.queue("orders").enqueue({}, delay=3600)
+    assert minute.pass_by()[1] == 0.0
+
+
+def test_a_busy_queue_does_not_cost_an_idle_one_more_looks(minute: Minute) -> None:
+    busy = minute.queue("busy")
+    minute.queue("idle")
+    assert busy.claim(busy.enqueue({}))
+    looks, _ = minute.pass_by()
+    assert looks["idle"] == 1
+    assert looks["busy"] > 20
+
+
+def test_a_throttled_dispatch_is_tried_again_within_the_minute(minute: Minute) -> None:
+    queue = minute.queue("orders")
+    claim = queue.claim(queue.enqueue({}))
+    assert claim
+    queue.fail(claim, "try again", retry_after=2)
+    due_at = minute.clock.now() + timedelta(seconds=2)
+    minute.refusals = 2
+    # It ended well: Lambda need not count an error.
+    minute.pass_by()
+    assert minute.sent[0][0] - due_at <= timedelta(seconds=15)
+
+
+def test_one_queue_that_cannot_be_listed_does_not_stop_the_others(minute: Minute) -> None:
+    minute.queue("broken")
+    queue = minute.queue("orders", rescue_after=5)
+    queue.enqueue({})
+    minute.clock.advance(6)
+
+    def fail(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if key.startswith("broken/"):
+            raise Unavailable("503")
+        return perform()
+
+    minute.bench.around = fail
+    with pytest.raises(Unavailable):
+        minute.pass_by()
+    assert len({path for _, path in minute.sent}) == 1
+
+
+def test_two_sweepers_at_once_hand_over_twice_and_one_worker_wins(minute: Minute) -> None:
+    queue = minute.queue("orders", rescue_after=5)
+    path = queue.enqueue({})
+    minute.clock.advance(6)
+    first = minute.rounds["orders"]
+    minute.pass_by()
+    minute.queue("orders", rescue_after=5)
+    assert minute.rounds["orders"] is not first
+    minute.pass_by()
+    assert {sent for _, sent in minute.sent} == {path}
+    assert [bool(queue.claim(sent, look=True)) for _, sent in minute.sent[:2]] == [True, False]
+
+
+def test_a_worker_that_fell_silent_is_counted_and_named(
+    minute: Minute, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue = minute.queue("orders", visibility_timeout=30)
+    crashed = minute.bench.queue("orders", worker_id="crashed", visibility_timeout=30)
+    path = queue.enqueue({})
+    assert crashed.claim(path)
+    minute.clock.advance(40)
+    minute.pass_by()
+    (line,) = (record.__dict__ for record in caplog.records if record.message == "failed, will be retried")
+    assert (line["queue"], line["path"], line["attempt"]) == ("orders", path, 1)
+    assert (line["worker"], line["error_type"]) == ("crashed", "LeaseExpired")
+    told = Told(capsys.readouterr().out)
+    assert (told.metric("Failed", "orders"), told.metric("Retried", "orders")) == ([1.0], [1.0])
+    # How long it ran, nobody knows: its lease tells only when it was given up.
+    assert told.metric("RunTime", "orders") == []
+
+
+def test_a_rescue_is_counted_once(minute: Minute, capsys: pytest.CaptureFixture[str]) -> None:
+    queue = minute.queue("orders", rescue_after=5)
+    queue.enqueue({})
+    minute.clock.advance(6)
+    minute.pass_by()
+    queue.purge()
+    for _ in range(3):
+        minute.clock.advance(5)
+        minute.pass_by()
+    told = Told(capsys.readouterr().out)
+    assert sum(told.metric("Rescued", "orders")) == len(minute.sent)
+
+
+def test_every_queue_is_looked_at_however_long_the_others_take(minute: Minute) -> None:
+    queues = [minute.queue(f"queue-{number}") for number in range(5)]
+
+    def slow(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        minute.clock.advance(20)
+        return perform()
+
+    minute.bench.around = slow
+    looks, _ = minute.pass_by()
+    assert set(looks.values()) == {1}
+    assert len(looks) == len(queues)
