@@ -1,0 +1,30 @@
+"""The command, put together: every module registers its own commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from s3queue import __version__
+
+from . import configure, dead, doctor, estimate, locks, look, queues, send, show, tail, work, workers
+from .command import program
+
+__all__ = ["program"]
+_REGISTERED = (queues, configure, send, look, show, tail, work, workers, dead, locks, doctor, estimate)
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"s3queue {__version__}")
+        raise typer.Exit
+
+
+@program.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """A message queue whose only server is an S3 bucket: what an operator needs."""

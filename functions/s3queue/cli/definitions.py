@@ -1,0 +1,92 @@
+"""Finding a queue's definition: the module with `queue = define(…)` that the application wrote."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from s3queue.definition import Definition
+from s3queue.errors import InvalidRequest
+
+#: Where the layout of this project keeps its import root.
+_ROOTS = ("", "functions")
+
+
+def load(module: str) -> Definition:
+    """`queues.emails`, `queues.emails:queue` or `path/to/emails.py`.
+
+    Raises:
+        InvalidRequest: it does not import, or defines no queue, or several.
+    """
+    name, _, attribute = module.partition(":")
+    found = _import(name)
+    if attribute:
+        definition = getattr(found, attribute, None)
+        if not isinstance(definition, Definition):
+            raise InvalidRequest(f"{name} has no queue {attribute!r}: `{attribute} = define(…)` makes one")
+        return definition
+    definitions = {id(value): (key, value) for key, value in vars(found).items() if isinstance(value, Definition)}
+    if not definitions:
+        raise InvalidRequest(f"{name} defines no queue: `queue = define('{name.rpartition('.')[2]}')` makes one")
+    if len(definitions) > 1:
+        names = ", ".join(f"{name}:{key}" for key, _ in definitions.values())
+        raise InvalidRequest(f"{name} defines several queues; choose one: {names}")
+    return next(iter(definitions.values()))[1]
+
+
+def find(queue: str) -> Definition | None:
+    """The definition of a queue in this project's `queues` package; None if there is none."""
+    _see_here()
+    name = f"queues.{queue.replace('-', '_')}"
+    try:
+        if importlib.util.find_spec(name) is None:
+            return None
+    except ModuleNotFoundError:
+        return None
+    definition = load(name)
+    return definition if definition.name == queue else None
+
+
+def _import(name: str) -> ModuleType:
+    _see_here()
+    try:
+        if name.endswith(".py"):
+            return _from_file(Path(name))
+        return importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name and (name == missing.name or name.startswith(f"{missing.name}.")):
+            raise InvalidRequest(
+                f"there is no module {name!r} here; name it as import does, or as a .py file"
+            ) from None
+        raise InvalidRequest(f"{name} needs the module {missing.name!r}, which is not installed") from missing
+    except InvalidRequest:
+        raise
+    except Exception as error:
+        # Whatever a module of the application does when it is imported is its author's to mend.
+        raise InvalidRequest(
+            f"{name} does not import: {type(error).__name__}: {error} (--debug shows where)"
+        ) from error
+
+
+def _from_file(file: Path) -> ModuleType:
+    if not file.is_file():
+        raise InvalidRequest(f"there is no file {file}")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise InvalidRequest(f"{file} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(file.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _see_here() -> None:
+    """An installed command does not look where it was called, unlike `python -m`."""
+    for root in _ROOTS:
+        folder = os.path.join(os.getcwd(), root) if root else os.getcwd()
+        if folder not in sys.path and os.path.isdir(folder):
+            sys.path.append(folder)

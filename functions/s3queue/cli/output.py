@@ -1,0 +1,169 @@
+"""Output: tables for people, `--json` for scripts; answers go to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any, TypeVar
+
+import typer
+from rich import box
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from s3queue.errors import InvalidRequest
+
+from .words import clean
+
+#: Columns where nobody watches: wide enough that no path is folded in a pipe.
+UNWATCHED_WIDTH = 200
+#: Requests in flight while many objects are dealt with.
+PARALLEL = 16
+
+T = TypeVar("T")
+R = TypeVar("R")
+#: Verdicts, healths, states and events that deserve a colour.
+STYLES = {
+    "ok": "green",
+    "healthy": "green",
+    "completed": "green",
+    "fresh": "green",
+    "warning": "yellow",
+    "paused": "yellow",
+    "unswept": "yellow",
+    "waiting": "yellow",
+    "stale": "yellow",
+    "retry": "yellow",
+    "problem": "bold red",
+    "stuck": "bold red",
+    "failing": "red",
+    "dead": "red",
+    "corrupt": "bold red",
+    "silent": "red",
+    "unreadable": "red",
+    "processing": "cyan",
+    "held": "cyan",
+    "idle": "dim",
+    "skipped": "dim",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Output:
+    """How this call speaks."""
+
+    json: bool = False
+    quiet: bool = False
+
+    def console(self) -> Console:
+        return _console(sys.stdout)
+
+    def answer(self, document: Any, *shown: RenderableType) -> None:
+        """The answer: the document with `--json`, else what people read."""
+        if self.json:
+            self.document(document)
+            return
+        console = self.console()
+        for one in shown:
+            # Headings over nothing say less than the note that follows.
+            if isinstance(one, Table) and one.columns and not one.row_count:
+                continue
+            console.print(one, markup=False, highlight=False)
+
+    def document(self, document: Any) -> None:
+        """One JSON document. ASCII only: nothing in it can reach a terminal as a control sequence."""
+        sys.stdout.write(json.dumps(document, indent=2, default=str) + "\n")
+
+    def line(self, document: Any, *shown: RenderableType) -> None:
+        """One of many answers that come one by one: a JSON document a line."""
+        if self.json:
+            sys.stdout.write(json.dumps(document, default=str) + "\n")
+        else:
+            self.answer(document, *shown)
+        sys.stdout.flush()
+
+    def done(self, document: Any, sentence: str) -> None:
+        """What was done; nothing with `--quiet`, since the exit code says it."""
+        if self.json:
+            self.document(document)
+        elif not self.quiet:
+            self.console().print(clean(sentence), markup=False, highlight=False, soft_wrap=True)
+
+    def note(self, sentence: str) -> None:
+        """Something worth knowing that is not the answer."""
+        if not self.quiet:
+            _console(sys.stderr).print(clean(sentence), style="dim", markup=False, highlight=False, soft_wrap=True)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before what cannot be undone.
+
+        Raises:
+            InvalidRequest: there is nobody to ask. typer.Exit: the answer was no.
+        """
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise InvalidRequest(f"{question} This cannot be undone: add --yes, or look first with --dry-run")
+        if not typer.confirm(clean(question), err=True):
+            self.note("nothing was changed")
+            raise typer.Exit(1)
+
+    @contextmanager
+    def progress(self, what: str, total: int | None) -> Iterator[Progress]:
+        """A bar on stderr, while someone watches it."""
+        columns = (TextColumn(clean(what)), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        watched = sys.stderr.isatty() and not self.quiet
+        bar = Progress(*columns, console=_console(sys.stderr), transient=True, disable=not watched)
+        with bar:
+            bar.add_task(what, total=total)
+            yield bar
+
+    def each(self, what: str, items: Sequence[T], deal: Any) -> Iterator[tuple[T, Any]]:
+        """Deal with many in parallel, in order, behind a progress bar."""
+        with self.progress(what, len(items)) as bar, ThreadPoolExecutor(PARALLEL) as pool:
+            for item, outcome in zip(items, pool.map(deal, items), strict=True):
+                bar.advance(bar.task_ids[0])
+                yield item, outcome
+
+
+def _console(file: IO[str]) -> Console:
+    width = None if file.isatty() or "COLUMNS" in os.environ else UNWATCHED_WIDTH
+    return Console(file=file, width=width, highlight=False, emoji=False)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> Table:
+    """Rows under headings. `>` in front of a heading aligns right; `~` lets a long column fold."""
+    made = Table(box=box.SIMPLE_HEAD, title=clean(title) or None, title_justify="left", pad_edge=False)
+    for column in columns:
+        made.add_column(
+            Text(column.lstrip(">~")),
+            justify="right" if column.startswith(">") else "left",
+            overflow="fold",
+            no_wrap=not column.startswith("~"),
+        )
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else words(cell) for cell in row))
+    return made
+
+
+def facts(pairs: Iterable[tuple[str, Any]]) -> Table:
+    """Name and value, one a line, without headings."""
+    made = Table(box=None, show_header=False, pad_edge=False)
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in pairs:
+        made.add_row(Text(name), value if isinstance(value, Text) else words(value))
+    return made
+
+
+def words(value: Any) -> Text:
+    """A cell; states and verdicts in their colour. Never markup: what is stored cannot style itself."""
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else clean(value)
+    return Text(text, style=STYLES.get(text, ""))

@@ -1,0 +1,135 @@
+"""Session: what the global options say, and the store and queue that they lead to."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import typer
+
+from s3queue.errors import AccessDenied, InvalidRequest
+from s3queue.queue import Queue
+from s3queue.settings import QueueSettings
+from s3queue.store import ObjectStore
+from s3queue.wiring import open_store
+
+from .output import Output
+
+_WHERE = "set S3QUEUE_URL, or give --url s3://bucket or s3://bucket/queue"
+
+
+@dataclass(slots=True, kw_only=True)
+class Session(Output):
+    """One call of the command."""
+
+    url: str | None = None
+    endpoint_url: str | None = None
+    region: str | None = None
+    debug: bool = False
+    _store: ObjectStore | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, ctx: typer.Context) -> Session:
+        return ctx.ensure_object(cls)
+
+    @property
+    def bucket_url(self) -> str:
+        """Without the queue: `s3://bucket`."""
+        parts = urlsplit(self._given_url())
+        return f"{parts.scheme}://{parts.netloc}"
+
+    @property
+    def bucket(self) -> str:
+        return urlsplit(self._given_url()).netloc
+
+    @property
+    def is_s3(self) -> bool:
+        return urlsplit(self._given_url()).scheme == "s3"
+
+    @property
+    def named(self) -> str:
+        """The queue that the URL names, if it does."""
+        return urlsplit(self.url or os.environ.get("S3QUEUE_URL", "")).path.strip("/")
+
+    def _given_url(self) -> str:
+        url = self.url or os.environ.get("S3QUEUE_URL", "")
+        parts = urlsplit(url)
+        if not url:
+            raise InvalidRequest(f"which bucket? {_WHERE}")
+        if parts.scheme not in ("s3", "memory") or not parts.netloc:
+            raise InvalidRequest(f"{url!r} is not s3://bucket or s3://bucket/queue; {_WHERE}")
+        return url
+
+    def store(self) -> ObjectStore:
+        """The bucket.
+
+        Raises:
+            InvalidRequest: the URL names none. AccessDenied: boto3 cannot even make a client.
+        """
+        if self._store is None:
+            url = self.bucket_url
+            # A memory URL without a path would name its own queue; the bucket alone is wanted here.
+            opened = f"{url}/-" if not self.is_s3 else url
+            self._store = self._built(lambda: open_store(opened, endpoint_url=self.endpoint, region=self.region)[0])
+        return self._store
+
+    @property
+    def endpoint(self) -> str | None:
+        # Not left to boto3 alone: an endpoint also decides how buckets are addressed.
+        return self.endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+    def client(self, service: str) -> Any:
+        """Another AWS service's client, as the operator's own credentials allow."""
+        import boto3
+        from botocore.config import Config
+
+        config = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 3})
+        options: dict[str, Any] = {"endpoint_url": self.endpoint_url, "region_name": self.region, "config": config}
+        return self._built(lambda: boto3.client(service, **options))  # type: ignore[call-overload]
+
+    def s3_client(self) -> Any:
+        """For what the store does not ask of S3: notifications, versioning."""
+        from s3queue.stores.s3 import client
+
+        return self._built(lambda: client(self.endpoint, self.region))
+
+    def _built(self, build: Any) -> Any:
+        """A client cannot be made for reasons that are the user's to mend: a profile, a region, an address."""
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            return build()
+        except BotoCoreError as error:
+            raise AccessDenied(f"no AWS client: {error}; check AWS_PROFILE, AWS_REGION and --endpoint-url") from error
+        except InvalidRequest:
+            raise
+        except ValueError as error:
+            raise InvalidRequest(f"{error}; --endpoint-url http://host:port is the form") from error
+
+    def queue(self, name: str | None = None, *, settings: QueueSettings | None = None) -> Queue:
+        """The queue that the argument names (a name or a whole URL), else the one that the URL names.
+
+        Raises:
+            InvalidRequest: neither names one. InvalidName: no queue can have that name.
+        """
+        if name and "://" in name:
+            self.url, name, self._store = name, None, None
+        name = name or self.named
+        if not name:
+            raise InvalidRequest(f"which queue of {self.bucket_url}? name it, or give --url {self.bucket_url}/QUEUE")
+        return Queue(store=self.store(), name=name, settings=settings or QueueSettings())
+
+
+def shifted(queue: str | None, wanted: str | None, what: str) -> tuple[str | None, str]:
+    """QUEUE may be left out when the URL names it: a single argument is then the other one.
+
+    Raises:
+        InvalidRequest: the wanted one is missing.
+    """
+    if wanted is None:
+        queue, wanted = None, queue
+    if wanted is None:
+        raise InvalidRequest(f"{what} is missing; -h shows an example")
+    return queue, wanted
