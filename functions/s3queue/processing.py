@@ -108,9 +108,9 @@ class Processor:
                 asked = self._run_lines(claim, pending)
                 after = max(after or asked, asked) if asked is not None else after
         if claim.lines.failed:
-            error = next(iter(claim.lines.failed.values()))[1]
+            first = next(iter(claim.lines.failed.values()))[1]
             summary = Failure(
-                error.type, f"{len(claim.lines.failed)} of {total} lines failed, the first: {error.message}"
+                first.type, f"{len(claim.lines.failed)} of {total} lines failed, the first: {first.message}"
             )
             return self._fail(claim, summary, after=after)
         record = self._settled(lambda: self.queue.complete_lines(claim, total))
