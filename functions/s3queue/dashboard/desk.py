@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from s3queue.cli.prices import PRICES, requests_cost
 from s3queue.clock import Clock, SystemClock
 from s3queue.encoding import format_instant
 from s3queue.errors import NotFound, QueueError
@@ -28,9 +29,6 @@ READERS = 16
 PAGES = 2
 STATISTICS = "analytics/latest.json"
 COUNTED = ("pending", "delayed", "processing", "failed", "completed", "dead")
-#: Dollars per request, S3 standard storage in us-east-1.
-WRITE_DOLLARS = 5 / 1_000_000
-READ_DOLLARS = 0.4 / 1_000_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,7 +107,7 @@ class Desk:
 
 FORMULA = (
     "(completed + dead) * (3 PUT + 1 GET) + (processing + waiting for a retry) * (2 PUT + 1 GET) "
-    "+ (pending + delayed) * 1 PUT, at 5 $ per million PUT and 0.40 $ per million GET. "
+    f"+ (pending + delayed) * 1 PUT, at {PRICES.s3_write:.2f} $ per million PUT, {PRICES.s3_read:.2f} $ per million GET. "
     "Of the messages still on record; retries, sweeps and Lambda come on top; batches cost one message per object."
 )
 
@@ -118,7 +116,7 @@ def cost_of(stats: Stats) -> models.Cost:
     """What is on record, in S3 requests: the happy path of PROTOCOL.md, which is the least that it can have cost."""
     finished, running = stats.completed + stats.dead, stats.processing + stats.failed
     writes = 3 * finished + 2 * running + stats.pending + stats.delayed
-    return models.Cost(dollars=writes * WRITE_DOLLARS + (finished + running) * READ_DOLLARS, formula=FORMULA)
+    return models.Cost(dollars=requests_cost(puts=writes, gets=finished + running), formula=FORMULA)
 
 
 def in_parallel(function: Callable[[T], U], items: Iterable[T]) -> list[U]:

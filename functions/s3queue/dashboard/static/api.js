@@ -1,0 +1,80 @@
+// Requests to the API, and polling that slows down when it fails and stops when nobody looks.
+
+export class ApiError extends Error {
+  constructor(status, answer) {
+    super(answer.message ?? "The API did not answer.");
+    this.status = status;
+    this.error = answer.error ?? "Unreachable";
+    this.wayOut = answer.way_out ?? "Is it still running? This page tries again by itself.";
+    this.fields = answer.fields ?? [];
+  }
+}
+
+async function send(method, path, body) {
+  const headers = { "x-s3queue": "1" };
+  if (body !== undefined) headers["content-type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+  } catch {
+    throw new ApiError(0, {});
+  }
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new ApiError(response.status, answer);
+  return answer;
+}
+
+export const get = (path) => send("GET", path);
+export const post = (path, body) => send("POST", path, body);
+export const del = (path) => send("DELETE", path);
+
+export function queueUrl(queue, rest = "", query = {}) {
+  const asked = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== "" && value !== null && value !== undefined) asked.set(name, value);
+  }
+  const text = asked.toString();
+  return `/api/queues/${encodeURIComponent(queue)}${rest}${text ? `?${text}` : ""}`;
+}
+
+const LONGEST = 60;
+
+// Calls `look` again and again. `seconds()` is the pace; a failure doubles it, a hidden page or `stop` halts it.
+export class Poll {
+  constructor(look, seconds, told) {
+    this.look = look;
+    this.seconds = seconds;
+    this.told = told;
+    this.failures = 0;
+    this.timer = null;
+    this.isOn = true;
+    this.run = 0;
+    document.addEventListener("visibilitychange", () => this.now());
+  }
+
+  async now() {
+    clearTimeout(this.timer);
+    if (document.hidden || !this.isOn) return;
+    const run = ++this.run;
+    let error = null;
+    try {
+      await this.look();
+      this.failures = 0;
+    } catch (caught) {
+      if (!(caught instanceof ApiError)) console.error(caught);
+      this.failures += 1;
+      error = caught;
+    }
+    if (run !== this.run) return;
+    const wait = Math.min(LONGEST, this.seconds() * 2 ** this.failures);
+    this.told(error, wait);
+    if (this.isOn) this.timer = setTimeout(() => this.now(), wait * 1000);
+  }
+
+  toggle() {
+    this.isOn = !this.isOn;
+    clearTimeout(this.timer);
+    if (this.isOn) this.now();
+    return this.isOn;
+  }
+}

@@ -1,0 +1,118 @@
+// Which page is shown, and that it stays true while someone looks at it.
+
+import { onChanged, payload } from "./actions.js";
+import { Poll } from "./api.js";
+import { tell } from "./dialog.js";
+import { h, morphChildren } from "./dom.js";
+import { MessagePage } from "./message.js";
+import { Overview } from "./overview.js";
+import { QueuePage } from "./queue.js";
+import { StatisticsPage } from "./statistics.js";
+import { age } from "./words.js";
+
+const main = document.getElementById("main");
+const trouble = document.getElementById("trouble");
+const live = document.getElementById("live");
+const liveText = document.getElementById("live-text");
+const overview = new Overview();
+let page = overview;
+
+function show(from = page) {
+  // An answer that comes after the operator has gone elsewhere is not drawn there.
+  if (from !== page) return;
+  const focused = document.activeElement;
+  morphChildren(main, page.render());
+  // A row that moves up the list loses the focus on its way.
+  if (focused !== document.activeElement && main.contains(focused)) focused.focus({ preventScroll: true });
+  document.getElementById("bucket").textContent = overview.data?.bucket ?? "";
+  if (liveText.textContent === "connecting" && (page.data || page.view || page.found)) liveText.textContent = "live";
+}
+
+const poll = new Poll(() => {
+  const looking = page;
+  return looking.look(() => show(looking));
+}, () => page.seconds(), (error, wait) => {
+  main.classList.toggle("stale", Boolean(error));
+  live.dataset.state = error ? "bad" : "good";
+  liveText.textContent = error ? `again in ${age(wait)}` : `live, every ${age(wait)}`;
+  const said = error && h("p", {}, h("b", {}, error.status === 404 ? "Not there. " : "No answer. "), error.message, " ",
+    h("span", {}, error.wayOut ?? ""));
+  morphChildren(trouble, said ? [said] : []);
+  if (error?.status === 404) show();
+});
+
+function route() {
+  const [, kind, name, tab, path] = location.hash.split("/").map((part) => {
+    try {
+      return decodeURIComponent(part);
+    } catch {
+      return part;
+    }
+  });
+  if (kind === "queue" && name && tab === "message") page = new MessagePage(name, path ?? "");
+  else if (kind === "queue" && name) page = Object.assign(new QueuePage(name, tab), page.name === name ? kept(page) : {});
+  else if (kind === "statistics") page = new StatisticsPage();
+  else page = overview;
+  const title = kind === "queue" ? name : kind === "statistics" ? "Statistics" : "Overview";
+  document.title = `${title} · s3queue`;
+  for (const link of document.querySelectorAll("[data-nav]")) {
+    const isHere = link.dataset.nav === (kind === "statistics" ? "statistics" : kind === "queue" ? "" : "overview");
+    if (isHere) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  show();
+  poll.now();
+}
+
+function kept({ view, flow, flowAt }) {
+  return { view, flow, flowAt };
+}
+
+window.addEventListener("hashchange", () => {
+  if (location.hash === "#main") return;
+  route();
+  main.focus({ preventScroll: true });
+  scrollTo(0, 0);
+});
+
+document.addEventListener("input", (event) => {
+  if (event.target.dataset.filter === "queues") {
+    overview.filter = event.target.value.trim();
+    show();
+  }
+});
+
+document.addEventListener("submit", (event) => {
+  if (event.target.dataset.form !== "search") return;
+  event.preventDefault();
+  page.prefix = new FormData(event.target).get("prefix").trim();
+  page.pages = 1;
+  poll.now();
+});
+
+document.addEventListener("click", async (event) => {
+  const action = event.target.closest("[data-action]")?.dataset.action;
+  if (action === "more") {
+    page.pages += 1;
+    poll.now();
+  } else if (action === "toggle-live") {
+    const isOn = poll.toggle();
+    live.setAttribute("aria-pressed", String(isOn));
+    live.dataset.state = isOn ? "good" : "off";
+    liveText.textContent = isOn ? "live" : "paused";
+  } else if (action === "show-payload") {
+    try {
+      page.payload = await payload(page.queue, page.path);
+      show();
+    } catch (error) {
+      tell(`${error.message} ${error.wayOut ?? ""}`, "bad");
+    }
+  }
+});
+
+onChanged(() => {
+  page.forget();
+  poll.now();
+});
+
+route();

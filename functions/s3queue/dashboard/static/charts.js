@@ -1,0 +1,87 @@
+// Charts as SVG, drawn from numbers. Each says in words what it shows, for those who do not see it.
+
+import { h, svg } from "./dom.js";
+import { count } from "./words.js";
+
+function scale(points, width, height, most) {
+  const step = width / Math.max(1, points.length - 1);
+  return points.map((value, index) => [index * step, height - (value / most) * height]);
+}
+
+function line(places) {
+  return places.map(([x, y], index) => `${index ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
+}
+
+function drawn(all, width, height) {
+  // The minute that is not over would always look like a fall.
+  const minutes = all.slice(0, -1);
+  const series = (name) => minutes.map((minute) => minute[name]);
+  const most = Math.max(1, ...series("entered"), ...series("finished"));
+  const out = scale(series("finished"), width, height, most);
+  const into = scale(series("entered"), width, height, most);
+  const bar = width / minutes.length;
+  return {
+    most,
+    parts: [
+      svg("path", { class: "area", d: `${line(out)}L${width} ${height}L0 ${height}Z` }),
+      svg("path", { class: "line out", d: line(out) }),
+      svg("path", { class: "line in", d: line(into) }),
+      series("died").map((value, index) =>
+        value ? svg("rect", {
+          class: "died", x: (index * bar).toFixed(1), width: Math.max(2, bar * 0.7).toFixed(1), rx: 1,
+          y: (height - Math.max(3, (Math.min(value, most) / most) * height)).toFixed(1),
+          height: Math.max(3, (Math.min(value, most) / most) * height).toFixed(1),
+        }) : null),
+    ],
+  };
+}
+
+export function flowWords(flow) {
+  const sum = (name) => flow.minutes.reduce((total, minute) => total + minute[name], 0);
+  const least = flow.exact ? "" : "at least ";
+  return `In the last hour ${least}${count(sum("entered"))} in, ${count(sum("finished"))} out, ${count(sum("died"))} died`;
+}
+
+export function sparkline(flow) {
+  if (!flow) return h("span", { class: "spark empty", "aria-hidden": "true" });
+  const [width, height] = [200, 36];
+  return svg("svg", { class: "spark chart", viewBox: `0 -2 ${width} ${height + 4}`, preserveAspectRatio: "none",
+    role: "img", "aria-label": flowWords(flow) }, drawn(flow.minutes, width, height).parts);
+}
+
+export function flowChart(flow) {
+  const [width, height] = [1100, 170];
+  const { most, parts } = drawn(flow.minutes, width, height);
+  const times = [0, 15, 30, 45, 58].map((index) => {
+    const anchor = index === 0 ? "start" : index === 58 ? "end" : "middle";
+    const at = new Date(flow.minutes[index].at).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+    return svg("text", { class: "tick", x: (index / 58) * width, y: height + 18, "text-anchor": anchor }, at);
+  });
+  const grid = [0, 0.5, 1].map((part) =>
+    svg("line", { class: "grid", x1: 0, x2: width, y1: height * part, y2: height * part }));
+  return h("figure", { class: "figure" },
+    svg("svg", { class: "chart", viewBox: `0 -16 ${width} ${height + 40}`, role: "img", "aria-label": flowWords(flow) },
+      grid, parts, times, svg("text", { class: "tick", x: 0, y: -5 }, `${count(most)} a minute`)),
+    h("figcaption", {},
+      h("span", { class: "key in" }, "in"), h("span", { class: "key out" }, "out"), h("span", { class: "key died" }, "died"),
+      h("span", { class: "quiet" }, flowWords(flow))));
+}
+
+// One column of numbers over time, for statistics whose names are not known here.
+export function barChart(title, labels, values) {
+  const [width, height] = [1100, 150];
+  const most = Math.max(1e-9, ...values);
+  const step = width / values.length;
+  const peak = `${title}: highest ${count(Math.max(...values))}, latest ${count(values[values.length - 1])}`;
+  return h("figure", { class: "figure" }, h("h3", {}, title),
+    svg("svg", { class: "chart", viewBox: `0 -16 ${width} ${height + 40}`, role: "img", "aria-label": peak },
+      svg("line", { class: "grid", x1: 0, x2: width, y1: height, y2: height }),
+      values.map((value, index) => svg("rect", {
+        class: "bar", x: (index * step + step * 0.12).toFixed(1), width: (step * 0.76).toFixed(1), rx: 2,
+        y: (height - (Math.max(0, value) / most) * height).toFixed(1),
+        height: ((Math.max(0, value) / most) * height).toFixed(1),
+      }, svg("title", {}, `${labels[index]}: ${count(value)}`))),
+      svg("text", { class: "tick", x: 0, y: -5 }, count(Math.max(...values))),
+      svg("text", { class: "tick", x: 0, y: height + 18 }, labels[0]),
+      svg("text", { class: "tick", x: width, y: height + 18, "text-anchor": "end" }, labels[labels.length - 1])));
+}

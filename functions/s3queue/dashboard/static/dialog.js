@@ -1,0 +1,43 @@
+// Every action asks first, says what it will do, and reports what happened.
+
+import { ApiError } from "./api.js";
+import { h } from "./dom.js";
+
+const dialog = document.getElementById("dialog");
+const toasts = document.getElementById("toasts");
+
+// Resolves to what `perform` returned, or to null if the operator thought better of it.
+export function ask({ title, says, button, danger = false, perform }) {
+  return new Promise((resolve) => {
+    const problem = h("p", { class: "problem", role: "alert" });
+    const go = h("button", { type: "button", class: danger ? "button danger" : "button primary" }, button);
+    const cancel = h("button", { type: "button", class: "button" }, "Cancel");
+    dialog.replaceChildren(
+      h("h2", { id: "dialog-title" }, title), ...says.map((text) => h("p", {}, text)), problem,
+      h("div", { class: "buttons" }, cancel, go));
+    let done = null;
+    cancel.addEventListener("click", () => dialog.close());
+    go.addEventListener("click", async () => {
+      go.disabled = true;
+      go.textContent = "Working…";
+      try {
+        done = await perform((text) => { go.textContent = text; });
+        dialog.close();
+      } catch (error) {
+        if (!(error instanceof ApiError)) throw error;
+        problem.textContent = `${error.message} ${error.wayOut}`;
+        go.textContent = "Try again";
+        go.disabled = false;
+      }
+    });
+    dialog.addEventListener("close", () => resolve(done), { once: true });
+    dialog.showModal();
+    cancel.focus();
+  });
+}
+
+export function tell(text, kind = "good") {
+  const toast = h("div", { class: `toast ${kind}` }, text);
+  toasts.append(toast);
+  setTimeout(() => toast.remove(), kind === "good" ? 8000 : 20000);
+}

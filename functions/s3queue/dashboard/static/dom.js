@@ -1,0 +1,64 @@
+// The only place that makes elements. Text becomes text nodes and attributes are set one by one, so that nothing that a
+// message, a name or an error contains can become markup or script.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export function h(tag, props, ...children) {
+  return filled(document.createElement(tag), props, children);
+}
+
+export function svg(tag, props, ...children) {
+  return filled(document.createElementNS(SVG, tag), props, children);
+}
+
+function filled(node, props, children) {
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (/^on|^style$|^srcdoc$/i.test(name)) throw new Error(`${name} is not set from data`);
+    if (/^(href|src)$/i.test(name) && !/^(#|\/(?!\/))/.test(value)) throw new Error(`${name} leaves this page`);
+    node.setAttribute(name, value === true ? "" : String(value));
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return node;
+}
+
+// Make `from` look like `to` and keep what is already right: focus, selection, open details and typed text stay.
+export function morph(from, to) {
+  if (from.nodeType === Node.TEXT_NODE) {
+    if (from.data !== to.data) from.data = to.data;
+    return;
+  }
+  for (const { name } of [...from.attributes]) {
+    if (!to.hasAttribute(name) && name !== "open") from.removeAttribute(name);
+  }
+  for (const { name, value } of to.attributes) {
+    if (from.getAttribute(name) !== value && name !== "open") from.setAttribute(name, value);
+  }
+  morphChildren(from, [...to.childNodes]);
+}
+
+export function morphChildren(parent, wanted) {
+  const keyed = new Map();
+  for (const child of parent.children) if (child.dataset?.key) keyed.set(child.dataset.key, child);
+  let here = parent.firstChild;
+  for (const want of wanted) {
+    const key = want.dataset?.key;
+    let match = key ? keyed.get(key) : here;
+    if (match && (match.nodeName !== want.nodeName || (!key && match.dataset?.key))) match = null;
+    if (!match) {
+      parent.insertBefore(want, here);
+      continue;
+    }
+    if (match === here) here = here.nextSibling;
+    else parent.insertBefore(match, here);
+    morph(match, want);
+  }
+  while (here) {
+    const next = here.nextSibling;
+    here.remove();
+    here = next;
+  }
+}

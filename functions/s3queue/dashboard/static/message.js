@@ -1,0 +1,88 @@
+// A message's life as a timeline; its payload only when someone asks for it.
+
+import { get, queueUrl } from "./api.js";
+import { h } from "./dom.js";
+import { age, bytes, clock } from "./words.js";
+
+export class MessagePage {
+  constructor(queue, path) {
+    Object.assign(this, { queue, path, found: null, payload: null });
+  }
+
+  seconds() {
+    return 5;
+  }
+
+  async look(show) {
+    this.found = await get(queueUrl(this.queue, "/message", { path: this.path }));
+    show();
+  }
+
+  forget() {}
+
+  render() {
+    const { found, queue, path } = this;
+    const crumbs = h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview"), " / ",
+      h("a", { href: `#/queue/${encodeURIComponent(queue)}` }, queue));
+    if (!found) return [crumbs, h("h1", { class: "path" }, path), h("p", { class: "quiet" }, "Looking…")];
+    const button = (action, words) => h("button", { type: "button", class: "button", "data-action": action,
+      "data-queue": queue, "data-path": path }, words);
+    return [
+      h("section", { class: "verdict slim", "data-state": found.state, "data-key": "head" }, crumbs,
+        h("div", { class: "head" }, h("h1", { class: "path" }, h("span", { class: "lamp", "aria-hidden": "true" }), path),
+          found.state === "dead" && h("span", { class: "act" }, button("replay-one", "Replay"), button("delete-one", "Delete"))),
+        h("p", { class: "reason" }, found.state, found.problem && `: ${found.problem}`),
+        h("dl", { class: "facts" }, [["Priority", found.priority], ["Size", bytes(found.size)], ["Attempt", found.attempt ?? "–"],
+          ["Worker", found.worker ?? "–"], ["Due", found.due_at ? clock(found.due_at) : "at once"],
+          ["Progress", found.progress ? `${Math.round(found.progress[0] * 100)} % ${found.progress[1]}` : "–"]]
+          .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))))),
+      h("section", { class: "card", "data-key": "life", "aria-labelledby": "life-title" },
+        h("h2", { id: "life-title" }, "Its life"), h("ol", { class: "life" }, this.events())),
+      found.result !== null && found.result !== undefined && h("section", { class: "card", "data-key": "result" },
+        h("h2", {}, "Result"), h("pre", {}, JSON.stringify(found.result, null, 2))),
+      found.lines && h("section", { class: "card", "data-key": "lines" }, h("h2", {}, "Lines of the batch"),
+        h("pre", {}, JSON.stringify(found.lines, null, 2))),
+      h("section", { class: "card", "data-key": "payload", "aria-labelledby": "payload-title" },
+        h("h2", { id: "payload-title" }, "Payload"), this.body()),
+    ].filter(Boolean);
+  }
+
+  events() {
+    const { found } = this;
+    const events = [];
+    const add = (kind, at, what, why, details) => events.push({ kind, at, what, why, details });
+    if (found.enqueued_at) add("start", found.enqueued_at, "Enqueued", found.due_at ? `not before ${clock(found.due_at)}` : "");
+    for (const attempt of found.attempts) {
+      const took = age((Date.parse(attempt.ended_at) - Date.parse(attempt.started_at)) / 1000);
+      const { failure } = attempt;
+      add(failure ? "bad" : "good", attempt.ended_at, `Attempt ${attempt.number} ${failure ? "failed" : "succeeded"}`,
+        `${attempt.worker}, took ${took}${failure ? `. ${failure.type}: ${failure.message}` : ""}`, failure?.details);
+    }
+    if (found.state === "processing") add("now", found.claimed_at, `Attempt ${found.attempt} is at work`, found.worker);
+    if (found.state === "waiting") add("now", found.retry_at, "Next attempt", found.failure ? found.failure.message : "");
+    if (found.state === "burying") add("bad", null, "Being buried", found.failure?.message ?? "");
+    if (found.state === "completed") add("good", found.finished_at, "Completed", found.worker ?? "");
+    if (found.state === "dead") {
+      add("bad", found.finished_at, "Dead", found.failure ? `${found.failure.type}: ${found.failure.message}` : "", found.failure?.details);
+    }
+    return events.map(({ kind, at, what, why, details }) => h("li", { class: kind },
+      h("time", { datetime: at }, clock(at)), h("div", {}, h("b", {}, what), why && h("div", { class: "example" }, why),
+        details && h("details", {}, h("summary", {}, "Where"), h("pre", {}, details)))));
+  }
+
+  body() {
+    const { payload, found } = this;
+    if (["completed"].includes(found.state)) return h("p", { class: "quiet" }, "The message is gone: it was completed.");
+    if (!payload) {
+      return h("div", {}, h("p", { class: "quiet" }, "Payloads are not read until asked for."),
+        h("button", { type: "button", class: "button", "data-action": "show-payload" }, "Show the payload"));
+    }
+    const metadata = Object.entries(payload.metadata);
+    return h("div", {},
+      h("p", { class: "quiet" }, `${bytes(payload.size)}, ${payload.content_type || "no type"}`,
+        payload.truncated && ", cut to its first 64 KiB", payload.text === null && ", not text: shown in base64"),
+      h("pre", { class: "payload" }, payload.text ?? payload.base64),
+      metadata.length > 0 && h("dl", { class: "facts" }, metadata.map(([name, value]) =>
+        h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
+  }
+}

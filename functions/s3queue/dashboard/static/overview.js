@@ -1,0 +1,224 @@
+// The first screen: a verdict, the queues, the failures, what is stuck, whether the machinery lives, the cost.
+
+import { get, queueUrl } from "./api.js";
+import { sparkline, flowWords } from "./charts.js";
+import { h } from "./dom.js";
+import { HEALTH, age, ago, clock, count, dollars, plural, rate } from "./words.js";
+
+const SEVERITY = ["stuck", "unknown", "unswept", "failing", "paused", "healthy", "idle"];
+// An hour's chart changes slowly; errors and leases are read one by one. Both are asked for less often than the counts.
+const SLOW_SECONDS = 30;
+const MOST_DETAILS = 12;
+
+export class Overview {
+  constructor() {
+    this.data = null;
+    this.filter = "";
+    this.flows = new Map();
+    this.errors = new Map();
+    this.stuck = new Map();
+    this.workers = new Map();
+    this.read = new Map();
+  }
+
+  seconds() {
+    return Math.max(5, 0.3 * (this.data?.queues.length ?? 0));
+  }
+
+  async look(show) {
+    this.data = await get("/api/queues");
+    show();
+    const due = (name) => Date.now() - (this.read.get(name) ?? 0) > SLOW_SECONDS * 1000;
+    const wanted = this.sorted().filter((queue) => queue.stats && queue.stats.total > 0 && due(queue.name));
+    for (const queue of wanted.slice(0, MOST_DETAILS)) {
+      this.read.set(queue.name, Date.now());
+      await Promise.all([
+        this.fill(this.flows, queue.name, "/flow"),
+        this.fill(this.stuck, queue.name, "/stuck"),
+        this.fill(this.workers, queue.name, "/workers"),
+        queue.stats.dead ? this.fill(this.errors, queue.name, "/dead/errors") : this.errors.delete(queue.name),
+      ]);
+      show();
+    }
+  }
+
+  async fill(map, name, rest) {
+    try {
+      map.set(name, await get(queueUrl(name, rest)));
+    } catch (error) {
+      // One queue's trouble is shown by its verdict; the others go on.
+      if (error.status !== 404) map.delete(name);
+    }
+  }
+
+  forget() {
+    this.read.clear();
+  }
+
+  sorted() {
+    return [...this.data.queues].sort((one, other) =>
+      SEVERITY.indexOf(one.health) - SEVERITY.indexOf(other.health) || one.name.localeCompare(other.name));
+  }
+
+  render() {
+    const { data } = this;
+    if (!data) return [h("p", { class: "quiet" }, "Looking at the bucket…")];
+    if (!data.queues.length) return [this.verdict(), this.empty()];
+    return [
+      this.verdict(), this.queues(), this.failures(), this.stuckParts(),
+      h("div", { class: "pair", "data-key": "pair" }, this.machinery(), this.cost()),
+    ];
+  }
+
+  verdict() {
+    const { verdict, totals } = this.data;
+    const exact = this.data.queues.every((queue) => queue.stats?.exact ?? true);
+    const parts = [["pending", "pending"], ["delayed", "delayed"], ["processing", "at work"],
+      ["failed", "wait for a retry"], ["completed", "completed"], ["dead", "dead"]];
+    return h("section", { class: "verdict", "data-health": verdict.health, "data-key": "verdict" },
+      h("h1", {}, h("span", { class: "lamp", "aria-hidden": "true" }), HEALTH[verdict.health]),
+      h("p", { class: "reason" }, verdict.reason),
+      h("ul", { class: "totals" }, parts.map(([name, words]) =>
+        h("li", { class: totals[name] ? "" : "none" }, h("b", {}, count(totals[name], exact)), " ", words))));
+  }
+
+  empty() {
+    return h("section", { class: "card welcome", "data-key": "empty" },
+      h("h2", {}, "Nothing here yet"),
+      h("p", {}, "A queue is there as soon as it has a message:"),
+      h("pre", {}, "s3queue send orders 'hello'"),
+      h("p", {}, "or, with nothing but the AWS command line:"),
+      h("pre", {}, `echo hello | aws s3 cp - ${this.data.bucket}/orders/messages/first`),
+      h("p", { class: "quiet" }, "This page sees it within seconds."));
+  }
+
+  queues() {
+    const all = this.sorted();
+    const shown = all.filter((queue) => queue.name.includes(this.filter));
+    return h("section", { class: "card", "data-key": "queues", "aria-labelledby": "queues-title" },
+      h("div", { class: "head" },
+        h("h2", { id: "queues-title" }, "Queues ", h("span", { class: "quiet" }, count(all.length))),
+        all.length > 8 && h("input", { type: "search", class: "filter", placeholder: "Filter by name",
+          "aria-label": "Filter the queues by name", "data-filter": "queues" }),
+        h("span", { class: "legend" }, h("span", { class: "key in" }, "in"), h("span", { class: "key out" }, "out"),
+          h("span", { class: "key died" }, "died"))),
+      h("table", { class: "rows queues" },
+        h("thead", {}, h("tr", {}, ["Queue", "Oldest", "Depth", "Last hour", "Per minute", "Drains in", ""].map((title) =>
+          h("th", { scope: "col" }, title || h("span", { class: "hidden" }, "Actions"))))),
+        h("tbody", {}, shown.map((queue) => this.row(queue)),
+          !shown.length && h("tr", {}, h("td", { colspan: 7, class: "quiet" }, "No queue has such a name.")))));
+  }
+
+  row(queue) {
+    const { name, stats, published } = queue;
+    const flow = this.flows.get(name);
+    const depth = stats ? stats.pending + stats.failed : null;
+    return h("tr", { "data-key": name },
+      h("th", { scope: "row" },
+        h("a", { href: `#/queue/${encodeURIComponent(name)}` }, name), " ",
+        h("span", { class: "pill", "data-health": queue.health }, HEALTH[queue.health]),
+        h("div", { class: "why" }, queue.reason)),
+      h("td", { "data-label": "Oldest", class: stats?.oldest_seconds > 300 ? "number warn" : "number" },
+        age(stats?.oldest_seconds)),
+      h("td", { "data-label": "Depth", class: "number" }, stats ? count(depth, stats.exact) : "–",
+        published && published.pending > depth && h("div", { class: "why" }, `${count(published.pending)} at the last sweep`)),
+      h("td", { "data-label": "Last hour", class: "wide" }, sparkline(flow)),
+      h("td", { "data-label": "Per minute", class: "number", title: flow ? flowWords(flow) : null },
+        flow ? [rate(flow.entered_per_minute), " in", h("br"), rate(flow.finished_per_minute), " out"] : "–"),
+      h("td", { "data-label": "Drains in", class: "number" }, drains(queue, flow)),
+      h("td", { class: "act" }, h("button", { type: "button", class: "button small", "data-queue": name,
+        "data-action": queue.paused ? "resume" : "pause", "aria-label": `${queue.paused ? "Resume" : "Pause"} ${name}` },
+      queue.paused ? "Resume" : "Pause")));
+  }
+
+  failures() {
+    const rows = [];
+    let exact = true;
+    for (const [queue, errors] of this.errors) {
+      exact = exact && errors.exact;
+      for (const group of errors.groups) rows.push({ queue, ...group });
+    }
+    rows.sort((one, other) => other.count - one.count);
+    return h("section", { class: "card", "data-key": "failures", "aria-labelledby": "failures-title" },
+      h("div", { class: "head" }, h("h2", { id: "failures-title" }, "Failures"),
+        !exact && h("span", { class: "quiet" }, "of the first 1,000 dead letters of each queue")),
+      rows.length ? h("ul", { class: "groups" }, rows.slice(0, 20).map((group) =>
+        h("li", { "data-key": `${group.queue} ${group.error_type}` },
+          h("div", { class: "many" }, count(group.count)),
+          h("div", { class: "what" },
+            h("div", {}, h("b", {}, group.error_type), " in ",
+              h("a", { href: `#/queue/${encodeURIComponent(group.queue)}/dead` }, group.queue)),
+            h("div", { class: "example" }, group.example || "no text"),
+            h("div", { class: "why" }, `last ${ago(group.newest_at, this.data.at)}, first ${ago(group.oldest_at, this.data.at)}`)),
+          h("button", { type: "button", class: "button small", "data-action": "replay-group", "data-queue": group.queue,
+            "data-error": group.error_type }, "Replay this group"))))
+        : h("p", { class: "quiet" }, this.data.totals.dead ? "Reading the dead letters…" : "Nothing has died."));
+  }
+
+  stuckParts() {
+    const items = [];
+    for (const [queue, found] of this.stuck) {
+      const link = h("a", { href: `#/queue/${encodeURIComponent(queue)}` }, queue);
+      for (const lease of found.leases) {
+        items.push(["lease", [h("a", { href: lifeLink(queue, lease.path) }, lease.path), " in ", link.cloneNode(true)],
+          `${lease.reason}; attempt ${lease.attempt} by ${lease.owner || "nobody"}, ${age(lease.age_seconds)} ago`]);
+      }
+      for (const worker of found.silent_workers) {
+        items.push(["worker", [worker.id, " of ", link.cloneNode(true)],
+          `silent since ${clock(worker.seen_at)}, holds ${plural(worker.holds.length, "message")}`]);
+      }
+      for (const run of found.stale_runs) {
+        items.push(["run", [run.name, " of ", link.cloneNode(true)], `no sign of life for ${age(run.age_seconds)}`]);
+      }
+      if (found.oldest_dead_seconds > 86400) {
+        items.push(["dead", ["Dead letters of ", link.cloneNode(true)],
+          `the oldest waits for a decision since ${age(found.oldest_dead_seconds)}`]);
+      }
+    }
+    return h("section", { class: "card", "data-key": "stuck", "aria-labelledby": "stuck-title" },
+      h("div", { class: "head" }, h("h2", { id: "stuck-title" }, "Stuck")),
+      items.length ? h("ul", { class: "plain" }, items.slice(0, 30).map(([kind, what, why]) =>
+        h("li", {}, h("span", { class: "tag" }, kind), h("div", {}, h("div", { class: "path" }, what), h("div", { class: "why" }, why)))))
+        : h("p", { class: "quiet" }, "No old lease, no silent worker, no lost run."));
+  }
+
+  machinery() {
+    const { queues, at } = this.data;
+    const swept = queues.filter((queue) => queue.swept_at).map((queue) => queue.swept_at).sort();
+    const never = queues.filter((queue) => !queue.swept_at).map((queue) => queue.name);
+    const workers = [...this.workers.values()].flatMap((found) => found.workers);
+    const fresh = workers.filter((worker) => worker.is_fresh);
+    const inCloudWatch = (name) => h("span", { class: "quiet" }, `unknown here: CloudWatch has it as s3queue/${name}`);
+    return h("section", { class: "card", "data-key": "machinery", "aria-labelledby": "machinery-title" },
+      h("h2", { id: "machinery-title" }, "Machinery"),
+      h("dl", {},
+        h("dt", {}, "Last sweep"), h("dd", {}, swept.length ? ago(swept[swept.length - 1], at) : "never",
+          never.length > 0 && h("div", { class: "why" }, `never: ${never.slice(0, 5).join(", ")}${never.length > 5 ? " …" : ""}`)),
+        h("dt", {}, "Pull workers"), h("dd", {}, workers.length
+          ? `${count(fresh.length)} alive, ${count(workers.length - fresh.length)} silent` : "none; Lambda functions leave no heartbeat"),
+        h("dt", {}, "Rescued by the sweeper"), h("dd", {}, inCloudWatch("Rescued")),
+        h("dt", {}, "Claim conflicts"), h("dd", {}, inCloudWatch("ClaimConflicts")),
+        h("dt", {}, "Throttles"), h("dd", {}, h("span", { class: "quiet" }, "unknown here: CloudWatch has it as AWS/Lambda Throttles"))));
+  }
+
+  cost() {
+    const { cost } = this.data;
+    return h("section", { class: "card", "data-key": "cost", "aria-labelledby": "cost-title" },
+      h("h2", { id: "cost-title" }, "Cost so far"),
+      h("p", { class: "big" }, dollars(cost.dollars)),
+      h("p", { class: "quiet" }, "at least, in S3 requests, for the messages still on record"),
+      h("details", {}, h("summary", {}, "How this is counted"), h("p", {}, cost.formula)));
+  }
+}
+
+export function drains(queue, flow) {
+  if (!queue.stats) return "–";
+  if (!queue.stats.pending) return "empty";
+  if (queue.paused) return "paused";
+  if (!flow) return "–";
+  return flow.drain_seconds === null ? "not draining" : age(flow.drain_seconds);
+}
+
+export function lifeLink(queue, path) {
+  return `#/queue/${encodeURIComponent(queue)}/message/${encodeURIComponent(path)}`;
+}
