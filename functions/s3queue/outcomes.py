@@ -142,15 +142,40 @@ class Outcomes:
                     content_type=message.content_type,
                 )
 
-    def clear(self, path: str, generation: Generation, lease_etag: str) -> bool:
+    def clear(self, path: str, generation: Generation, lease_etag: str, is_alive: Callable[[], bool]) -> bool:
         """Delete the message, then the lease; True if a newer generation may be waiting in the message's place.
 
         In this order: a lease goes only after its message is gone, so a fresh lease on a present message proves that
         it was never finished.  [P4] [P6]
         """
-        deleted = delete_surely(self.store, self.keys.message(path), if_match=generation.etag)
+        deleted = self._delete_message(path, generation, is_alive)
         delete_surely(self.store, self.keys.lease(path), if_match=lease_etag)
         return not deleted
+
+    def _delete_message(self, path: str, generation: Generation, is_alive: Callable[[], bool]) -> bool:
+        """Delete this generation; False if something else, or nothing, was there.  [P1]
+
+        Equal bytes have equal ETags. After an answer that timed out they may be a new PUT or a replay: look before
+        asking again, and never ask again for a lease that is over.
+        """
+        key = self.keys.message(path)
+        unknown: Unavailable | None = None
+        for _ in range(SETTLE_TRIES):
+            try:
+                self.store.delete(key, if_match=generation.etag)
+                return True
+            except Conflict as conflict:
+                return (unknown is not None or conflict.retried) and self.store.head(key) is None
+            except Unavailable as error:
+                unknown = error
+            found = self.store.head(key)
+            if found is None:
+                return True
+            if (found.etag, found.modified_at) != (generation.etag, generation.put_at):
+                return False
+            if not is_alive():
+                break
+        raise unknown or Unavailable(f"unknown whether {key} was deleted; try again")
 
     def bury_misnamed(self, path: str, reason: str) -> Record | None:
         """A message that no lease can name is buried without one: nothing runs, and every step may be repeated."""

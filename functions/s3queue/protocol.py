@@ -180,7 +180,7 @@ class LeaseProtocol:
         if record.outcome == "dead" or record.dead_lines:
             self.outcomes.move_to_dead(record, self._stored(claim), claim.lease.lines)
             claim.check_alive()
-        claim.superseded = self.outcomes.clear(claim.path, record.generation, claim.lease_etag)
+        claim.superseded = self.outcomes.clear(claim.path, record.generation, claim.lease_etag, claim.is_alive)
 
     def complete(self, claim: Claim, result: Any = None) -> Record:
         """Record the outcome; the message will not run again.  [P1] [P3]
@@ -210,7 +210,9 @@ class LeaseProtocol:
             record = self.outcomes.settle(record)
         # A zombie's completion counts, but it clears nothing: equal bytes PUT anew would look like the old ones.
         if claim.is_alive():
-            claim.superseded = self.outcomes.clear(claim.path, claim.message.generation, claim.lease_etag)
+            claim.superseded = self.outcomes.clear(
+                claim.path, claim.message.generation, claim.lease_etag, claim.is_alive
+            )
         self._emit("message.completed", claim, outcome=record.outcome)
         return record
 
@@ -254,7 +256,7 @@ class LeaseProtocol:
         if lines:
             record = replace(record, lines=lines.summary())
         settled = self.outcomes.bury(record, self._stored(claim), lines, claim.check_alive)
-        claim.superseded = self.outcomes.clear(claim.path, claim.message.generation, claim.lease_etag)
+        claim.superseded = self.outcomes.clear(claim.path, claim.message.generation, claim.lease_etag, claim.is_alive)
         name: Event = "message.completed" if settled.outcome == "completed" else "message.dead"
         self._emit(name, claim, outcome=settled.outcome, error=failure.message, error_type=failure.type)
         return settled
