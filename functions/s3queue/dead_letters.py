@@ -10,16 +10,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from .encoding import format_instant, parse_instant
-from .errors import Conflict, MessageNotFound, QueueError
+from .errors import Conflict, MessageNotFound, QueueError, Unavailable
 from .keys import line_of, name_of
 from .message import INLINE_BYTES
 from .outcomes import DEAD_METADATA, dead_facts
 from .protocol import LeaseProtocol, as_duration
 from .record import Record
-from .store import ObjectInfo, delete_surely, listing
+from .store import SETTLE_TRIES, ObjectInfo, delete_surely, listing
 
 #: HEADs in flight while a list is read: what a letter died of is in its metadata, which a LIST does not show.
 READERS = 16
+#: A look at a letter is good for this long.
+LOOK_SECONDS = 1.0
 #: HEADs asked for at once.
 PORTION = 4 * READERS
 
@@ -160,9 +162,33 @@ class DeadLetters:
             store.copy(
                 source, keys.message(target), if_match=found.etag, metadata=metadata, content_type=found.content_type
             )
-        delete_surely(store, source, if_match=found.etag)
+        self._drop(found)
         self.queue.events.emit("message.enqueued", queue=self.queue.name, path=target, size=found.size, replayed=True)
         return target
+
+    def _drop(self, letter: ObjectInfo) -> None:
+        """Delete a letter that was replayed, unless the message has died again: same bytes, same ETag.  [P1]
+
+        Look and delete are two requests; whoever was slow in between looks again, or leaves the letter.
+        """
+        store, clock = self.queue.store, self.queue.clock
+        unknown: Unavailable | None = None
+        for _ in range(SETTLE_TRIES):
+            before = clock.monotonic()
+            found = store.head(letter.key)
+            if found is None or (found.modified_at, found.metadata) != (letter.modified_at, letter.metadata):
+                return
+            if clock.monotonic() - before >= LOOK_SECONDS:
+                continue
+            try:
+                store.delete(letter.key, if_match=letter.etag)
+                return
+            except Conflict:
+                return
+            except Unavailable as error:
+                unknown = error
+        if unknown:
+            raise unknown
 
     def replay_many(self, paths: Iterable[str]) -> dict[str, str]:
         """Replay each; path → the new message's path, or what went wrong, as text beginning with the error's name."""
