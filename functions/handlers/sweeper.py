@@ -18,12 +18,13 @@ from typing import Any
 
 import queues
 from s3queue.clock import Clock, SystemClock
+from s3queue.queue import Queue
 from s3queue.settings import Deployment
 from s3queue.sweep import Sweeper
-from s3queue.wiring import connect
+from s3queue.wiring import open_store
 
 from .lane import Lane, open_lane
-from .telemetry import Telemetry, start_logging, start_tracing
+from .telemetry import Telemetry, is_starting, start_logging, start_tracing
 
 _log = logging.getLogger(__name__)
 #: The next minute's sweeper comes then; a little before, so that the two rarely meet.
@@ -58,9 +59,10 @@ class Runtime:
 
 @cache
 def runtime() -> Runtime:
-    """Made by the first invocation, so that importing this module asks AWS nothing."""
+    """Made once, without asking AWS anything: in Lambda's init phase, elsewhere by the first invocation."""
     logger, tracer = start_logging(), start_tracing()
     deployment = Deployment.from_env(os.environ)
+    store, _ = open_store(f"s3://{deployment.bucket}")
     client = cache(_lambda_client)
     worker_id = f"sweeper-{uuid.uuid4().hex[:12]}"
     rounds: dict[str, Round] = {}
@@ -72,7 +74,7 @@ def runtime() -> Runtime:
             _log.exception("the queue %s cannot be swept: its module does not load", name)
             broken[name] = error
             continue
-        queue = connect(f"s3://{deployment.bucket}/{name}", settings=definition.settings, worker_id=worker_id)
+        queue = Queue(store=store, name=name, settings=definition.settings, worker_id=worker_id)
         definition.events.pass_on(queue.events)
         telemetry = Telemetry(queue, logger, tracer)
         telemetry.publish(deployment)
@@ -187,3 +189,7 @@ def _job_changed(kept: Runtime, event: Mapping[str, Any]) -> None:
         _log.warning("this deployment has no Spark lane: the run is not one of its own")
         return
     kept.lane.job_changed({name: one.sweeper.queue for name, one in kept.rounds.items()}, detail)
+
+
+if is_starting():
+    runtime()

@@ -42,16 +42,26 @@ def start_logging() -> Logger:
     return logger
 
 
-def start_tracing() -> Tracer:
-    """Off where no X-Ray daemon listens: on a laptop, in the emulator, with tracing switched off."""
-    # Only botocore is patched: patching all that X-Ray knows imports half of it.
-    return Tracer(service=NAMESPACE, disabled=not os.environ.get("AWS_XRAY_DAEMON_ADDRESS"), patch_modules=["botocore"])
+def start_tracing() -> Tracer | None:
+    """None where no X-Ray daemon listens: on a laptop, in the emulator. Even a Tracer that is off imports X-Ray."""
+    if not os.environ.get("AWS_XRAY_DAEMON_ADDRESS"):
+        return None
+    # Only botocore is patched: to patch all that X-Ray knows is to import it.
+    return Tracer(service=NAMESPACE, patch_modules=["botocore"])
+
+
+def is_starting() -> bool:
+    """Whether Lambda imports this process's handler in its init phase, which has more CPU than invocations get.
+
+    Not for a snapshot: what is made before it would be the same in every copy, the worker's name too.
+    """
+    return os.environ.get("AWS_LAMBDA_INITIALIZATION_TYPE") in ("on-demand", "provisioned-concurrency")
 
 
 class Telemetry:
     """Log lines, metrics and traces of one queue."""
 
-    def __init__(self, queue: Queue, logger: Logger, tracer: Tracer) -> None:
+    def __init__(self, queue: Queue, logger: Logger, tracer: Tracer | None) -> None:
         self._queue = queue
         self._logger = logger
         self._tracer = tracer
@@ -88,12 +98,20 @@ class Telemetry:
         """Every line, the handler's own included, says which message it is about."""
         self._logger.append_keys(path=path)
         try:
-            with self._tracer.provider.in_subsegment(name="## message") as subsegment:
-                subsegment.put_annotation(key="queue", value=self._queue.name)
-                subsegment.put_metadata(key="path", value=path, namespace=NAMESPACE)
+            with self._trace(path):
                 yield
         finally:
             self._logger.remove_keys(OF_A_MESSAGE)
+
+    @contextmanager
+    def _trace(self, path: str) -> Iterator[None]:
+        if self._tracer is None:
+            yield
+            return
+        with self._tracer.provider.in_subsegment(name="## message") as subsegment:
+            subsegment.put_annotation(key="queue", value=self._queue.name)
+            subsegment.put_metadata(key="path", value=path, namespace=NAMESPACE)
+            yield
 
     def swept(self, report: Report) -> None:
         """What one look of the sweeper found and did."""

@@ -16,7 +16,7 @@ from s3queue.wiring import connect
 from . import doorbells
 from .attendant import Attendant
 from .lane import open_lane
-from .telemetry import Telemetry, start_logging, start_tracing
+from .telemetry import Telemetry, is_starting, start_logging, start_tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Runtime:
 
 @cache
 def runtime() -> Runtime:
-    """Made by the first invocation, so that importing this module asks AWS nothing."""
+    """Made once, without asking AWS anything: in Lambda's init phase, elsewhere by the first invocation."""
     logger, tracer = start_logging(), start_tracing()
     deployment = Deployment.from_env(os.environ)
     definition = queues.load_one(deployment.queue)
@@ -58,3 +58,7 @@ def handle(event: Any, context: Any) -> dict[str, int]:
     with kept.telemetry.invocation(context):
         found = doorbells.read(event, kept.queue.keys, kept.deployment.bucket)
         return kept.attendant.answer(found, lambda: context.get_remaining_time_in_millis() / 1000)
+
+
+if is_starting():
+    runtime()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import subprocess
 import sys
 import uuid
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote_plus
@@ -17,7 +20,7 @@ import queues
 from handlers import worker
 from s3queue import NotFound
 from tests.functions.conftest import SECRET_WORDS, Installation, LambdaContext
-from tests.functions.endpoints import AwsEndpoint
+from tests.functions.endpoints import HOST, AwsEndpoint
 from tests.functions.test_doorbells import NAMED
 
 CREATED = ["put", "post", "copy", "multipart", "encoded_keys", "several_records", "eventbridge"]
@@ -248,13 +251,59 @@ def test_importing_a_handler_asks_aws_nothing_and_loads_no_sdk() -> None:
         assert run(code, infra.FUNCTIONS) == "[]"
 
 
+def test_what_an_invocation_needs_is_made_in_lambdas_init_phase(installation: Installation) -> None:
+    code = "import sys, handlers.{0}; print('boto3' in sys.modules, handlers.{0}.runtime.cache_info().currsize)"
+    for module in ("worker", "sweeper"):
+        started = run(code.format(module), infra.FUNCTIONS, AWS_LAMBDA_INITIALIZATION_TYPE="on-demand")
+        assert started == "True 1"
+        # Every copy of a snapshot would have the same name.
+        snapshot = run(code.format(module), infra.FUNCTIONS, AWS_LAMBDA_INITIALIZATION_TYPE="snap-start")
+        assert snapshot == "False 0"
+
+
+def test_a_message_is_traced_by_its_queue_and_never_by_its_payload(installation: Installation) -> None:
+    installation.email("traced")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as daemon:
+        daemon.bind((HOST, 0))
+        daemon.settimeout(5)
+        code = (
+            "import handlers.worker as worker\n"
+            "class Context: get_remaining_time_in_millis = lambda self: 60000\n"
+            "worker.handle({'paths': ['messages/traced']}, Context())"
+        )
+        run(
+            code,
+            infra.FUNCTIONS,
+            LAMBDA_TASK_ROOT=str(infra.FUNCTIONS),
+            AWS_XRAY_DAEMON_ADDRESS=f"{HOST}:{daemon.getsockname()[1]}",
+            _X_AMZN_TRACE_ID="Root=1-5759e988-bd862e3fe1be46a994272793;Parent=557abcec3ee5a047;Sampled=1",
+        )
+        assert installation.outcome("messages/traced") == "completed"
+        sent = [daemon.recv(65_536).decode()]
+        daemon.settimeout(0.2)
+        with suppress(TimeoutError):
+            while True:
+                sent.append(daemon.recv(65_536).decode())
+    (message,) = (json.loads(text.partition("\n")[2]) for text in sent if "## message" in text)
+    assert message["annotations"]["queue"] == "emails"
+    assert message["metadata"]["s3queue"]["path"] == "messages/traced"
+    assert SECRET_WORDS not in "".join(sent)
+
+
 def test_a_worker_imports_the_module_of_its_own_queue_only() -> None:
     code = "import sys, queues; queues.load_one('emails'); print([m for m in sys.modules if m.startswith('queues.')])"
     assert run(code, infra.FUNCTIONS) == "['queues.emails']"
 
 
-def run(code: str, folder: Path) -> str:
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+def run(code: str, folder: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
