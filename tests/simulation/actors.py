@@ -1,0 +1,298 @@
+"""The players: a producer, functions woken by events and dispatches, a pull worker with a heartbeat, sweepers, an
+operator. They call the real code, as the deployed handlers do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from s3queue.backlog import Backlog
+from s3queue.claim import Claim
+from s3queue.context import Context
+from s3queue.dead_letters import DeadLetters
+from s3queue.definition import Definition
+from s3queue.errors import QueueError, Reject, Unavailable
+from s3queue.heartbeat import Pulse
+from s3queue.processing import Processor
+from s3queue.settings import QueueSettings
+from s3queue.sweep import Sweeper
+
+from .faults import Profile
+from .judge import Judge
+from .ledger import WatchedQueue
+from .world import QUEUE, Crash, Process, ProcessClock, World
+
+
+class HandlerFailed(Exception):
+    """What the simulated handlers raise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doorbell:
+    """What wakes a function: an S3 event, or a dispatch of the sweeper."""
+
+    paths: tuple[str, ...]
+    sent_at: float
+    is_dispatch: bool = False
+
+
+class Cast:
+    """Makes processes and what they run."""
+
+    def __init__(self, world: World, judge: Judge, settings: QueueSettings, profile: Profile) -> None:
+        self.world = world
+        self.judge = judge
+        self.settings = settings
+        self.profile = profile
+        #: How often the sweeper had to end a lease or rescue a message.
+        self.counts: Counter[str] = Counter()
+        self.is_over = False
+        self._numbers: Counter[str] = Counter()
+
+    def count(self, what: str) -> int:
+        self._numbers[what] += 1
+        return self._numbers[what]
+
+    def process(self, role: str) -> Process:
+        chance, profile = self.world.random, self.profile
+        skew = chance.uniform(-profile.skew, profile.skew) if profile.skew else 0.0
+        rate = 1.0 + chance.uniform(-profile.drift, profile.drift) if profile.drift else 1.0
+        return Process(f"{role}-{self.count(role)}", skew=skew, started=chance.random() * 1000, rate=rate)
+
+    def queue(self, process: Process) -> WatchedQueue:
+        queue = WatchedQueue(
+            store=self.world.store,
+            name=QUEUE,
+            settings=self.settings,
+            worker_id=f"{process.name}-{self.world.chance.token()}",
+            clock=ProcessClock(self.world, process),
+            chance=self.world.chance,
+        )
+        return queue.watch(self.world, process)
+
+    def processor(self, queue: WatchedQueue, process: Process, **options: Any) -> Processor:
+        definition = Definition(QUEUE, self.settings)
+
+        def handle(body: bytes, context: Context) -> Any:
+            return self._handle(process, body, context)
+
+        definition.handler(handle)
+        return Processor(queue=queue, definition=definition, **options)
+
+    def _handle(self, process: Process, body: bytes, context: Context) -> Any:
+        """Does what the message says: takes so long, extends or not, then succeeds, fails or rejects."""
+        script = json.loads(body)
+        run = self.judge.start(process, context.claim, context.line)
+        self.world.sleep(script["takes"])
+        if script.get("extends"):
+            context.extend()
+            self.world.sleep(script["takes"])
+        run.ended_at = self.world.now
+        plan = script["plan"]
+        step = plan[min(context.attempt, len(plan)) - 1]
+        if step == "r":
+            run.ended = "rejected"
+            raise Reject("as scripted")
+        if step == "f":
+            run.ended = "failed"
+            raise HandlerFailed("as scripted")
+        run.ended = "ok"
+        return script["id"]
+
+
+class Fleet:
+    """The queue's worker function: as many containers as its concurrency allows, one invocation at a time each."""
+
+    def __init__(self, cast: Cast, size: int, *, drains: bool) -> None:
+        self._cast = cast
+        self._world = cast.world
+        self._drains = drains
+        self._idle: list[Container] = []
+        self._waiting: deque[Doorbell] = deque()
+        self.busy = 0
+        for _ in range(size):
+            self._idle.append(Container(cast))
+
+    def event(self, path: str) -> None:
+        """S3 tells of a PUT: once, twice, late, or not at all."""
+        chance, profile = self._world.random, self._cast.profile
+        sent_at = self._world.now
+        copies = 1
+        if profile.lost_events and chance.random() < profile.lost_events:
+            copies = 0
+        elif profile.double_events and chance.random() < profile.double_events:
+            copies = 2
+        for _ in range(copies):
+            late = profile.late_events and chance.random() < profile.late_events
+            after = chance.random() * (10.0 if late else 0.5)
+            self._world.at(sent_at + after, lambda: self.ring(Doorbell((path,), sent_at)))
+
+    def dispatch(self, paths: Sequence[str]) -> None:
+        self.ring(Doorbell(tuple(paths), self._world.now, is_dispatch=True))
+
+    def ring(self, doorbell: Doorbell) -> None:
+        self._waiting.append(doorbell)
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._idle and self._waiting:
+            container = self._idle.pop(0)
+            doorbell = self._waiting.popleft()
+            self.busy += 1
+            container.process.on_death = lambda bell=doorbell: self._replace(bell)
+            self._world.spawn(container.process, self._invoke, container, doorbell)
+
+    def _replace(self, doorbell: Doorbell) -> None:
+        """The container died. The platform starts another one, and may send the event again."""
+        self.busy -= 1
+        self._idle.append(Container(self._cast))
+        if self._world.random.random() < 0.3:
+            self._waiting.append(doorbell)
+        self._wake()
+
+    def _invoke(self, container: Container, doorbell: Doorbell) -> None:
+        late_after = self._cast.settings.late_after.total_seconds()
+        looks = doorbell.is_dispatch or self._world.now - doorbell.sent_at > late_after
+        container.serve(doorbell.paths, looks=looks, drains=looks and self._drains)
+        self.busy -= 1
+        self._idle.append(container)
+        self._wake()
+
+
+class Container:
+    """One process of the worker function."""
+
+    def __init__(self, cast: Cast, role: str = "function") -> None:
+        self._cast = cast
+        self._stops_at = float("inf")
+        self.process = cast.process(role)
+        self.queue = cast.queue(self.process)
+        self.processor = cast.processor(self.queue, self.process, should_stop=self._is_out_of_time)
+
+    def out_of_time_at(self, at: float) -> None:
+        self._stops_at = at
+
+    def _is_out_of_time(self) -> bool:
+        return self._cast.world.now >= self._stops_at
+
+    def serve(self, paths: Sequence[str], *, looks: bool, drains: bool) -> None:
+        world = self._cast.world
+        stops = self._cast.profile.stops and world.random.random() < 0.3
+        self._stops_at = world.now + world.random.random() * 2.0 if stops else float("inf")
+        for path in paths:
+            self._run(path, looks)
+        if drains:
+            try:
+                backlog = Backlog(self.queue)
+                for candidate in backlog.drain():
+                    if self._is_out_of_time():
+                        return
+                    backlog.report(won=self._run(candidate.path, candidate.look))
+            except QueueError:
+                return
+
+    def _run(self, path: str, look: bool) -> bool:
+        try:
+            outcome = self.processor.run(path, look=look)
+        except QueueError:
+            outcome = None
+        self._cast.judge.let_go(self.process)
+        return outcome is not None
+
+
+class PullWorker:
+    """A long-lived worker: two threads that pull, one heartbeat that keeps what they hold."""
+
+    def __init__(self, cast: Cast, until: float) -> None:
+        self._cast = cast
+        self._world = cast.world
+        self._until = until
+        self.process = cast.process("pull")
+        self._queue = cast.queue(self.process)
+        self._processor = cast.processor(self._queue, self.process, renew=self._renew)
+        self._pulse = Pulse(self._queue, cast.settings.visibility_timeout)
+        for number in range(2):
+            self._world.spawn(self.process, self._pull, after=1.0 + number * 0.1)
+        self._world.spawn(self.process, self._beat, after=0.5)
+        self.process.on_death = lambda: PullWorker(cast, until) and None
+
+    def _renew(self, claim: Claim, timeout: timedelta | None) -> None:
+        claim.check_alive()
+
+    def _pull(self) -> None:
+        backlog = Backlog(self._queue)
+        while self._world.now < self._until:
+            try:
+                for candidate in backlog.drain():
+                    backlog.report(won=self._work(candidate.path, candidate.look))
+                    if self._world.now >= self._until:
+                        break
+            except QueueError:
+                pass
+            self._world.sleep(2.0)
+
+    def _work(self, path: str, look: bool) -> bool:
+        claim = self._queue.claim(path, look=look)
+        won = claim is not None
+        while claim:
+            self._pulse.hold(claim)
+            try:
+                self._processor.process(claim)
+            finally:
+                self._pulse.drop(claim)
+                self._cast.judge.drop(claim)
+            claim = self._queue.claim(path) if claim.superseded else None
+        return won
+
+    def _beat(self) -> None:
+        while self._world.now < self._until or len(self._pulse):
+            self._pulse.beat({})
+            self._world.sleep(self._cast.settings.visibility_timeout.total_seconds() / 3)
+
+
+def sweeping(cast: Cast, dispatch: Callable[[Sequence[str]], None], every: float) -> Process:
+    """A sweeper function; when it dies, the schedule starts the next one."""
+    process = cast.process("sweeper")
+
+    def send(paths: Sequence[str]) -> None:
+        if not process.is_alive:
+            raise Crash
+        if cast.profile.lost_events and not cast.is_over and cast.world.random.random() < cast.profile.lost_events:
+            raise Unavailable("the dispatch was refused")
+        dispatch(paths)
+
+    def run() -> None:
+        sweeper = Sweeper(queue=cast.queue(process), dispatch=send)
+        while True:
+            with contextlib.suppress(QueueError):
+                sweeper.tick()
+            cast.judge.let_go(process)
+            cast.counts.update(sweeper.report.endings)
+            cast.counts["rescued"] += sweeper.report.orphans
+            cast.world.sleep(every)
+
+    cast.world.spawn(process, run, after=cast.world.random.random() * every)
+    process.on_death = lambda: sweeping(cast, dispatch, every) and None
+    return process
+
+
+def replaying(cast: Cast, at: float) -> None:
+    """An operator who replays whatever is dead at that time."""
+    process = cast.process("operator")
+
+    def run() -> None:
+        queue = cast.queue(process)
+        letters = DeadLetters(queue)
+        try:
+            page = queue.store.list(queue.keys.prefix("dead"))
+            letters.replay_many(path for entry in page.objects if (path := queue.keys.path_under("dead", entry.key)))
+        except QueueError:
+            return
+
+    cast.world.spawn(process, run, after=at)

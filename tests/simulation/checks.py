@@ -1,0 +1,98 @@
+"""What must be true once everything is quiet, and the table that sums a run up."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import pairwise
+
+from .actors import Cast
+from .judge import Judge
+from .ledger import Life, Run
+from .world import QUEUE, World
+
+#: What only exists while something is at work or waits.
+PASSING = tuple(f"{QUEUE}/{kind}/" for kind in ("messages", "delayed", "leases", "retries"))
+#: The columns of the proof's table; the runs beyond the first follow, by reason.
+COLUMNS = ("enqueued", "completed", "dead", "lost", "unexpected", "duplicate outcomes", "double live leases")
+REASONS = ("retry", "expired lease", "zombie", "batch re-run")
+_COLUMN_OF = {
+    "lost": "lost",
+    "unexpected": "unexpected",
+    "duplicate outcome": "duplicate outcomes",
+    "double live lease": "double live leases",
+}
+
+
+def leftovers(world: World) -> list[str]:
+    return [key for key in world.objects if key.startswith(PASSING)]
+
+
+def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
+    """[P1] [P6] Nothing is left behind, and everything has an outcome, by the sweeper and the workers alone."""
+    for key in leftovers(world):
+        judge.broken("P6", f"{key} is still there")
+    for life in judge.ledger.all():
+        if life.end not in ("overwritten", "merged") and not life.record:
+            judge.broken("P1", f"{life.path} has no outcome")
+        if life.end == "merged":
+            _check_merged(world, judge, life)
+    if cast.profile.exact:
+        for life in judge.ledger.all():
+            if life.end == "deleted":
+                _check_starts(judge, life)
+    if cast.profile.undisturbed and any(cast.counts.values()):
+        judge.broken("unexpected", f"nothing went wrong, and yet the sweeper had to step in: {cast.counts}")
+
+
+def _check_merged(world: World, judge: Judge, life: Life) -> None:
+    """[P1] A replay that was taken for the death before it must not lose its bytes: letter or message, one is there."""
+    alike = judge.ledger.alike(life)
+    died = any(one.record and one.record.outcome == "dead" and 0 in one.lettered for one in alike)
+    is_later = any(one.order > life.order for one in alike)
+    if died and not is_later and not life.is_unstoppable and f"{QUEUE}/dead/{life.path}" not in world.objects:
+        judge.broken("P1", f"{life.path} was replayed, and deleted as if it were its former life")
+
+
+def _check_starts(judge: Judge, life: Life) -> None:
+    """Without crashes, pauses and lost answers, a handler starts exactly as often as its script asks for.  [P5]"""
+    for line, body in life.lines.items():
+        plan = json.loads(body)["plan"]
+        steps = [plan[min(attempt, len(plan)) - 1] for attempt in range(1, judge.max_attempts + 1)]
+        expected = next((number for number, step in enumerate(steps, 1) if step != "f"), judge.max_attempts)
+        attempts = [run.attempt for run in life.runs.get(line, ())]
+        if attempts != list(range(1, expected + 1)) and life.puts == 1:
+            judge.broken("unexpected", f"{life.path} line {line} ran as attempts {attempts}, expected {expected}")
+        dead = steps[expected - 1] != "k"
+        if dead != (line in life.lettered):
+            judge.broken("unexpected", f"{life.path} line {line} should {'' if dead else 'not '}be dead")
+
+
+def tally(judge: Judge) -> Counter[str]:
+    """One row of the proof's table."""
+    counts: Counter[str] = Counter()
+    for life in judge.ledger.all():
+        if life.end in ("overwritten", "merged"):
+            continue
+        lines = life.lines
+        counts["enqueued"] += len(lines)
+        if life.record:
+            counts["dead"] += len(life.lettered)
+            counts["completed"] += len(lines) - len(life.lettered)
+        for runs in life.runs.values():
+            for former, run in pairwise(runs):
+                counts[_reason(life, former, run)] += 1
+    for violation in judge.violations:
+        counts[_COLUMN_OF[violation.kind]] += 1
+    return counts
+
+
+def _reason(life: Life, former: Run, run: Run) -> str:
+    """Why a handler ran again."""
+    if former.ended in ("failed", "rejected") and former.ended_at <= run.began_at:
+        return "retry"
+    if former.process.is_alive and not (former.ended and former.ended_at <= run.began_at):
+        return "zombie"
+    if former.ended == "ok" and len(life.lines) > 1:
+        return "batch re-run"
+    return "expired lease"

@@ -1,0 +1,151 @@
+"""The crash matrix: every operation is killed, or put to sleep, before and after each of its requests.  [P6]
+
+Singly, and in pairs: whoever repairs it is killed as well. Then sweeper and workers go on without faults, and the same
+judge looks at the same promises as in the schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from .actors import Fleet, sweeping
+from .checks import check_quiet, leftovers, tally
+from .faults import Profile, ScriptedFaults
+from .operations import OPERATIONS, Stage
+from .schedules import Verdict, silenced
+from .world import Fault
+
+WRITES = ("put", "delete", "copy")
+#: Long enough for a lease to run out and everything to be done by others.
+ASLEEP = 60.0
+#: When, in a zombie's sleep, a producer PUTs the name again, and with which bytes: early enough for others to finish it
+#: before the zombie wakes, or too late for that.
+RE_PUTS = {"equal, early": 45.0, "equal, late": ASLEEP - 0.3, "other, late": ASLEEP - 0.3}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One cell of the matrix: which processes meet what at which of their requests."""
+
+    operation: str
+    faults: tuple[tuple[str, int, str], ...] = ()
+    #: What a producer PUTs while the subject sleeps: nothing, or one of `RE_PUTS`.
+    re_put: str = ""
+
+    def __str__(self) -> str:
+        met = ", ".join(f"{process} {kind} request {number}" for process, number, kind in self.faults)
+        return f"{self.operation}: {met or 'no fault'}" + (f"; PUT anew: {self.re_put}" * bool(self.re_put))
+
+
+@dataclass(slots=True)
+class Outcome:
+    case: Case
+    verdict: Verdict
+    log: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+
+
+_FAULTS = {
+    "crash before": Fault(kind="crash before"),
+    "crash after": Fault(kind="crash after"),
+    "sleep before": Fault(pause=ASLEEP),
+    "sleep after": Fault(back=ASLEEP),
+    "time out after": Fault(kind="answer lost", back=ASLEEP),
+}
+
+
+def run_case(case: Case) -> Outcome:
+    """Stage the operation, let the faults happen, then let sweeper and workers repair it."""
+    faults = ScriptedFaults({process: (number, _FAULTS[kind]) for process, number, kind in case.faults})
+    stage = Stage(faults, Profile(exact=not case.faults))
+    world, judge = stage.world, stage.judge
+    with silenced():
+        try:
+            path = OPERATIONS[case.operation](stage)
+            begun = world.now
+            if case.re_put:
+                world.at(begun + RE_PUTS[case.re_put], lambda: stage.put_again(path, case.re_put))
+            world.run(begun + 3.0)
+            _repair(stage)
+            check_quiet(world, judge, stage.cast)
+        finally:
+            world.close()
+    verdict = Verdict(0, str(case), judge.violations, tally(judge), world.trace)
+    return Outcome(case, verdict, faults.log)
+
+
+def _repair(stage: Stage) -> None:
+    world, judge = stage.world, stage.judge
+    withheld: list[Sequence[str]] = []
+    fleet = Fleet(stage.cast, 1, drains=False)
+    is_recorded = any(life.record for life in judge.ledger.present.values())
+    is_open = not is_recorded
+
+    def dispatch(paths: Sequence[str]) -> None:
+        if is_open:
+            fleet.dispatch(paths)
+        else:
+            withheld.append(paths)
+
+    sweeping(stage.cast, dispatch, 2.5)
+    if is_recorded:
+        # What has an outcome needs no worker any more: the sweeper alone clears it away.  [P6]
+        world.run(world.now + 35.0)
+        for life in judge.ledger.present.values():
+            if life.record and life.puts == 1:
+                judge.broken("P6", f"{life.path} is recorded, and the sweeper alone did not clear it away")
+        is_open = True
+        for paths in withheld:
+            fleet.dispatch(paths)
+    quiet = False
+
+    def look() -> None:
+        nonlocal quiet
+        if leftovers(world) or fleet.busy or not stage.is_finished:
+            world.at(world.now + 1.0, look)
+        else:
+            quiet = True
+
+    look()
+    world.run(world.now + 200.0, done=lambda: quiet or bool(judge.violations))
+
+
+# The enumeration
+
+
+def singles(log: dict[str, list[tuple[str, str]]], operation: str) -> Iterator[Case]:
+    """The subject killed before and after each of its requests."""
+    for number in range(1, len(log["subject-1"]) + 1):
+        for kind in ("crash before", "crash after"):
+            yield Case(operation, (("subject-1", number, kind),))
+
+
+def pairs(first: Outcome) -> Iterator[Case]:
+    """The first one who repairs is killed as well, around each of its writes: a read leaves nothing behind."""
+    for process in ("sweeper-1", "function-1"):
+        for number, (operation, key) in enumerate(first.log.get(process, ()), 1):
+            if operation in WRITES and not key.endswith("stats.json"):
+                for kind in ("crash before", "crash after"):
+                    yield Case(first.case.operation, (*first.case.faults, (process, number, kind)))
+
+
+def zombies(log: dict[str, list[tuple[str, str]]], operation: str) -> Iterator[Case]:
+    """The subject sleeps through everything that the others do, and then goes on."""
+    for number in range(1, len(log["subject-1"]) + 1):
+        for kind in ("sleep before", "sleep after", "time out after"):
+            for re_put in ("", *RE_PUTS):
+                yield Case(operation, (("subject-1", number, kind),), re_put)
+
+
+def explore(operation: str, *, with_pairs: bool = True) -> Iterator[Outcome]:
+    """Every case of one operation, in order."""
+    baseline = run_case(Case(operation))
+    yield baseline
+    for case in singles(baseline.log, operation):
+        outcome = run_case(case)
+        yield outcome
+        if with_pairs:
+            for pair in pairs(outcome):
+                yield run_case(pair)
+    for case in zombies(baseline.log, operation):
+        yield run_case(case)

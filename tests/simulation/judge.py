@@ -1,0 +1,249 @@
+"""The judge: holds every single step against the promises, at the instant when it happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from s3queue.batch import read_lines
+from s3queue.claim import Claim
+from s3queue.keys import is_batch, line_of, name_of
+from s3queue.lease import Lease
+from s3queue.record import Record
+
+from .ledger import Holding, Ledger, Life, Run
+from .world import EPOCH, QUEUE, Process, World
+
+LEASES = f"{QUEUE}/leases/"
+RECORDS = f"{QUEUE}/records/"
+DEAD = f"{QUEUE}/dead/"
+MESSAGES = (f"{QUEUE}/messages/", f"{QUEUE}/delayed/")
+ROOT = len(QUEUE) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was broken: lost, duplicate outcome, double lease, or unexpected."""
+
+    kind: str
+    promise: str
+    what: str
+    at: float
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.promise} at {self.at:.2f} s: {self.what}"
+
+
+KINDS = {
+    "P1": "lost",
+    "P2": "double live lease",
+    "P3": "duplicate outcome",
+    "P4": "unexpected",
+    "P5": "unexpected",
+    "P6": "lost",
+    "unexpected": "unexpected",
+}
+
+
+class Judge:
+    """Watches the store and the claims."""
+
+    def __init__(self, max_attempts: int) -> None:
+        self.ledger = Ledger()
+        self.violations: list[Violation] = []
+        self.max_attempts = max_attempts
+        self._held: list[Holding] = []
+        #: Lease ETag → when it was written.
+        self._leased_at: dict[str, float] = {}
+        self.world: World
+
+    def broken(self, promise: str, what: str) -> None:
+        violation = Violation(KINDS[promise], f"[{promise}]", what, self.world.now)
+        self.violations.append(violation)
+        self.world.trace.append((self.world.now, "judge", "", "", f"BROKEN {violation}"))
+
+    # The store
+
+    def performed(self, process: Process, operation: str, key: str, sent_at: float, before: Any, after: Any) -> None:
+        if key.startswith(LEASES):
+            self._lease(process, key[len(LEASES) :], before, after)
+        elif key.startswith(RECORDS):
+            self._record(process, key[len(RECORDS) :], before, after)
+        elif key.startswith(DEAD):
+            if after:
+                self._dead_letter(key[len(DEAD) :], after)
+            else:
+                self._replayed(key[len(DEAD) :], before, sent_at)
+        elif key.startswith(MESSAGES):
+            path = key[ROOT:]
+            if after:
+                self.ledger.put(path, after, self.world.now, was_leased=LEASES + path in self.world.objects)
+            else:
+                self._deleted(path, sent_at)
+
+    def stepped(self) -> None:
+        """[P2] Whoever believes, by his own clock, that he holds a message is the one whose lease lies there."""
+        for holding in self._held:
+            claim = holding.claim
+            lease = self.world.objects.get(LEASES + claim.path)
+            if (lease.etag if lease else "") in holding.etags or not claim.is_alive():
+                continue
+            self.broken("P2", f"{holding.process.name} still holds {claim.path}, whose lease is another's or gone")
+            self._held.remove(holding)
+            return
+
+    def _lease(self, process: Process, path: str, before: Any, after: Any) -> None:
+        lease = Lease.from_bytes(after.body, path) if after else None
+        if after:
+            self._leased_at[after.etag] = self.world.now
+        if before is None:
+            return
+        for holding in [one for one in self._held if one.process is process and before.etag in one.etags]:
+            if lease is None or lease.state == "waiting":
+                self._held.remove(holding)
+            else:
+                holding.etags.add(after.etag)
+
+    def _record(self, process: Process, path: str, before: Any, after: Any) -> None:
+        if after is None:
+            self.broken("P3", f"the record of {path} was deleted")
+            return
+        record = Record.from_bytes(after.body, path)
+        life = self.ledger.find(path, record.generation.etag, record.generation.put_at)
+        if life is None:
+            self.broken("unexpected", f"a record of {path} for a generation that never was")
+            return
+        former = Record.from_bytes(before.body, path) if before else None
+        if former and former.generation.put_at > record.generation.put_at:
+            self.broken("P3", f"the record of {path} went back to an older generation")
+        if life.record:
+            self.broken("P3", f"{path} was {life.record.outcome}, and was recorded again as {record.outcome}")
+            return
+        life.record = record
+        life.recorded_at = self.world.now
+        life.recorded_alive = any(
+            one.process is process and one.claim.path == path and one.claim.is_alive() for one in self._held
+        )
+        self._check_outcome(life, record)
+
+    def _check_outcome(self, life: Life, record: Record) -> None:
+        """[P1] Completed means that a handler said so, for every line that is not dead."""
+        if record.failure and record.failure.type == "MessageVanished" and life.end != "merged":
+            self.broken("P1", f"{life.path} vanished before it was finished")
+        if record.outcome != "completed":
+            return
+        alike = self.ledger.alike(life)
+        done = {line for line in life.lines if any(one.succeeded(line) for one in alike)}
+        if len(done) < len(life.lines) - record.dead_lines:
+            self.broken("P1", f"{life.path} is recorded as completed, and not every handler succeeded")
+
+    def _dead_letter(self, path: str, stored: Any) -> None:
+        """[P3] A dead letter is the bytes of something that was recorded as dead."""
+        covered = self._covered(path, stored)
+        if not covered:
+            self.broken("P3", f"a dead letter {path}, and nothing of these bytes was recorded as dead")
+        for life, lines in covered:
+            life.lettered |= lines
+
+    def _covered(self, path: str, letter: Any) -> list[tuple[Life, set[int]]]:
+        """The lives whose dead lines this letter holds."""
+        candidates = [(life, 0) for life in self.ledger.lives.get(path, ())]
+        origin = line_of(path)
+        if origin:
+            candidates += [(life, origin[1]) for life in self.ledger.lives.get(origin[0], ())]
+        return [(life, lines) for life, line in candidates if (lines := self._covers(life, line, letter))]
+
+    def _covers(self, life: Life, line: int, stored: Any) -> set[int]:
+        record = life.record
+        if record is None or not (record.outcome == "dead" or record.dead_lines):
+            return set()
+        lines = life.lines
+        if line:
+            return {line} if lines.get(line) == stored.body else set()
+        if not is_batch(life.path):
+            return {0} if stored.body == life.body else set()
+        bodies = {body for _, body in read_lines(iter(stored.body.splitlines(keepends=True)))}  # type: ignore[arg-type]
+        return {number for number, body in lines.items() if body in bodies}
+
+    def _replayed(self, path: str, letter: Any, sent_at: float) -> None:
+        """[P1] A dead letter goes only after it is a message again; a delete on its way cannot be stopped."""
+        if EPOCH + timedelta(seconds=sent_at) < letter.modified_at:
+            return
+        lives = self.ledger.lives.get(f"messages/{name_of(path)}", ())
+        died_at = max((life.recorded_at for life, _ in self._covered(path, letter)), default=0.0)
+        if not any(life.etag == letter.etag and life.began_at >= died_at for life in lives):
+            self.broken("P1", f"the dead letter {path} was deleted, and is no message again")
+
+    def _deleted(self, path: str, sent_at: float) -> None:
+        """[P1] A message goes only after its outcome is written, and what died lies in `dead/` by then."""
+        life = self.ledger.present.pop(path)
+        life.end = "deleted"
+        life.ended_at = self.world.now
+        if life.record is None:
+            self._merge(life, sent_at)
+            return
+        record = life.record
+        if record.outcome == "dead" or record.dead_lines:
+            self._check_letters(life, record)
+
+    def _merge(self, life: Life, sent_at: float) -> None:
+        """Equal bytes are the same message while the former is at work, and a delete on its way cannot be stopped."""
+        former = [one.record for one in self.ledger.alike(life) if one.record]
+        if not former or not (life.was_leased or sent_at < life.began_at):
+            self.broken("P1", f"{life.path} was deleted, and nothing is recorded")
+        life.end = "merged"
+        life.is_unstoppable = sent_at < life.began_at
+
+    def _check_letters(self, life: Life, record: Record) -> None:
+        """[P1] [P3] Every line is done or a dead letter, and not both."""
+        if record.failure and record.failure.type == "MessageVanished":
+            return
+        lines = life.lines
+        done = int((record.lines or {}).get("completed", 0))
+        missing = set(lines) - life.lettered
+        if len(missing) != done:
+            self.broken("P1", f"{life.path}: {done} of {len(lines)} done, {len(life.lettered)} dead letters")
+        alike = self.ledger.alike(life)
+        if any(not any(one.succeeded(line) for one in alike) for line in missing):
+            self.broken("P1", f"{life.path}: a line is neither done nor a dead letter")
+
+    # Claims and handlers
+
+    def hold(self, process: Process, claim: Claim) -> None:
+        for holding in self._held:
+            if holding.claim is claim:
+                return
+            if holding.claim.path == claim.path and holding.claim.is_alive() and claim.is_alive():
+                self.broken("P2", f"{holding.process.name} and {process.name} both hold {claim.path}")
+        leased_at = self._leased_at.get(claim.lease_etag, 0.0)
+        self._held.append(Holding(process, claim, {claim.lease_etag}, leased_at))
+        self.stepped()
+
+    def let_go(self, process: Process) -> None:
+        """The process is done with everything that it claimed."""
+        self._held = [holding for holding in self._held if holding.process is not process]
+
+    def drop(self, claim: Claim) -> None:
+        self._held = [holding for holding in self._held if holding.claim is not claim]
+
+    def start(self, process: Process, claim: Claim, line: int) -> Run:
+        generation = claim.message.generation
+        run = Run(claim.attempt, process, self.world.now)
+        self.world.note(process, "run", claim.path, f"line {line}, attempt {claim.attempt}")
+        life = self.ledger.find(claim.path, generation.etag, generation.put_at)
+        if life is None:
+            self.broken("unexpected", f"a handler runs {claim.path}, a generation that never was")
+            return run
+        if not claim.is_alive():
+            self.broken("P4", f"{process.name} starts a handler for {claim.path} after its own deadline")
+        holding = next((one for one in self._held if one.claim is claim), None)
+        if holding is None:
+            self.broken("P2", f"{process.name} runs {claim.path} without holding it")
+        elif life.record and life.puts == 1 and (life.recorded_alive or life.recorded_at < holding.leased_at):
+            self.broken("P4", f"{claim.path} runs again after its outcome was recorded")
+        runs = life.runs.setdefault(line, [])
+        runs.append(run)
+        if len(runs) > self.max_attempts * life.puts:
+            self.broken("P5", f"{claim.path} line {line}: start {len(runs)} of at most {self.max_attempts}")
+        return run

@@ -1,0 +1,135 @@
+"""What really happened, seen from inside the store: every PUT, outcome, dead letter, claim and handler run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from s3queue.batch import read_lines
+from s3queue.claim import Claim
+from s3queue.keys import is_batch
+from s3queue.lease import Lease
+from s3queue.queue import Queue
+from s3queue.record import Record
+
+from .world import Process, World
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One start of a handler."""
+
+    attempt: int
+    process: Process
+    began_at: float
+    #: "" while it runs (or for ever, if its process died); then ok, failed or rejected.
+    ended: str = ""
+    ended_at: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Life:
+    """One generation of a message: a PUT, and what became of it."""
+
+    path: str
+    etag: str
+    put_at: Any
+    body: bytes
+    began_at: float
+    order: int
+    #: A lease was there when it was PUT: the former message of that name was still at work.
+    was_leased: bool
+    #: S3 cannot tell equal bytes within one second apart.
+    puts: int = 1
+    #: "" while it lies there; then overwritten, deleted, or merged (deleted as the equal bytes that were at work).
+    end: str = ""
+    ended_at: float = 0.0
+    #: The delete that took it was sent before it was PUT.
+    is_unstoppable: bool = False
+    record: Record | None = None
+    recorded_at: float = 0.0
+    recorded_alive: bool = False
+    #: Line (0: a single message) → its runs.
+    runs: dict[int, list[Run]] = field(default_factory=dict)
+    #: Lines that lie, or lay, in a dead letter; {0} for a single message.
+    lettered: set[int] = field(default_factory=set)
+
+    @property
+    def lines(self) -> dict[int, bytes]:
+        """The messages in it, by line; a single one is line 0."""
+        if not is_batch(self.path):
+            return {0: self.body}
+        return dict(read_lines(iter(self.body.splitlines(keepends=True))))  # type: ignore[arg-type]
+
+    def succeeded(self, line: int) -> bool:
+        return any(run.ended == "ok" for run in self.runs.get(line, ()))
+
+
+@dataclass(slots=True, eq=False)
+class Holding:
+    """A claim that a process was given, and the ETags of its lease: its own writes may be ahead of what it knows."""
+
+    process: Process
+    claim: Claim
+    etags: set[str]
+    leased_at: float
+
+
+class WatchedQueue(Queue):
+    """The real queue; it only tells the judge which claims it handed out."""
+
+    def watch(self, world: World, process: Process) -> WatchedQueue:
+        self._world = world
+        self._process = process
+        return self
+
+    def claim(self, path: str, **options: Any) -> Claim | None:
+        claim = super().claim(path, **options)
+        if claim:
+            self._world.watcher.hold(self._process, claim)
+        return claim
+
+    def write(self, claim: Claim, lease: Lease) -> None:
+        super().write(claim, lease)
+        # A sweeper that goes on with a burial holds the message like a worker; one that gives it back does not.
+        if claim.lease.state == "burying":
+            self._world.watcher.hold(self._process, claim)
+
+
+class Ledger:
+    """The lives of all messages, by path and in order."""
+
+    def __init__(self) -> None:
+        self.lives: dict[str, list[Life]] = {}
+        self.present: dict[str, Life] = {}
+        self.dead_letters: dict[str, int] = {}
+        self._order = 0
+
+    def put(self, path: str, stored: Any, now: float, *, was_leased: bool) -> None:
+        lives = self.lives.setdefault(path, [])
+        former = self.present.get(path)
+        if former:
+            former.end = "overwritten"
+        same = self.find(path, stored.etag, stored.modified_at)
+        if same:
+            same.puts += 1
+            same.end = ""
+            self.present[path] = same
+            return
+        self._order += 1
+        life = Life(path, stored.etag, stored.modified_at, stored.body, now, self._order, was_leased)
+        lives.append(life)
+        self.present[path] = life
+
+    def find(self, path: str, etag: str, put_at: Any) -> Life | None:
+        for life in self.lives.get(path, ()):
+            if life.etag == etag and life.put_at == put_at:
+                return life
+        return None
+
+    def alike(self, life: Life) -> list[Life]:
+        """Lives of the same name and the same bytes: S3's conditions cannot tell one from another."""
+        return [other for other in self.lives[life.path] if other.etag == life.etag]
+
+    def all(self) -> list[Life]:
+        return [life for lives in self.lives.values() for life in lives]

@@ -1,0 +1,266 @@
+"""Planted bugs: single-line mutations of the real code, each of which the simulation or the crash matrix must catch."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "functions"
+TESTS = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """`old` occurs exactly once in `module`, and becomes `new`."""
+
+    name: str
+    module: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Catch:
+    """Who caught a mutation, and what it took. `by` is empty if nobody did."""
+
+    mutation: str
+    by: str
+    what: str
+    schedules: int
+    seconds: float
+
+
+MUTATIONS = (
+    Mutation(
+        "the lease is deleted before the message",
+        "outcomes.py",
+        "        deleted = delete_surely(self.store, self.keys.message(path), if_match=generation.etag)\n",
+        "        delete_surely(self.store, self.keys.lease(path), if_match=lease_etag)\n"
+        "        deleted = delete_surely(self.store, self.keys.message(path), if_match=generation.etag)\n",
+    ),
+    Mutation(
+        "leases carry no nonce",
+        "protocol.py",
+        "lease = replace(lease, nonce=self.chance.token())",
+        'lease = replace(lease, nonce="")',
+    ),
+    Mutation(
+        "the completion is not conditional",
+        "outcomes.py",
+        "put_surely(self.store, key, body, if_absent=True)",
+        "self.store.put(key, body)",
+    ),
+    Mutation(
+        "the sweeper skips the record check",
+        "expiry.py",
+        "    record = queue.outcomes.read(path)",
+        "    record = None",
+    ),
+    Mutation(
+        "a retry skips the record check",
+        "protocol.py",
+        "record = None if is_first else self.outcomes.read(path)",
+        "record = None",
+    ),
+    Mutation(
+        "a release forgets the attempts before it",
+        "protocol.py",
+        'state="waiting", attempt=lease.attempt - 1, retry_at=retry_at)',
+        'state="waiting", attempt=0, retry_at=retry_at)',
+    ),
+    Mutation(
+        "a release burns an attempt",
+        "protocol.py",
+        'state="waiting", attempt=lease.attempt - 1, retry_at=retry_at)',
+        'state="waiting", attempt=lease.attempt, retry_at=retry_at)',
+    ),
+    Mutation("a 409 is taken as lost", "errors.py", "class Contended(Unavailable):", "class Contended(Conflict):"),
+    Mutation(
+        "a zombie's failure counts",
+        "protocol.py",
+        'raise LeaseLost(f"{self.name}/{claim.path}: {conflict}") from conflict',
+        "return",
+    ),
+    Mutation("a claim takes what is taken", "protocol.py", "if_absent=if_match is None)", "if_absent=False)"),
+    Mutation(
+        "lease writes do not look whose lease it is",
+        "protocol.py",
+        "lease.to_bytes(), if_match=if_match, if_absent",
+        "lease.to_bytes(), if_match=None, if_absent",
+    ),
+    Mutation(
+        "the sweeper ignores heartbeats",
+        "sweep.py",
+        "elif lease and owners.keep(lease.owner, path):",
+        "elif lease and not owners:",
+    ),
+    Mutation("heartbeats name nothing", "heartbeat.py", "holds=tuple(claim.path for claim in held)", "holds=()"),
+    Mutation(
+        "a late heartbeat revives a lease",
+        "heartbeat.py",
+        "            if claim.is_alive():\n",
+        "            if claim:\n",
+    ),
+    Mutation(
+        "the deadline counts from the answer",
+        "protocol.py",
+        "            deadline=before + lease.timeout.total_seconds(),\n            clock=self.clock",
+        "            deadline=self.clock.monotonic() + lease.timeout.total_seconds(),\n            clock=self.clock",
+    ),
+    Mutation(
+        "an extension counts from the answer",
+        "protocol.py",
+        "claim.deadline = before + lease.timeout.total_seconds()",
+        "claim.deadline = self.clock.monotonic() + lease.timeout.total_seconds()",
+    ),
+    Mutation(
+        "handlers start on a lease that is over",
+        "claim.py",
+        "        if not self.is_alive():\n",
+        "        if not self.message:\n",
+    ),
+    Mutation(
+        "a lease's age is judged by the sweeper's wall clock",
+        "sweep.py",
+        "age = found.at - found.modified_at",
+        "age = self.queue.clock.now() - found.modified_at",
+    ),
+    Mutation("leases run out early", "lease.py", "GRAIN = timedelta(seconds=2)", "GRAIN = timedelta(seconds=-2)"),
+    Mutation(
+        "a burial takes no burying lease",
+        "protocol.py",
+        'self.write(claim, replace(claim.lease, state="burying", failure=failure, attempts=attempts, lines=lines))',
+        "claim.lease = replace(claim.lease, failure=failure, attempts=attempts, lines=lines)",
+    ),
+    Mutation(
+        "the dead letter is not copied",
+        "outcomes.py",
+        "            self.move_to_dead(settled, message, lines)\n",
+        "            _ = message\n",
+    ),
+    Mutation(
+        "the sweeper does not redo the copy",
+        "protocol.py",
+        "self.outcomes.move_to_dead(record, self._stored(claim), claim.lease.lines)",
+        "_ = record",
+    ),
+    Mutation(
+        "what was completed meanwhile is buried all the same",
+        "outcomes.py",
+        'and (settled.outcome == "dead" or settled.dead_lines)',
+        "and settled",
+    ),
+    Mutation(
+        "the message's delete is not conditional",
+        "outcomes.py",
+        "deleted = delete_surely(self.store, self.keys.message(path), if_match=generation.etag)",
+        "deleted = bool(self.store.delete(self.keys.message(path)))",
+    ),
+    Mutation(
+        "a zombie clears away",
+        "protocol.py",
+        "        if claim.is_alive():\n            claim.superseded",
+        "        if claim:\n            claim.superseded",
+    ),
+    Mutation(
+        "a re-PUT keeps the old attempts",
+        "protocol.py",
+        "if lease.generation and lease.generation.etag != message.generation.etag:",
+        "if lease.generation and not message:",
+    ),
+    Mutation(
+        "the sweeper charges a re-PUT with the old attempts",
+        "expiry.py",
+        "if lease.generation and _is_another(lease, generation):",
+        "if lease.generation and not generation:",
+    ),
+    Mutation(
+        "outcomes compare bytes only, not generations",
+        "outcomes.py",
+        "stored.generation == record.generation or",
+        "stored.generation.etag == record.generation.etag or",
+    ),
+    Mutation(
+        "a newer record is replaced by an older one's",
+        "outcomes.py",
+        "return stored.generation.put_at > record.generation.put_at",
+        "return False",
+    ),
+    Mutation(
+        "a 412 after the SDK's own retry is believed",
+        "store.py",
+        "            if unknown is None and not conflict.retried:\n",
+        "            if conflict:\n",
+    ),
+    Mutation(
+        "a failure writes no waiting lease",
+        "protocol.py",
+        "self.write(claim, replace(waiting, lines=claim.progressed()))",
+        "claim.lease = waiting",
+    ),
+    Mutation(
+        "a batch forgets which lines are done",
+        "batch.py",
+        'done={line for first, last in found.get("done", ()) for line in range(first, last + 1)},',
+        "done=set(),",
+    ),
+    Mutation(
+        "no record is written",
+        "protocol.py",
+        "        if self.settings.history:\n            record",
+        "        if not self.settings:\n            record",
+    ),
+    Mutation(
+        "the sweeper rescues nobody",
+        "sweep.py",
+        "self.report.orphans += self._hand_over(orphans)",
+        "_ = orphans",
+    ),
+    Mutation(
+        "a waiting lease without a reminder is forgotten",
+        "sweep.py",
+        "                due.append(path)\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "a replay deletes before it copies",
+        "dead_letters.py",
+        "        if found.size <= INLINE_BYTES:\n",
+        "        delete_surely(store, source, if_match=found.etag)\n        if found.size <= INLINE_BYTES:\n",
+    ),
+)
+
+
+def plant(mutation: Mutation, into: Path) -> None:
+    """A copy of the library with one bug.
+
+    Raises:
+        ValueError: the source no longer has this line: correct the mutation.
+    """
+    shutil.copytree(SOURCE / "s3queue", into / "s3queue", ignore=shutil.ignore_patterns("__pycache__"))
+    module = into / "s3queue" / mutation.module
+    source = module.read_text()
+    if source.count(mutation.old) != 1:
+        raise ValueError(
+            f"{mutation.name!r}: its text occurs {source.count(mutation.old)} times in {mutation.module}, not once"
+        )
+    module.write_text(source.replace(mutation.old, mutation.new))
+
+
+def hunt(mutation: Mutation, seconds: float = 60.0) -> Catch:
+    """Run the crash matrix and the schedules over the planted bug until something catches it."""
+    with tempfile.TemporaryDirectory() as scratch:
+        plant(mutation, Path(scratch))
+        environment = {**os.environ, "PYTHONPATH": f"{scratch}{os.pathsep}{TESTS}"}
+        command = [sys.executable, "-m", "simulation.hunt", str(seconds)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{mutation.name!r}: the hunt itself failed:\n{done.stderr[-2000:]}")
+    found = json.loads(done.stdout)
+    return Catch(mutation.name, found["by"], found["what"], found["schedules"], found["seconds"])

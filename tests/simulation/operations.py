@@ -1,0 +1,210 @@
+"""The operations that the crash matrix tries, each on a stage of its own, and the states that lead up to them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from s3queue.dead_letters import DeadLetters
+from s3queue.errors import QueueError
+from s3queue.keys import is_batch
+from s3queue.settings import QueueSettings
+
+from .actors import Cast, Container
+from .faults import Profile, ScriptedFaults
+from .judge import Judge
+from .world import QUEUE, World
+
+SETTINGS = QueueSettings(
+    visibility_timeout=timedelta(seconds=4),
+    max_attempts=2,
+    retry_base=timedelta(seconds=1),
+    retry_cap=timedelta(seconds=1),
+    retry_jitter=False,
+    rescue_after=timedelta(seconds=3),
+)
+
+
+def script(name: str, plan: str, **more: Any) -> bytes:
+    return json.dumps({"id": name, "takes": 0.1, "plan": plan} | more).encode()
+
+
+def batch(*plans: str) -> bytes:
+    return b"".join(script(f"line{number}", plan) + b"\n" for number, plan in enumerate(plans, 1))
+
+
+class Stage:
+    """A world for one operation; the process that carries it out is `subject-1`."""
+
+    def __init__(self, faults: ScriptedFaults, profile: Profile) -> None:
+        self.judge = Judge(SETTINGS.max_attempts)
+        self.world = World(0, faults, self)
+        self.judge.world = self.world
+        self.cast = Cast(self.world, self.judge, SETTINGS, profile)
+        self.performed = self.judge.performed
+        self.stepped = self.judge.stepped
+        self.hold = self.judge.hold
+        self.let_go = self.judge.let_go
+        self.broken = self.judge.broken
+        self.worker = Container(self.cast, "subject")
+        self.helper = Container(self.cast, "helper")
+        self.is_finished = False
+
+    def put(self, name: str, body: bytes) -> str:
+        """A producer's PUT, between two steps of everyone else."""
+        path = f"messages/{name}"
+        self.world.store.put(f"{QUEUE}/{path}", body)
+        return path
+
+    def put_again(self, path: str, bytes_: str) -> None:
+        lives = self.judge.ledger.lives.get(path)
+        body = (
+            lives[-1].body
+            if lives and bytes_.startswith("equal")
+            else batch("k")
+            if is_batch(path)
+            else script("again", "k")
+        )
+        self.put(path.removeprefix("messages/"), body)
+
+    def prepare(self, step: Callable[[Container], Any]) -> None:
+        """Something that happened before, without faults."""
+        self.world.spawn(self.helper.process, lambda: step(self.helper))
+        self.world.run(self.world.now + 8.0)
+
+    def act(self, step: Callable[[Container], Any]) -> None:
+        """The operation on trial. Errors of the queue are answers, not crashes."""
+
+        def trial() -> None:
+            with contextlib.suppress(QueueError):
+                step(self.worker)
+            self.judge.let_go(self.worker.process)
+            self.is_finished = True
+
+        self.worker.process.on_death = lambda: setattr(self, "is_finished", True)
+        self.world.spawn(self.worker.process, trial)
+
+
+Plot = Callable[[Stage], str]
+
+
+def _run(name: str, body: bytes, before: int = 0) -> Plot:
+    """One invocation for one message; `before` attempts have failed already."""
+
+    def plot(stage: Stage) -> str:
+        path = stage.put(name, body)
+        for number in range(before):
+            stage.prepare(lambda helper, look=number > 0: helper.processor.run(path, look=look))
+        stage.act(lambda worker: worker.processor.run(path, look=before > 0))
+        return path
+
+    return plot
+
+
+def _single(plan: str, *, before: int = 0, **more: Any) -> Plot:
+    return _run("m", script("m", plan, **more), before)
+
+
+def _batch(*plans: str, before: int = 0) -> Plot:
+    return _run("b.ndjson", batch(*plans), before)
+
+
+def _release(before: int) -> Plot:
+    def plot(stage: Stage) -> str:
+        path = stage.put("m", script("m", "fk"))
+        if before:
+            stage.prepare(lambda helper: helper.processor.run(path))
+        stage.act(lambda worker: (claim := worker.queue.claim(path, look=True)) and worker.queue.release(claim))
+        return path
+
+    return plot
+
+
+def _interrupted_batch(before: int) -> Plot:
+    """A batch whose invocation ran out of time after its first line."""
+
+    def plot(stage: Stage) -> str:
+        path = stage.put("b.ndjson", batch("fk", "k", "r"))
+        if before:
+            stage.prepare(lambda helper: helper.processor.run(path))
+
+        def interrupted(worker: Container) -> None:
+            worker.out_of_time_at(stage.world.now)
+            worker.processor.run(path, look=before > 0)
+
+        stage.act(interrupted)
+        return path
+
+    return plot
+
+
+def _stale_event(stage: Stage) -> str:
+    path = stage.put("m", script("m", "k"))
+    stage.prepare(lambda helper: helper.processor.run(path))
+    stage.act(lambda worker: worker.processor.run(path))
+    return path
+
+
+def _re_put(plan: str, then: str) -> Plot:
+    """The name is PUT anew while the handler runs: both run, the second with all its attempts."""
+
+    def plot(stage: Stage) -> str:
+        path = stage.put("m", script("m", plan, takes=1.0))
+        stage.world.at(stage.world.now + 0.5, lambda: stage.put("m", script("n", then)))
+        stage.act(lambda worker: worker.processor.run(path))
+        return path
+
+    return plot
+
+
+def _re_put_waiting(stage: Stage) -> str:
+    """The name is PUT anew while the first waits for its second attempt."""
+    path = stage.put("m", script("m", "f"))
+    stage.prepare(lambda helper: helper.processor.run(path))
+    stage.put("m", script("n", "f"))
+    stage.act(lambda worker: worker.processor.run(path, look=True))
+    return path
+
+
+def _replay(name: str, body: bytes, letter: str) -> Plot:
+    def plot(stage: Stage) -> str:
+        path = stage.put(name, body)
+        stage.prepare(lambda helper: helper.processor.run(path))
+        stage.act(lambda worker: DeadLetters(worker.queue).replay(f"messages/{letter}"))
+        return path
+
+    return plot
+
+
+def _enqueue(stage: Stage) -> str:
+    stage.act(lambda worker: worker.queue.enqueue(script("m", "k"), name="m"))
+    return "messages/m"
+
+
+OPERATIONS: dict[str, Plot] = {
+    "claim first, complete": _single("k"),
+    "claim first, extend, complete": _single("k", extends=True),
+    "claim first, fail": _single("fk"),
+    "claim first, bury": _single("r"),
+    "claim retry, complete": _single("fk", before=1),
+    "claim retry, bury": _single("f", before=1),
+    "claim a stale event": _stale_event,
+    "release a first attempt": _release(0),
+    "release a second attempt": _release(1),
+    "batch, complete": _batch("k", "k", "k"),
+    "batch, a line rejected": _batch("k", "r", "k"),
+    "batch, all lines rejected": _batch("r", "r"),
+    "batch, a line fails": _batch("k", "fk", "k"),
+    "batch retry, complete": _batch("k", "fk", before=1),
+    "batch retry, bury": _batch("k", "f", "r", before=1),
+    "batch, interrupted": _interrupted_batch(0),
+    "re-PUT at work": _re_put("k", "k"),
+    "re-PUT at work, the first fails": _re_put("f", "f"),
+    "re-PUT while waiting": _re_put_waiting,
+    "replay a dead letter": _replay("m", script("m", "r"), "m"),
+    "replay a dead line": _replay("b.ndjson", batch("k", "r"), "b.ndjson.line-00000002"),
+    "enqueue": _enqueue,
+}

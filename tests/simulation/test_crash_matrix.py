@@ -1,0 +1,23 @@
+"""Every operation killed, put to sleep or left without an answer at each of its requests; the repairer killed too.
+
+[P6] a crash between any two requests is repaired by the sweeper (and workers) alone; [P1] [P2] [P3] [P4] [P5] hold on
+the way, as in the schedules.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from .crash_matrix import explore
+from .operations import OPERATIONS
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_whatever_dies_is_repaired(operation: str) -> None:
+    """[P6] singly and in pairs."""
+    cases = 0
+    for outcome in explore(operation):
+        cases += 1
+        broken = "\n".join(str(violation) for violation in outcome.verdict.violations)
+        assert not broken, f"{outcome.case}:\n{broken}"
+    assert cases > 10
