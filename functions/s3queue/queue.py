@@ -27,6 +27,7 @@ from .store import ObjectInfo, delete_surely, listing
 _log = logging.getLogger(__name__)
 #: `queue.json` and the published stats are read at most this often per process, never per message.
 REFRESH_SECONDS = 10.0
+_DEFAULTS = QueueSettings()
 #: Lines of one batch object.
 BULK_SIZE = 100
 
@@ -343,9 +344,10 @@ def _named(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Overrides as JSON: durations in seconds, under names that say so."""
+    """Overrides as JSON: durations in seconds, under names that say so, whatever they were given as."""
+    durations = {name for name in overrides if isinstance(getattr(_DEFAULTS, name), timedelta)}
     return {
-        f"{name}_seconds" if isinstance(value, timedelta) else name: (
+        f"{name}_seconds" if name in durations else name: (
             value.total_seconds() if isinstance(value, timedelta) else value
         )
         for name, value in overrides.items()
