@@ -45,12 +45,10 @@ def changes_of(pairs: Sequence[str]) -> dict[str, Any]:
         setting = name if name in known else name.removesuffix("_seconds")
         if setting not in known:
             raise InvalidRequest(f"there is no setting {name!r}; the settings are {', '.join(sorted(known))}")
-        is_duration = isinstance(known[setting], timedelta)
         if value in ("default", ""):
-            # Both spellings, because a hand-written queue.json may have either.
-            changes |= {setting: None, f"{setting}_seconds": None} if is_duration else {setting: None}
-        elif is_duration:
-            changes[f"{setting}_seconds"] = duration(value).total_seconds()
+            changes[setting] = None
+        elif isinstance(known[setting], timedelta):
+            changes[setting] = duration(value)
         else:
             changes[setting] = _value(setting, value, known[setting])
     return changes

@@ -69,10 +69,13 @@ class Session(Output):
             InvalidRequest: the URL names none. AccessDenied: boto3 cannot even make a client.
         """
         if self._store is None:
-            url = self.bucket_url
-            # A memory URL without a path would name its own queue; the bucket alone is wanted here.
-            opened = f"{url}/-" if not self.is_s3 else url
-            self._store = self._built(lambda: open_store(opened, endpoint_url=self.endpoint, region=self.region)[0])
+            if self.is_s3:
+                options = {"endpoint_url": self.endpoint, "region": self.region}
+                self._store = self._built(lambda: open_store(self.bucket_url, **options)[0])
+            else:
+                # A memory URL without a path would name its own queue; the bucket alone is wanted here.
+                self._store = open_store(f"{self.bucket_url}/-")[0]
+        assert self._store
         return self._store
 
     @property

@@ -148,7 +148,9 @@ def _events(queue: Queue, status: Status, trace: bool) -> Iterator[tuple[datetim
     if lease and status.state in ("processing", "burying", "waiting"):
         yield from _present(queue, status)
     if record and is_recorded:
-        yield record.finished_at, record.outcome, record.outcome, _reason(record.failure, False)
+        # The last attempt's end is noted an instant after its outcome; the outcome is the end of the story.
+        ended_at = max([record.finished_at, *(attempt.ended_at for attempt in record.attempts)])
+        yield ended_at, record.outcome, record.outcome, _reason(record.failure, False)
     elif status.dead and not record:
         yield status.dead.modified_at, "dead", "dead", "its record is past retention"
 

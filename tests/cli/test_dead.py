@@ -1,0 +1,116 @@
+"""Dead letters: listed, grouped, replayed and deleted, by path or by filter."""
+
+from __future__ import annotations
+
+import pytest
+
+from s3queue import DeadLetters
+
+
+@pytest.fixture
+def paths(cli):
+    return [
+        cli.dies({"n": 1}, ValueError("bad number"), name="one"),
+        cli.dies({"n": 2}, ValueError("bad number"), name="two"),
+        cli.dies({"n": 3}, TimeoutError("no answer"), name="three"),
+    ]
+
+
+def test_the_list_is_the_library_s(cli, paths):
+    found = cli("dead", "list", "orders", "--json").json
+    assert found == [letter.to_json() for letter in DeadLetters(cli.queue()).list()]
+    assert {one["path"] for one in found} == set(paths)
+    assert len(cli("dead", "list", "orders", "--json", "--limit", "2").json) == 2
+    shown = cli("dead", "list", "orders")
+    assert "no answer" in shown.out
+    assert '"n"' not in shown.out
+
+
+def test_filters_select_and_nothing_selected_is_code_1(cli, paths):
+    only = cli("dead", "list", "orders", "--error-type", "TimeoutError", "--json").json
+    assert [one["path"] for one in only] == ["messages/three"]
+    assert len(cli("dead", "list", "orders", "--newer-than", "1h", "--json").json) == 3
+    assert cli("dead", "list", "orders", "--older-than", "1h", "--json", code=1).json == []
+    cli("dead", "list", "orders", "--error-type", "Nope", code=1)
+    assert cli("dead", "list", "emails", "--json").json == []
+
+
+def test_errors_groups_with_an_example(cli, paths):
+    first, second = cli("dead", "errors", "orders", "--json").json
+    assert (first["error_type"], first["count"], first["error"]) == ("ValueError", 2, "bad number")
+    assert (second["error_type"], second["example"]) == ("TimeoutError", "messages/three")
+    assert "bad number" in cli("dead", "errors", "orders").out
+
+
+def test_show_has_the_error_and_only_on_request_the_payload(cli, paths):
+    document = cli("dead", "show", "orders", "messages/one", "--json").json
+    assert (document["error_type"], document["attempts"]) == ("ValueError", 1)
+    assert "fail" in document["details"]
+    assert "body" not in document
+    assert cli("dead", "show", "orders", "messages/one", "--body", "--json").json["body"] == '{"n":1}'
+    assert '{"n":1}' in cli("dead", "show", "orders", "messages/one", "--body").out
+    assert "ValueError: bad number" in cli("dead", "show", "orders", "messages/one").out
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ["replay", "orders", "--all"],
+        ["replay", "orders", "messages/one"],
+        ["purge", "orders", "--all"],
+        ["delete", "orders", "messages/one"],
+    ],
+)
+def test_a_dry_run_changes_nothing(cli, paths, call):
+    before = cli.stored_keys()
+    ran = cli("dead", *call, "--dry-run", "--json")
+    assert ran.json["dry_run"] is True
+    assert "nothing was changed" in ran.err
+    assert "messages/one" in cli("dead", *call, "--dry-run").out
+    assert cli.stored_keys() == before
+
+
+def test_replay_by_path_by_filter_and_all(cli, paths):
+    assert cli("dead", "replay", "orders", "messages/one", "--json").json["replayed"] == {
+        "messages/one": "messages/one"
+    }
+    assert "1 dead letter replayed" in cli("dead", "replay", "orders", "--error-type", "TimeoutError").out
+    assert cli("dead", "replay", "orders", "--all", "--json").json["replayed"] == {"messages/two": "messages/two"}
+    assert cli("stats", "orders", "--json").json["pending"] == 3
+    cli("dead", "replay", "orders", "--all", code=1)
+
+
+def test_a_replay_that_cannot_be_done_says_why(cli, paths):
+    cli("send", "orders", "--name", "two", "in the way")
+    ran = cli("dead", "replay", "orders", "--all", "--json", code=1)
+    assert set(ran.json["replayed"]) == {"messages/one", "messages/three"}
+    assert "is there already" in ran.json["failed"]["messages/two"]
+    assert "messages/two stays" in ran.err
+
+
+def test_delete_and_purge_ask_first(cli, paths):
+    before = cli.stored_keys()
+    assert "--yes" in cli("dead", "delete", "orders", "messages/one", code=2).err
+    assert "--yes" in cli("dead", "purge", "orders", "--all", code=2).err
+    cli("dead", "purge", "orders", "--yes", code=2)
+    assert cli.stored_keys() == before
+
+    assert cli("dead", "delete", "orders", "messages/one", "--yes", "--json").json["deleted"] == ["messages/one"]
+    purged = cli("dead", "purge", "orders", "--error-type", "ValueError", "--yes", "--json").json
+    assert purged["deleted"] == ["messages/two"]
+    assert cli("dead", "purge", "orders", "--newer-than", "1h", "--yes", "--json").json["deleted"] == ["messages/three"]
+    assert cli.stored_keys("orders/dead/") == []
+    assert len(cli.stored_keys("orders/records/")) == 3
+
+
+def test_the_queue_may_be_left_out_before_paths(cli, paths):
+    url = f"{cli.url}/orders"
+    assert cli("dead", "replay", "messages/one", "messages/two", "--json", url=url).json["replayed"].keys() == {
+        "messages/one",
+        "messages/two",
+    }
+    assert cli("dead", "show", "messages/three", "--json", url=url).json["path"] == "messages/three"
+
+
+def test_paths_and_a_filter_together_are_a_mistake(cli, paths):
+    cli("dead", "replay", "orders", "messages/one", "--error-type", "ValueError", code=2)

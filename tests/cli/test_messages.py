@@ -1,0 +1,288 @@
+"""Messages: sent, counted, peeked at, shown, watched."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from s3queue import Retry
+from s3queue.cli.tail import Watcher
+from s3queue.clock import SystemClock
+from s3queue.keys import due_of, priority_of
+
+#: Clears the screen, sets the title, rings, overrides the direction of text, moves the cursor by a C1 sequence.
+HOSTILE = "\x1b[2J\x1b]0;owned\x07 \u202eevil\x9b31m\r\x08[bold]markup[/bold]"
+
+
+def stored(cli, path):
+    queue = cli.queue()
+    found = queue.store.open(queue.keys.message(path))
+    return found.read(), found.content_type, dict(found.metadata)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        ('{"id": 17}', "application/json"),
+        ("plain words", "text/plain; charset=utf-8"),
+        ("@@home", "text/plain; charset=utf-8"),
+    ],
+)
+def test_a_body_is_sent_as_it_is_typed(cli, body, content_type):
+    path = cli("send", "orders", body).out.strip()
+    assert stored(cli, path)[:2] == (body.removeprefix("@").encode(), content_type)
+
+
+def test_a_file_and_stdin(cli, tmp_path):
+    file = tmp_path / "picture.bin"
+    file.write_bytes(b"\x89PNG\xff\x00")
+    path = cli("send", "orders", f"@{file}").out.strip()
+    assert stored(cli, path)[:2] == (b"\x89PNG\xff\x00", "application/octet-stream")
+    path = cli("send", "orders", stdin="piped").out.strip()
+    assert stored(cli, path)[0] == b"piped"
+    path = cli("send", "orders", "-", stdin=b'{"a": 1}').out.strip()
+    assert stored(cli, path)[1] == "application/json"
+
+
+def test_priority_delay_instant_name_and_metadata(cli):
+    path = cli(
+        "send", "orders", "x", "--priority", "200", "--metadata", "customer=4711", "--metadata", "note=grüße"
+    ).out
+    assert priority_of(path.strip()) == 200
+    metadata = cli.queue().claim(path.strip()).message.metadata
+    assert metadata == {"customer": "4711", "note": "grüße"}
+    assert due_of(cli("send", "orders", "x", "--delay", "1h30m").out.strip()) > SystemClock().now()
+    assert due_of(cli("send", "orders", "x", "--at", "2099-11-16T10:15:00+01:00").out.strip()).hour == 9
+    assert cli("send", "orders", "x", "--name", "mine").out == "messages/mine\n"
+
+
+def test_a_dedup_id_sends_once(cli):
+    first = cli("send", "orders", "x", "--dedup-id", "order 17").out
+    assert cli("send", "orders", "y", "--dedup-id", "order 17").out == first
+    assert cli("size", "orders").out == "1\n"
+
+
+def test_count_sends_many_and_numbers_them(cli):
+    answer = cli("send", "orders", '{"n": {n}}', "--count", "25", "--json").json
+    assert answer["messages"] == len(answer["paths"]) == 25
+    assert {json.loads(stored(cli, path)[0])["n"] for path in answer["paths"]} == set(range(1, 26))
+
+
+def test_count_per_object_makes_batches(cli):
+    answer = cli("send", "orders", '{"n": {n}}', "--count", "25", "--per-object", "10", "--json").json
+    assert (answer["messages"], len(answer["paths"])) == (25, 3)
+    assert all(path.endswith(".ndjson") for path in answer["paths"])
+
+
+def test_a_whole_ndjson_is_one_object(cli, tmp_path):
+    file = tmp_path / "orders.ndjson"
+    file.write_text('{"n": 1}\n\n{"n": 2}\r\n{"n": 3}')
+    ran = cli("send", "orders", f"@{file}")
+    assert stored(cli, ran.out.strip())[:2] == (b'{"n": 1}\n{"n": 2}\n{"n": 3}\n', "application/x-ndjson")
+    assert "3 messages sent to orders in 1 object" in ran.err
+    seen = []
+    cli.work(lambda body: seen.append(body["n"]))
+    assert seen == [1, 2, 3]
+    file.write_text("\n\n")
+    assert "no line to send" in cli("send", "orders", f"@{file}", code=2).err
+
+
+def test_queue_json_limits_what_is_sent(cli):
+    cli("configure", "orders", "max_message_size=10")
+    assert "max_message_size is 10" in cli("send", "orders", "eleven bytes", code=2).err
+
+
+def test_size_and_stats_are_the_library_s(cli):
+    cli("send", "orders", "--count", "3", "x")
+    cli("send", "orders", "x", "--delay", "1h")
+    assert cli("size", "orders").out == "4\n"
+    sized = cli("size", "orders", "--json").json
+    assert (sized["size"], sized["exact"]) == (4, True)
+    shown = cli("stats", "orders", "--json").json
+    expected = cli.queue().stats().to_json()
+    assert {name: shown[name] for name in ("pending", "delayed", "total", "dead")} == {
+        name: expected[name] for name in ("pending", "delayed", "total", "dead")
+    }
+    assert shown.keys() >= expected.keys() | {"queue", "health", "reason", "paused", "swept_at"}
+    assert "pending" in cli("stats", "orders").out
+
+
+def test_stats_watch_counts_again_and_says_what_it_costs(cli):
+    cli("send", "orders", "x")
+    ran = cli("stats", "orders", "--watch", "--interval", "100ms", "--for", "350ms", "--json")
+    assert len(ran.lines) >= 2
+    assert "an hour" in ran.err
+    assert cli("stats", "orders", "--watch", "--interval", "50ms", "--for", "60ms").out.count("pending") >= 1
+
+
+def test_peek_shows_the_next_ones_in_the_order_of_claims_and_claims_nothing(cli):
+    cli("send", "orders", "ordinary", "--name", "b")
+    cli("send", "orders", "later", "--delay", "1h")
+    cli("send", "orders", "urgent", "--priority", "9", "--name", "a")
+    before = cli.stored_keys()
+
+    found = cli("peek", "orders", "--json").json
+
+    assert [one["path"].rpartition("/")[2] for one in found[:2]] == ["a", "b"]
+    assert found[2]["due_at"]
+    assert "body" not in found[0]
+    assert cli.stored_keys() == before
+    assert [one["body"] for one in cli("peek", "orders", "--body", "--json", "--limit", "1").json] == ["urgent"]
+    assert "urgent" not in cli("peek", "orders").out
+    assert "urgent" in cli("peek", "orders", "--body").out
+
+
+def test_a_hostile_payload_and_name_reach_no_terminal(cli):
+    queue = cli.queue()
+    queue.store.put(f"orders/messages/evil{HOSTILE}", HOSTILE.encode(), metadata={})
+    path = f"messages/evil{HOSTILE}"
+    cli.dies(HOSTILE, ValueError(HOSTILE), name="dead-one")
+    calls = [
+        ["peek", "orders", "--body"],
+        ["show", "orders", path, "--body"],
+        ["show", "orders", "messages/dead-one", "--body", "--trace"],
+        ["show", "orders", f"messages/missing{HOSTILE}"],
+        ["dead", "list", "orders"],
+        ["dead", "show", "orders", "messages/dead-one", "--body"],
+        ["dead", "errors", "orders"],
+        ["send", "orders", f"@{HOSTILE}"],
+    ]
+    for call in calls:
+        for flags in ([], ["--json"]):
+            ran = cli(*call, *flags, code=None)
+            for dangerous in "\x1b\x07\u202e\x9b\r\x08":
+                assert dangerous not in ran.out + ran.err, (call, flags)
+    shown = cli("show", "orders", "messages/dead-one", "--body").out
+    assert "\\x1b[2J" in shown
+    assert "[bold]markup[/bold]" in shown
+
+
+def test_a_payload_that_is_no_text(cli, tmp_path):
+    body = b"\x00\xff\x1b"
+    queue = cli.queue()
+    path = queue.enqueue(body)
+    assert cli("show", "orders", path, "--body", "--json").json["body_base64"] == "AP8b"
+    assert "\\x00\\xff\\x1b" in cli("show", "orders", path, "--body").out
+    cli("show", "orders", path, "--save", str(tmp_path / "saved"))
+    assert (tmp_path / "saved").read_bytes() == body
+    assert "cannot be written" in cli("show", "orders", path, "--save", str(tmp_path), code=2).err
+
+
+def test_a_long_payload_is_cut(cli):
+    path = cli.queue().enqueue(b"x" * 100_000)
+    document = cli("show", "orders", path, "--body", "--json").json
+    assert len(document["body"]) == 64 * 1024
+    assert document["body_cut"] is True
+    assert "--save" in cli("show", "orders", path, "--body").out
+
+
+def test_show_tells_a_life_from_the_first_attempt_to_the_outcome(cli):
+    path = cli("send", "orders", '{"a": 1}').out.strip()
+    assert "enqueued" in cli("show", "orders", path).out
+    tries = iter([Retry("not yet", after=0), None])
+
+    def second_time_lucky(_: bytes) -> dict[str, str]:
+        if error := next(tries):
+            raise error
+        return {"sent": "yes"}
+
+    queue = cli.work(second_time_lucky)
+    waiting = cli("show", "orders", path, "--json").json
+    if waiting["state"] == "waiting":
+        assert waiting["attempts"][0]["failure"]["message"] == "not yet"
+        assert "next attempt" in cli("show", "orders", path).out
+        SystemClock().sleep(2.1)
+        cli.work(second_time_lucky)
+
+    document = cli("show", "orders", path, "--json").json
+    shown = cli("show", "orders", path).out
+
+    assert document["state"] == "completed"
+    assert [attempt["number"] for attempt in document["attempts"]] == [1, 2]
+    assert document == {"queue": "orders"} | queue.status(path).to_json()
+    order = ["enqueued", "attempt 1 ", "attempt 1 failed", "attempt 2 ", "attempt 2 succeeded", "completed"]
+    timeline = shown[shown.index("when") :]
+    positions = [timeline.index(word) for word in order]
+    assert positions == sorted(positions)
+    assert "Retry: not yet" in shown
+    assert "sent" in shown
+    assert "is gone" in cli("show", "orders", path, "--body", code=1).err
+
+
+def test_show_tells_who_is_at_it_now(cli):
+    cli("send", "orders", "x")
+    queue = cli.queue(worker_id="worker-7")
+    (claim,) = queue.claim_next()
+    shown = cli("show", "orders", claim.path).out
+    assert "attempt 1 is running" in shown
+    assert "worker-7" in shown
+    assert cli("show", "orders", claim.path, "--json").json["state"] == "processing"
+
+
+def told(events):
+    return [(event["event"], event["path"]) for event in events]
+
+
+def test_tail_tells_each_step_once(cli):
+    queue = cli.queue()
+    queue.enqueue(b"0", name="before")
+    watcher = Watcher(cli.queue())
+    assert watcher.look() == []
+
+    path = queue.enqueue(b"1", name="slow", priority=9)
+    assert told(watcher.look()) == [("message.enqueued", path)]
+    (claim,) = queue.claim_next()
+    (claimed,) = watcher.look()
+    assert (claimed["event"], claimed["path"], claimed["worker"]) == ("message.claimed", path, queue.worker_id)
+    queue.fail(claim, ValueError("broken"), retry_after=0)
+    (retry,) = watcher.look()
+    assert (retry["event"], retry["error_type"], retry["error"]) == ("message.retry", "ValueError", "broken")
+    claim = None
+    while claim is None:
+        claim = queue.claim(path, look=True)
+    queue.complete(claim)
+    assert ("message.completed", path) in told(watcher.look())
+    assert watcher.look() == []
+
+
+def test_tail_shows_the_outcome_of_what_comes_and_goes_between_two_looks(cli):
+    queue = cli.queue()
+    watcher = Watcher(cli.queue())
+    watcher.look()
+    path = queue.enqueue(b"1")
+    (claim,) = queue.claim_next()
+    queue.complete(claim)
+    assert told(watcher.look()) == [("message.completed", path)]
+    assert watcher.look() == []
+
+
+def test_tail_looks_cheaply_at_a_queue_with_a_long_history(cli):
+    queue = cli.queue()
+    for number in range(3000):
+        queue.store.put(queue.keys.record(f"messages/0190{number:04d}-0000-7000-8000-000000000000"), b"{}")
+    watcher = Watcher(cli.queue())
+    watcher.look()
+    assert watcher.requests == {"list": 2}
+
+
+def test_tail_prints_what_happens_and_what_looking_costs(cli):
+    stop = threading.Event()
+
+    def act():
+        while not stop.wait(0.2):
+            cli.dies(b"x", ValueError("broken"))
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    try:
+        ran = cli("tail", "orders", "--interval", "100ms", "--for", "1500ms")
+        lines = cli("tail", "orders", "--interval", "100ms", "--for", "1s", "--json").lines
+    finally:
+        stop.set()
+        thread.join()
+    assert "ValueError: broken" in ran.out
+    assert "an hour" in ran.err
+    assert "requests, " in ran.err
+    assert {"event", "queue", "path", "at"} <= lines[0].keys()

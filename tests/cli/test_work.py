@@ -1,0 +1,151 @@
+"""Those who work: the pull worker, a sweep by hand, workers, runs, locks."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from s3queue.heartbeat import Pulse
+from s3queue.locks import Lock
+
+MODULE = """
+from s3queue import define
+
+queue = define("orders", max_attempts=2)
+
+
+@queue.handler
+def handle(body: dict) -> str:
+    if body.get("bad"):
+        raise ValueError("bad order")
+    return "done"
+"""
+
+
+@pytest.fixture
+def module(tmp_path):
+    file = tmp_path / "orders_module.py"
+    file.write_text(MODULE)
+    return str(file)
+
+
+def test_work_runs_the_handler_of_a_module(cli, module):
+    good = cli("send", "orders", '{"n": 1}').out.strip()
+    bad = cli("send", "orders", '{"bad": true}').out.strip()
+
+    ran = cli("work", module, "--until-empty", "--no-sweep", "--poll-interval", "10ms", "--json")
+
+    assert ran.json["succeeded"] == 1
+    assert ran.json["retried"] >= 1
+    assert cli.queue().status(good).state == "completed"
+    assert cli.queue().status(bad).state in ("waiting", "dead")
+    assert f"retry     {bad}, attempt 1: ValueError: bad order" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("x = 1", "defines no queue"),
+        ("from s3queue import define\na = define('a')\nb = define('b')", ":a"),
+        ("from s3queue import define\nqueue = define('orders')", "has no handler"),
+        ("1 / 0", "does not import: ZeroDivisionError"),
+        ("import no_such_module_at_all", "needs the module 'no_such_module_at_all'"),
+        ("from s3queue import define\nqueue = define('orders', speed=3)", "unknown setting 'speed'"),
+    ],
+)
+def test_a_module_that_cannot_work_says_why_in_one_line(cli, tmp_path, source, said):
+    file = tmp_path / "broken.py"
+    file.write_text(source)
+    err = cli("work", str(file), code=2).err
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_module_for_another_queue_than_the_url_s_is_a_mistake(cli, module):
+    assert "defines orders" in cli("work", module, code=2, url=f"{cli.url}/emails").err
+
+
+def test_a_sweep_must_know_the_attempts(cli, module):
+    cli("send", "orders", "x")
+    cli("sweep", "orders", code=2)
+    assert cli("sweep", "orders", "--defaults", "--json").json["complete"] is True
+    assert cli("sweep", "orders", "--module", module, "--json").json["function"] is None
+    cli("configure", "orders", "max_attempts=4")
+    swept = cli("sweep", "orders")
+    assert "left to pull workers" in swept.out
+    assert cli("stats", "orders", "--json").json["swept_at"]
+
+
+def test_a_sweep_by_hand_leaves_reminders_to_pull_workers(cli):
+    queue = cli.queue()
+    queue.enqueue(b"x")
+    (claim,) = queue.claim_next()
+    queue.fail(claim, ValueError("again"), retry_after=0)
+    cli("sweep", "orders", "--defaults")
+    assert len(cli.stored_keys("orders/retries/")) == 1
+
+
+def test_a_sweep_fails_what_an_owner_forgot(cli):
+    from s3queue.clock import SystemClock
+
+    queue = cli.queue()
+    path = queue.enqueue(b"x")
+    queue.claim(path, timeout=0.1)
+    cli("configure", "orders", "visibility_timeout=0.1s")
+    SystemClock().sleep(4)
+    assert cli("sweep", "orders", "--defaults", "--json").json["endings"] == {"retried": 1}
+    assert queue.status(path).state == "waiting"
+
+
+def test_workers_are_listed_with_what_they_hold(cli):
+    assert "no pull worker" in cli("workers", "orders").err
+    queue = cli.queue(worker_id="worker-7")
+    queue.enqueue(b"x")
+    (claim,) = queue.claim_next()
+    pulse = Pulse(queue, timedelta(seconds=30))
+    pulse.hold(claim)
+    pulse.beat({"succeeded": 3})
+
+    (worker,) = cli("workers", "orders", "--json").json
+
+    assert (worker["id"], worker["is_fresh"], worker["holds"]) == ("worker-7", True, [claim.path])
+    assert worker["stats"] == {"succeeded": 3}
+    assert "fresh" in cli("workers", "orders").out
+
+
+def test_runs_are_listed_whatever_they_hold(cli):
+    assert cli("runs", "exports", "--json").json == []
+    store = cli.queue().store
+    store.put("exports/runs/slot-0", json.dumps({"v": 1, "run": "r1", "state": "running"}).encode())
+    store.put("exports/runs/r1.json", json.dumps({"v": 1, "run": "r1", "paths": ["messages/a", "messages/b"]}).encode())
+    store.put("exports/runs/odd", b"\x00not json")
+
+    found = {one["name"]: one for one in cli("runs", "exports", "--json").json}
+
+    assert found["slot-0"]["kind"] == "slot"
+    assert found["r1.json"]["document"]["paths"] == ["messages/a", "messages/b"]
+    assert found["odd"]["document"] is None
+    shown = cli("runs", "exports").out
+    assert "running" in shown
+
+
+def test_locks_are_listed_explained_and_broken(cli):
+    queue = cli.queue()
+    assert cli("locks", "list", "orders", "--json").json == []
+    assert "the next one takes it" in cli("locks", "why", "orders", "report").out
+    lock = Lock(queue.store, queue.keys.lock("report"), ttl=60, owner="me")
+    assert lock.acquire()
+
+    (listed,) = cli("locks", "list", "orders", "--json").json
+    assert (listed["name"], listed["state"], listed["owner"], listed["ttl_seconds"]) == ("report", "held", "me", 60)
+    assert "held by me" in cli("locks", "why", "orders", "report").out
+    assert cli("locks", "why", "orders", "report", "--json").json["token"] == lock.token
+    assert "me" in cli("locks", "list", "orders").out
+
+    assert "--yes" in cli("locks", "break", "orders", "report", code=2).err
+    assert cli("locks", "break", "orders", "report", "--yes", "--json").json["broken"] is True
+    assert cli("locks", "break", "orders", "report", "--yes", "--json", code=1).json["broken"] is False
+    assert "released" in cli("locks", "why", "orders", "report").out
+    assert lock.acquire()
