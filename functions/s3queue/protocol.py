@@ -63,12 +63,16 @@ class LeaseProtocol:
             if self.outcomes.bury_misnamed(path, problem):
                 self.events.emit("message.dead", queue=self.name, path=path, attempt=0, error=problem)
             return None
-        if not look:
+        due_at = due_of(path)
+        # Whether a delayed message is due is S3's clock to say, so it is asked.
+        if not look and due_at is None:
             return self._claim_first(path, limit)
         before = self.clock.monotonic()
         found = self.store.open(self.keys.lease(path))
         if found is None:
-            return self._claim_first(path, limit) if self.store.head(self.keys.message(path)) else None
+            stored = self.store.head(self.keys.message(path))
+            is_due = stored is not None and (due_at is None or due_at <= stored.at)
+            return self._claim_first(path, limit) if is_due else None
         try:
             lease = Lease.from_bytes(found.read(), found.key)
         except CorruptState:
