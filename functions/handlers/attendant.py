@@ -68,7 +68,7 @@ class Attendant:
             self._drain()
         self._wait_for_retries(drained=is_late)
         self._launch()
-        if self._is_over():
+        if self._ran_out:
             _log.info("out of time: what is left is the sweeper's to hand on")
         if self._errors:
             raise self._errors[0]
@@ -76,6 +76,7 @@ class Attendant:
 
     def _begin(self, time_left: Callable[[], float]) -> None:
         self._time_left = time_left
+        self._ran_out = False
         self._outcomes: Counter[str] = Counter()
         self._errors: list[Exception] = []
         #: (due by the monotonic clock, path, retry_at) of what failed here and is tried again soon.
@@ -94,7 +95,9 @@ class Attendant:
     def _is_over(self, after: float = 0.0) -> bool:
         """Whether a handler that starts now, or `after` so many seconds, might not finish in time."""
         needed = self._queue.settings.handler_timeout.total_seconds() + WRAP_UP_SECONDS
-        return self._time_left() - after < needed
+        is_over = self._time_left() - after < needed
+        self._ran_out = self._ran_out or is_over
+        return is_over
 
     def _serve(self, path: str, *, look: bool, size: int | None = None) -> bool | None:
         """Claim and run one message, or set it aside for Spark; whether it was won, None if it was set aside."""

@@ -158,6 +158,16 @@ def test_a_pause_stops_a_drain_within_ten_seconds(bench: Workbench) -> None:
     assert invocation.on(paths[0], late=True, limit=600)["completed"] <= 4
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_delayed_message_is_not_run_before_its_time_whoever_rings(bench: Workbench, late: bool) -> None:
+    invocation = Invocation(bench, lambda message: None)
+    path = invocation.queue.enqueue({}, delay=30)
+    assert invocation.on(path, late=late) == {"not claimed": 1}
+    assert bench.keys("orders/") == [f"orders/{path}"]
+    bench.clock.advance(30)
+    assert invocation.on(path, late=late) == {"completed": 1}
+
+
 class Launches:
     """A lane that keeps what it is given, or refuses it."""
 
