@@ -29,7 +29,7 @@ SLOWEST = 5
 #: Which of several workers sweeps.
 SWEEP_LOCK = "sweeper"
 #: Whoever swept and fell silent is replaced after `rescue_after`, but not sooner than this.
-SWEEP_TTL = timedelta(seconds=10)
+SWEEP_TTL = timedelta(seconds=6)
 
 
 class Worker:
