@@ -160,13 +160,21 @@ class Worker:
             except QueueError as error:
                 _log.warning("%s: %s; trying again", self.queue.name, error)
                 self._wake.sleep(self._poll_interval)
+            except Exception:
+                # A thread that dies takes a part of the worker with it, and nobody sees that.
+                _log.exception("%s: a worker's thread met something that it does not know; it goes on", self.queue.name)
+                self._wake.sleep(self._poll_interval)
 
     def _work(self, candidate: Candidate) -> None:
         try:
             claim = self.queue.claim(candidate.path, look=candidate.look)
             self._backlog.report(won=claim is not None)
             while claim is not None:
-                outcome = self._process(claim)
+                if self._stopping.is_set():
+                    self.queue.release(claim)  # claimed while being told to stop: it never began
+                    outcome: Outcome = "released"
+                else:
+                    outcome = self._process(claim)
                 with self._mutex:
                     self._counts[outcome] += 1
                 # The name was PUT anew while it was at work: nobody else is told of that.
