@@ -107,7 +107,7 @@ class Desk:
 
 FORMULA = (
     "(completed + dead) * (3 PUT + 1 GET) + (processing + waiting for a retry) * (2 PUT + 1 GET) "
-    f"+ (pending + delayed) * 1 PUT, at {PRICES.s3_write:.2f} $ per million PUT, {PRICES.s3_read:.2f} $ per million GET. "
+    f"+ (pending + delayed) * 1 PUT, at {PRICES.s3_write:.2f} $ a million PUT, {PRICES.s3_read:.2f} $ a million GET. "
     "Of the messages still on record; retries, sweeps and Lambda come on top; batches cost one message per object."
 )
 

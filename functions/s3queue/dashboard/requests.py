@@ -6,19 +6,41 @@ import json
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from .models import AnyJson
 
 MOST_ROWS = 200
 MOST_REPLAYS = 500
-#: Beyond this a delay is a typing error, and dates run out of digits.
+#: A longer delay is a typing error.
 LONGEST_SECONDS = 10 * 365 * 86_400
-_FARTHEST = datetime(9000, 1, 1, tzinfo=UTC)
+#: The last day that a key can name.
+_LAST = datetime(9999, 12, 31, tzinfo=UTC)
 _METADATA_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
 
-Seconds = Annotated[float, Field(ge=0, le=LONGEST_SECONDS, allow_inf_nan=False)]
+
+def _is_number(value: Any) -> Any:
+    if isinstance(value, (bool, str)):
+        raise ValueError("a whole number is wanted")
+    return value
+
+
+def _is_text(value: Any) -> Any:
+    if value is not None and not isinstance(value, str):
+        raise ValueError("an instant as text is wanted, such as 2026-11-16T10:15:00Z")
+    return value
+
+
+#: As JSON counts: 3 and 3.0 are the same whole number, and "3" is none.
+WHOLE = BeforeValidator(_is_number)
+Instant = Annotated[AwareDatetime, BeforeValidator(_is_text)]
+Seconds = Annotated[float, Field(ge=0, le=LONGEST_SECONDS, allow_inf_nan=False, strict=True)]
 Text = Annotated[str, Field(max_length=1000)]
+
+
+def _given(**types: str) -> dict[str, Any]:
+    """JSON Schema for: all of these are there, and not null."""
+    return {"required": list(types), "properties": {name: {"type": kind} for name, kind in types.items()}}
 
 
 class Request(BaseModel):
@@ -27,10 +49,12 @@ class Request(BaseModel):
 
 
 class Enqueue(Request):
+    model_config = ConfigDict(json_schema_extra={"not": _given(delay_seconds="number", due_at="string")})
+
     body: AnyJson = Field(description="Text is stored as it is, anything else as JSON.")
-    priority: Annotated[int, Field(ge=0, le=255, strict=True)] = 0
-    delay_seconds: Annotated[float, Field(ge=0, le=LONGEST_SECONDS, strict=True)] | None = None
-    due_at: AwareDatetime | None = Field(default=None, description="Not before this instant; with a time zone.")
+    priority: Annotated[int, Field(ge=0, le=255), WHOLE] = 0
+    delay_seconds: Seconds | None = None
+    due_at: Instant | None = Field(default=None, description="Not before this instant; with a time zone.")
     dedup_id: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
         default=None,
         description="Written only if no message with this id is there. With a delay, give `due_at`: the due time "
@@ -43,7 +67,11 @@ class Enqueue(Request):
         ],
         Field(
             max_length=8,
-            json_schema_extra={"propertyNames": {"pattern": _METADATA_NAME}, "patternProperties": None},
+            # pydantic says patternProperties, which lets every other name through.
+            json_schema_extra={
+                "propertyNames": {"pattern": _METADATA_NAME},
+                "additionalProperties": {"type": "string", "maxLength": 256},
+            },
         ),
     ] = {}
 
@@ -58,35 +86,42 @@ class Enqueue(Request):
 
     @field_validator("due_at")
     @classmethod
-    def _is_on_the_calendar(cls, due_at: datetime | None) -> datetime | None:
-        try:
-            if due_at is None or due_at.astimezone(UTC) < _FARTHEST:
-                return due_at
-        except OverflowError:
-            pass
-        raise ValueError("no instant that a key can hold")
-
-    @model_validator(mode="after")
-    def _has_one_time(self) -> Enqueue:
-        if self.delay_seconds is not None and self.due_at is not None:
+    def _is_one_instant(cls, due_at: datetime | None, info: ValidationInfo) -> datetime | None:
+        if due_at is not None and info.data.get("delay_seconds") is not None:
             raise ValueError("delay_seconds or due_at, not both")
-        return self
+        try:
+            return min(due_at.astimezone(UTC), _LAST) if due_at else None
+        except OverflowError:
+            # Beyond the calendar in UTC, on one side or the other.
+            return _LAST if due_at and due_at > _LAST.replace(year=5000) else None
 
 
 class Replay(Request):
     """One dead letter by its path, or all that a filter selects."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "not": {
+                "anyOf": [
+                    _given(path="string", error_type="string"),
+                    _given(path="string", older_than_seconds="number"),
+                    _given(path="string", newer_than_seconds="number"),
+                ]
+            }
+        }
+    )
 
     path: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     error_type: Text | None = None
     older_than_seconds: Seconds | None = None
     newer_than_seconds: Seconds | None = None
     cursor: Annotated[str, Field(max_length=1024)] = ""
-    limit: Annotated[int, Field(ge=1, le=MOST_REPLAYS, strict=True)] = MOST_REPLAYS
+    limit: Annotated[int, Field(ge=1, le=MOST_REPLAYS), WHOLE] = MOST_REPLAYS
     dry_run: Annotated[bool, Field(strict=True)] = False
 
-    @model_validator(mode="after")
-    def _is_one_or_filtered(self) -> Replay:
-        filters = (self.error_type, self.older_than_seconds, self.newer_than_seconds)
-        if self.path is not None and any(one is not None for one in filters):
+    @field_validator("error_type", "older_than_seconds", "newer_than_seconds")
+    @classmethod
+    def _is_no_filter_of_one(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None and info.data.get("path") is not None:
             raise ValueError("a path or a filter, not both")
-        return self
+        return value

@@ -29,6 +29,8 @@ from s3queue.errors import (
 )
 
 _log = logging.getLogger(__name__)
+# At DEBUG Powertools logs the arguments of every route, payloads included.
+logging.getLogger("aws_lambda_powertools.event_handler").setLevel(logging.INFO)
 #: Lambda takes 6 MB; a larger message goes to S3 by itself, with a presigned URL or the CLI.
 MOST_BYTES = 5 * 1024 * 1024
 JSON = "application/json"
@@ -91,7 +93,8 @@ class Resolver(LambdaFunctionUrlResolver):
         self._context: ContextVar[dict[str, Any]] = ContextVar("context")
         self._methods: list[tuple[re.Pattern[str], set[str]]] = []
         super().__init__(enable_validation=True, serializer=_serialize)
-        self.exception_handler([QueueError, RequestValidationError, NotFoundError, Refused])(self._answer)
+        self.use([_refuse_unknown])
+        self.exception_handler([QueueError, RequestValidationError, NotFoundError, Exception])(self._answer)
 
     @property
     def current_event(self) -> Any:  # type: ignore[override]
@@ -128,10 +131,7 @@ class Resolver(LambdaFunctionUrlResolver):
         except Refused as refused:
             answered = _built(refused)
         except Exception as error:
-            # The frames without the error's text: that may quote a message.
-            frames = "".join(traceback.format_tb(error.__traceback__))
-            _log.error("%s %s: %s\n%s", http.get("method"), http.get("path"), type(error).__name__, frames)
-            answered = _built(Refused(500, "InternalError", "The API failed.", "Look at its log, and try again."))
+            answered = _built(_broken(error))
         headers = {name: text for name, text in (answered.get("headers") or {}).items() if text}
         answered["headers"] = SECURITY_HEADERS | {name.lower(): text for name, text in headers.items()}
         _log.info("%s %s -> %s", http.get("method"), http.get("path"), answered["statusCode"])
@@ -158,8 +158,24 @@ class Resolver(LambdaFunctionUrlResolver):
         elif isinstance(error, NotFoundError):
             way_out = "GET /openapi.json describes every route."
             error = Refused(404, "NoSuchRoute", "There is nothing at this address.", way_out)
-        assert isinstance(error, Refused)
+        elif not isinstance(error, Refused):
+            # Here, or Powertools would log it with its text.
+            error = _broken(error)
         return Response(error.status, content_type=JSON, body=json.dumps(error.body), headers=error.headers)
+
+
+def _refuse_unknown(app: Any, proceed: Any) -> Any:
+    """A misspelt option must not be ignored: an answer to another question looks like an answer."""
+    route = app.context["_route"]
+    known = {field.alias for field in route.dependant.query_params}
+    unknown = sorted(set(app.current_event.query_string_parameters) - known)
+    if unknown and route.path.startswith("/api/"):
+        refused = Refused(
+            422, "InvalidRequest", f"Unknown: {', '.join(unknown)}.", "/openapi.json lists what there is."
+        )
+        refused.body["fields"] = [{"field": name, "message": "no such parameter"} for name in unknown]
+        raise refused
+    return proceed(app)
 
 
 def _check_site(method: str, headers: Mapping[str, str]) -> None:
@@ -203,6 +219,12 @@ def _named_fields(error: RequestValidationError) -> Refused:
     refused = Refused(422, "InvalidRequest", f"Wrong: {named}.", "Correct the fields; /openapi.json shows their form.")
     refused.body["fields"] = fields
     return refused
+
+
+def _broken(error: Exception) -> Refused:
+    """A bug. Logged by its frames, without the error's text: that may quote a message."""
+    _log.error("%s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
+    return Refused(500, "InternalError", "The API failed.", "Look at its log, and try again.")
 
 
 def _built(refused: Refused) -> dict[str, Any]:

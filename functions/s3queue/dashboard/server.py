@@ -75,7 +75,11 @@ class _Handler(BaseHTTPRequestHandler):
         except (ConnectionError, TimeoutError):
             self.close_connection = True
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = _handle  # noqa: N815
+    def __getattr__(self, name: str) -> Any:
+        """Every method, known or not, is answered by the resolver, which knows the right ones."""
+        if name.startswith("do_"):
+            return self._handle
+        raise AttributeError(name)
 
     def _answer(self) -> dict[str, Any]:
         if self.headers.get("host") not in self.server.hosts:
