@@ -8,11 +8,11 @@ import typer
 
 from s3queue import __version__
 
-from . import configure, dead, doctor, estimate, locks, look, queues, send, show, tail, work, workers
+from . import configure, dashboard, dead, doctor, estimate, locks, look, queues, send, show, tail, work, workers
 from .command import program
 
 __all__ = ["program"]
-_REGISTERED = (queues, configure, send, look, show, tail, work, workers, dead, locks, doctor, estimate)
+_REGISTERED = (queues, configure, send, look, show, tail, work, workers, dead, locks, doctor, estimate, dashboard)
 
 
 def _tell_version(asked: bool) -> None:

@@ -23,7 +23,7 @@ _PANEL = "Global options"
 ORDER = (
     *("queues", "create", "configure", "set-concurrency", "pause", "resume", "purge", "cleanup", "delete"),
     *("send", "size", "stats", "peek", "show", "tail"),
-    *("dead", "work", "workers", "runs", "locks", "sweep", "doctor", "estimate"),
+    *("dead", "work", "workers", "runs", "locks", "sweep", "dashboard", "doctor", "estimate"),
 )
 F = TypeVar("F", bound=Callable[..., Any])
 
