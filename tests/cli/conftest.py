@@ -42,10 +42,10 @@ class Cli:
         self.url = url
 
     def __call__(
-        self, *args: str, code: int | None = 0, stdin: str | bytes | None = None, url: str | None = None
+        self, *args: str, code: int | None = 0, stdin: str | bytes | None = None, url: str | None = None, **more: str
     ) -> Ran:
         # Wide, so that no cell is folded and texts can be looked for.
-        env = {"S3QUEUE_URL": url or self.url, "COLUMNS": "300", "NO_COLOR": "1"}
+        env = {"S3QUEUE_URL": url or self.url, "COLUMNS": "300", "NO_COLOR": "1", **more}
         # Not `invoke`, which puts the whole command together again for every call.
         with CliRunner().isolation(input=stdin, env=env) as (out, err, _):
             with pytest.raises(SystemExit) as ended:
