@@ -110,6 +110,8 @@ def stack(synthesize: Synthesize) -> Variant:
     return synthesize()
 
 
+# First, because pytest-xdist reads the marks in this same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # One process for all of them: every other one would start a jsii of its own.
     for item in items:
