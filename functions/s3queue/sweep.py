@@ -172,7 +172,9 @@ class Sweeper:
         soon = root.at + SOON
         is_due_soon = self._next_due_at is not None and self._next_due_at <= soon
         at_work = any(self._waits_until.get((entry.key, entry.etag), soon) <= soon for entry in leases.values())
-        report.in_flight = self._in_flight = bool(is_due_soon or at_work or counter.unleased)
+        # What nobody may claim now, or what only a run of minutes will, is no reason to stay awake.
+        is_wanted = counter.unleased and not queue.settings.paused and queue.settings.engine != "spark"
+        report.in_flight = self._in_flight = bool(is_due_soon or at_work or is_wanted)
         self._publish(report.stats)
         return report
 
