@@ -11,7 +11,7 @@ from constructs import IConstruct
 
 from s3queue.keys import Keys
 
-from .permissions import SWEEPER, WORKER
+from .permissions import API, SWEEPER, WORKER
 from .queue_stack import QueueStack
 
 
@@ -51,6 +51,7 @@ LOCAL_FINDINGS = (
 )
 OWN_PREFIX = "A prefix of this queue alone: its objects are named by whoever enqueues them."
 ALL_PREFIXES = "Prefixes of the queues, each by its name and with the actions that the sweep needs."
+SHOWN_PREFIXES = "Prefixes of the queues, each by its name: operators look at all of them, and enqueue and replay."
 OWN_FAILURES = "Lambda names the records of this function's failed invocations by date, below this prefix."
 
 
@@ -66,6 +67,8 @@ def acknowledge(stack: QueueStack) -> None:
         _acknowledge(queue, _below(failed_events, [queue.failures_prefix]), OWN_FAILURES)
     everywhere = [Keys(name).prefix(kind) for name in stack.queues for kind in SWEEPER]
     _acknowledge(stack.sweeper, _below(bucket, everywhere), ALL_PREFIXES)
+    shown = [Keys(name).prefix(kind) for name in stack.queues for kind in API]
+    _acknowledge(stack.api, _below(bucket, shown), SHOWN_PREFIXES)
 
 
 def _acknowledge(construct: IConstruct, rules: Iterable[str], reason: str) -> None:

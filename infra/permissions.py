@@ -39,6 +39,18 @@ SWEEPER: Mapping[str, str] = {
     "locks": "gd",
     "workers": "gd",
 }
+#: The API shows everything, enqueues, and moves or deletes dead letters; the protocol's own state it only reads.
+API: Mapping[str, str] = {
+    "messages": "gp",
+    "delayed": "gp",
+    "leases": "g",
+    "records": "g",
+    "dead": "gd",
+    "workers": "g",
+    "runs": "g",
+}
+#: What Spark computed, for the API to show.
+STATISTICS = "analytics/latest.json"
 #: State whose every write must be conditional: an unconditional one could overwrite someone's claim or outcome.
 CONDITIONAL: Sequence[str] = ("leases", "records", "locks")
 
@@ -61,6 +73,17 @@ def sweeper_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.Po
     for keys in map(Keys, queues):
         patterns |= _patterns(keys, SWEEPER) | {keys.overrides: "g", keys.stats: "p"}
     return [*_on_objects(bucket, patterns), _list(bucket, [Keys(queue) for queue in queues])]
+
+
+def api_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
+    """Every queue by name; pausing one is a write of its `queue.json`."""
+    patterns = {STATISTICS: "g"}
+    for keys in map(Keys, queues):
+        patterns |= _patterns(keys, API) | {keys.overrides: "gp", keys.stats: "g"}
+    listed = _list(bucket, [Keys(queue) for queue in queues])
+    # Without it a missing file is a 403.
+    listed.add_condition("StringLike", {"s3:prefix": [*(f"{Keys(queue).root}*" for queue in queues), STATISTICS]})
+    return [*_on_objects(bucket, patterns), listed]
 
 
 def producer_statement(bucket: s3.IBucket, queue: str) -> iam.PolicyStatement:

@@ -1,4 +1,4 @@
-"""QueueStack: the bucket, a worker per queue, the sweeper, alarms and dashboard."""
+"""QueueStack: the bucket, a worker per queue, the sweeper, the API, alarms and dashboard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from constructs import Construct
 
 from s3queue.settings import QueueSettings
 
-from . import sweeper
+from . import api, sweeper
 from .functions import LOGS_KEPT
 from .monitoring import Monitoring
 from .options import Options
@@ -70,6 +70,7 @@ class QueueStack(Stack):
         self.sweeper = sweeper.Sweeper(
             self, "Sweep", queues=self.queues, bucket=self.storage.bucket, code=code, options=options
         )
+        self.api = api.Api(self, "Api", queues=self.queues, bucket=self.storage.bucket, code=code, options=options)
         self.monitoring = Monitoring(self, "Monitoring", queues=self.queues, sweeper=self.sweeper.function)
         self._own_cdks_log_groups()
         self._warn_of_secrets(environment or {})
@@ -100,7 +101,7 @@ class QueueStack(Stack):
 
     def _say_what_concurrency_costs(self, settings: Mapping[str, QueueSettings], options: Options) -> None:
         if options.reserved_concurrency:
-            reserved = sum(of.concurrency for of in settings.values()) + sweeper.CONCURRENCY
+            reserved = sum(of.concurrency for of in settings.values()) + sweeper.CONCURRENCY + api.CONCURRENCY
             Annotations.of(self).add_info(
                 f"This stack reserves {reserved} concurrent executions. Lambda keeps 100 of an account's limit "
                 "unreserved; a new account has 10 in all: deploy it with -c reserved_concurrency=false."

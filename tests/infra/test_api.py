@@ -1,0 +1,81 @@
+"""The API's function: signed requests only, and a role that shows everything and touches little."""
+
+from __future__ import annotations
+
+from s3queue.dashboard.api import build
+from s3queue.settings import Deployment, QueueSettings
+from scenery import working_hour
+from tests.api.conftest import asking
+from tests.infra.conftest import QUEUES, Variant
+from tests.infra.iam import Role
+from tests.infra.test_requests import RoleStore
+from workbench import Workbench
+
+IF_ABSENT = {"s3:if-none-match": "*"}
+
+
+def role(stack: Variant) -> Role:
+    return stack.template.role_of("s3queue_api")
+
+
+def test_its_url_takes_signed_requests_only(stack: Variant) -> None:
+    (url,) = stack.of_type("AWS::Lambda::Url")
+    assert url["AuthType"] == "AWS_IAM"
+    assert "Cors" not in url
+    permissions = stack.of_type("AWS::Lambda::Permission")
+    assert not [one for one in permissions if one["Action"] == "lambda:InvokeFunctionUrl"], (
+        "nobody is let in by default"
+    )
+
+
+def test_it_reads_what_infra_writes(stack: Variant) -> None:
+    environment = stack.template.function("s3queue_api")["Environment"]["Variables"]
+    assert set(Deployment.from_env(environment).workers) == set(QUEUES)
+
+
+def test_it_cannot_claim_finish_or_forge(stack: Variant) -> None:
+    for queue in QUEUES:
+        at = f"{stack.bucket}/{queue}"
+        for kind in ("leases", "records", "retries", "locks", "workers", "runs", "dead"):
+            assert not role(stack).may("s3:PutObject", f"{at}/{kind}/messages/x", IF_ABSENT), kind
+        for kind in ("messages", "leases", "records"):
+            assert not role(stack).may("s3:DeleteObject", f"{at}/{kind}/messages/x"), kind
+        assert not role(stack).may("s3:PutObject", f"{at}/stats.json")
+    assert not role(stack).may("lambda:InvokeFunction", "arn:aws:lambda:eu-west-1:111111111111:function:s3queue-emails")
+
+
+def test_it_sees_no_more_of_the_bucket_than_the_queues(stack: Variant) -> None:
+    assert role(stack).may_list(stack.bucket, "emails/dead/")
+    for prefix in ("", "archive/", "analytics/", None):
+        assert not role(stack).may_list(stack.bucket, prefix)
+
+
+def test_every_request_of_the_api_is_allowed(stack: Variant) -> None:
+    bench = Workbench()
+    working_hour(bench)
+    bench.queue("emails").enqueue("x", delay=60)
+    bench.queue("emails").claim_next()
+    bench.memory.put("emails/runs/one.json", b"{}")
+    store = RoleStore(bench.memory, role(stack), stack.bucket)
+    ask = asking(build(store, defined={"emails": QueueSettings()}, discover=False))
+    at = "/api/queues/emails"
+    letters = ask("GET", f"{at}/dead").body["letters"]
+    said = [
+        ask("GET", "/api/queues"),
+        *(ask("GET", f"{at}{rest}") for rest in ("", "/stats", "/flow", "/stuck", "/workers", "/runs", "/dead/errors")),
+        *(
+            ask("GET", f"{at}/messages", query={"state": state})
+            for state in ("pending", "delayed", "processing", "waiting", "completed")
+        ),
+        ask("GET", f"{at}/message", query={"path": letters[0]["path"], "body": 1}),
+        ask("POST", f"{at}/messages", body={"body": "x", "dedup_id": "1"}),
+        ask("POST", f"{at}/messages", body={"body": "x", "delay_seconds": 60}),
+        ask("POST", f"{at}/dead/replay", body={"path": letters[0]["path"]}),
+        ask("POST", f"{at}/dead/replay", body={"error_type": "Reject"}),
+        ask("DELETE", f"{at}/dead", query={"path": letters[1]["path"]}),
+        ask("POST", f"{at}/pause"),
+        ask("POST", f"{at}/resume"),
+        ask("GET", "/api/statistics"),
+    ]
+    assert store.refused == []
+    assert {answer.status for answer in said} <= {200, 201}
