@@ -54,6 +54,9 @@ class Cast:
         self.counts: Counter[str] = Counter()
         self.is_over = False
         self._numbers: Counter[str] = Counter()
+        self._workers: dict[str, Process] = {}
+        self._definition = Definition(QUEUE, settings)
+        self._definition.handler(self._handle)
 
     def count(self, what: str) -> int:
         self._numbers[what] += 1
@@ -77,18 +80,13 @@ class Cast:
         return queue.watch(self.world, process)
 
     def processor(self, queue: WatchedQueue, process: Process, **options: Any) -> Processor:
-        definition = Definition(QUEUE, self.settings)
+        self._workers[queue.worker_id] = process
+        return Processor(queue=queue, definition=self._definition, **options)
 
-        def handle(body: bytes, context: Context) -> Any:
-            return self._handle(process, body, context)
-
-        definition.handler(handle)
-        return Processor(queue=queue, definition=definition, **options)
-
-    def _handle(self, process: Process, body: bytes, context: Context) -> Any:
+    def _handle(self, body: bytes, context: Context) -> Any:
         """Does what the message says: takes so long, extends or not, then succeeds, fails or rejects."""
         script = json.loads(body)
-        run = self.judge.start(process, context.claim, context.line)
+        run = self.judge.start(self._workers[context.worker_id], context.claim, context.line)
         self.world.sleep(script["takes"])
         if script.get("extends"):
             context.extend()

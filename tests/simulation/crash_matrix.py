@@ -19,6 +19,8 @@ from .world import Fault
 WRITES = ("put", "delete", "copy")
 #: Long enough for a lease to run out and everything to be done by others.
 ASLEEP = 60.0
+#: Just long enough: the zombie wakes while the next one is at it.
+NAPS = (8.0, 9.0, 10.0, 11.0, 12.0)
 #: When, in a zombie's sleep, a producer PUTs the name again, and with which bytes: early enough for others to finish it
 #: before the zombie wakes, or too late for that.
 RE_PUTS = {"equal, early": 45.0, "equal, late": ASLEEP - 0.3, "other, late": ASLEEP - 0.3}
@@ -30,11 +32,14 @@ class Case:
 
     operation: str
     faults: tuple[tuple[str, int, str], ...] = ()
+    #: How long whoever sleeps does so.
+    seconds: float = ASLEEP
     #: What a producer PUTs while the subject sleeps: nothing, or one of `RE_PUTS`.
     re_put: str = ""
 
     def __str__(self) -> str:
         met = ", ".join(f"{process} {kind} request {number}" for process, number, kind in self.faults)
+        met = met.replace("sleep", f"sleep {self.seconds:.0f} s")
         return f"{self.operation}: {met or 'no fault'}" + (f"; PUT anew: {self.re_put}" * bool(self.re_put))
 
 
@@ -45,18 +50,20 @@ class Outcome:
     log: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
 
-_FAULTS = {
-    "crash before": Fault(kind="crash before"),
-    "crash after": Fault(kind="crash after"),
-    "sleep before": Fault(pause=ASLEEP),
-    "sleep after": Fault(back=ASLEEP),
-    "time out after": Fault(kind="answer lost", back=ASLEEP),
-}
+def _fault(kind: str, seconds: float) -> Fault:
+    if kind == "sleep before":
+        return Fault(pause=seconds)
+    if kind == "sleep after":
+        return Fault(back=seconds)
+    if kind == "time out after":
+        return Fault(kind="answer lost", back=seconds)
+    return Fault(kind=kind)
 
 
 def run_case(case: Case) -> Outcome:
     """Stage the operation, let the faults happen, then let sweeper and workers repair it."""
-    faults = ScriptedFaults({process: (number, _FAULTS[kind]) for process, number, kind in case.faults})
+    script = {process: (number, _fault(kind, case.seconds)) for process, number, kind in case.faults}
+    faults = ScriptedFaults(script)
     stage = Stage(faults, Profile(exact=not case.faults))
     world, judge = stage.world, stage.judge
     with silenced():
@@ -134,7 +141,9 @@ def zombies(log: dict[str, list[tuple[str, str]]], operation: str) -> Iterator[C
     for number in range(1, len(log["subject-1"]) + 1):
         for kind in ("sleep before", "sleep after", "time out after"):
             for re_put in ("", *RE_PUTS):
-                yield Case(operation, (("subject-1", number, kind),), re_put)
+                yield Case(operation, (("subject-1", number, kind),), re_put=re_put)
+        for nap in NAPS:
+            yield Case(operation, (("subject-1", number, "sleep before"),), nap)
 
 
 def explore(operation: str, *, with_pairs: bool = True) -> Iterator[Outcome]:

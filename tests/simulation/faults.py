@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -93,6 +94,7 @@ def draw_profile(chance: random.Random) -> Profile:
     if number < 0.60:
         # Heartbeats matter when handlers outlast their leases: few events, so that the pull worker gets to them.
         events["lost_events"] = 0.8
+        pauses["pause"] = max(pauses["pause"], 0.1)
         kinds = _kinds(_NETWORK + _CRASHES, chance.choice((0.0, 0.05)))
         return Profile(
             name="heartbeats", kinds=kinds, long_handlers=0.6, pulls=1.0, **pauses, **events, **plays, **clocks, **slow
@@ -119,7 +121,8 @@ class DrawnFaults:
         self.is_over = False
         self._chance = chance
         self._latency = chance.choice((0.01, 0.05, 0.3))
-        self._refused = 0
+        #: (process, key) → refusals in a row.
+        self._refused: Counter[tuple[str, str]] = Counter()
 
     def draw(self, process: Process, operation: str, key: str) -> Fault:
         chance, profile = self._chance, self.profile
@@ -137,10 +140,11 @@ class DrawnFaults:
             fault.pause = chance.random() * profile.longest_pause
         number = chance.random()
         if number >= profile.total:
-            self._refused = 0
+            if operation in ("put", "delete"):
+                self._refused.pop((process.name, key), None)
             return fault
         kind = self._kind(number)
-        if self._applies(kind, operation, key):
+        if self._applies(kind, process, operation, key):
             fault.kind = kind
             # No answer: known at once, or only when the client's patience is over.
             fault.back = fault.back or chance.random() * (9.0 if chance.random() < 0.2 else self._latency)
@@ -156,15 +160,15 @@ class DrawnFaults:
                 return kind
         return ""
 
-    def _applies(self, kind: str, operation: str, key: str) -> bool:
+    def _applies(self, kind: str, process: Process, operation: str, key: str) -> bool:
         writes = operation in ("put", "delete", "copy")
         if kind == "late":
             return writes
         if kind in ("contended", "retried"):
             conditional = operation == "delete" or (operation == "put" and key.startswith(_CONDITIONAL))
             # S3 does not refuse for ever: more than two in a row would be an outage.
-            self._refused += conditional
-            return conditional and self._refused <= 2
+            self._refused[process.name, key] += conditional
+            return conditional and self._refused[process.name, key] <= 2
         return True
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from s3queue.batch import read_lines
 from s3queue.claim import Claim
+from s3queue.dead_letters import LOOK_SECONDS
 from s3queue.keys import is_batch, line_of, name_of
 from s3queue.lease import Lease
 from s3queue.record import Record
 
 from .ledger import Holding, Ledger, Life, Run
-from .world import EPOCH, QUEUE, Process, World
+from .world import QUEUE, Process, World
 
 LEASES = f"{QUEUE}/leases/"
 RECORDS = f"{QUEUE}/records/"
@@ -56,6 +56,8 @@ class Judge:
         self._held: list[Holding] = []
         #: Lease ETag → when it was written.
         self._leased_at: dict[str, float] = {}
+        #: Dead letter → when it was last written.
+        self._lettered_at: dict[str, float] = {}
         self.world: World
 
     def broken(self, promise: str, what: str) -> None:
@@ -140,6 +142,7 @@ class Judge:
 
     def _dead_letter(self, path: str, stored: Any) -> None:
         """[P3] A dead letter is the bytes of something that was recorded as dead."""
+        self._lettered_at[path] = self.world.now
         covered = self._covered(path, stored)
         if not covered:
             self.broken("P3", f"a dead letter {path}, and nothing of these bytes was recorded as dead")
@@ -167,8 +170,9 @@ class Judge:
         return {number for number, body in lines.items() if body in bodies}
 
     def _replayed(self, path: str, letter: Any, sent_at: float) -> None:
-        """[P1] A dead letter goes only after it is a message again; a delete on its way cannot be stopped."""
-        if EPOCH + timedelta(seconds=sent_at) < letter.modified_at:
+        """[P1] A dead letter goes only after it is a message again."""
+        # Look and delete are two requests: what comes after the look, or while the delete is on its way, is not seen.
+        if self._lettered_at[path] > sent_at - LOOK_SECONDS:
             return
         lives = self.ledger.lives.get(f"messages/{name_of(path)}", ())
         died_at = max((life.recorded_at for life, _ in self._covered(path, letter)), default=0.0)
@@ -183,9 +187,12 @@ class Judge:
         if life.record is None:
             self._merge(life, sent_at)
             return
-        record = life.record
-        if record.outcome == "dead" or record.dead_lines:
-            self._check_letters(life, record)
+        if sent_at < life.began_at:
+            # A delete of its former life, of equal bytes, that was on its way all the time: nothing can stop it.
+            life.end = "merged"
+            life.is_unstoppable = True
+        elif life.record.outcome == "dead" or life.record.dead_lines:
+            self._check_letters(life, life.record)
 
     def _merge(self, life: Life, sent_at: float) -> None:
         """Equal bytes are the same message while the former is at work, and a delete on its way cannot be stopped."""

@@ -40,9 +40,9 @@ MUTATIONS = (
     Mutation(
         "the lease is deleted before the message",
         "outcomes.py",
-        "        deleted = delete_surely(self.store, self.keys.message(path), if_match=generation.etag)\n",
+        "        deleted = self._delete_message(path, generation, is_alive)\n",
         "        delete_surely(self.store, self.keys.lease(path), if_match=lease_etag)\n"
-        "        deleted = delete_surely(self.store, self.keys.message(path), if_match=generation.etag)\n",
+        "        deleted = self._delete_message(path, generation, is_alive)\n",
     ),
     Mutation(
         "leases carry no nonce",
@@ -159,8 +159,14 @@ MUTATIONS = (
     Mutation(
         "the message's delete is not conditional",
         "outcomes.py",
-        "deleted = delete_surely(self.store, self.keys.message(path), if_match=generation.etag)",
-        "deleted = bool(self.store.delete(self.keys.message(path)))",
+        "self.store.delete(key, if_match=generation.etag)",
+        "self.store.delete(key)",
+    ),
+    Mutation(
+        "a delete without an answer is repeated blindly",
+        "outcomes.py",
+        "            found = self.store.head(key)\n            if found is None:\n                return True\n",
+        "            continue\n",
     ),
     Mutation(
         "a zombie clears away",
@@ -227,6 +233,12 @@ MUTATIONS = (
         "sweep.py",
         "                due.append(path)\n",
         "                pass\n",
+    ),
+    Mutation(
+        "a replay deletes the letter of the next death",
+        "dead_letters.py",
+        "if found is None or (found.modified_at, found.metadata) != (letter.modified_at, letter.metadata):",
+        "if found is None:",
     ),
     Mutation(
         "a replay deletes before it copies",

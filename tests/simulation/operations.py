@@ -187,6 +187,7 @@ def _enqueue(stage: Stage) -> str:
 OPERATIONS: dict[str, Plot] = {
     "claim first, complete": _single("k"),
     "claim first, extend, complete": _single("k", extends=True),
+    "claim first, complete what the next attempt fails": _single("kf", takes=1.0),
     "claim first, fail": _single("fk"),
     "claim first, bury": _single("r"),
     "claim retry, complete": _single("fk", before=1),
