@@ -156,7 +156,8 @@ export class Overview {
   }
 
   stuckParts() {
-    const items = [];
+    const items = this.sorted().filter((queue) => ["stuck", "unknown"].includes(queue.health)).map((queue) =>
+      ["queue", h("a", { href: `#/queue/${encodeURIComponent(queue.name)}` }, queue.name), queue.reason]);
     for (const [queue, found] of this.stuck) {
       const link = h("a", { href: `#/queue/${encodeURIComponent(queue)}` }, queue);
       for (const lease of found.leases) {
@@ -179,7 +180,7 @@ export class Overview {
       h("div", { class: "head" }, h("h2", { id: "stuck-title" }, "Stuck")),
       items.length ? h("ul", { class: "plain" }, items.slice(0, 30).map(([kind, what, why]) =>
         h("li", {}, h("span", { class: "tag" }, kind), h("div", {}, h("div", { class: "path" }, what), h("div", { class: "why" }, why)))))
-        : h("p", { class: "quiet" }, "No old lease, no silent worker, no lost run."));
+        : h("p", { class: "quiet" }, "No old message, no old lease, no silent worker, no lost run."));
   }
 
   machinery() {
