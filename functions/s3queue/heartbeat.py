@@ -133,6 +133,7 @@ class Pulse:
 
     def end(self) -> None:
         """The worker leaves; a heartbeat that stays behind goes with the sweeper."""
+        self._etag = None
         try:
             self._queue.store.delete(self._queue.keys.worker(self._queue.worker_id))
         except QueueError:

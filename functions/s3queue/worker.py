@@ -81,6 +81,9 @@ class Worker:
         if self._threads:
             raise RuntimeError("this worker is running already")
         self._stopping.clear()
+        # What an earlier run saw is no reason to wait, or to call the queue empty.
+        self._backlog = Backlog(self.queue)
+        self._next_look = float("-inf")
         targets: list[Callable[[], None]] = [self._pull] * self._concurrency + [self._keep_alive]
         targets += [self._sweep_regularly] if self._sweeps else []
         for number, target in enumerate(targets):
