@@ -1,0 +1,467 @@
+"""Worker: threads that pull, keep what they hold, stop gracefully, and sweep if nobody else does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import s3queue
+from counting import CountingStore
+from s3queue import Context, Lock, Queue, QueueSettings, Sweeper, Worker
+from s3queue.stores.memory import MemoryStore
+from workbench import Workbench
+
+#: For what must happen, however busy the machine is.
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def bench():
+    return Workbench()
+
+
+def real_queue(**settings: Any) -> Queue:
+    """A queue in memory under this machine's clock."""
+    options = {"retry_jitter": False} | settings
+    return Queue(store=CountingStore(MemoryStore()), name="orders", settings=QueueSettings.of(**options))
+
+
+def eventually(fact: Callable[[], Any]) -> None:
+    give_up_at = time.monotonic() + PATIENCE
+    while not fact():
+        assert time.monotonic() < give_up_at, "it never happened"
+        time.sleep(0.01)
+
+
+def test_every_message_is_run_once_by_several_threads(bench):
+    queue = bench.queue(concurrency=4)
+    paths = [queue.enqueue(json.dumps(number)) for number in range(100)]
+    seen: list[int] = []
+
+    worker = Worker(queue, seen.append, sweep=False)
+    worker.run_until_empty()
+
+    assert sorted(seen) == list(range(100))
+    assert all(queue.status(path).state == "completed" for path in paths)
+
+
+def test_as_many_run_at_once_as_concurrency_says():
+    queue = real_queue(concurrency=3)
+    together, most = threading.Barrier(3), []
+    running = []
+
+    def handler(body: int) -> None:
+        running.append(body)
+        most.append(len(running))
+        together.wait(PATIENCE)  # passes only if three are at it
+        running.remove(body)
+
+    for number in range(6):
+        queue.enqueue(str(number))
+    Worker(queue, handler, sweep=False).run_until_empty()
+
+    assert max(most) == 3
+
+
+def test_a_batch_is_not_given_up_when_the_rest_of_the_queue_is_empty():
+    queue = real_queue()
+    (path,) = queue.enqueue_many(range(50))
+    seen = []
+
+    def handler(body: int) -> None:
+        time.sleep(0.002)
+        seen.append(body)
+
+    Worker(queue, handler, sweep=False).run_until_empty()
+
+    assert sorted(seen) == list(range(50))
+    assert queue.status(path).state == "completed"
+
+
+def test_statistics_count_every_outcome(bench):
+    queue = bench.queue(max_attempts=2)
+    for body in ("fine", "retry", "dead", "fine"):
+        queue.enqueue(body)
+
+    def handler(body: str) -> None:
+        if body == "retry":
+            raise ValueError(body)
+        if body == "dead":
+            raise s3queue.Reject(body)
+
+    worker = Worker(queue, handler, sweep=False)
+    worker.run_until_empty()
+
+    assert worker.stats() == {
+        "processed": 4,
+        "succeeded": 2,
+        "failed": 2,
+        "retried": 1,
+        "dead": 1,
+        "released": 0,
+        "lost": 0,
+        "running": 0,
+    }
+
+
+def test_its_heartbeat_shows_its_statistics_and_what_it_holds_and_goes_when_it_stops():
+    queue = real_queue(visibility_timeout=0.3)
+    path = queue.enqueue(b"1")
+    finish = threading.Event()
+
+    def handler(body: int, context: Context) -> None:
+        context.progress(0.5, "half way")
+        finish.wait(PATIENCE)
+
+    worker = Worker(queue, handler, concurrency=1, sweep=False)
+    worker.start()
+    key = f"orders/workers/{queue.worker_id}"
+
+    def heartbeat() -> dict[str, Any]:
+        found = queue.store.open(key)
+        return json.loads(found.read()) if found else {}
+
+    eventually(lambda: heartbeat().get("holds") == [path])
+    assert worker.stats()["running"] == 1
+    eventually(lambda: heartbeat().get("progress") == {path: [0.5, "half way"]})
+    finish.set()
+    eventually(lambda: heartbeat().get("stats", {}).get("succeeded") == 1)
+    assert worker.stop(PATIENCE)
+    assert queue.store.head(key) is None
+
+
+def test_a_message_is_kept_for_longer_than_its_visibility_timeout():  # [P2]
+    # Whole seconds are all that S3 tells, so the timeout is short and the handler is not.
+    queue = real_queue(visibility_timeout=2, rescue_after=1)
+    path = queue.enqueue(b"1")
+    runs = []
+    sweeper = Sweeper(
+        queue=Queue(store=queue.store, name="orders", settings=queue.settings), dispatch=lambda paths: None
+    )
+
+    def handler(body: int) -> None:
+        runs.append(body)
+        until = time.monotonic() + 6.0
+        while time.monotonic() < until:
+            assert sweeper.sweep().endings == {}
+            time.sleep(0.2)
+
+    Worker(queue, handler, concurrency=1, sweep=False).run_until_empty()
+
+    assert runs == [1]
+    assert len(queue.status(path).record.attempts) == 1
+
+
+def test_own_retries_need_no_sweeper():
+    queue = real_queue(max_attempts=3, retry_base=0.1)
+    path = queue.enqueue(b"1")
+    attempts = []
+
+    def handler(body: int, context: Context) -> None:
+        attempts.append(context.attempt)
+        if context.attempt < 3:
+            raise ValueError("again")
+
+    worker = Worker(queue, handler, concurrency=1, poll_interval=0.05, sweep=False)
+    worker.start()
+    eventually(lambda: queue.store.head(f"orders/records/{path}"))
+    worker.stop()
+
+    assert attempts == [1, 2, 3]
+    assert worker.stats()["succeeded"] == 1
+
+
+def test_stop_lets_running_handlers_finish_and_claims_nothing_more():
+    queue = real_queue()
+    paths = [queue.enqueue(str(number)) for number in range(20)]
+    begun, finish = threading.Event(), threading.Event()
+    ran = []
+
+    def handler(body: int) -> None:
+        begun.set()
+        finish.wait(PATIENCE)
+        ran.append(body)
+
+    worker = Worker(queue, handler, concurrency=2, sweep=False)
+    worker.start()
+    assert begun.wait(PATIENCE)
+    assert not worker.stop(timeout=0.05)  # not finished in that time, and it says so
+    finish.set()
+    assert worker.stop(PATIENCE)
+
+    assert 1 <= len(ran) <= 2
+    states = [queue.status(path).state for path in paths]
+    assert states.count("completed") == len(ran)
+    assert states.count("pending") == 20 - len(ran)
+
+
+def test_stop_releases_the_rest_of_a_batch_without_an_attempt():  # [P5]
+    queue = real_queue()
+    (path,) = queue.enqueue_many(range(1000), per_object=1000)
+    ran = []
+
+    def handler(body: int) -> None:
+        ran.append(body)
+        time.sleep(0.001)
+
+    worker = Worker(queue, handler, concurrency=1, sweep=False)
+    worker.start()
+    eventually(lambda: len(ran) > 5)
+    worker.stop()
+
+    assert worker.stats()["released"] == 1
+    lease = queue.status(path).lease
+    assert (lease.state, lease.attempt, len(lease.lines.done)) == ("waiting", 0, len(ran))
+    time.sleep(1.1)  # due by S3's clock, which tells whole seconds
+    second = Worker(queue, handler, concurrency=1, sweep=False)
+    second.run_until_empty()
+    assert ran == list(range(1000))
+
+
+def test_what_is_claimed_while_stopping_is_released_and_never_begins():  # [P5]
+    queue = real_queue()
+    path = queue.enqueue(b"1")
+    ran: list[int] = []
+    worker = Worker(queue, ran.append, concurrency=1, sweep=False)
+    original = queue.store.inner.put
+
+    def slow(key: str, *args: Any, **options: Any) -> Any:
+        written = original(key, *args, **options)
+        if key.startswith("orders/leases/"):
+            worker._stopping.set()  # SIGTERM arrives between the claim and the handler
+        return written
+
+    queue.store.inner.put = slow
+    worker.start()
+    eventually(worker._stopping.is_set)
+    assert worker.stop(PATIENCE)
+
+    assert ran == []
+    assert queue.status(path).state == "pending"
+    assert worker.stats()["released"] == 1
+
+
+def test_a_worker_can_be_started_once_at_a_time_and_again_after_a_stop(bench):
+    queue = bench.queue()
+    worker = Worker(queue, lambda body: None, sweep=False)
+    worker.start()
+    with pytest.raises(RuntimeError, match="running already"):
+        worker.start()
+    assert worker.stop()
+    queue.enqueue(b"1")
+    worker.run_until_empty()
+    assert worker.stats()["succeeded"] == 1
+
+
+def test_a_paused_queue_is_left_alone_until_it_is_resumed(bench):
+    queue = bench.queue()
+    path = queue.enqueue(b"1")
+    queue.pause()
+    ran: list[int] = []
+    worker = Worker(queue, ran.append, concurrency=1, poll_interval=0.01, sweep=False)
+    worker.start()
+    time.sleep(0.1)
+    assert ran == []
+    queue.resume()
+    eventually(lambda: ran == [1] or bench.clock.advance(5))
+    worker.stop()
+
+    assert queue.status(path).state == "completed"
+
+
+def test_an_idle_worker_looks_ever_less_often():
+    queue = real_queue()
+    worker = Worker(queue, lambda body: None, concurrency=4, poll_interval=0.02, sweep=False)
+    began = time.monotonic()
+    worker.start()
+    time.sleep(0.6)
+    worker.stop()
+    passed = time.monotonic() - began
+
+    # One look among four threads every 0.03 s at first, then every 0.1 s; not four every 0.02 s.
+    assert queue.store.requests["list"] <= 6 + passed / 0.1
+
+
+def test_a_worker_that_was_idle_is_quick_again_once_there_is_work():
+    queue = real_queue()
+    ran: list[int] = []
+    worker = Worker(queue, ran.append, concurrency=1, poll_interval=0.01, sweep=False)
+    worker.start()
+    time.sleep(0.3)
+    for number in range(200):
+        queue.enqueue(str(number))
+    eventually(lambda: len(ran) == 200)
+    worker.stop()
+
+
+def test_a_message_put_anew_while_it_is_at_work_runs_again_in_the_same_worker(bench):
+    queue = bench.queue()
+    queue.enqueue(b"1", name="report")
+    ran = []
+
+    def handler(body: int) -> None:
+        ran.append(body)
+        if body == 1:
+            queue.enqueue(b"2", name="report")
+
+    Worker(queue, handler, concurrency=1, sweep=False).run_until_empty()
+
+    assert ran == [1, 2]
+
+
+def test_an_error_that_nobody_foresaw_does_not_cost_the_worker_a_thread(caplog):
+    queue = real_queue()
+    good = queue.enqueue(b"1")
+    broken = []
+    original = queue.store.inner.list
+
+    def breaks_once(*args: Any, **options: Any) -> Any:
+        if not broken:
+            broken.append(True)
+            raise ZeroDivisionError("a bug")
+        return original(*args, **options)
+
+    queue.store.inner.list = breaks_once
+    worker = Worker(queue, lambda body: None, concurrency=1, poll_interval=0.01, sweep=False)
+    worker.start()
+    eventually(lambda: worker.stats()["succeeded"] == 1)
+    worker.stop()
+
+    assert queue.status(good).state == "completed"
+    assert "a bug" in caplog.text
+
+
+# Sweeping in the worker
+
+
+def test_without_a_sweeper_function_the_worker_repairs_what_others_left_behind():  # [P6]
+    queue = real_queue(visibility_timeout=1, rescue_after=1, retry_base=0)
+    crashed = queue.enqueue(b"1")
+    Queue(store=queue.store, name="orders", settings=queue.settings).claim(crashed)
+    delayed = queue.enqueue(b"2", delay=1)
+    ran: list[int] = []
+
+    worker = Worker(queue, ran.append, concurrency=1, poll_interval=0.1)
+    worker.start()
+    eventually(lambda: sorted(ran) == [1, 2])
+    worker.stop()
+
+    assert queue.status(crashed).state == queue.status(delayed).state == "completed"
+    assert [attempt.failure and attempt.failure.type for attempt in queue.status(crashed).record.attempts] == [
+        "LeaseExpired",
+        None,
+    ]
+
+
+def test_only_one_of_several_workers_sweeps():
+    queue = real_queue(rescue_after=60)
+    workers = [
+        Worker(Queue(store=queue.store, name="orders", settings=queue.settings), lambda body: None, concurrency=1)
+        for _ in range(3)
+    ]
+    queue.enqueue(b"1", delay=3600)
+    for worker in workers:
+        worker.start()
+    eventually(lambda: queue.store.head("orders/stats.json"))
+    holder = Lock(queue.store, queue.keys.lock("sweeper"), ttl=5)
+    assert not holder.acquire()
+    for worker in workers:
+        worker.stop()
+
+    swept = [1 for verb, key in queue.store.log if (verb, key) == ("put", "orders/stats.json")]
+    assert len(swept) == 1
+
+
+def test_a_worker_leaves_the_sweeping_to_a_sweeper_function_that_is_at_work():
+    queue = real_queue(visibility_timeout=0.3)
+    queue.enqueue(b"1", delay=3600)
+    Sweeper(queue=queue, dispatch=lambda paths: None).sweep()
+    queue.store.take()
+
+    worker = Worker(queue, lambda body: None, concurrency=1, poll_interval=0.1)
+    worker.start()
+    time.sleep(0.5)
+    worker.stop()
+
+    assert not [key for verb, key in queue.store.log if verb == "put" and "/locks/" in key]
+    assert ("put", "orders/stats.json") not in queue.store.log
+
+
+# Signals
+
+
+_SCRIPT = """
+import sys, time
+from pathlib import Path
+from s3queue import Context, Queue, QueueSettings, Worker
+from s3queue.stores.memory import MemoryStore
+
+folder = Path(sys.argv[1])
+queue = Queue(store=MemoryStore(), name="orders", settings=QueueSettings.of(concurrency=2))
+paths = [queue.enqueue(str(number)) for number in range(10)]
+paths += queue.enqueue_many(range(5000), per_object=5000)
+
+def handler(body: int, context: Context) -> int:
+    if context.line == 0:
+        (folder / "began").touch()
+        time.sleep(1)
+    else:
+        time.sleep(0.01)
+    return body
+
+worker = Worker(queue, handler)
+worker.run()
+states = [queue.status(path).state for path in paths]
+leases = [queue.status(path).lease for path in paths]
+print(states.count("completed"), sum(state in ("pending", "waiting") for state in states),
+      sum(lease is not None and lease.state == "processing" for lease in leases),
+      sum(len(lease.attempts) for lease in leases if lease), worker.stats()["running"])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_finishes_running_handlers_and_releases_the_rest(tmp_path, number):  # [P5]
+    functions = Path(s3queue.__file__).resolve().parents[1]
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SCRIPT, str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": str(functions)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        eventually((tmp_path / "began").exists)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
+
+    assert process.returncode == 0
+    completed, given_back, at_work, attempts, running = map(int, output.split())
+    assert 1 <= completed <= 4
+    assert completed + given_back == 11
+    assert at_work == attempts == running == 0
+
+
+def test_timeouts_are_the_queues_own(bench):
+    queue = bench.queue(visibility_timeout=77)
+    left: list[timedelta] = []
+
+    def handler(body: int, context: Context) -> None:
+        left.append(context.remaining())
+
+    queue.enqueue(b"1")
+    Worker(queue, handler, concurrency=1, sweep=False).run_until_empty()
+
+    assert left == [timedelta(seconds=77)]
