@@ -72,7 +72,7 @@ def test_global_options_stand_before_or_behind_the_command(cli):
         (["stats", "Orders!"], 2, "queue name 'Orders!'"),
         (["stats"], 2, "which queue of"),
         (["show", "orders", "messages/nope"], 1, "messages/nope"),
-        (["show", "orders"], 2, "which queue of"),
+        (["show", "orders"], 2, "the message's PATH is missing"),
         (["send", "orders", "x", "--delay", "soon"], 2, "'soon' is no duration"),
         (["send", "orders", "x", "--at", "2026-11-16"], 2, "is no instant"),
         (["send", "orders", "x", "--priority", "256"], 2, "--priority"),

@@ -78,6 +78,11 @@ def test_a_sweep_must_know_the_attempts(cli, module):
     assert cli("stats", "orders", "--json").json["swept_at"]
 
 
+def test_a_sweep_finds_the_definition_in_the_project_s_queues(cli):
+    cli("send", "emails", "x")
+    assert cli("sweep", "emails", "--json").json["complete"] is True
+
+
 def test_a_sweep_by_hand_leaves_reminders_to_pull_workers(cli):
     queue = cli.queue()
     queue.enqueue(b"x")

@@ -8,11 +8,30 @@ import typer
 
 from s3queue import __version__
 
-from . import configure, dashboard, dead, doctor, estimate, locks, look, queues, send, show, tail, work, workers
+from . import (
+    configure,
+    dashboard,
+    dead,
+    dead_replay,
+    doctor,
+    estimate,
+    locks,
+    look,
+    queues,
+    send,
+    show,
+    tail,
+    work,
+    workers,
+)
 from .command import program
 
 __all__ = ["program"]
-_REGISTERED = (queues, configure, send, look, show, tail, work, workers, dead, locks, doctor, estimate, dashboard)
+#: Imported for what they register; `command.ORDER` says how the help lists it.
+_REGISTERED = (
+    *(queues, configure, send, look, show, tail, dead, dead_replay),
+    *(work, workers, locks, doctor, estimate, dashboard),
+)
 
 
 def _tell_version(asked: bool) -> None:

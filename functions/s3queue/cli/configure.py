@@ -134,7 +134,7 @@ def set_concurrency(
     JSON: queue, concurrency, function (null if there is none).
     """
     session = Session.of(ctx)
-    name, wanted = shifted(queue, concurrency, "the number N")
+    name, wanted = shifted(session, queue, concurrency, "the number N")
     if not wanted.isdigit():
         raise InvalidRequest(f"{wanted!r} is no whole number; -h shows an example")
     changed = session.queue(name)

@@ -1,77 +1,35 @@
-"""dead list | show | errors | replay | delete | purge."""
+"""dead list | show | errors: what died, and of what."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from s3queue.dead_letters import DeadLetter, DeadLetters
-from s3queue.errors import InvalidRequest, MessageNotFound, QueueError
 from s3queue.keys import line_of
 from s3queue.queue import Queue
-from s3queue.store import delete_surely
 
-from .arguments import DryRun, ErrorType, NewerThan, OlderThan, QueueName, Yes, paths_like
+from .arguments import ErrorType, NewerThan, OlderThan, QueueName, paths_like
 from .bodies import Body
 from .command import BAD, command, group, program
 from .output import facts, table
 from .session import Session, shifted
-from .words import age, bytes_, clean, counted, moment, when
+from .words import age, bytes_, clean, when
 
 dead = group("Dead letters: what could not be done, why, and how to try it again.")
 program.add_typer(dead, name="dead", rich_help_panel="Dead letters")
-Paths = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="PATH", help="messages/…, as dead list shows it.", autocompletion=paths_like(("dead",))),
-]
 Limit = Annotated[int | None, typer.Option("--limit", "-l", min=1, help="At most so many.")]
 
 
-def _arguments(session: Session, queue: str | None, paths: list[str] | None) -> tuple[Queue, list[str]]:
-    """QUEUE may be left out when the URL names it: a path is told by its beginning."""
-    if queue and queue.startswith(("messages/", "delayed/")):
-        return session.queue(), [queue, *(paths or ())]
-    return session.queue(queue), list(paths or ())
-
-
-def _selected(
-    session: Session,
-    queue: Queue,
-    paths: Sequence[str],
-    error_type: str | None,
-    older_than: timedelta | None,
-    newer_than: timedelta | None,
-    everything: bool,
-) -> list[DeadLetter]:
-    """What the paths or the filters mean.
-
-    Raises:
-        InvalidRequest: neither was given, or both. MessageNotFound: no dead letter has this path.
-    """
-    is_filtered = error_type is not None or older_than is not None or newer_than is not None
-    if sum((bool(paths), is_filtered or everything)) != 1:
-        raise InvalidRequest("give PATHs, or a filter (--error-type, --older-than, --newer-than), or --all")
-    letters = DeadLetters(queue)
-    if paths:
-        return [letters.describe(path) for path in paths]
-    with session.progress("look", None) as bar:
-        found = []
-        for letter in letters.list(error_type=error_type, older_than=older_than, newer_than=newer_than):
-            found.append(letter)
-            bar.advance(bar.task_ids[0])
-    return found
-
-
-def _rows(letters: Sequence[DeadLetter], queue: Queue) -> Any:
+def rows(letters: Sequence[DeadLetter], queue: Queue) -> Any:
     now = queue.clock.now()
     return table(
-        ["~path", "died", ">attempts", "error", "~message"],
-        [[one.path, when(one.died_at, now), one.attempts, one.error_type, one.error] for one in letters],
+        ["=path", "~died", ">tries", "~error"],
+        [[one.path, when(one.died_at, now), one.attempts, f"{one.error_type}: {one.error}"] for one in letters],
     )
 
 
@@ -97,7 +55,7 @@ def list_(
             is_cut = True
             break
         found.append(letter)
-    session.answer([one.to_json() for one in found], _rows(found, looked))
+    session.answer([one.to_json() for one in found], rows(found, looked))
     if is_cut:
         session.note(f"the first {limit}; --limit N shows more")
     if not found:
@@ -121,7 +79,7 @@ def show(
     or body_base64.
     """
     session = Session.of(ctx)
-    name, wanted = shifted(queue, path, "the dead letter's PATH")
+    name, wanted = shifted(session, queue, path, "the dead letter's PATH")
     looked = session.queue(name)
     letter = DeadLetters(looked).describe(wanted)
     origin = line_of(wanted)
@@ -177,130 +135,6 @@ def errors(
         [kind, count, age(now - newest[kind].died_at) + " ago", newest[kind].error, newest[kind].path]
         for kind, count in counts.most_common()
     ]
-    session.answer(found, table(["error", ">count", "newest", "~message", "~example"], rows))
+    session.answer(found, table(["error", ">count", "newest", "~message", "=example"], rows))
     if not found:
         session.note(f"{looked.name} has no dead letter" + (" of that age" if older_than or newer_than else ""))
-
-
-@command(
-    dead,
-    "dead replay orders messages/0199b3c4-…",
-    "dead replay orders --error-type TimeoutError --newer-than 1h --dry-run",
-    "dead replay orders --all",
-)
-def replay(
-    ctx: typer.Context,
-    queue: QueueName = None,
-    paths: Paths = None,
-    error_type: ErrorType = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every dead letter.")] = False,
-    dry_run: DryRun = False,
-) -> None:
-    """Put dead letters back as messages, with all their attempts before them.
-
-    JSON: queue, replayed (old path: new path), failed (path: why), dry_run.
-    """
-    session = Session.of(ctx)
-    looked, given = _arguments(session, queue, paths)
-    letters = _selected(session, looked, given, error_type, older_than, newer_than, everything)
-    if _is_only_shown(session, looked, letters, "replayed", "would replay", dry_run):
-        return
-    store = DeadLetters(looked)
-
-    def deal(letter: DeadLetter) -> str | QueueError:
-        try:
-            return store.replay(letter.path)
-        except QueueError as error:
-            return error
-
-    outcomes = {letter.path: outcome for letter, outcome in session.each("replay", letters, deal)}
-    replayed = {path: outcome for path, outcome in outcomes.items() if isinstance(outcome, str)}
-    failed = {path: str(outcome) for path, outcome in outcomes.items() if isinstance(outcome, QueueError)}
-    session.done(
-        {"queue": looked.name, "replayed": replayed, "failed": failed, "dry_run": False},
-        f"{looked.name}: {counted(len(replayed), 'dead letter')} replayed",
-    )
-    for path, why in failed.items():
-        session.note(f"{path} stays: {why}")
-    if failed:
-        raise typer.Exit(BAD)
-
-
-@command(dead, "dead delete orders messages/0199b3c4-… --yes")
-def delete(
-    ctx: typer.Context, queue: QueueName = None, paths: Paths = None, yes: Yes = False, dry_run: DryRun = False
-) -> None:
-    """Delete dead letters by path, for good; their records stay.
-
-    JSON: queue, deleted (paths), dry_run.
-    """
-    session = Session.of(ctx)
-    looked, given = _arguments(session, queue, paths)
-    if not given:
-        raise InvalidRequest("which? give PATHs; s3queue dead purge takes filters")
-    letters = _selected(session, looked, given, None, None, None, False)
-    _delete(session, looked, letters, yes, dry_run)
-
-
-@command(
-    dead,
-    "dead purge orders --older-than 7d --dry-run",
-    "dead purge orders --error-type Reject --yes",
-    "dead purge orders --all",
-)
-def purge(
-    ctx: typer.Context,
-    queue: QueueName = None,
-    error_type: ErrorType = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every dead letter.")] = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-) -> None:
-    """Delete the dead letters that a filter selects, for good; their records stay.
-
-    JSON: queue, deleted (paths), dry_run.
-    """
-    session = Session.of(ctx)
-    looked = session.queue(queue)
-    letters = _selected(session, looked, (), error_type, older_than, newer_than, everything)
-    _delete(session, looked, letters, yes, dry_run)
-
-
-def _delete(session: Session, queue: Queue, letters: Sequence[DeadLetter], yes: bool, dry_run: bool) -> None:
-    if _is_only_shown(session, queue, letters, "deleted", "would delete", dry_run):
-        return
-    session.confirm(f"Delete {counted(len(letters), 'dead letter')} of {queue.name} for good?", yes=yes)
-
-    def deal(letter: DeadLetter) -> bool:
-        # If it died again since it was listed, it is another letter.
-        return delete_surely(queue.store, queue.keys.dead(letter.path), if_match=letter.etag)
-
-    gone = [letter.path for letter, is_gone in session.each("delete", letters, deal) if is_gone]
-    session.done(
-        {"queue": queue.name, "deleted": gone, "dry_run": False},
-        f"{queue.name}: {counted(len(gone), 'dead letter')} deleted",
-    )
-
-
-def _is_only_shown(
-    session: Session, queue: Queue, letters: Sequence[DeadLetter], field: str, would: str, dry_run: bool
-) -> bool:
-    """True if there is nothing to change: a dry run; exits with 1 if nothing was selected."""
-    if not letters:
-        raise MessageNotFound(
-            f"{queue.name} has no such dead letter; s3queue dead errors {queue.name} shows what there is"
-        )
-    if dry_run:
-        paths = [letter.path for letter in letters]
-        chosen: Any = dict.fromkeys(paths) if field == "replayed" else paths
-        failed: dict[str, Any] = {"failed": {}} if field == "replayed" else {}
-        session.answer({"queue": queue.name, field: chosen, **failed, "dry_run": True}, _rows(letters, queue))
-        oldest = min(letter.died_at for letter in letters)
-        session.note(
-            f"{would} {counted(len(letters), 'dead letter')}, the oldest of {moment(oldest)}; nothing was changed"
-        )
-    return dry_run

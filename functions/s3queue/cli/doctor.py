@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from s3queue.errors import QueueError
 
@@ -16,7 +17,7 @@ from .checks import Examination, Finding
 from .command import BAD, command, program
 from .output import table, words
 from .session import Session
-from .words import duration
+from .words import clean, duration
 
 PANEL = "Operate"
 Check = Callable[[Examination], Iterator[Finding]]
@@ -69,7 +70,11 @@ def doctor(
         "healthy": not problems,
         "checks": [one.to_json() for one in found],
     }
-    rows = [[words(one.verdict), one.check, one.found, one.way_out] for one in found]
-    session.answer(document, table(["verdict", "check", "~found", "~the way out"], rows))
+    rows = [[words(one.verdict), one.check, _told(one)] for one in found]
+    session.answer(document, table(["verdict", "check", "~found"], rows))
     if problems:
         raise typer.Exit(BAD)
+
+
+def _told(one: Finding) -> Text:
+    return Text(clean(one.found) + (f"\n→ {clean(one.way_out)}" if one.way_out else ""))

@@ -61,7 +61,7 @@ def why(ctx: typer.Context, queue: QueueName = None, name: LockName = None) -> N
     JSON: queue, name, state, owner, token, since_at, ttl_seconds, why.
     """
     session = Session.of(ctx)
-    where, wanted = shifted(queue, name, "the lock's NAME")
+    where, wanted = shifted(session, queue, name, "the lock's NAME")
     looked = session.queue(where)
     found = read_lock(looked.store, looked.keys.lock(wanted))
     if found is None:
@@ -93,7 +93,7 @@ def break_(ctx: typer.Context, queue: QueueName = None, name: LockName = None, y
     JSON: queue, name, state (what it was), owner, token, since_at, ttl_seconds, broken.
     """
     session = Session.of(ctx)
-    where, wanted = shifted(queue, name, "the lock's NAME")
+    where, wanted = shifted(session, queue, name, "the lock's NAME")
     looked = session.queue(where)
     key = looked.keys.lock(wanted)
     found = read_lock(looked.store, key)

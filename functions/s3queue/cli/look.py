@@ -165,7 +165,7 @@ def peek(
         length = bytes_(entry.size) + (" batch" if is_batch(path) else "")
         cells: list[Any] = [path, state, priority_of(path), length, when(entry.modified_at, entry.at)]
         rows.append([*cells, payload.text() if payload else ""] if body else cells)
-    columns = ["~path", "state", ">priority", ">size", "enqueued", *(["~body"] if body else [])]
+    columns = ["=path", "state", ">priority", ">size", "~enqueued", *(["~body"] if body else [])]
     session.answer(documents, table(columns, rows))
     if not found:
         session.note(f"{peeked.name} has no message")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,10 @@ from .words import clean
 
 #: Columns where nobody watches: wide enough that no path is folded in a pipe.
 UNWATCHED_WIDTH = 200
+#: What an ordinary path needs: `messages/p200/` and a UUID.
+PATH_WIDTH = 50
+#: Columns of a terminal that has room for a path and what is said of it.
+WIDE = 110
 #: Requests in flight while many objects are dealt with.
 PARALLEL = 16
 
@@ -139,17 +144,24 @@ def _console(file: IO[str]) -> Console:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> Table:
-    """Rows under headings. `>` in front of a heading aligns right; `~` lets a long column fold."""
-    made = Table(box=box.SIMPLE_HEAD, title=clean(title) or None, title_justify="left", pad_edge=False)
-    for column in columns:
+    """Rows under headings. `>` in front of a heading aligns right; `~` lets a long column fold; `=` too, but where
+    there is room it stays whole: it holds paths, which people copy.
+    """
+    filled = [[cell if isinstance(cell, Text) else words(cell) for cell in row] for row in rows]
+    made = Table(
+        box=box.SIMPLE_HEAD, title=clean(title) or None, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
+    )
+    is_wide = shutil.get_terminal_size().columns >= WIDE
+    for index, column in enumerate(columns):
+        longest = max((row[index].cell_len for row in filled), default=0)
         made.add_column(
-            Text(column.lstrip(">~")),
+            Text(column.lstrip(">~=")),
             justify="right" if column.startswith(">") else "left",
             overflow="fold",
-            no_wrap=not column.startswith("~"),
+            no_wrap=column[0] not in "~=" or (column[0] == "=" and is_wide and longest <= PATH_WIDTH),
         )
-    for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else words(cell) for cell in row))
+    for row in filled:
+        made.add_row(*row)
     return made
 
 

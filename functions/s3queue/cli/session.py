@@ -125,13 +125,13 @@ class Session(Output):
         return Queue(store=self.store(), name=name, settings=settings or QueueSettings())
 
 
-def shifted(queue: str | None, wanted: str | None, what: str) -> tuple[str | None, str]:
+def shifted(session: Session, queue: str | None, wanted: str | None, what: str) -> tuple[str | None, str]:
     """QUEUE may be left out when the URL names it: a single argument is then the other one.
 
     Raises:
         InvalidRequest: the wanted one is missing.
     """
-    if wanted is None:
+    if wanted is None and session.named:
         queue, wanted = None, queue
     if wanted is None:
         raise InvalidRequest(f"{what} is missing; -h shows an example")

@@ -57,12 +57,14 @@ def show(
     as known attempt, worker, retry_at, failure, progress, finished_at, result, lines; with --body: body or body_base64.
     """
     session = Session.of(ctx)
-    name, wanted = shifted(queue, path, "the message's PATH")
+    name, wanted = shifted(session, queue, path, "the message's PATH")
     looked = session.queue(name)
     wanted = wanted.removeprefix(looked.keys.root)
     status = looked.status(wanted)
     document = {"queue": looked.name} | status.to_json()
-    shown: list[Any] = [facts(_facts(looked, status)), "", _timeline(looked, status, trace)]
+    shown: list[Any] = [facts(_facts(looked, status)), "", _timeline(looked, status)]
+    if trace:
+        shown += _traces(status)
     if body:
         payload = Body.read(_stored(looked, wanted))
         document |= payload.to_json()
@@ -119,18 +121,25 @@ def _facts(queue: Queue, status: Status) -> Iterator[tuple[str, Any]]:
         yield "result", record.result_error
 
 
-def _timeline(queue: Queue, status: Status, trace: bool) -> Any:
+def _traces(status: Status) -> Iterator[Text]:
+    for attempt in status.attempts:
+        if attempt.failure and attempt.failure.details:
+            yield Text(f"attempt {attempt.number}", style="bold")
+            yield Text(clean(attempt.failure.details, keep="\n").rstrip() + "\n")
+
+
+def _timeline(queue: Queue, status: Status) -> Any:
     now = _now(queue, status)
     rows = []
     last: datetime | None = None
-    for at, event, style, text in sorted(_events(queue, status, trace), key=lambda one: one[0] or now):
+    for at, event, style, text in sorted(_events(queue, status), key=lambda one: one[0] or now):
         step = f"+{age(at - last)}" if at and last and at >= last else ""
         last = at or last
         rows.append([when(at, now), step, Text(event, style=STYLES.get(style, "")), text])
     return table(["when", ">step", "what", "~how"], rows)
 
 
-def _events(queue: Queue, status: Status, trace: bool) -> Iterator[tuple[datetime | None, str, str, Any]]:
+def _events(queue: Queue, status: Status) -> Iterator[tuple[datetime | None, str, str, Any]]:
     """(when, what, style, how), in no order."""
     record, lease = status.record, status.lease
     is_recorded = record is not None and (
@@ -144,23 +153,23 @@ def _events(queue: Queue, status: Status, trace: bool) -> Iterator[tuple[datetim
         yield due_at, "due", "", "it was asked to wait until then"
     for attempt in status.attempts if lease or is_recorded else ():
         yield attempt.started_at, f"attempt {attempt.number}", "processing", attempt.worker
-        yield attempt.ended_at, *_ended(attempt, trace)
+        yield attempt.ended_at, *_ended(attempt)
     if lease and status.state in ("processing", "burying", "waiting"):
         yield from _present(queue, status)
     if record and is_recorded:
         # The last attempt's end is noted an instant after its outcome; the outcome is the end of the story.
         ended_at = max([record.finished_at, *(attempt.ended_at for attempt in record.attempts)])
-        yield ended_at, record.outcome, record.outcome, _reason(record.failure, False)
+        yield ended_at, record.outcome, record.outcome, _reason(record.failure)
     elif status.dead and not record:
         yield status.dead.modified_at, "dead", "dead", "its record is past retention"
 
 
-def _ended(attempt: Attempt, trace: bool) -> tuple[str, str, Any]:
+def _ended(attempt: Attempt) -> tuple[str, str, Any]:
     took = age(attempt.ended_at - attempt.started_at)
     if attempt.failure is None:
         return f"attempt {attempt.number} succeeded", "completed", f"after {took}"
     text = Text(f"after {took}: ")
-    return f"attempt {attempt.number} failed", "dead", text + _reason(attempt.failure, trace)
+    return f"attempt {attempt.number} failed", "dead", text + _reason(attempt.failure)
 
 
 def _present(queue: Queue, status: Status) -> Iterator[tuple[datetime | None, str, str, Any]]:
@@ -176,10 +185,5 @@ def _present(queue: Queue, status: Status) -> Iterator[tuple[datetime | None, st
     yield since, f"attempt {lease.attempt} {word}", "processing", f"{lease.owner}, lease of {age(lease.timeout)}"
 
 
-def _reason(failure: Failure | None, trace: bool) -> Text:
-    if failure is None:
-        return Text("")
-    text = Text(clean(f"{failure.type}: {failure.message}"))
-    if trace and failure.details:
-        text.append("\n" + clean(failure.details, keep="\n").rstrip(), style="dim")
-    return text
+def _reason(failure: Failure | None) -> Text:
+    return Text(clean(f"{failure.type}: {failure.message}")) if failure else Text("")

@@ -88,14 +88,16 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def age(span: timedelta | float | None) -> str:
-    """`12 s`, `3 min`, `2 h 5 min`, `3 d 4 h`; a dash if there is none."""
+    """`69 ms`, `12 s`, `3 min`, `2 h 5 min`, `3 d 4 h`; a dash if there is none."""
     if span is None:
         return "-"
     seconds = span.total_seconds() if isinstance(span, timedelta) else float(span)
     if seconds < 0:
         return f"-{age(-seconds)}"
-    if 0 < seconds < 10 and seconds != int(seconds):
-        return f"{seconds:.3g} s"
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10 and seconds != int(seconds):
+        return f"{seconds:.1f} s"
     seconds = int(seconds)
     if seconds < 60:
         return f"{seconds} s"
