@@ -64,6 +64,7 @@ def test_a_group_is_replayed_after_asking_and_the_outcome_is_told(
 def test_cancelling_changes_nothing(busy: Workbench, opened: Open) -> None:
     page = opened()
     page.locator(".groups li").first.get_by_role("button", name="Replay this group").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert busy.queue("emails").stats().dead == 24
@@ -114,7 +115,7 @@ def test_everything_can_be_reached_by_keyboard(busy: Workbench, opened: Open) ->
     expect(page.locator(".groups li")).to_have_count(2)
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
-    page.get_by_role("link", name="exports").focus()
+    page.locator(".queues").get_by_role("link", name="exports").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("exports")
     expect(page.locator("main")).to_be_focused()

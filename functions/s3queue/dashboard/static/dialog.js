@@ -17,8 +17,12 @@ export function ask({ title, says, button, danger = false, perform }) {
       h("div", { class: "buttons" }, cancel, go));
     let done = null;
     cancel.addEventListener("click", () => dialog.close());
+    // What has begun cannot be cancelled, only awaited: its outcome must be told.
+    dialog.oncancel = (event) => {
+      if (go.disabled) event.preventDefault();
+    };
     go.addEventListener("click", async () => {
-      go.disabled = true;
+      go.disabled = cancel.disabled = true;
       go.textContent = "Working…";
       try {
         done = await perform((text) => { go.textContent = text; });
@@ -27,7 +31,7 @@ export function ask({ title, says, button, danger = false, perform }) {
         if (!(error instanceof ApiError)) throw error;
         problem.textContent = `${error.message} ${error.wayOut}`;
         go.textContent = "Try again";
-        go.disabled = false;
+        go.disabled = cancel.disabled = false;
       }
     });
     dialog.addEventListener("close", () => resolve(done), { once: true });
