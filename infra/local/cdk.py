@@ -6,12 +6,13 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from infra import FUNCTIONS, ROOT
 
 from . import toolchain
+from .application import read_by_handlers, variables_of
 from .home import Home, State
 from .server import ACCOUNT, REGION, ROOT_KEY
 from .steps import Steps, run
@@ -24,11 +25,20 @@ DEPLOY_WITHIN = 300.0
 
 
 class Cdk:
-    """One app: this repository's, unless a test brings its own."""
+    """One app: this repository's, unless a test brings its own. `variables` are what its handlers read."""
 
-    def __init__(self, home: Home, steps: Steps, *, app: Path = ROOT, context: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        home: Home,
+        steps: Steps,
+        *,
+        app: Path = ROOT,
+        context: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self.home, self.steps, self.app = home, steps, app
         self.context = ("target=local", *context)
+        self.variables = variables_of(home) if variables is None else variables
 
     def bootstrap(self, state: State) -> None:
         """Make the account ready for `cdk deploy`.
@@ -58,7 +68,8 @@ class Cdk:
 
     def inputs(self) -> str:
         """A hash that changes when a deployment would."""
-        digest = hashlib.sha256("\0".join([sys.version, *self.context]).encode())
+        told = (f"{name}={value}" for name, value in sorted(self.variables.items()))
+        digest = hashlib.sha256("\0".join([sys.version, *self.context, *told]).encode())
         for file in _files(self.app):
             content = file.read_bytes()
             digest.update(f"\0{file.relative_to(self.app)}\0{len(content)}\0".encode() + content)
@@ -86,7 +97,7 @@ class Cdk:
                 step,
                 command,
                 log=self.home.cdk_log,
-                environment=environment(state),
+                environment=environment(state) | dict(self.variables),
                 cwd=cwd,
                 timeout=DEPLOY_WITHIN,
                 watch=self.home.server_log,
@@ -96,6 +107,9 @@ class Cdk:
 def environment(state: State | None) -> dict[str, str]:
     """The CLI's environment: the shell's, without anything that names an AWS account."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "CDK_"))}
+    if state is not None:
+        # What handlers read is `variables`, and nothing that happens to be set here.
+        kept = {name: value for name, value in kept.items() if name not in read_by_handlers()}
     python = Path(sys.executable).parent
     path = os.pathsep.join([str(python), kept.get("PATH", os.defpath)])
     kept |= {

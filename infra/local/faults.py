@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .processes import Process, members
+from .processes import Process, environment_of, members
 from .server import ask
 from .stack import LocalStack
 
@@ -29,6 +29,16 @@ def processes_of(stack: LocalStack, function: str) -> list[Process]:
     # MiniStack unpacks each one's code into a folder named after the function and eight characters of chance.
     folder = re.compile(rf"ministack-lambda-{re.escape(function)}-\w{{8}}/")
     return [process for process in members(stack.state.pid) if folder.search(process.command)]
+
+
+def process_of(stack: LocalStack, queue: str, owner: str) -> Process | None:
+    """The process behind the owner of a lease; None if it is gone."""
+    # The worker puts the end of its log stream's name into its id.
+    for process in processes_of(stack, stack.workers[queue]):
+        stream = re.search(r"AWS_LAMBDA_LOG_STREAM_NAME=\S*?(\w{12})(?:\s|$)", environment_of(process.pid))
+        if stream and f"-{stream[1]}-" in owner:
+            return process
+    return None
 
 
 def kill(process: Process) -> None:

@@ -9,18 +9,24 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
+import tempfile
 import threading
+import types
+import zipfile
+from pathlib import Path
 from typing import Any
 
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from ministack.app import app
-from ministack.core import iam_actions
+from ministack.core import iam_actions, lambda_runtime
 from ministack.services import lambda_svc
 from ministack.services.cloudformation import provisioners
 
@@ -37,6 +43,7 @@ def main() -> None:
 
     know_conditional_writes()
     accept_metric_math()
+    unpack_once()
     threading.Thread(target=end_with_starter, daemon=True).start()
     # A burst of messages is a burst of sockets.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -104,6 +111,29 @@ def accept_metric_math() -> None:
         return original(name, props)
 
     provisioners._cw_metric_alarm_record = inert
+
+
+def unpack_once() -> None:
+    """Let all processes with the same code share it: unpacking some thousand files for each keeps MiniStack, which is
+    one process itself, from answering anyone for seconds, and clearing them away takes as long."""
+    shared = Path(tempfile.mkdtemp(prefix="code-"))
+    mutex = threading.Lock()
+
+    class Archive(zipfile.ZipFile):
+        def extractall(self, path: Any = None, *arguments: Any, **options: Any) -> None:
+            target = Path(path)
+            if target.name != "code" or self.filename is None:
+                super().extractall(path, *arguments, **options)
+                return
+            unpacked = shared / hashlib.sha256(Path(self.filename).read_bytes()).hexdigest()
+            with mutex:
+                if not unpacked.exists():
+                    super().extractall(f"{unpacked}.unfinished", *arguments, **options)
+                    shutil.move(f"{unpacked}.unfinished", unpacked)
+            target.rmdir()
+            target.symlink_to(unpacked, target_is_directory=True)
+
+    lambda_runtime.zipfile = types.SimpleNamespace(**{**vars(zipfile), "ZipFile": Archive})
 
 
 if __name__ == "__main__":

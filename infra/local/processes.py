@@ -39,6 +39,16 @@ def command_of(pid: int) -> str:
     return next((process.command for process in running() if process.pid == pid and not process.zombie), "")
 
 
+def environment_of(pid: int) -> str:
+    """What a process was started with, as text to search in; empty if there is no such process."""
+    try:
+        if (PROC / "self" / "environ").exists():
+            return (PROC / str(pid) / "environ").read_bytes().replace(b"\0", b"\n").decode(errors="replace")
+    except OSError:
+        return ""
+    return subprocess.run(["ps", "-Eww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True).stdout
+
+
 def end_group(group: int, *, grace: float = 3.0) -> None:
     """Ask, then insist, then make sure.
 

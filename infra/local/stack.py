@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -62,11 +62,9 @@ class LocalStack:
 
     @cached_property
     def sweeper(self) -> str:
-        """The name of the sweeper function: the one that knows every worker and works for no queue itself."""
+        """The name of the sweeper function."""
         (name,) = [
-            name
-            for name, environment in self._environments()
-            if "S3QUEUE_WORKERS" in environment and not environment.get("S3QUEUE_QUEUE")
+            name for name, function in self.functions.items() if function["Handler"].startswith("handlers.sweeper.")
         ]
         return name
 
@@ -114,9 +112,12 @@ def local_stack(
     auth: bool = False,
     app: Path = ROOT,
     context: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
     steps: Steps | None = None,
 ) -> Iterator[LocalStack]:
     """The stack, deployed as the working tree says; ended afterwards if it was started here.
+
+    `variables`: what the queues' handlers read; by default what suits this machine, and what the shell says.
 
     Raises:
         StepFailed: it could not be installed, started or deployed.
@@ -126,7 +127,7 @@ def local_stack(
     try:
         with home.locked():
             server = find(home) or start(home, steps, auth=auth)
-            stack = LocalStack(server, Cdk(home, steps, app=app, context=context))
+            stack = LocalStack(server, Cdk(home, steps, app=app, context=context, variables=variables))
             stack.deploy_if_changed()
         yield stack
     finally:
