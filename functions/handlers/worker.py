@@ -39,13 +39,19 @@ def runtime() -> Runtime:
     queue = connect(
         f"s3://{deployment.bucket}/{definition.name}",
         settings=definition.settings,
-        # New for every execution environment: a lease of an earlier one must not count for this one.
-        worker_id=f"{function}-{uuid.uuid4().hex[:12]}",
+        worker_id=f"{function}-{_start()}",
     )
     definition.events.pass_on(queue.events)
     telemetry = Telemetry(queue, logger, tracer)
     telemetry.publish(deployment)
     return Runtime(deployment, queue, telemetry, Attendant(queue, definition, telemetry, open_lane(deployment)))
+
+
+def _start() -> str:
+    """New at every start, so that a lease of an earlier life does not count for this one; a restart after a crash keeps
+    its log stream. The end of the stream's name leads from a lease or record to the log that tells what happened."""
+    stream = os.environ.get("AWS_LAMBDA_LOG_STREAM_NAME", "")
+    return f"{stream[-12:]}-{uuid.uuid4().hex[:8]}" if stream[-12:].isalnum() else uuid.uuid4().hex[:12]
 
 
 def handle(event: Any, context: Any) -> dict[str, int]:
