@@ -29,12 +29,13 @@ from .message import Message
 from .processing import Processor
 from .queue import Queue
 from .record import Record
+from .report import Report
 from .retry import RetryPolicy
 from .settings import Deployment, QueueSettings
 from .stats import Stats
 from .status import Status
 from .store import ObjectStore
-from .sweep import Report, Sweeper
+from .sweep import Sweeper
 from .wiring import connect
 from .worker import Worker
 

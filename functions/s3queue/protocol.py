@@ -105,6 +105,8 @@ class LeaseProtocol:
             return None
         try:
             return self._look_at(path, lease, written, before, is_first=if_match is None)
+        except Conflict:
+            return None  # it took so long that the lease is someone else's by now
         except NewerFormat:
             raise  # only a newer version can decide: a lease that was given back would be claimed again and again
         except QueueError:
@@ -119,10 +121,6 @@ class LeaseProtocol:
             if not is_first:
                 self.record_vanished(path, lease, written.at)
             delete_surely(self.store, self.keys.lease(path), if_match=written.etag)
-            return None
-        due_at = due_of(path)
-        if due_at and due_at > found.at:
-            self._give_back(path, lease, written.etag, due_at)
             return None
         message = self._message(path, found)
         if lease.generation and lease.generation.etag != message.generation.etag:

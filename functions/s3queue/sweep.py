@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
 
+from .budget import Budget, OutOfBudget
 from .errors import Conflict, CorruptState, QueueError
-from .expiry import Ending, expire
+from .expiry import expire
 from .heartbeat import Owners
 from .keys import due_of, priority_of
 from .lease import GRAIN, Lease
 from .protocol import is_placeholder
 from .queue import Queue
+from .report import Report
 from .stats import Counter, Stats
 from .store import Object, ObjectInfo, Page, delete_surely
 
@@ -44,47 +45,6 @@ Dispatch = Callable[[Sequence[str]], None]
 
 
 @dataclass(slots=True, kw_only=True)
-class Report:
-    """What one sweep did, and what it saw."""
-
-    queue: str
-    #: How expired leases ended: gone, finished, retried, dead, restarted.
-    endings: dict[Ending, int] = field(default_factory=dict)
-    #: Due retries and due delayed messages that were handed to a worker.
-    due: int = 0
-    #: Messages without a lease that were older than `rescue_after`: their events were lost, late or throttled.
-    orphans: int = 0
-    #: Someone else got there first; nothing to do.
-    races: int = 0
-    removed: int = 0
-    #: Objects that make no sense to this version, and why.
-    corrupt: dict[str, str] = field(default_factory=dict)
-    requests: int = 0
-    #: False: the budget ended it; the next sweep goes on from there.
-    complete: bool = True
-    #: Whether anything is at work, waits or is due: if not, there is no need to look again soon.
-    in_flight: bool = False
-    stats: Stats | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "queue": self.queue,
-            "endings": dict(self.endings),
-            "due": self.due,
-            "orphans": self.orphans,
-            "races": self.races,
-            "removed": self.removed,
-            "corrupt": dict(self.corrupt),
-            "requests": self.requests,
-            "complete": self.complete,
-        }
-
-
-class OutOfBudget(Exception):
-    """Stops a sweep where it is."""
-
-
-@dataclass(slots=True, kw_only=True)
 class Sweeper:
     """Sweeps one queue. Keep it between sweeps: it remembers which leases need no look, and where it stopped."""
 
@@ -103,8 +63,7 @@ class Sweeper:
     _retention_at: float = float("-inf")
     _next_sweep: float = float("-inf")
     _next_due_at: datetime | None = None
-    _deadline: float = 0.0
-    _requests: int = 0
+    _budget: Budget = field(init=False)
     report: Report = field(init=False)
 
     def tick(self) -> float | None:
@@ -129,12 +88,9 @@ class Sweeper:
         Raises:
             Unavailable, AccessDenied: the store cannot be reached at all.
         """
-        report = self._begin(seconds, max(1, requests))
+        report = self._begin(seconds, requests)
         queue = self.queue
-        self._requests -= 1
-        report.requests += 1
-        root = queue.store.list(queue.keys.root, delimiter="/")
-        kinds = {prefix.removeprefix(queue.keys.root).rstrip("/") for prefix in root.prefixes}
+        root, kinds = self._kinds()
         if not kinds & {"messages", "delayed", "leases", "retries", "workers", "locks"}:
             self._in_flight = False
             with suppress(OutOfBudget):
@@ -179,36 +135,23 @@ class Sweeper:
         return report
 
     def sweep_due(self, *, seconds: float = 5.0, requests: int = 100) -> Report:
-        """Only hand over what has become due: one or two LISTs, for the seconds between two sweeps."""
+        """Only hand over what has become due: one LIST if nothing waits, for the seconds between two sweeps."""
         report = self._begin(seconds, requests)
         try:
-            self._hand_over_due({"retries", "delayed"}, set())
+            self._hand_over_due(self._kinds()[1], set())
         except OutOfBudget:
             report.complete = False
         return report
 
     def _begin(self, seconds: float, requests: int) -> Report:
-        self._deadline = self.queue.clock.monotonic() + seconds
-        self._requests = requests
-        self.report = Report(queue=self.queue.name)
+        self._budget = Budget(self.queue.store, self.queue.clock, seconds=seconds, requests=requests)
+        self.report = Report(queue=self.queue.name, budget=self._budget)
         return self.report
 
-    def _spend(self, requests: int = 1) -> None:
-        if self._requests < requests or self.queue.clock.monotonic() >= self._deadline:
-            raise OutOfBudget
-        self._requests -= requests
-        self.report.requests += requests
-
-    def _list(self, prefix: str, *, after: str = "", delimiter: str = "") -> Page:
-        self._spend()
-        return self.queue.store.list(prefix, after=after, delimiter=delimiter)
-
-    def _pages(self, prefix: str, after: str = "") -> Iterator[Page]:
-        cursor: str | None = after
-        while cursor is not None:
-            page = self._list(prefix, after=cursor)
-            yield page
-            cursor = page.next_after
+    def _kinds(self) -> tuple[Page, set[str]]:
+        """Which kinds of objects the queue has at all."""
+        root = self._budget.first_list(self.queue.keys.root, delimiter="/")
+        return root, {prefix.removeprefix(self.queue.keys.root).rstrip("/") for prefix in root.prefixes}
 
     # What is due
 
@@ -220,12 +163,12 @@ class Sweeper:
         self._next_due_at = None
         reminders = 0
         if "retries" in kinds:
-            for page in self._pages(self.queue.keys.prefix("retries")):
+            for page in self._budget.pages(self.queue.keys.prefix("retries")):
                 reminders += len(page.objects)
                 if not self._hand_over_reminded(page):
                     break
         if "delayed" in kinds:
-            for page in self._pages(self.queue.keys.prefix("delayed")):
+            for page in self._budget.pages(self.queue.keys.prefix("delayed")):
                 found = (entry for entry in page.objects if not is_placeholder(entry))
                 paths = [path for entry in found if (path := self.queue.keys.path(entry.key))]
                 due = [path for path in paths if (due_of(path) or page.at) <= page.at]
@@ -285,7 +228,7 @@ class Sweeper:
 
     def _list_leases(self, leases: dict[str, ObjectInfo]) -> None:
         """Collect all leases by path."""
-        for page in self._pages(self.queue.keys.prefix("leases")):
+        for page in self._budget.pages(self.queue.keys.prefix("leases")):
             for entry in page.objects:
                 path = self.queue.keys.path_under("leases", entry.key)
                 if path is None:
@@ -320,7 +263,7 @@ class Sweeper:
 
     def _overdue(self, path: str, which: tuple[str, str], owners: Owners, due: list[str]) -> None:
         """Read a lease that looks overdue and do what is due, or remember when to look again."""
-        self._spend()
+        self._budget.spend()
         found = self.queue.store.open(self.queue.keys.lease(path))
         if found is None:
             return
@@ -341,7 +284,7 @@ class Sweeper:
         elif lease and owners.keep(lease.owner, path):
             self._kept_by[which] = lease.owner
         else:
-            self._spend(5)
+            self._budget.spend(5)
             self._expire(path, replace(found, stream=io.BytesIO(body)))
 
     def _expire(self, path: str, found: Object) -> None:
@@ -366,7 +309,7 @@ class Sweeper:
         resumed = next((prefix for prefix in prefixes if self._cursor.startswith(prefix)), None)
         for prefix in prefixes[prefixes.index(resumed) :] if resumed else prefixes:
             self._cursor = self._cursor if prefix == resumed else prefix
-            for page in self._pages(prefix, self._cursor):
+            for page in self._budget.pages(prefix, self._cursor):
                 counter.add(page.objects, leased)
                 orphans = [path for entry in page.objects if (path := self._orphaned(entry, page.at, leased))]
                 self.report.orphans += self._hand_over(orphans)
@@ -394,7 +337,7 @@ class Sweeper:
             self._remove_older("dead", self.queue.settings.dead_retention)
 
     def _remove_older(self, kind: str, age: timedelta) -> None:
-        for page in self._pages(self.queue.keys.prefix(kind)):
+        for page in self._budget.pages(self.queue.keys.prefix(kind)):
             self._remove(entry for entry in page.objects if page.at - entry.modified_at > age)
 
     def _remove(self, entries: Iterable[ObjectInfo]) -> None:

@@ -1,0 +1,185 @@
+"""Producer: what those who enqueue call. One PUT a message, or one for a whole batch of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from . import keys as names
+from .batch import join_lines
+from .encoding import Json, encode_metadata
+from .errors import Conflict, CorruptState, InvalidName, InvalidRequest, MessageTooLarge, QueueFull
+from .message import encode_body
+from .protocol import LeaseProtocol, as_duration
+from .stats import Stats
+
+#: The published stats are read at most this often per process, and only if the queue has a `max_depth`.
+DEPTH_SECONDS = 10.0
+#: Lines of one batch object.
+BULK_SIZE = 100
+
+
+@dataclass(slots=True, kw_only=True)
+class Producer(LeaseProtocol):
+    """The enqueuing half of a Queue."""
+
+    _depth: int = field(init=False, default=0)
+    _depth_read: float = field(init=False, default=float("-inf"))
+
+    def enqueue(
+        self,
+        body: bytes | str | Json,
+        *,
+        priority: int = 0,
+        delay: float | timedelta | None = None,
+        due_at: datetime | None = None,
+        dedup_id: str | None = None,
+        name: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str | None = None,
+    ) -> str:
+        """Add a message and return its path. One PUT.
+
+        With a `dedup_id` the message is written only if none with that id is there (pending, at work or waiting). A
+        `delay` counts from this machine's clock.
+
+        Raises:
+            MessageTooLarge, InvalidPriority, InvalidName, QueueFull: nothing was written; change the call.
+            Unavailable: unknown whether it was written; with a `dedup_id` or `name`, calling again is safe.
+        """
+        if dedup_id is not None and name is not None:
+            raise InvalidRequest("give a name or a dedup_id, not both: a dedup_id becomes the name")
+        encoded, found_type = encode_body(body)
+        if dedup_id is not None:
+            if not dedup_id:
+                raise InvalidRequest("a dedup_id must not be empty")
+            name = f"dedup-{hashlib.sha256(dedup_id.encode()).hexdigest()[:40]}"
+        path = self._path(name, priority, delay, due_at)
+        self._check_size(len(encoded), path)
+        self._check_depth()
+        try:
+            self.store.put(
+                self.keys.message(path),
+                encoded,
+                if_absent=dedup_id is not None,
+                metadata=encode_metadata(metadata or {}),
+                content_type=content_type or found_type,
+            )
+        except Conflict:
+            return path
+        self.events.emit("message.enqueued", queue=self.name, path=path, size=len(encoded), priority=priority)
+        return path
+
+    def enqueue_many(
+        self,
+        bodies: Iterable[bytes | str | Json],
+        *,
+        per_object: int = BULK_SIZE,
+        priority: int = 0,
+        delay: float | timedelta | None = None,
+        due_at: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Add messages as `.ndjson` batches of up to `per_object` lines each; one PUT and one path per batch.
+
+        Raises:
+            InvalidRequest: a body is no single line, or not JSON; batches before it are enqueued.
+        """
+        if per_object < 1:
+            raise InvalidRequest(f"per_object {per_object}: at least 1")
+        paths = []
+        for batch in self._batches(bodies, per_object):
+            path = self._path(None, priority, delay, due_at, suffix=".ndjson")
+            self._check_depth()
+            self.store.put(
+                self.keys.message(path),
+                batch,
+                metadata=encode_metadata(metadata or {}),
+                content_type="application/x-ndjson",
+            )
+            self.events.emit("message.enqueued", queue=self.name, path=path, size=len(batch), priority=priority)
+            paths.append(path)
+        return paths
+
+    def _batches(self, bodies: Iterable[Any], per_object: int) -> Iterator[bytes]:
+        lines: list[bytes] = []
+        size = 0
+        for index, body in enumerate(bodies):
+            try:
+                line = join_lines([body])
+            except (TypeError, ValueError) as error:
+                raise InvalidRequest(f"body number {index} cannot be a line of a batch: {error}") from None
+            self._check_size(len(line), f"body number {index}")
+            if lines and (len(lines) == per_object or size + len(line) > self.settings.max_message_size):
+                yield b"".join(lines)
+                lines, size = [], 0
+            lines.append(line)
+            size += len(line)
+        if lines:
+            yield b"".join(lines)
+
+    def presign(
+        self, *, name: str | None = None, priority: int = 0, expires: float | timedelta = 3600, once: bool = True
+    ) -> tuple[str, str]:
+        """A URL with which someone without credentials may PUT one message, and its path.
+
+        `once`: the PUT must carry the header `If-None-Match: *`, so that the URL enqueues one message, once.
+        """
+        path = self._path(name, priority, None, None)
+        seconds = int(as_duration(expires).total_seconds())
+        return self.store.presign_put(self.keys.message(path), seconds=seconds, if_absent=once), path
+
+    def _path(
+        self,
+        name: str | None,
+        priority: int,
+        delay: float | timedelta | None,
+        due_at: datetime | None,
+        suffix: str = "",
+    ) -> str:
+        if delay is not None and due_at is not None:
+            raise InvalidRequest("give a delay or a due_at, not both")
+        if due_at is not None and due_at.tzinfo is None:
+            raise InvalidRequest(f"due_at {due_at} has no time zone: which instant is meant?")
+        now = self.clock.now()
+        name = names.check_name(name) if name is not None else self.chance.name(now) + suffix
+        if self.settings.shards:
+            shard = hashlib.sha256(name.encode()).digest()[0] * self.settings.shards // 256
+            name = f"{shard:02x}/{name}"
+        name = names.priority_prefix(priority) + name
+        due_at = now + as_duration(delay) if delay is not None else due_at
+        path = f"delayed/{names.format_due(due_at)}/{name}" if due_at and due_at > now else f"messages/{name}"
+        problem = self.keys.problem(path)
+        if problem:
+            raise InvalidName(f"{self.name}/{path}: {problem}")
+        return path
+
+    def _check_size(self, size: int, what: str) -> None:
+        if size > self.settings.max_message_size:
+            limit = self.settings.max_message_size
+            raise MessageTooLarge(f"{self.name}/{what} has {size} bytes; max_message_size is {limit}")
+
+    def _check_depth(self) -> None:
+        if self.settings.max_depth is None:
+            return
+        now = self.clock.monotonic()
+        if now - self._depth_read >= DEPTH_SECONDS:
+            self._depth_read = now
+            published = self.published_stats()
+            self._depth = published.pending + published.delayed if published else 0
+        if self._depth >= self.settings.max_depth:
+            raise QueueFull(
+                f"{self.name} had {self._depth} messages at the sweeper's last count; max_depth is "
+                f"{self.settings.max_depth}: wait, or raise it with configure(max_depth=…)"
+            )
+
+    def published_stats(self) -> Stats | None:
+        """The sweeper's last count; None if there is none, or garbage in its place. One GET."""
+        found = self.store.open(self.keys.stats)
+        try:
+            return Stats.from_bytes(found.read(), found.key) if found else None
+        except CorruptState:
+            return None
