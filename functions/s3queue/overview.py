@@ -112,7 +112,8 @@ def judge(stats: Stats, settings: QueueSettings, swept_at: datetime | None) -> t
         since = f"for {_words(stats.at - swept_at)}" if swept_at else "yet"
         return "unswept", f"no sweeper has looked at it {since}: lost events and crashes are not repaired"
     if stats.dead:
-        return "failing", f"{stats.dead} dead letters wait for a decision"
+        letters = "1 dead letter waits" if stats.dead == 1 else f"{stats.dead} dead letters wait"
+        return "failing", f"{letters} for a decision"
     if busy:
         return "healthy", f"{stats.pending} pending, {stats.processing} at work, {stats.failed} wait for a retry"
     return "idle", "nothing to do"

@@ -35,8 +35,8 @@ class Stats:
     #: Age of the oldest and the newest message that may run; None if there is none.
     oldest_seconds: float | None = None
     newest_seconds: float | None = None
-    #: Records written within the last minute.
-    finished_per_minute: int = 0
+    #: Records written within the last minute; None if the count stopped before it had seen all of them.
+    finished_per_minute: int | None = 0
     #: False: some count stopped at the page limit and is a lower bound.
     exact: bool = True
     at: datetime
@@ -104,7 +104,8 @@ def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Sta
     leased: set[str] = set()
     counter = Counter(keys, root.at)
     exact = True
-    recent = recorded_dead = 0
+    recent: int | None = 0
+    recorded_dead = 0
     for kind in ("leases", "messages", "delayed", "retries", "records", "dead"):
         counts[kind] = 0
         if kind not in kinds:
@@ -120,8 +121,11 @@ def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Sta
             elif kind == "dead":
                 recorded_dead += sum(line_of(entry.key) is None for entry in page.objects)
             elif kind == "records":
-                recent += sum(page.at - entry.modified_at <= timedelta(minutes=1) for entry in page.objects)
-        exact = exact and (last is None or last.next_after is None)
+                minute = timedelta(minutes=1)
+                recent = (recent or 0) + sum(page.at - entry.modified_at <= minute for entry in page.objects)
+        if last and last.next_after is not None:
+            exact = False
+            recent = None if kind == "records" else recent
     failed = min(counts["retries"], counts["leases"])
     return Stats(
         pending=counter.unleased,

@@ -114,6 +114,7 @@ def _document(found: QueueOverview) -> dict[str, Any]:
 def _panel(found: QueueOverview) -> Together:
     counted = found.stats
     more = "" if counted.exact else " or more"
+    recent = counted.finished_per_minute
     verdict = facts([("queue", found.name), ("health", found.health), ("why", found.reason)])
     numbers = facts(
         [
@@ -125,7 +126,7 @@ def _panel(found: QueueOverview) -> Together:
             ("dead", f"{counted.dead:,}{more}"),
             ("oldest waits for", age(counted.oldest_seconds)),
             ("newest waits for", age(counted.newest_seconds)),
-            ("finished", f"{counted.finished_per_minute:,} in the last minute"),
+            ("finished", "unknown: too many records to read" if recent is None else f"{recent:,} in the last minute"),
             ("last swept", when(found.swept_at, counted.at)),
             ("counted", when(counted.at, counted.at)),
         ]

@@ -39,7 +39,7 @@ class Counts(Answer):
     dead: int
     oldest_seconds: float | None
     newest_seconds: float | None
-    finished_per_minute: int
+    finished_per_minute: int | None
     exact: bool = Field(description="False: a count stopped at a page limit and is a lower bound.")
     total: int
     at: str
