@@ -46,7 +46,8 @@ class Server:
             RuntimeError: something survived.
         """
         # The group, not the process: MiniStack ignores SIGTERM at times, and its Lambda processes outlive it and spin.
-        end_group(self.state.pid)
+        # With little patience: all that it knows is in its memory, and there is nothing to save.
+        end_group(self.state.pid, grace=1)
         if self._process and self._process.stdin:
             self._process.stdin.close()
         shutil.rmtree(self.home.scratch, ignore_errors=True)

