@@ -26,10 +26,10 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 #: SQS bills a request for every 64 KiB of payload, and takes ten messages in one.
 SQS_CHUNK = 64 * 1024
 SQS_BATCH = 10
-#: What one sweep of a busy queue asks, and how often: the root, leases, messages, retries, delayed and workers, then
-#: stats.json, every 30 s; and a look at what is due every 2 s, retries and delayed.
-SWEEP_REQUESTS, SWEEP_SECONDS = 7, 30
-DUE_REQUESTS, DUE_SECONDS = 2, 2
+#: What one sweep of a busy queue asks, and how often: the root, leases and messages, then stats.json, every 30 s; and a
+#: look at what is due every 2 s, which is one LIST while nothing waits.
+SWEEP_REQUESTS, SWEEP_SECONDS = 4, 30
+DUE_REQUESTS, DUE_SECONDS = 1, 2
 LARGEST_BATCH = 10_000
 ATTEMPTS = QueueSettings().max_attempts
 
