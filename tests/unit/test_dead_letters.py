@@ -252,6 +252,26 @@ def test_a_move_by_hand_is_a_replay(bench, queue, letters, ends_well):
         assert (letter.error_type, letter.error) == ("KeyError", "'second death'")
 
 
+def test_a_line_that_is_moved_by_hand_and_dies_again_is_no_line_any_more(bench, queue, letters):
+    (path,) = queue.enqueue_many([1, 2])
+
+    def handler(body: int) -> None:
+        if body == 2:
+            raise Reject("two")
+
+    bench.processor(queue, handler).run(path)
+    (letter,) = letters.list()
+    assert letter.line == 2
+    bench.clock.advance(60)
+    bench.memory.copy(f"orders/dead/{letter.path}", "orders/messages/on-its-own")
+    letters.delete(letter.path)
+
+    bench.processor(queue, handler).run("messages/on-its-own")
+
+    (letter,) = letters.list()
+    assert (letter.path, letter.line) == ("messages/on-its-own", 0)
+
+
 def test_one_is_deleted_and_its_record_stays(bench, queue, letters):
     path, other = bury(queue), bury(queue)
 

@@ -264,8 +264,11 @@ def test_no_handler_starts_when_reading_the_payload_outlived_the_lease(bench, qu
         bench.clock.advance(40)
         return perform()
 
+    def handler(body: bytes) -> None:
+        started.append(len(body))
+
     bench.around = slow
-    assert bench.processor(queue, lambda body: started.append(1)).process(claim) == "lost"
+    assert bench.processor(queue, handler).process(claim) == "lost"
     assert started == []
 
 

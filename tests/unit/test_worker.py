@@ -161,6 +161,8 @@ def test_a_message_is_kept_for_longer_than_its_visibility_timeout():  # [P2]
 
     assert runs == [1]
     assert len(queue.status(path).record.attempts) == 1
+    # It was alive to the end: a zombie would have left the clearing up to the sweeper.
+    assert (queue.stats().pending, queue.stats().processing) == (0, 0)
 
 
 def test_own_retries_need_no_sweeper():
