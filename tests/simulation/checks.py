@@ -30,6 +30,8 @@ def leftovers(world: World) -> list[str]:
 
 def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
     """[P1] [P6] Nothing is left behind, and everything has an outcome, by the sweeper and the workers alone."""
+    if judge.violations:
+        return  # the schedule was cut short there; what is left over says nothing more
     for key in leftovers(world):
         judge.broken("P6", f"{key} is still there")
     for life in judge.ledger.all():

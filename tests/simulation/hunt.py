@@ -11,19 +11,19 @@ from .crash_matrix import explore
 from .operations import OPERATIONS
 from .schedules import Verdict, run
 
-#: Schedules before the crash matrix gets its turn.
-FIRST = 150
-
 
 def verdicts() -> Iterator[tuple[str, Verdict]]:
-    """The quickest first: some schedules, the crash matrix without its pairs, then schedules without end."""
+    """What catches most comes first: schedules and the operations of the crash matrix take turns, without its pairs."""
+    operations = list(OPERATIONS)
     seed = 0
-    while seed < FIRST:
-        yield "schedule", run(seed)
-        seed += 1
-    for operation in OPERATIONS:
-        for outcome in explore(operation, with_pairs=False):
-            yield "crash matrix", outcome.verdict
+    for seeds, count in ((150, 4), (350, len(operations))):
+        for _ in range(seeds):
+            yield "schedule", run(seed)
+            seed += 1
+        for operation in operations[:count]:
+            for outcome in explore(operation, with_pairs=False):
+                yield "crash matrix", outcome.verdict
+        del operations[:count]
     while True:
         yield "schedule", run(seed)
         seed += 1
@@ -37,7 +37,7 @@ def main() -> int:
         seeds += source == "schedule"
         if verdict.violations:
             by = f"schedule {verdict.seed}" if source == "schedule" else source
-            what = f"{verdict.profile}: {verdict.violations[0]}"
+            what = f"{verdict.violations[0].kind} {verdict.violations[0].promise}"
             break
         if time.process_time() - start > limit:
             break

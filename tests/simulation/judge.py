@@ -32,7 +32,7 @@ class Violation:
     at: float
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.promise} at {self.at:.2f} s: {self.what}"
+        return f"{self.kind} {self.promise} at {self.at:.2f} s: {self.what}".replace("  ", " ")
 
 
 KINDS = {
@@ -61,7 +61,8 @@ class Judge:
         self.world: World
 
     def broken(self, promise: str, what: str) -> None:
-        violation = Violation(KINDS[promise], f"[{promise}]", what, self.world.now)
+        tag = "" if promise == "unexpected" else f"[{promise}]"
+        violation = Violation(KINDS[promise], tag, what, self.world.now)
         self.violations.append(violation)
         self.world.trace.append((self.world.now, "judge", "", "", f"BROKEN {violation}"))
 

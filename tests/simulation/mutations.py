@@ -27,7 +27,7 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class Catch:
-    """Who caught a mutation, and what it took. `by` is empty if nobody did."""
+    """Who caught a mutation, as which broken promise, and what it took. `by` is empty if nobody did."""
 
     mutation: str
     by: str

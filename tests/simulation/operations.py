@@ -186,8 +186,10 @@ def _enqueue(stage: Stage) -> str:
 
 OPERATIONS: dict[str, Plot] = {
     "claim first, complete": _single("k"),
-    "claim first, extend, complete": _single("k", extends=True),
     "claim first, complete what the next attempt fails": _single("kf", takes=1.0),
+    "replay a dead letter": _replay("m", script("m", "r"), "m"),
+    "replay a dead line": _replay("b.ndjson", batch("k", "r"), "b.ndjson.line-00000002"),
+    "claim first, extend, complete": _single("k", extends=True),
     "claim first, fail": _single("fk"),
     "claim first, bury": _single("r"),
     "claim retry, complete": _single("fk", before=1),
@@ -205,7 +207,5 @@ OPERATIONS: dict[str, Plot] = {
     "re-PUT at work": _re_put("k", "k"),
     "re-PUT at work, the first fails": _re_put("f", "f"),
     "re-PUT while waiting": _re_put_waiting,
-    "replay a dead letter": _replay("m", script("m", "r"), "m"),
-    "replay a dead line": _replay("b.ndjson", batch("k", "r"), "b.ndjson.line-00000002"),
     "enqueue": _enqueue,
 }

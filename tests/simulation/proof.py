@@ -8,7 +8,7 @@ import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -124,7 +124,7 @@ def prove_processes(console: Console, seconds: float) -> Part:
     found: Mapping[str, Any] = importlib.import_module("simulation.processes").run(seconds)
     reasons = found.get("runs beyond the first", {})
     part = Part("real processes", Counter({name: int(found.get(name, 0)) for name in COLUMNS}), 1)
-    part.counts.update({f"again: {reason}": count for reason, count in reasons.items()})
+    part.counts.update(reasons)
     part.failures = [str(detail) for detail in found.get("details", ())]
     console.print(f"seed {found.get('seed')}: {found.get('kills')} kills, {found.get('pauses')} pauses", markup=False)
     for failure in part.failures[:MOST_SHOWN]:
@@ -133,20 +133,17 @@ def prove_processes(console: Console, seconds: float) -> Part:
 
 
 def show(console: Console, parts: list[Part]) -> None:
-    table = Table("", "cases", *COLUMNS, "ran again, and why", title="The proof")
-    for part in parts:
-        numbers = [f"{part.counts[name]:,}" for name in COLUMNS]
-        table.add_row(part.name, f"{part.cases:,}", *numbers, ", ".join(_why(part.counts)) or "never")
+    """One table: a column per part, so that it fits the narrowest terminal."""
+    table = Table("", *(part.name for part in parts), title="The proof")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    table.add_row("cases", *(f"{part.cases:,}" for part in parts), end_section=True)
+    for name in COLUMNS:
+        table.add_row(name, *(f"{part.counts[name]:,}" for part in parts), end_section=name == COLUMNS[-1])
+    others = {name for part in parts for name in part.counts} - {*COLUMNS, *REASONS}
+    for reason in (*REASONS, *sorted(others)):
+        table.add_row(f"ran again: {reason}", *(f"{part.counts[reason]:,}" for part in parts))
     console.print(table)
-
-
-def _why(counts: Counter[str]) -> Iterator[str]:
-    for reason in REASONS:
-        if counts[reason]:
-            yield f"{reason} {counts[reason]:,}"
-    for name, count in counts.items():
-        if name.startswith("again: ") and count:
-            yield f"{name.removeprefix('again: ')} {count:,}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -168,7 +165,8 @@ def main(arguments: list[str] | None = None) -> int:
         uncaught = [catch.mutation for catch in catch_bugs(console, MUTATIONS, options.processes) if not catch.by]
     if "processes" in options.only:
         parts.append(prove_processes(console, options.seconds))
-    show(console, parts)
+    if parts:
+        show(console, parts)
     for name in uncaught:
         console.print(f"not caught: {name}", style="red", markup=False)
     held = not uncaught and not any(part.counts[name] for part in parts for name in ZERO)
