@@ -69,7 +69,7 @@ ODD_NAMES = [
     "p999/not-a-priority",
     "p12/not-a-priority",
 ]
-#: moto decodes a key once too often, and takes "?" for a query when it copies; SeaweedFS takes a backslash for a slash.
+#: moto decodes a key once too often, so that "?" begins a query; SeaweedFS takes a backslash for a slash.
 UNFIT = {"moto_endpoint": {"100%25", "q?x=1&y=2#z"}, "seaweedfs_endpoint": {"back\\slash"}}
 
 
