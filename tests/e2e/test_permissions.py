@@ -1,0 +1,85 @@
+"""What IAM, which the local stack enforces, lets producers and the functions do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from s3queue.queue import Queue
+from tests.e2e.conftest import Bench
+
+
+@pytest.fixture
+def s3_of(bench: Bench, unique: str) -> Iterator[Any]:
+    """An S3 client of a new user with these policies."""
+    iam = bench.stack.client("iam")
+    users: list[tuple[str, str, list[str]]] = []
+
+    def client(*policies: str) -> Any:
+        name = f"user-{unique}-{len(users)}"
+        iam.create_user(UserName=name)
+        for policy in policies:
+            iam.attach_user_policy(UserName=name, PolicyArn=policy)
+        key = iam.create_access_key(UserName=name)["AccessKey"]
+        users.append((name, key["AccessKeyId"], list(policies)))
+        return bench.stack.client_as("s3", key["AccessKeyId"], key["SecretAccessKey"])
+
+    yield client
+    for name, key, policies in users:
+        iam.delete_access_key(UserName=name, AccessKeyId=key)
+        for policy in policies:
+            iam.detach_user_policy(UserName=name, PolicyArn=policy)
+        iam.delete_user(UserName=name)
+
+
+def is_denied(call: Any, **arguments: Any) -> bool:
+    try:
+        call(**arguments)
+    except ClientError as error:
+        return error.response["Error"]["Code"] == "AccessDenied"
+    return False
+
+
+def test_a_producer_may_enqueue_to_its_queue_and_nothing_else(bench: Bench, s3_of: Any, unique: str) -> None:
+    outputs = bench.stack.client("cloudformation").describe_stacks(StackName="s3queue")["Stacks"][0]["Outputs"]
+    (policy,) = [output["OutputValue"] for output in outputs if "emailsProducerPolicy" in output["OutputKey"]]
+    s3, bucket = s3_of(policy), bench.stack.bucket
+    body = f'{{"to": "{unique}@example.com", "subject": "Hello"}}'.encode()
+
+    s3.put_object(Bucket=bucket, Key=f"emails/messages/{unique}.json", Body=body)
+    s3.put_object(Bucket=bucket, Key=f"emails/delayed/20990101T000000Z/{unique}.json", Body=body)
+
+    assert is_denied(s3.get_object, Bucket=bucket, Key=f"emails/messages/{unique}.json")
+    assert is_denied(s3.list_objects_v2, Bucket=bucket, Prefix="emails/")
+    assert is_denied(s3.delete_object, Bucket=bucket, Key=f"emails/messages/{unique}.json")
+    for key in (f"webhooks/messages/{unique}.json", "emails/queue.json", f"emails/dead/messages/{unique}.json"):
+        assert is_denied(s3.put_object, Bucket=bucket, Key=key, Body=body), key
+    bench.stack.client("s3").delete_object(Bucket=bucket, Key=f"emails/delayed/20990101T000000Z/{unique}.json")
+
+
+def test_not_even_an_administrator_writes_state_unconditionally(bench: Bench, s3_of: Any, unique: str) -> None:
+    s3, bucket = s3_of("arn:aws:iam::aws:policy/AdministratorAccess"), bench.stack.bucket
+    for kind in ("leases", "records", "locks"):
+        key = f"emails/{kind}/{unique}"
+        assert is_denied(s3.put_object, Bucket=bucket, Key=key, Body=b"{}"), kind
+        s3.put_object(Bucket=bucket, Key=key, Body=b"{}", IfNoneMatch="*")
+        s3.delete_object(Bucket=bucket, Key=key)
+
+
+def test_no_function_was_ever_refused_a_request(bench: Bench, emails: Queue, unique: str) -> None:
+    # Last in this folder: it judges what all the others made the functions do.
+    path = bench.put("emails", f"messages/{unique}.json", {"to": f"{unique}@example.com", "subject": "Hello"})
+    bench.outcome(emails, path, sweeping=True)
+    said = {}
+    for function in [*bench.stack.workers.values(), bench.stack.sweeper]:
+        pages = (
+            bench.stack.client("logs")
+            .get_paginator("filter_log_events")
+            .paginate(logGroupName=f"/aws/lambda/{function}")
+        )
+        said[function] = [event["message"] for page in pages for event in page["events"]]
+    assert said[bench.stack.workers["emails"]], "without logs this would prove nothing"
+    assert not [line for lines in said.values() for line in lines if "AccessDenied" in line]
