@@ -39,6 +39,7 @@ $(UV): Makefile | $(PY)
 
 # pip is slower, but knows every index, proxy and certificate that the machine configured for it.
 $(READY): requirements.txt $(UV)
+	@echo "Installing the locked dependencies into $(VENV)"
 	@$(WITH_INDEX) $(UV) pip install --quiet --python $(PY) --require-hashes -r requirements.txt || { \
 		echo "uv could not install the lock; trying pip" >&2; \
 		$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt; }

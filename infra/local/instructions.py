@@ -21,6 +21,7 @@ def show(console: Console, stack: LocalStack) -> None:
 [bold]endpoint[/]  {stack.state.endpoint}
 [bold]bucket[/]    {stack.bucket}
 [bold]queues[/]    {", ".join(sorted(stack.workers))}
+[bold]mails[/]     {stack.cdk.variables.get("EMAIL_SMTP_HOST") or stack.cdk.variables.get("EMAIL_OUTBOX")}
 [bold]logs[/]      {stack.server.home.server_log}
 
 [bold]Enqueue with the AWS CLI[/]
