@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+import webbrowser
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Thread
 from types import FrameType
 
 from rich.console import Console
 from rich.markup import escape
 
 from infra import ROOT
+from s3queue.dashboard.server import Server
+from s3queue.stores.s3 import S3Store
 
 from . import instructions
 from .cdk import Cdk
@@ -76,10 +82,11 @@ def _up(console: Console, *, auth: bool, context: Sequence[str]) -> int:
         if not stack.server.owned:
             console.print("It was running already; it ends where it was started, or with: python -m infra.local down")
             return 0
-        console.print("Ctrl-C ends it.")
         try:
-            while stack.server.alive:
-                time.sleep(1)
+            with _dashboard(stack) as address:
+                console.print(f"[bold]dashboard[/] {address}\n\nCtrl-C ends it.", soft_wrap=True)
+                while stack.server.alive:
+                    time.sleep(1)
         except KeyboardInterrupt:
             console.print()
             with Steps(console).step("Stop"):
@@ -88,6 +95,20 @@ def _up(console: Console, *, auth: bool, context: Sequence[str]) -> int:
     # Someone else ended it, which is how `down` works.
     console.print("MiniStack is gone.")
     return 0
+
+
+@contextmanager
+def _dashboard(stack: LocalStack) -> Iterator[str]:
+    """The page over the stack's bucket, in a thread, opened where there is a screen."""
+    with Server(S3Store(stack.bucket, client=stack.client("s3"))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        # Elsewhere webbrowser would start a text browser in this very terminal.
+        if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform in ("darwin", "win32"):
+            webbrowser.open(server.url)
+        try:
+            yield server.url
+        finally:
+            server.shutdown()
 
 
 def _down(console: Console) -> int:
