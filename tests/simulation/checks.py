@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from itertools import pairwise
 
+from s3queue.keys import line_path, name_of
+
 from .actors import Cast
 from .judge import Judge
 from .ledger import Life, Run
@@ -39,6 +41,9 @@ def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
             judge.broken("P1", f"{life.path} has no outcome")
         if life.end == "merged":
             _check_merged(world, judge, life)
+        elif life.end == "deleted":
+            for line in life.lettered:
+                _check_letter(world, judge, life, line)
     if cast.profile.exact:
         for life in judge.ledger.all():
             if life.end == "deleted":
@@ -47,12 +52,34 @@ def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
         judge.broken("unexpected", f"nothing went wrong, and yet the sweeper had to step in: {cast.counts}")
 
 
+def _check_letter(world: World, judge: Judge, life: Life, line: int) -> None:
+    """[P1] What died lies in `dead/`, on its own or with the rest of its batch, unless it was replayed since.
+
+    Or unless the name was PUT anew and died again: one name has one dead letter.
+    """
+    body = life.lines[line]
+    for path in {life.path, line_path(life.path, line)} if line else {life.path}:
+        writes = [(at, body in written.splitlines()) for at, written in judge.letters.get(path, ())]
+        written_at = next((at for at, is_its in writes if is_its and at >= life.recorded_at), None)
+        if written_at is None:
+            continue
+        letter = world.objects.get(f"{QUEUE}/dead/{path}")
+        is_there = letter and body in letter.body.splitlines()
+        is_replaced = any(at > written_at and not is_its for at, is_its in writes)
+        replays = judge.ledger.lives.get(f"messages/{name_of(path)}", ())
+        is_replayed = any(one.began_at >= life.recorded_at and body in one.lines.values() for one in replays)
+        if is_there or is_replayed or is_replaced or path in judge.unstoppable:
+            return
+    judge.broken("P1", f"{life.path} line {line} is dead, and neither its letter nor a replay of it is there")
+
+
 def _check_merged(world: World, judge: Judge, life: Life) -> None:
     """[P1] A replay that was taken for the death before it must not lose its bytes: letter or message, one is there."""
     alike = judge.ledger.alike(life)
     died = any(one.record and one.record.outcome == "dead" and 0 in one.lettered for one in alike)
     is_later = any(one.order > life.order for one in alike)
-    if died and not is_later and not life.is_unstoppable and f"{QUEUE}/dead/{life.path}" not in world.objects:
+    is_unstoppable = life.is_unstoppable or life.path in judge.unstoppable
+    if died and not is_later and not is_unstoppable and f"{QUEUE}/dead/{life.path}" not in world.objects:
         judge.broken("P1", f"{life.path} was replayed, and deleted as if it were its former life")
 
 
