@@ -84,14 +84,12 @@ class Bench:
         at = found["LastModified"].isoformat()
         return {"Records": [{"eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "eventTime": at, "s3": where}]}
 
-    def until(self, question: Callable[[], Any], *, sweeping: bool = False) -> Any:
+    def until(self, question: Callable[[], Any], *, sweeping: bool = False, seconds: float = PATIENCE_SECONDS) -> Any:
         """The first answer that is not false; with `sweeping` the sweeper is kept awake meanwhile."""
-        deadline, wake_at = time.monotonic() + PATIENCE_SECONDS, 0.0
+        deadline, wake_at = time.monotonic() + seconds, 0.0
         while not (answer := question()):
             now = time.monotonic()
-            assert now < deadline, (
-                f"not within {PATIENCE_SECONDS:.0f} s; the log is {self.stack.server.home.server_log}"
-            )
+            assert now < deadline, f"not within {seconds:.0f} s; the log is {self.stack.server.home.server_log}"
             if sweeping and now >= wake_at:
                 self.wake_sweeper()
                 wake_at = now + WAKE_SECONDS

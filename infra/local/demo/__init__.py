@@ -92,9 +92,13 @@ def _prepare(console: Console, stack: LocalStack) -> dict[str, Queue]:
 
 def _put(stack: LocalStack, sent: Sequence[Sent]) -> None:
     s3 = stack.client("s3")
-    with ThreadPoolExecutor(4) as producers:
+    producers = ThreadPoolExecutor(4)
+    try:
         for put in [producers.submit(s3.put_object, Bucket=stack.bucket, Key=one.key, Body=one.body) for one in sent]:
             put.result()
+    finally:
+        # Ctrl-C does not wait for what has not been sent.
+        producers.shutdown(cancel_futures=True)
 
 
 def _kill_worker_of(console: Console, stack: LocalStack, queue: Queue, victim: Sent, receiver: Receiver) -> None:
