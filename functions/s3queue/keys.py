@@ -165,8 +165,16 @@ class Keys:
     def worker(self, worker_id: str) -> str:
         return f"{self.queue}/workers/{worker_id}"
 
-    def run(self, name: str) -> str:
-        return f"{self.queue}/runs/{name}"
+    def slot(self, number: int) -> str:
+        return f"{self.queue}/runs/slot-{number}"
+
+    def slot_number(self, key: str) -> int | None:
+        """Which slot lies at this key; None if it is no slot's."""
+        number = key.removeprefix(f"{self.queue}/runs/slot-")
+        return int(number) if number != key and number.isascii() and number.isdigit() else None
+
+    def manifest(self, run: str) -> str:
+        return f"{self.queue}/runs/{run}.json"
 
     def path(self, key: str) -> str | None:
         """The path of a message's own key; None if the key is no message of this queue."""
