@@ -96,6 +96,11 @@ class Pulse:
         with self._mutex:
             self._claims.pop(claim.path, None)
 
+    def held(self) -> list[Claim]:
+        """What is held now."""
+        with self._mutex:
+            return list(self._claims.values())
+
     def __len__(self) -> int:
         return len(self._claims)
 
@@ -104,8 +109,7 @@ class Pulse:
 
         A claim's deadline moves only if the answer came before the old one: later, the sweeper may have judged it.
         """
-        with self._mutex:
-            held = list(self._claims.values())
+        held = self.held()
         said = {claim.path: claim.lease.progress for claim in held if claim.lease.progress}
         document = Heartbeat(
             worker=self._queue.worker_id,

@@ -28,6 +28,8 @@ LAUNCH_GRACE = timedelta(seconds=60)
 COOL = timedelta(seconds=20)
 #: As long as a repeated token surely names the same job; later, jobs are looked through for the run's name.
 TOKEN_TRUSTED = timedelta(minutes=10)
+#: A manifest's time is its launcher's, a job's is the service's.
+SKEW = timedelta(minutes=5)
 #: The service is asked after a run this often at most.
 ASK_SECONDS = 20.0
 
@@ -118,7 +120,7 @@ class RunWatch:
         try:
             known = None
             if held.age > TOKEN_TRUSTED:
-                known = self.jobs.find(run, since=found[0].opened_at - timedelta(minutes=5))
+                known = self.jobs.find(run, since=found[0].opened_at - SKEW)
             job = known.id if known else self.jobs.start(JobRequest.of(run, queue.name, self.bucket, queue.settings))
         except Unavailable:
             raise
@@ -134,9 +136,15 @@ class RunWatch:
         if now - self._asked.get(run, float("-inf")) < ASK_SECONDS:
             return
         self._asked[run] = now
-        job = self.jobs.get(held.slot.job)
+        if not held.slot.job:
+            # Its launcher never learnt the id, and the driver has reopened the slot since.
+            found = RunBook(queue).manifest(run)
+            job = self.jobs.find(run, since=found[0].opened_at - SKEW) if found else None
+        else:
+            job = self.jobs.get(held.slot.job)
         if job is None:
-            self._end(queue, held, Failure("RunLost", f"{run}: the service knows no job {held.slot.job}"))
+            if not self.is_fresh(queue, run):
+                self._end(queue, held, Failure("RunLost", f"{run}: the service knows no job {held.slot.job}"))
         elif job.phase == "ended":
             self._end(queue, held, _failure(job))
         elif job.phase == "starting":
@@ -144,7 +152,7 @@ class RunWatch:
             _keep(as_run(queue, run), run)
         elif held.age > START_WITHIN and not self.is_fresh(queue, run):
             _log.error("%s: %s runs and is silent: cancelled", queue.name, run)
-            self.jobs.cancel(held.slot.job)
+            self.jobs.cancel(job.id)
 
     def _end(self, queue: Queue, held: HeldSlot, failure: Failure) -> None:
         """The slot last: after a crash in between, everything is done again from there."""

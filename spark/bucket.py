@@ -1,0 +1,40 @@
+"""Bucket: which bucket, as a value that travels to executors; each process there keeps one client for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from s3queue.store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket, and where its server is. Without an endpoint, boto3's own environment says (`AWS_ENDPOINT_URL`)."""
+
+    name: str
+    endpoint_url: str | None = None
+    region: str | None = None
+
+    def store(self) -> ObjectStore:
+        """The bucket as a store; one per process, threads share it."""
+        return _store(self)
+
+    def client(self) -> Any:
+        """boto3's client, for what is no queue object: datasets, and files in parts."""
+        return _client(self)
+
+
+@lru_cache(maxsize=8)
+def _client(bucket: Bucket) -> Any:
+    from s3queue.stores.s3 import client
+
+    return client(bucket.endpoint_url, bucket.region)
+
+
+@lru_cache(maxsize=8)
+def _store(bucket: Bucket) -> ObjectStore:
+    from s3queue.stores.s3 import S3Store
+
+    return S3Store(bucket.name, client=_client(bucket))
