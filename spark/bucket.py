@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from s3queue.store import ObjectStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SETTING = "s3queue.bucket."
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +21,18 @@ class Bucket:
     name: str
     endpoint_url: str | None = None
     region: str | None = None
+
+    def note(self, spark: SparkSession) -> None:
+        """Tell every job of a session which bucket it works in."""
+        for name in ("name", "endpoint_url", "region"):
+            spark.conf.set(f"{_SETTING}{name}", getattr(self, name) or "")
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> Bucket:
+        """The bucket that the session works in."""
+        name, endpoint, region = (spark.conf.get(f"{_SETTING}{name}") for name in ("name", "endpoint_url", "region"))
+        assert name
+        return cls(name, endpoint or None, region or None)
 
     def store(self) -> ObjectStore:
         """The bucket as a store; one per process, threads share it."""

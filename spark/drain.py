@@ -49,10 +49,12 @@ def drain(bucket: str, queue: str, run: str, *, seconds: float, should_stop: Cal
     connected.refresh()
     definition.events.pass_on(connected.events)
     spark = build_session(f"s3queue {queue} {run}")
+    where = Bucket(bucket)
+    where.note(spark)
     alive = _alive(spark)
     work: Work
     if job.per_batch:
-        work = BatchWork(job.per_batch, spark, Bucket(bucket), is_alive=alive)
+        work = BatchWork(job.per_batch, spark, where, is_alive=alive)
     else:
         assert job.per_message
         parallel = connected.settings.concurrency

@@ -21,7 +21,7 @@ _LONGEST_PREFIX = len("retries/20261116T101500Z/")
 _LINE_SUFFIX = len(".line-00000001")
 HIGHEST_PRIORITY = 255
 #: Top-level prefixes that are not queues.
-RESERVED = frozenset({"archive", "analytics"})
+RESERVED = frozenset({"archive", "analytics", "datasets"})
 
 _QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _PRIORITY = re.compile(r"p([01][0-9]{2}|2[0-4][0-9]|25[0-5])/")
