@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from s3queue.store import listing
 
 from .bucket import Bucket
-from .objects import fetch
+from .objects import fetch, spread
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,8 +67,7 @@ def read(spark: SparkSession, bucket: Bucket, objects: Sequence[tuple[str, int]]
     described = from_arrow_schema(schema)
     # Largest first, so that no executor is left with a giant at the end.
     keys = [(key,) for key, _ in sorted(objects, key=lambda entry: -entry[1])]
-    cores = spark.sparkContext.defaultParallelism
-    asked = spark.createDataFrame(keys, "key string").repartition(min(len(keys), 4 * cores))
+    asked = spread(spark, spark.createDataFrame(keys, "key string"), len(keys))
     return asked.mapInArrow(_reader(bucket, format, schema.serialize().to_pybytes()), described)
 
 

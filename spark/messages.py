@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from s3queue.claim import Claim
 from s3queue.definition import Definition
@@ -78,6 +78,9 @@ def handler_of(per_message: Callable[..., Any], spark: SparkSession | None) -> C
                 raise SparkError(reason_of(error)) from error
             raise
 
-    message = list(inspect.signature(per_message).parameters)[1]
-    handler.__annotations__ = {"message": get_type_hints(per_message).get(message, Any)}
+    annotation = list(inspect.signature(per_message).parameters.values())[1].annotation
+    if isinstance(annotation, str):
+        # Only this one: a job may know SparkSession for its annotation's sake alone.
+        annotation = eval(annotation, inspect.unwrap(per_message).__globals__)
+    handler.__annotations__ = {"message": Any if annotation is inspect.Parameter.empty else annotation}
     return handler

@@ -32,12 +32,15 @@ def fetch(
     """
     if not asked:
         return spark.createDataFrame([], schema)
-    cores = spark.sparkContext.defaultParallelism
-    wanted = partitions or min(len(asked), 4 * cores)
-    keys = spark.createDataFrame(list(asked), asked_schema)
-    # As many partitions as there are cores come without a shuffle.
-    keys = keys.repartition(wanted) if wanted > cores else keys
+    keys = spread(spark, spark.createDataFrame(list(asked), asked_schema), partitions or len(asked))
     return keys.mapInArrow(_per_partition(read, _arrow(spark, schema)), schema)
+
+
+def spread(spark: SparkSession, keys: DataFrame, count: int) -> DataFrame:
+    """Keys over enough partitions for all cores to have something to fetch, several times over if there are many."""
+    cores = spark.sparkContext.defaultParallelism
+    # As many partitions as there are cores come without a shuffle.
+    return keys.repartition(min(count, 4 * cores)) if count > cores else keys
 
 
 def _per_partition(

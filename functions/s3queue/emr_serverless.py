@@ -12,7 +12,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    NoCredentialsError,
+    NoRegionError,
+    ParamValidationError,
+)
 
 from .errors import AccessDenied, Unavailable
 from .jobs import Job, JobRequest, NotStarted, Phase
@@ -132,6 +138,8 @@ class EmrServerless:
             if status < 500:
                 raise NotStarted(f"{action}: {code}: {error.response.get('Error', {}).get('Message', '')}") from error
             raise Unavailable(f"{action}: {error}") from error
+        except (ParamValidationError, NoCredentialsError, NoRegionError) as error:
+            raise NotStarted(f"{action}: {error}") from error
         except BotoCoreError as error:
             raise Unavailable(f"{action}: no answer: {error}") from error
 

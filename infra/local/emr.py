@@ -60,6 +60,7 @@ class EmrServerless:
         #: The next so many StartJobRun are throttled; answers that get lost after the job was started.
         self.throttled = 0
         self.lost_answers = 0
+        self.stopped = False
         #: Every request, as (action, job id).
         self.requests: list[tuple[str, str]] = []
         self._folder = folder
@@ -85,6 +86,8 @@ class EmrServerless:
         self.stop()
 
     def stop(self) -> None:
+        # Connections that boto3 keeps open would otherwise go on being answered.
+        self.stopped = True
         self._server.shutdown()
         self._server.server_close()
         for job in list(self.jobs.values()):
@@ -251,6 +254,9 @@ def _handler(emr: EmrServerless) -> type[BaseHTTPRequestHandler]:
             self._answer("CancelJobRun", _RUN, lambda found, query: emr.cancel_job_run(found["run"]))
 
         def _answer(self, action: str, pattern: re.Pattern[str], call: Callable[..., dict[str, Any]]) -> None:
+            if emr.stopped:
+                self.close_connection = True
+                return
             parts = urlsplit(self.path)
             found = pattern.fullmatch(parts.path)
             try:

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from dying import DyingStore, Killed
-from s3queue import Queue, QueueSettings, Reject
+from s3queue import Context, Queue, QueueSettings, Reject
 from s3queue.jobs import NotStarted
 from s3queue.launch import Launcher
 from s3queue.record import Record
@@ -37,7 +37,7 @@ class World:
         self.sweeper = self.bench.sweeper(self.queue, self.dispatched)
         self.sweeper.look_after_runs = self.watch.look_after
 
-    def per_message(self, spark, message: dict, context):
+    def per_message(self, spark: SparkSession, message: dict, context: Context):  # noqa: F821 (as jobs have it)
         self.starts[context.path] += 1
         if message["do"] == "reject":
             raise Reject("not like this")
