@@ -79,6 +79,9 @@ class EmrServerless:
         monitoring: dict[str, Any] = {"managedPersistenceMonitoringConfiguration": {"enabled": True}}
         if logs:
             monitoring["s3MonitoringConfiguration"] = {"logUri": logs}
+        if self.deployment.spark_log_group:
+            group = {"enabled": True, "logGroupName": self.deployment.spark_log_group}
+            monitoring["cloudWatchLoggingConfiguration"] = group
         return {
             "applicationId": self.deployment.spark_application,
             "clientToken": request.run,

@@ -104,6 +104,11 @@ class QueueSettings:
             raise InvalidRequest(f"engine is lambda or spark, not {self.engine!r}")
         _ = self.retry
 
+    @property
+    def uses_spark(self) -> bool:
+        """Whether any message of this queue can be Spark's."""
+        return self.engine == "spark" or self.heavy_above is not None
+
     def is_heavy(self, size: int) -> bool:
         """Whether a message of this many bytes is Spark's."""
         return self.engine == "spark" or (self.heavy_above is not None and size > self.heavy_above)
@@ -189,6 +194,7 @@ class Deployment:
     spark_code: str = ""
     spark_packages: str = ""
     spark_logs: str = ""
+    spark_log_group: str = ""
     #: Where events go; empty: nowhere.
     event_bus: str = ""
 

@@ -40,6 +40,8 @@ def bucket(seaweedfs_endpoint: str) -> Bucket:
     return Bucket(fresh_bucket(client(seaweedfs_endpoint)), seaweedfs_endpoint, "us-east-1")
 
 
+# First, because pytest-xdist reads the marks in this same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
