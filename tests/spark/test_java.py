@@ -57,7 +57,7 @@ def twice(batches):
         yield pa.RecordBatch.from_pydict({"n": [2 * n for n in batch.column(0).to_pylist()]})
 
 folder = os.environ["FOLDER"]
-spark.range(3).selectExpr("cast(id as int) n").mapInArrow(twice, "n int").write.parquet(folder + "/out")
+spark.range(3).selectExpr("id AS n").mapInArrow(twice, "n long").write.parquet(folder + "/out")
 print(sorted(row.n for row in spark.read.parquet(folder + "/out").collect()), os.environ["JAVA_HOME"])
 spark.stop()
 """
