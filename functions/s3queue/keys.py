@@ -22,6 +22,8 @@ _LINE_SUFFIX = len(".line-00000001")
 HIGHEST_PRIORITY = 255
 #: Top-level prefixes that are not queues.
 RESERVED = frozenset({"archive", "analytics", "datasets"})
+#: What the dashboard shows of the pipeline's figures.
+LATEST_STATISTICS = "analytics/latest.json"
 
 _QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _PRIORITY = re.compile(r"p([01][0-9]{2}|2[0-4][0-9]|25[0-5])/")
@@ -175,6 +177,24 @@ class Keys:
 
     def manifest(self, run: str) -> str:
         return f"{self.queue}/runs/{run}.json"
+
+    def bulk(self, run: str, name: str) -> str:
+        """What a bulk enqueue remembers of itself. Not under `runs/`: thousands would hide the runs from a LIST."""
+        return f"{self.queue}/bulk/{run}/{name}"
+
+    @property
+    def archive_log(self) -> str:
+        """Readers of Hive layouts (Spark, Athena) pass over what begins with an underscore."""
+        return f"archive/queue={self.queue}/_log/"
+
+    def archive_commit(self, version: int) -> str:
+        return f"{self.archive_log}{version:010d}.json"
+
+    def archive_part(self, day: str, digest: str) -> str:
+        return f"archive/queue={self.queue}/day={day}/part-{digest}.parquet"
+
+    def hours(self, day: str) -> str:
+        return f"analytics/hours/queue={self.queue}/day={day}/hours.ndjson"
 
     def path(self, key: str) -> str | None:
         """The path of a message's own key; None if the key is no message of this queue."""
