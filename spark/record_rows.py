@@ -63,7 +63,8 @@ FILE_SCHEMA = columns(
 RECORD_SCHEMA = joined(columns(queue="string", day="string"), FILE_SCHEMA)
 #: A record, or why there is none: every object is one row, whatever is in it.
 READ_SCHEMA = joined(RECORD_SCHEMA, columns(problem="string"))
-_LARGEST = 2**63 - 1
+#: No count of anything here is larger; sums of millions of them still fit a column.
+_LARGEST = 10**13
 #: Dead lines beyond those that a record lists.
 UNLISTED = "unlisted"
 

@@ -1,4 +1,4 @@
-"""Scan: a prefix of any size from the executors. The driver finds key ranges; executors list and read what is in them."""
+"""Scan: a prefix of any size, from the executors: the driver finds key ranges, executors list and read them."""
 
 from __future__ import annotations
 

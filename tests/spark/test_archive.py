@@ -219,7 +219,7 @@ def test_ranges_cover_every_object_once_whatever_the_layout(bucket):
     extent = survey(store, "emails/")
 
     found = [entry.key for keys in extent.ranges for entry in list_range(store, keys)]
-    assert Counter(found) == Counter(keys_under(store, "emails/"))
+    assert Counter(found) == Counter(list(keys_under(store, "emails/")))
     assert extent.objects == 13
 
 
