@@ -18,21 +18,26 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from pyspark.sql import functions as sf
 
+from s3queue.batch import read_lines, spooled
+from s3queue.errors import InvalidRequest
 from s3queue.keys import Keys
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
+from spark import datasets
 from spark.bucket import Bucket
 from spark.bulk import BATCHES_PER_BUCKET, Plan, done_buckets, enqueue_bucket, problem_of, settle_plan
-from spark.scan import Batches, batches_of, rows_of
+from spark.scan import Batches, batches_of, rows_of, spread
 from spark.schemas import columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger("spark.bulk_enqueue")
+LINE = columns(line="binary")
 FORMATS = ("ndjson", "csv", "parquet")
 #: Rows that one task sorts and PUTs.
 ROWS_PER_TASK = 200_000
@@ -42,13 +47,41 @@ DONE = columns(
 )
 
 
-def read_dataset(spark: SparkSession, source: Sequence[str], form: str) -> DataFrame:
-    """A dataset as lines, where it holds lines already, or as rows."""
+def read_dataset(spark: SparkSession, source: Sequence[str], form: str, endpoint_url: str | None = None) -> DataFrame:
+    """A dataset as lines, where it holds lines already, or as rows.
+
+    `s3://bucket/key-or-prefix` is read by Python in the executors, so that it works wherever the queue does; anything
+    else is a path that Spark itself knows.
+
+    Raises:
+        InvalidRequest: sources in several buckets. BadDataset: one of them names nothing, or cannot be read.
+    """
+    parts = [urlsplit(each) for each in source]
+    if all(part.scheme == "s3" for part in parts):
+        if len({part.netloc for part in parts}) > 1:
+            raise InvalidRequest("the sources of one run lie in one bucket")
+        bucket = Bucket(parts[0].netloc, endpoint_url)
+        found = datasets.find(bucket, [part.path.lstrip("/") for part in parts])
+        return _read_lines(spark, bucket, found) if form == "ndjson" else datasets.read(spark, bucket, found, form)
     if form == "ndjson":
         return spark.read.text(list(source)).withColumnRenamed("value", "line")
     if form == "csv":
         return spark.read.option("header", True).csv(list(source))
     return spark.read.parquet(*source)
+
+
+def _read_lines(spark: SparkSession, bucket: Bucket, objects: Sequence[tuple[str, int]]) -> DataFrame:
+    """Lines as they are: parsed and written again, numbers and keys might not be the same."""
+
+    def per_partition(batches: Batches) -> Batches:
+        for (key,) in rows_of(batches):
+            found = bucket.store().open(key)
+            if found is None:
+                raise InvalidRequest(f"{key} was deleted while it was read")
+            with spooled(found.stream) as stream:
+                yield from batches_of(((line,) for _, line in read_lines(stream)), LINE)
+
+    return spread(spark, [(key,) for key, _ in objects], columns(key="string")).mapInArrow(per_partition, LINE)
 
 
 def lines_of(rows: DataFrame, body: str | None = None) -> DataFrame:
@@ -57,6 +90,8 @@ def lines_of(rows: DataFrame, body: str | None = None) -> DataFrame:
     Blank lines are no messages, and a byte order mark is no part of one.
     """
     if body is not None:
+        if rows.schema[body].dataType.typeName() == "binary":
+            return rows.select(sf.col(body).alias("line")).filter("length(line) > 0")
         text = sf.regexp_replace(sf.col(body).cast("string"), "^\ufeff", "")
         return rows.select(text.alias("line")).filter("trim(line) != ''").select(sf.col("line").cast("binary"))
     whole = sf.to_json(sf.struct("*"), {"ignoreNullFields": "false"})
@@ -192,7 +227,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bulk_enqueue", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--bucket", required=True)
     parser.add_argument("--queue", required=True)
-    parser.add_argument("--source", action="append", required=True, help="a file, folder or pattern; may be repeated")
+    parser.add_argument(
+        "--source", action="append", required=True, help="s3://bucket/prefix, or a path; may be repeated"
+    )
     parser.add_argument("--format", choices=FORMATS, default="ndjson")
     parser.add_argument("--body", help="the column that holds the message; all columns as one JSON object if left out")
     parser.add_argument("--run", help="a name for this run; the data's own digest if left out")
@@ -204,7 +241,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from spark.session import build_session
 
     spark = build_session("s3queue bulk_enqueue", settings={"spark.speculation": "false"})
-    rows = read_dataset(spark, chosen.source, chosen.format)
+    rows = read_dataset(spark, chosen.source, chosen.format, chosen.endpoint_url)
     report = bulk_enqueue(
         spark,
         Bucket(chosen.bucket, chosen.endpoint_url),

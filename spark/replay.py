@@ -5,8 +5,8 @@
 Each letter is replayed as `DeadLetters.replay` does it: PUT the message If-None-Match, then DELETE the letter If-Match.
 A task that dies in between leaves both. The rerun tells by the record: if a *later* generation with the letter's bytes
 was completed, the letter was replayed already and is only cleared away; if its message is still there, it is left for
-a later run. What died again meanwhile is a new death: `--before` (when this replay was decided, by S3's clock) leaves it
-out, so that a job that is retried with the same arguments does not run a poison message in circles.
+a later run. What died again meanwhile is a new death: `--before` (when this replay was decided, by S3's clock) leaves
+it out, so that a job that is retried with the same arguments does not run a poison message in circles.
 
 Not promised: two replays of the same letter at the same time run it twice if it is completed between their two PUTs.
 """

@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 from pyspark.testing import assertDataFrameEqual
 
+from deadly import deadly
 from finished import NOON, keys_under, put_record, put_records, record
 from s3queue.errors import Conflict, CorruptState, NewerFormat
 from s3queue.record import Failure
@@ -100,6 +101,18 @@ def test_a_run_that_died_before_its_commit_is_completed_by_the_next(spark, bucke
     # The same records make the same files: nothing is left behind.
     assert {part.key for part in done.parts} == set(left)
     assert pairs(archived(spark, bucket)) == once(store)
+
+
+def test_a_run_whose_executor_was_killed_is_completed_by_the_next(spark, bucket, tmp_path):
+    put_records(bucket.store(), "emails", 12)
+
+    with pytest.raises(Exception, match="worker exited"):
+        archive(spark, deadly(bucket, tmp_path / "died", ".parquet"), "emails", now=NOON, rows_per_part=5)
+    assert keys_under(bucket.store(), "archive/")
+    assert archived(spark, bucket) == []
+
+    assert archive(spark, bucket, "emails", now=NOON, rows_per_part=5).records == 12
+    assert pairs(archived(spark, bucket)) == once(bucket.store())
 
 
 def test_of_two_runs_at_once_each_record_is_kept_once(spark, bucket, monkeypatch):

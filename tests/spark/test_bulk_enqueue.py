@@ -9,12 +9,13 @@ from collections import Counter
 import pytest
 from pyspark.testing import assertDataFrameEqual
 
+from deadly import deadly
 from finished import keys_under, put_record, record
 from s3queue.errors import InvalidPriority, InvalidRequest, Unavailable
 from s3queue.keys import Keys
 from s3queue.stores.memory import MemoryStore
 from spark.bulk import Plan, cut, enqueue_bucket, problem_of
-from spark.bulk_enqueue import bulk_enqueue, fingerprint, into_buckets, lines_of, main
+from spark.bulk_enqueue import bulk_enqueue, fingerprint, into_buckets, lines_of, main, read_dataset
 
 pytestmark = pytest.mark.filterwarnings("ignore:.PYARROW_IGNORE_TIMEZONE.")
 KEYS = Keys("emails")
@@ -101,6 +102,22 @@ def test_a_run_that_died_half_way_is_completed_and_what_was_worked_off_stays_so(
     assert worked + enqueued(store) == every(200)
 
 
+def test_a_run_whose_executor_was_killed_is_completed_while_its_messages_are_worked_off(spark, bucket, tmp_path):
+    store = bucket.store()
+    options = {"per_object": 5, "batches_per_bucket": 8}
+
+    with pytest.raises(Exception, match="worker exited"):
+        bulk_enqueue(
+            spark, deadly(bucket, tmp_path / "died", ".ndjson", after=6), "emails", numbers(spark, 200), **options
+        )
+    assert 0 < enqueued(store).total() < 200
+    worked = work_off(store)
+
+    bulk_enqueue(spark, bucket, "emails", numbers(spark, 200), **options)
+
+    assert worked + enqueued(store) == every(200)
+
+
 def test_the_same_name_with_other_data_is_refused(spark, bucket):
     bulk_enqueue(spark, bucket, "emails", numbers(spark, 5), run="a")
     bucket.store().delete(KEYS.bulk("a", "done.json"))
@@ -133,6 +150,27 @@ def test_the_command_reads_files(spark, bucket, tmp_path, capsys, form, text):
     (key,) = keys_under(bucket.store(), "emails/messages/p200/")
     assert enqueued(bucket.store()) == Counter([b'{"to":"a","n":"1"}', '{"to":"é","n":null}'.encode()])
     assert key.removeprefix("emails/messages/p200/")[2] == "/"
+
+
+@pytest.mark.parametrize("form", ["ndjson", "csv", "parquet"])
+def test_datasets_in_a_bucket_are_read_by_the_executors(spark, bucket, tmp_path, form):
+    store = bucket.store()
+    if form == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({"n": [0, 1]}), tmp_path / "x")
+        store.put("datasets/d/1", (tmp_path / "x").read_bytes())
+    else:
+        text = {"ndjson": '{"n":0}\r\n\n{"n":1}', "csv": "n\n0\n1\n"}[form]
+        store.put("datasets/d/1", text.encode())
+    rows = read_dataset(spark, [f"s3://{bucket.name}/datasets/d/"], form, bucket.endpoint_url)
+
+    bulk_enqueue(spark, bucket, "emails", lines_of(rows, "line" if form == "ndjson" else None))
+
+    assert enqueued(store) == every(2)
+    with pytest.raises(InvalidRequest, match="one bucket"):
+        read_dataset(spark, ["s3://a/x", "s3://b/x"], form)
 
 
 def test_the_command_reads_parquet_and_a_column_of_bodies(spark, bucket, tmp_path):

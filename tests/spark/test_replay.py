@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyspark.testing import assertDataFrameEqual
 
 from clocks import ManualClock
+from deadly import deadly
 from finished import keys_under
 from s3queue import DeadLetters, Queue, QueueSettings, Reject
 from s3queue.errors import Unavailable
@@ -72,6 +74,23 @@ def test_a_filter_selects_by_error_type_and_path_and_a_rerun_changes_nothing(spa
     assert keys_under(bucket.store(), "emails/") == before
     assert sorted(json.loads(body)["n"] for body in finish(queue)) == [0, 1, 2]
     assert len(list(DeadLetters(queue).list())) == 2
+
+
+def test_a_run_whose_executor_was_killed_is_completed_by_the_next(spark, bucket, queue, tmp_path):
+    path = queue.enqueue({"n": 5}, name="last.json")
+    die(queue, path, SMTPError("away"))
+    chosen = Filter(before=FUTURE, error_types=("SMTPError",))
+
+    # A second later: what S3 wrote within one second it cannot put in order.
+    time.sleep(1.1)
+    with pytest.raises(Exception, match="worker exited"):
+        replay(spark, deadly(bucket, tmp_path / "died", "/last.json"), "emails", chosen)
+    ran = finish(queue)
+    replay(spark, bucket, "emails", chosen)
+    ran += finish(queue)
+
+    assert sorted(json.loads(body)["n"] for body in ran) == [0, 1, 2, 5]
+    assert len(keys_under(bucket.store(), "emails/dead/")) == 2
 
 
 def test_what_died_after_the_replay_was_decided_is_left(spark, bucket, queue):
