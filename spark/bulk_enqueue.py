@@ -17,7 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 from pyspark.sql import functions as sf
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("spark.bulk_enqueue")
 LINE = columns(line="binary")
-FORMATS = ("ndjson", "csv", "parquet")
+FORMATS = get_args(datasets.SourceFormat)
 #: Rows that one task sorts and PUTs.
 ROWS_PER_TASK = 200_000
 EXAMPLE_BYTES = 200
@@ -47,7 +47,9 @@ DONE = columns(
 )
 
 
-def read_dataset(spark: SparkSession, source: Sequence[str], form: str, endpoint_url: str | None = None) -> DataFrame:
+def read_dataset(
+    spark: SparkSession, source: Sequence[str], form: datasets.SourceFormat, endpoint_url: str | None = None
+) -> DataFrame:
     """A dataset as lines, where it holds lines already, or as rows.
 
     `s3://bucket/key-or-prefix` is read by Python in the executors, so that it works wherever the queue does; anything

@@ -130,7 +130,10 @@ def _replay(queue: Queue, path: str, chosen: Filter, dry_run: bool) -> tuple[str
     if dry_run:
         return ("would clear" if later else "would replay"), ""
     if later == "completed":
-        delete_surely(queue.store, letter.key, if_match=letter.etag)
+        # The same bytes may have died anew since we looked: that letter has the same ETag, and is not ours to clear.
+        again = queue.store.head(letter.key)
+        if again and again.modified_at == letter.modified_at:
+            delete_surely(queue.store, letter.key, if_match=letter.etag)
         return "cleared", ""
     return "replayed", DeadLetters(queue).replay(path)
 

@@ -31,7 +31,7 @@ ROWS_PER_BATCH = 2000
 _GROUP = re.compile(r"(messages|delayed|p[0-9]{3}|[0-9a-f]{2})/")
 LISTED = columns(key="string", etag="string", size="bigint", modified_at="timestamp")
 _RANGE = columns(prefix="string", after="string", until="string")
-Batches = Iterator["pa.RecordBatch"]
+Batches = Iterable["pa.RecordBatch"]
 
 
 @dataclass(frozen=True, slots=True)
