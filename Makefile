@@ -9,6 +9,8 @@ VENV  := .venv
 PY    := $(VENV)/bin/python
 UV    := $(VENV)/bin/uv
 READY := $(VENV)/.ready
+# Apart, because Spark is 450 MB that only its own jobs and tests need; together in one .venv.
+LOCKS := requirements.txt requirements-spark.txt
 
 # uv does not read pip's configuration. Where a machine names its own index there, pass it on at run time, so that
 # no address is ever written into a file.
@@ -38,11 +40,11 @@ $(UV): Makefile | $(PY)
 	@touch $@
 
 # pip is slower, but knows every index, proxy and certificate that the machine configured for it.
-$(READY): requirements.txt $(UV)
+$(READY): $(LOCKS) $(UV)
 	@echo "Installing the locked dependencies into $(VENV)"
-	@$(WITH_INDEX) $(UV) pip install --quiet --python $(PY) --require-hashes -r requirements.txt || { \
-		echo "uv could not install the lock; trying pip" >&2; \
-		$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt; }
+	@$(WITH_INDEX) $(UV) pip install --quiet --python $(PY) --require-hashes $(LOCKS:%=-r %) || { \
+		echo "uv could not install the locks; trying pip" >&2; \
+		$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes $(LOCKS:%=-r %); }
 	@touch $@
 
 test: $(READY) ## Run every test (ARGS="-k lease" narrows it, JOBS=1 debugs it)
@@ -72,10 +74,12 @@ synth: $(READY) ## Write the CloudFormation templates to cdk.out
 lock: $(UV) ## Resolve the dependencies again and rewrite the locks
 	@$(WITH_INDEX) $(COMPILE) pyproject.toml --extra cli --extra powertools --extra cdk --group dev \
 		-o requirements.txt
+	@# What both locks name has one version: they are installed together.
+	@$(WITH_INDEX) $(COMPILE) pyproject.toml --extra spark -c requirements.txt -o requirements-spark.txt
 	@# MiniStack runs in an environment of its own: with a newer boto3 CDK's notification resource hangs on it.
 	@$(WITH_INDEX) printf 'ministack==1.5.33\nboto3==1.43.106\n' | $(COMPILE) - -o requirements-ministack.txt
 	@$(WITH_INDEX) $(COMPILE) --group lambda -c requirements.txt -o requirements-lambda.txt
-	@! grep -n '://' requirements.txt requirements-ministack.txt requirements-lambda.txt
+	@! grep -n '://' $(LOCKS) requirements-ministack.txt requirements-lambda.txt
 
 clean: ## Remove .venv, caches and build output (not .local, the local stack's state)
 	rm -rf $(VENV) build dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis

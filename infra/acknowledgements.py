@@ -11,8 +11,9 @@ from constructs import IConstruct
 
 from s3queue.keys import Keys
 
-from .permissions import API, SWEEPER, WORKER
+from .permissions import API, DRIVER, JOB_DATA, LAUNCHER, SWEEPER, WORKER
 from .queue_stack import QueueStack
+from .spark_lane import SparkLane
 
 
 class Finding(NamedTuple):
@@ -52,6 +53,8 @@ LOCAL_FINDINGS = (
 OWN_PREFIX = "A prefix of this queue alone: its objects are named by whoever enqueues them."
 ALL_PREFIXES = "Prefixes of the queues, each by its name and with the actions that the sweep needs."
 SHOWN_PREFIXES = "Prefixes of the queues, each by its name: operators look at all of them, and enqueue and replay."
+JOB_PREFIXES = "The heavy queues, each by its name, and the prefixes of the data that Spark jobs work on."
+OWN_RUNS = "The runs of this one application: EMR names them when they start."
 OWN_FAILURES = "Lambda names the records of this function's failed invocations by date, below this prefix."
 
 
@@ -65,10 +68,32 @@ def acknowledge(stack: QueueStack) -> None:
         prefixes += [Keys(target).prefix(kind) for target in queue.sends_to for kind in ("messages", "delayed")]
         _acknowledge(queue, _below(bucket, prefixes), OWN_PREFIX)
         _acknowledge(queue, _below(failed_events, [queue.failures_prefix]), OWN_FAILURES)
+    if stack.lane:
+        _acknowledge_lane(stack, stack.lane)
     everywhere = [Keys(name).prefix(kind) for name in stack.queues for kind in SWEEPER]
     _acknowledge(stack.sweeper, _below(bucket, everywhere), ALL_PREFIXES)
     shown = [Keys(name).prefix(kind) for name in stack.queues for kind in API]
     _acknowledge(stack.api, _below(bucket, shown), SHOWN_PREFIXES)
+
+
+def _acknowledge_lane(stack: QueueStack, lane: SparkLane) -> None:
+    bucket = stack.storage.bucket
+    own = [Keys(name).prefix(kind) for name in lane.queues for kind in {**WORKER, **DRIVER}]
+    _acknowledge(lane, _below(bucket, [*own, *JOB_DATA]), JOB_PREFIXES)
+    for name in lane.queues:
+        launched = [Keys(name).prefix(kind) for kind in LAUNCHER]
+        _acknowledge(stack.queues[name], _below(bucket, launched), OWN_PREFIX)
+        _acknowledge(stack.sweeper, _below(bucket, launched), ALL_PREFIXES)
+    for construct in (stack.sweeper, *(stack.queues[name] for name in lane.queues)):
+        _acknowledge(construct, [f"AwsSolutions-IAM5[Resource::{_runs_of(stack, lane)}]"], OWN_RUNS)
+
+
+def _runs_of(stack: QueueStack, lane: SparkLane) -> str:
+    """The runs' ARN as cdk-nag writes it, with what only CloudFormation knows in its own words."""
+    application = stack.resolve(lane.application)
+    named = application if isinstance(application, str) else application["Fn::ImportValue"]
+    where = "arn:<AWS::Partition>:emr-serverless:<AWS::Region>:<AWS::AccountId>"
+    return f"{where}:/applications/{named}/jobruns/*"
 
 
 def _acknowledge(construct: IConstruct, rules: Iterable[str], reason: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from aws_cdk import Annotations, App, Tags, Validations
+from aws_cdk import Annotations, App, Fn, Tags, Validations
 from cdk_nag import AwsSolutionsChecks
 
 import queues
@@ -14,7 +14,8 @@ from .acknowledgements import acknowledge
 from .functions import SERVICE, Platform
 from .options import Options
 from .packaging import interpreter, package
-from .queue_stack import QueueStack
+from .queue_stack import Definition, QueueStack
+from .spark_lane import LOCAL_APPLICATION, SparkCode, SparkStack
 
 
 def build(app: App) -> QueueStack:
@@ -22,15 +23,21 @@ def build(app: App) -> QueueStack:
     options = Options.from_context(app.node)
     defined = queues.load()
     built_for = Platform.of(options.target)
+    name = app.node.try_get_context("stack") or SERVICE
+    spark = _spark(app, name, options, defined.values())
     stack = QueueStack(
         app,
-        app.node.try_get_context("stack") or SERVICE,
+        name,
         description="s3queue: a message queue whose only server is an S3 bucket",
         queues=defined,
         environment={name: _from_here(queues.environment(name)) for name in defined},
         code=package(built_for),
         options=options,
+        spark_application=_application(spark, options),
+        spark_code=SparkCode.build(options) if spark or options.target == "local" else None,
     )
+    if spark:
+        stack.add_stack_dependency(spark)
     Tags.of(stack).add("application", SERVICE)
     if interpreter(built_for) is None:
         Annotations.of(stack).add_info(
@@ -40,6 +47,21 @@ def build(app: App) -> QueueStack:
     acknowledge(stack)
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     return stack
+
+
+def _spark(app: App, name: str, options: Options, defined: Iterable[Definition]) -> SparkStack | None:
+    """The application's stack, if any queue has heavy messages; an emulator's application runs beside it."""
+    if options.target == "local" or not any(definition.settings.uses_spark for definition in defined):
+        return None
+    stack = SparkStack(app, f"{name}-spark", description="s3queue: the EMR Serverless application of its heavy queues")
+    Tags.of(stack).add("application", SERVICE)
+    return stack
+
+
+def _application(spark: SparkStack | None, options: Options) -> str:
+    if spark:
+        return Fn.import_value(spark.export_name)
+    return LOCAL_APPLICATION if options.target == "local" else ""
 
 
 def _from_here(names: Iterable[str]) -> dict[str, str]:

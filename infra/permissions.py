@@ -39,6 +39,12 @@ SWEEPER: Mapping[str, str] = {
     "locks": "gd",
     "workers": "gd",
 }
+#: Whoever launches runs takes slots, writes manifests, and keeps a heartbeat for a run that cannot have one yet.
+LAUNCHER: Mapping[str, str] = {"runs": "gpd", "workers": "gpd"}
+#: A run's driver does what a worker does, and keeps its slot, manifest and heartbeat.
+DRIVER: Mapping[str, str] = {**LAUNCHER}
+#: What a run's jobs read and write besides, as prefixes of the bucket.
+JOB_DATA: Mapping[str, str] = {"datasets/": "g", "archive/": "gp", "analytics/": "gpd"}
 #: The API shows everything, enqueues, and moves or deletes dead letters; the protocol's own state it only reads.
 API: Mapping[str, str] = {
     "messages": "gp",
@@ -57,21 +63,40 @@ CONDITIONAL: Sequence[str] = ("leases", "records", "locks")
 _ACTIONS = {"g": "s3:GetObject", "p": "s3:PutObject", "d": "s3:DeleteObject"}
 
 
-def worker_statements(bucket: s3.IBucket, queue: str, *, sends_to: Sequence[str] = ()) -> list[iam.PolicyStatement]:
+def worker_statements(
+    bucket: s3.IBucket, queue: str, *, sends_to: Sequence[str] = (), launches: bool = False
+) -> list[iam.PolicyStatement]:
     """One queue's prefix and nothing else; `sends_to` names the queues that its handler enqueues to."""
     keys = Keys(queue)
+    table = {**WORKER, **(LAUNCHER if launches else {})}
     return [
-        *_on_objects(bucket, _patterns(keys, WORKER) | {keys.overrides: "g"}),
+        *_on_objects(bucket, _patterns(keys, table) | {keys.overrides: "g"}),
         _list(bucket, [keys]),
         *(producer_statement(bucket, target) for target in sends_to),
     ]
 
 
-def sweeper_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
+def job_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
+    """A run's driver and executors: the heavy queues, and the data that jobs work on; no other queue."""
+    patterns: dict[str, str] = {f"{prefix}*": letters for prefix, letters in JOB_DATA.items()}
+    for keys in map(Keys, queues):
+        patterns |= _patterns(keys, {**WORKER, **DRIVER}) | {keys.overrides: "g"}
+    listed = _list(bucket, [])
+    roots = [*(f"{Keys(queue).root}*" for queue in queues), *(f"{prefix}*" for prefix in JOB_DATA)]
+    listed.add_condition("StringLike", {"s3:prefix": roots})
+    # Large files go in parts.
+    parts = iam.PolicyStatement(actions=["s3:AbortMultipartUpload"], resources=[bucket.arn_for_objects("analytics/*")])
+    return [*_on_objects(bucket, patterns), listed, parts]
+
+
+def sweeper_statements(
+    bucket: s3.IBucket, queues: Sequence[str], *, heavy: Sequence[str] = ()
+) -> list[iam.PolicyStatement]:
     """Every queue's prefix, by name: what else lies in the bucket (archive, analytics) is not the sweeper's."""
     patterns: dict[str, str] = {}
     for keys in map(Keys, queues):
-        patterns |= _patterns(keys, SWEEPER) | {keys.overrides: "g", keys.stats: "p"}
+        table = {**SWEEPER, **(LAUNCHER if keys.queue in heavy else {})}
+        patterns |= _patterns(keys, table) | {keys.overrides: "g", keys.stats: "p"}
     return [*_on_objects(bucket, patterns), _list(bucket, [Keys(queue) for queue in queues])]
 
 

@@ -23,6 +23,10 @@ MAX_QUEUES = 60
 #: Long enough to look at after a holiday, short enough not to matter on the bill.
 FAILED_EVENTS_KEPT = Duration.days(14)
 
+#: Below it EMR writes what drivers and executors say.
+SPARK_LOGS_PREFIX = "analytics/spark-logs/"
+SPARK_LOGS = s3.LifecycleRule(id="spark-logs", prefix=SPARK_LOGS_PREFIX, expiration=Duration.days(14))
+
 
 class QueueBucket(Construct):
     """TLS only, private, encrypted, unversioned; state can only be written conditionally; old outcomes expire."""
@@ -37,6 +41,7 @@ class QueueBucket(Construct):
             options,
             lifecycle_rules=[
                 s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(1)),
+                *([SPARK_LOGS] if any(settings.uses_spark for settings in queues.values()) else []),
                 *(rule for name, settings in queues.items() for rule in _expiry(Keys(name), settings)),
             ],
             # CDK would give its handler s3:PutBucketNotification on every bucket of the account.
@@ -107,6 +112,7 @@ def _expiry(keys: Keys, settings: QueueSettings) -> list[s3.LifecycleRule]:
             # A call that is repeated after its message's record is gone is a new one.
             ("idempotency", settings.record_retention),
             ("dead", settings.dead_retention),
+            *((("runs", settings.record_retention),) if settings.uses_spark else ()),
         )
     ]
 

@@ -19,6 +19,7 @@ from .monitoring import Monitoring
 from .options import Options
 from .queue_bucket import QueueBucket
 from .s3_queue import S3Queue
+from .spark_lane import SparkCode, SparkLane
 
 #: Names of variables whose value nobody should read in a template.
 SECRET = re.compile("PASSWORD|SECRET|TOKEN|PRIVATE|CREDENTIAL")
@@ -47,12 +48,16 @@ class QueueStack(Stack):
         options: Options,
         sends_to: Mapping[str, Sequence[str]] | None = None,
         environment: Mapping[str, Mapping[str, str]] | None = None,
+        spark_application: str = "",
+        spark_code: SparkCode | None = None,
         **stack: Any,
     ) -> None:
         super().__init__(scope, id, **stack)
         self.options = options
         settings = {name: queues[name].settings for name in sorted(queues)}
         self.storage = QueueBucket(self, "Storage", queues=settings, options=options)
+        #: None: heavy messages wait, unclaimed.
+        self.lane = self._lane(settings, spark_application, spark_code)
         self.queues = {
             name: S3Queue(
                 self,
@@ -64,11 +69,18 @@ class QueueStack(Stack):
                 options=options,
                 sends_to=(sends_to or {}).get(name, ()),
                 environment=(environment or {}).get(name),
+                lane=self.lane,
             )
             for name, of in settings.items()
         }
         self.sweeper = sweeper.Sweeper(
-            self, "Sweep", queues=self.queues, bucket=self.storage.bucket, code=code, options=options
+            self,
+            "Sweep",
+            queues=self.queues,
+            bucket=self.storage.bucket,
+            code=code,
+            options=options,
+            lane=self.lane,
         )
         self.api = api.Api(self, "Api", queues=self.queues, bucket=self.storage.bucket, code=code, options=options)
         self.monitoring = Monitoring(self, "Monitoring", queues=self.queues, sweeper=self.sweeper.function)
@@ -77,6 +89,14 @@ class QueueStack(Stack):
         self._say_what_concurrency_costs(settings, options)
         CfnOutput(self, "Bucket", value=self.storage.bucket.bucket_name)
         CfnOutput(self, "FailedEvents", value=self.storage.failed_events.bucket_name)
+
+    def _lane(
+        self, settings: Mapping[str, QueueSettings], application: str, code: SparkCode | None
+    ) -> SparkLane | None:
+        heavy = [name for name, of in settings.items() if of.uses_spark]
+        if not (heavy and application and code):
+            return None
+        return SparkLane(self, "Spark", application=application, queues=heavy, bucket=self.storage.bucket, code=code)
 
     def _own_cdks_log_groups(self) -> None:
         # The handlers of CDK's own custom resources log to groups that Lambda makes when they first run, without an

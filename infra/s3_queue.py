@@ -20,6 +20,7 @@ from .functions import QueueFunction
 from .options import Options
 from .permissions import producer_statement, worker_statements
 from .queue_bucket import QueueBucket
+from .spark_lane import SparkLane
 
 LAMBDA_LIMIT = timedelta(minutes=15)
 #: Between the last moment a handler may run and the end of the invocation: record the outcome, flush logs and traces.
@@ -49,8 +50,10 @@ class S3Queue(Construct):
         options: Options,
         sends_to: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        lane: SparkLane | None = None,
     ) -> None:
         super().__init__(scope, id)
+        lane = lane if lane and queue in lane.queues else None
         self.queue, self.settings, self.sends_to = queue, settings, tuple(sends_to)
         name = worker_name(Stack.of(self).stack_name, queue)
         #: Where Lambda puts the records of invocations that it gave up on; the form is documented, not ours to choose.
@@ -68,9 +71,11 @@ class S3Queue(Construct):
                 queue=queue,
                 workers={queue: name},
                 event_bus=DEFAULT_BUS if publishes else "",
+                **(lane.environment() if lane else {}),
             ),
             statements=[
-                *worker_statements(storage.bucket, queue, sends_to=sends_to),
+                *worker_statements(storage.bucket, queue, sends_to=sends_to, launches=lane is not None),
+                *(lane.launch_statements() if lane else []),
                 *_leave_failures(storage.failed_events, self.failures_prefix),
                 *([put_events(self)] if publishes else []),
             ],

@@ -18,6 +18,7 @@ from .functions import QueueFunction
 from .options import Options
 from .permissions import sweeper_statements
 from .s3_queue import DEFAULT_BUS, S3Queue, put_events
+from .spark_lane import SparkLane
 
 EVERY = Duration.minutes(1)
 #: It looks one minute ahead and waits; what is left over finds the last due message still being dispatched.
@@ -39,6 +40,7 @@ class Sweeper(Construct):
         bucket: s3.IBucket,
         code: lambda_.Code,
         options: Options,
+        lane: SparkLane | None = None,
     ) -> None:
         super().__init__(scope, id)
         publishes = any(queue.settings.events != "off" for queue in queues.values())
@@ -54,9 +56,11 @@ class Sweeper(Construct):
                 bucket=bucket.bucket_name,
                 workers={name: queue.worker.name for name, queue in queues.items()},
                 event_bus=DEFAULT_BUS if publishes else "",
+                **(lane.environment() if lane else {}),
             ),
             statements=[
-                *sweeper_statements(bucket, list(queues)),
+                *sweeper_statements(bucket, list(queues), heavy=lane.queues if lane else ()),
+                *(lane.launch_statements() if lane else []),
                 iam.PolicyStatement(
                     actions=["lambda:InvokeFunction"],
                     resources=[queue.function.function_arn for queue in queues.values()],
@@ -78,3 +82,5 @@ class Sweeper(Construct):
             schedule=events.Schedule.rate(EVERY),
             targets=[targets.LambdaFunction(self.function, retry_attempts=0, max_event_age=EVERY)],
         )
+        if lane:
+            lane.tell(self, self.function)

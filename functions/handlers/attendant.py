@@ -124,14 +124,10 @@ class Attendant:
 
     def _is_heavy(self, path: str, size: int | None) -> bool:
         settings = self._queue.settings
-        if settings.engine == "spark":
-            return True
-        if settings.heavy_above is None:
-            return False
-        if size is None:
+        if size is None and settings.engine != "spark" and settings.heavy_above is not None:
             found = self._queue.store.head(self._queue.keys.message(path))
             size = found.size if found else 0
-        return size > settings.heavy_above
+        return settings.is_heavy(size or 0)
 
     def _drain(self) -> None:
         """Highest priority first, until nothing may run or the time is up."""

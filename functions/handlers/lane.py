@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from s3queue.queue import Queue
 from s3queue.settings import Deployment
+
+_log = logging.getLogger(__name__)
 
 
 class Lane(Protocol):
@@ -24,8 +27,34 @@ class Lane(Protocol):
         """An EMR Serverless job run changed its state: if it failed, fail what it held."""
         ...
 
+    def look_after(self, queue: Queue) -> int:
+        """See to it that no run of a queue is forgotten, for the sweeper; how many runs there are."""
+        ...
+
+
+class SparkLane:
+    """Runs on EMR Serverless."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        from s3queue.emr_serverless import EmrServerless, client
+        from s3queue.launch import Launcher
+        from s3queue.run_watch import RunWatch
+
+        jobs = EmrServerless(client(), deployment)
+        self._launcher = Launcher(jobs, deployment.bucket)
+        self._watch = RunWatch(jobs, deployment.bucket)
+
+    def launch(self, queue: Queue, paths: Sequence[str]) -> None:
+        outcome = self._launcher.launch(queue, paths)
+        _log.info("%d heavy messages of %s: %s", len(paths), queue.name, outcome)
+
+    def job_changed(self, queues: Mapping[str, Queue], detail: Mapping[str, Any]) -> None:
+        self._watch.job_changed(queues, detail)
+
+    def look_after(self, queue: Queue) -> int:
+        return self._watch.look_after(queue)
+
 
 def open_lane(deployment: Deployment) -> Lane | None:
     """The deployment's lane. None: it has none, and heavy messages wait, unclaimed, until it does."""
-    # No lane exists yet: spark/ brings the one over EMR Serverless, and `deployment.spark_application` opens it.
-    return None
+    return SparkLane(deployment) if deployment.spark_application else None

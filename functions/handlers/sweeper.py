@@ -65,6 +65,7 @@ def runtime() -> Runtime:
     store, _ = open_store(f"s3://{deployment.bucket}")
     client = cache(_lambda_client)
     worker_id = f"sweeper-{uuid.uuid4().hex[:12]}"
+    lane = open_lane(deployment)
     rounds: dict[str, Round] = {}
     broken: dict[str, Exception] = {}
     for name, function in deployment.workers.items():
@@ -78,9 +79,11 @@ def runtime() -> Runtime:
         definition.events.pass_on(queue.events)
         telemetry = Telemetry(queue, logger, tracer)
         telemetry.publish(deployment)
-        rounds[name] = Round(Sweeper(queue=queue, dispatch=wake(function, client)), telemetry)
+        look_after_runs = lane.look_after if lane else None
+        sweeper = Sweeper(queue=queue, dispatch=wake(function, client), look_after_runs=look_after_runs)
+        rounds[name] = Round(sweeper, telemetry)
     logger.append_keys(worker=worker_id)
-    return Runtime(rounds, broken, open_lane(deployment), SystemClock())
+    return Runtime(rounds, broken, lane, SystemClock())
 
 
 def handle(event: Any, context: Any) -> dict[str, int]:

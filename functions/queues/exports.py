@@ -1,17 +1,21 @@
-"""exports: turns a slice of the archive into files for somebody else; heavy, so Spark does it.
+"""exports: turns a dataset of the bucket into files for somebody else; heavy, so Spark does it (spark/jobs/exports.py).
 
 The worker function only hands its messages to the Spark lane. Where none is deployed they wait, unclaimed.
 """
 
 from __future__ import annotations
 
-from datetime import date
-from typing import Literal
+import re
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from s3queue.definition import define
-from s3queue.keys import check_queue
+
+#: What may be read and where results may go, as prefixes of the bucket: never a queue's own objects.
+SOURCES = ("archive/", "analytics/", "datasets/")
+DESTINATION = "analytics/exports/"
+FUNCTIONS = ("count", "count_distinct", "sum", "avg", "min", "max")
 
 queue = define(
     "exports",
@@ -20,29 +24,87 @@ queue = define(
     visibility_timeout=300,
     max_attempts=3,
     retry_base=30,
-    # The worker function only launches runs.
+    # Exports at a time in one run; the worker function only launches runs.
     concurrency=2,
     memory_mib=256,
     max_runs=1,
     batch=100,
 )
 
+_KEY = re.compile(r"[A-Za-z0-9!_.*'()/=+,@:-]+")
+Column = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+
+
+class Measure(BaseModel):
+    """One number per group."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    function: Literal["count", "count_distinct", "sum", "avg", "min", "max"]
+    #: Not needed to count rows.
+    column: Column | None = None
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Measure:
+        if self.column is None and self.function != "count":
+            raise ValueError(f"{self.function} needs a column")
+        return self
+
+
+class Aggregation(BaseModel):
+    """Groups, and what is computed for each; without `by`, one row for everything."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    by: list[Column] = Field(default_factory=list, max_length=20)
+    measures: dict[Column, Measure] = Field(min_length=1, max_length=50)
+
 
 class Export(BaseModel):
-    """What producers PUT, as JSON: the history of one queue, from one day to another, both included."""
+    """What producers PUT, as JSON."""
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid")
 
-    source: str = Field(description="the queue whose archived records are exported")
-    first_day: date
-    last_day: date
-    format: Literal["csv", "json", "parquet"] = "csv"
-    #: None: completed and dead alike.
-    outcome: Literal["completed", "dead"] | None = None
+    #: Keys, or prefixes of keys, of this bucket.
+    source: str | list[str] = Field(description="a prefix such as datasets/orders/, a key, or several of them")
+    source_format: Literal["ndjson", "csv", "parquet"]
+    #: For example `amount > 10 and country in ('DE', 'FR')`; see spark/expressions.py for all that it may say.
+    filter: str | None = Field(default=None, max_length=4000)
+    columns: list[Column] | None = Field(default=None, min_length=1, max_length=500)
+    aggregate: Aggregation | None = None
+    format: Literal["parquet", "csv", "json"] = "parquet"
+    destination: str
+
+    @property
+    def sources(self) -> list[str]:
+        return [self.source] if isinstance(self.source, str) else list(self.source)
+
+    @field_validator("source")
+    @classmethod
+    def _is_readable(cls, source: str | list[str]) -> str | list[str]:
+        for key in [source] if isinstance(source, str) else source:
+            _check(key, "source", SOURCES)
+        if not source:
+            raise ValueError("source names nothing")
+        return source
+
+    @field_validator("destination")
+    @classmethod
+    def _is_writable(cls, destination: str) -> str:
+        _check(destination, "destination", (DESTINATION,))
+        if not destination.endswith("/"):
+            raise ValueError("destination must end with '/': files are written below it")
+        return destination
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Export:
-        check_queue(self.source)
-        if self.last_day < self.first_day:
-            raise ValueError("last_day is before first_day")
+        if self.columns and self.aggregate:
+            raise ValueError("give columns or aggregate, not both: an aggregation has the columns that it computes")
         return self
+
+
+def _check(key: str, what: str, allowed: tuple[str, ...]) -> None:
+    if not _KEY.fullmatch(key) or any(part in (".", "..") for part in key.split("/")):
+        raise ValueError(f"{what} {key!r} is not a plain key or prefix")
+    if not key.startswith(allowed):
+        raise ValueError(f"{what} {key!r} is outside of {' and '.join(allowed)}")

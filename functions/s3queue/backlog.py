@@ -6,7 +6,7 @@ One look serves up to a page of messages, so that draining costs a LIST per hund
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -34,13 +34,19 @@ class Candidate:
     priority: int
     since: datetime
     look: bool = False
+    #: Bytes, if the LIST told.
+    size: int | None = None
 
 
 class Backlog:
-    """A window of candidates; safe for the threads of one worker."""
+    """A window of candidates; safe for the threads of one worker.
 
-    def __init__(self, queue: LeaseProtocol) -> None:
+    `wants` leaves out what is of the wrong size, where a LIST tells it: a mixed queue's light or heavy messages.
+    """
+
+    def __init__(self, queue: LeaseProtocol, *, wants: Callable[[int], bool] = lambda size: True) -> None:
         self._queue = queue
+        self._wants = wants
         self._window: list[Candidate] = []
         self._looked_at = float("-inf")
         self._misses = 0
@@ -107,8 +113,9 @@ class Backlog:
             due_at = reminded[0] if reminded else due_of(path or "")
             if due_at and due_at > now:
                 return
-            if path and (reminded or not is_placeholder(entry)):
-                yield Candidate(path, priority_of(path), due_at or entry.modified_at, look=True)
+            size = None if reminded else entry.size
+            if path and (reminded or (not is_placeholder(entry) and self._wants(entry.size))):
+                yield Candidate(path, priority_of(path), due_at or entry.modified_at, look=True, size=size)
 
     def _messages(self, *, has_leases: bool) -> list[Candidate]:
         """The first messages of each priority, highest first, without those that have a lease."""
@@ -161,5 +168,5 @@ class Backlog:
                 if page.next_after is None or page.next_after > keys.lease(last):
                     break
         for path, message in paths.items():
-            if path not in leased:
-                yield Candidate(path, priority_of(path), message.modified_at)
+            if path not in leased and self._wants(message.size):
+                yield Candidate(path, priority_of(path), message.modified_at, size=message.size)

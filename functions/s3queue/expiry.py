@@ -18,10 +18,11 @@ from .store import Object, delete_surely
 Ending = Literal["gone", "finished", "retried", "dead", "restarted"]
 
 
-def expire(queue: LeaseProtocol, path: str, found: Object) -> Ending:
+def expire(queue: LeaseProtocol, path: str, found: Object, *, because: Failure | None = None) -> Ending:
     """Do what the owner of this lease, read just now and over, would have done.  [P1] [P6]
 
-    A message that is finished is cleared away; a burial is gone on with; anything else is a failed attempt.
+    A message that is finished is cleared away; a burial is gone on with; anything else is a failed attempt, `because`
+    of what is known of its owner's end.
 
     Raises:
         LeaseLost: someone else got to it first.
@@ -65,7 +66,8 @@ def expire(queue: LeaseProtocol, path: str, found: Object) -> Ending:
         queue.write(claim, replace(claim.lease, state="burying"))
         queue.finish(claim, record)
         return "finished"
-    failure = Failure("LeaseExpired", f"{lease.owner} fell silent in attempt {lease.attempt}: crashed, or out of time")
+    silence = f"{lease.owner} fell silent in attempt {lease.attempt}: crashed, or out of time"
+    failure = because or Failure("LeaseExpired", silence)
     if lease.state == "burying":
         queue.bury(claim, lease.failure or failure)
         return "dead"

@@ -30,6 +30,8 @@ class Heartbeat:
     #: Makes every beat different from the last, so that a lost answer can be settled.
     nonce: str
     holds: tuple[str, ...] = ()
+    #: Instead of a long list: the run whose manifest says what is held.
+    run: str = ""
     stats: Mapping[str, int] = field(default_factory=dict)
     #: Path → how far, in words.
     progress: Mapping[str, tuple[float, str]] = field(default_factory=dict)
@@ -46,6 +48,7 @@ class Heartbeat:
                 "ttl_seconds": self.ttl.total_seconds(),
                 "nonce": self.nonce,
                 "holds": list(self.holds),
+                "run": self.run,
                 "stats": dict(self.stats),
                 "progress": {path: list(said) for path, said in self.progress.items()},
             }
@@ -62,6 +65,7 @@ class Heartbeat:
                 ttl=timedelta(seconds=float(found["ttl_seconds"])),
                 nonce=str(found["nonce"]),
                 holds=tuple(found.get("holds", ())),
+                run=str(found.get("run", "")),
                 stats=dict(found.get("stats", {})),
                 progress={path: (float(said[0]), str(said[1])) for path, said in found.get("progress", {}).items()},
             )
@@ -70,11 +74,15 @@ class Heartbeat:
 
 
 class Pulse:
-    """Keeps the heartbeat of one worker, and with it the deadlines of the claims that it holds."""
+    """Keeps the heartbeat of one worker, and with it the deadlines of the claims that it holds.
 
-    def __init__(self, queue: LeaseProtocol, ttl: timedelta) -> None:
+    With a `run`, the heartbeat names that run's manifest instead of a list: hold only what the manifest says.
+    """
+
+    def __init__(self, queue: LeaseProtocol, ttl: timedelta, *, run: str = "") -> None:
         self._queue = queue
         self._ttl = ttl
+        self._run = run
         self._started_at = queue.clock.now()
         self._claims: dict[str, Claim] = {}
         self._etag: str | None = None
@@ -88,6 +96,11 @@ class Pulse:
         with self._mutex:
             self._claims.pop(claim.path, None)
 
+    def held(self) -> list[Claim]:
+        """What is held now."""
+        with self._mutex:
+            return list(self._claims.values())
+
     def __len__(self) -> int:
         return len(self._claims)
 
@@ -96,15 +109,15 @@ class Pulse:
 
         A claim's deadline moves only if the answer came before the old one: later, the sweeper may have judged it.
         """
-        with self._mutex:
-            held = list(self._claims.values())
+        held = self.held()
         said = {claim.path: claim.lease.progress for claim in held if claim.lease.progress}
         document = Heartbeat(
             worker=self._queue.worker_id,
             started_at=self._started_at,
             ttl=self._ttl,
             nonce=self._queue.chance.token(),
-            holds=tuple(claim.path for claim in held),
+            holds=() if self._run else tuple(claim.path for claim in held),
+            run=self._run,
             stats=stats,
             progress={path: progress for path, progress in said.items() if progress},
         )
@@ -161,5 +174,13 @@ class Owners:
             heartbeat = Heartbeat.from_bytes(found.read(), found.key)
         except CorruptState:
             return frozenset()
-        is_fresh = heartbeat.is_fresh(found.at - found.modified_at)
-        return frozenset(heartbeat.holds) if is_fresh else frozenset()
+        if not heartbeat.is_fresh(found.at - found.modified_at):
+            return frozenset()
+        return frozenset(heartbeat.holds) | (self._manifest(heartbeat.run) if heartbeat.run else frozenset())
+
+    def _manifest(self, run: str) -> frozenset[str]:
+        found = self._queue.store.open(self._queue.keys.manifest(run))
+        try:
+            return frozenset(load(found.read(), found.key).get("paths", ())) if found else frozenset()
+        except (CorruptState, TypeError):
+            return frozenset()

@@ -21,7 +21,9 @@ _LONGEST_PREFIX = len("retries/20261116T101500Z/")
 _LINE_SUFFIX = len(".line-00000001")
 HIGHEST_PRIORITY = 255
 #: Top-level prefixes that are not queues.
-RESERVED = frozenset({"archive", "analytics"})
+RESERVED = frozenset({"archive", "analytics", "datasets"})
+#: What the dashboard shows of the pipeline's figures.
+LATEST_STATISTICS = "analytics/latest.json"
 
 _QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _PRIORITY = re.compile(r"p([01][0-9]{2}|2[0-4][0-9]|25[0-5])/")
@@ -165,8 +167,34 @@ class Keys:
     def worker(self, worker_id: str) -> str:
         return f"{self.queue}/workers/{worker_id}"
 
-    def run(self, name: str) -> str:
-        return f"{self.queue}/runs/{name}"
+    def slot(self, number: int) -> str:
+        return f"{self.queue}/runs/slot-{number}"
+
+    def slot_number(self, key: str) -> int | None:
+        """Which slot lies at this key; None if it is no slot's."""
+        number = key.removeprefix(f"{self.queue}/runs/slot-")
+        return int(number) if number != key and number.isascii() and number.isdigit() else None
+
+    def manifest(self, run: str) -> str:
+        return f"{self.queue}/runs/{run}.json"
+
+    def bulk(self, run: str, name: str) -> str:
+        """What a bulk enqueue remembers of itself. Not under `runs/`: thousands would hide the runs from a LIST."""
+        return f"{self.queue}/bulk/{run}/{name}"
+
+    @property
+    def archive_log(self) -> str:
+        """Readers of Hive layouts (Spark, Athena) pass over what begins with an underscore."""
+        return f"archive/queue={self.queue}/_log/"
+
+    def archive_commit(self, version: int) -> str:
+        return f"{self.archive_log}{version:010d}.json"
+
+    def archive_part(self, day: str, digest: str) -> str:
+        return f"archive/queue={self.queue}/day={day}/part-{digest}.parquet"
+
+    def hours(self, day: str) -> str:
+        return f"analytics/hours/queue={self.queue}/day={day}/hours.ndjson"
 
     def path(self, key: str) -> str | None:
         """The path of a message's own key; None if the key is no message of this queue."""

@@ -164,14 +164,18 @@ class Processor:
         return "dead" if ended.outcome == "dead" else "completed"
 
     def _settled(self, step: Callable[[], T]) -> T:
-        """Every step may be asked for again: an unknown answer is asked about until it is known or time is lost."""
-        for pause in SETTLE_PAUSES:
-            try:
-                return step()
-            except Unavailable:
-                self.queue.clock.sleep(pause)
-        return step()
+        return settled(self.queue, step)
 
     def _context(self, claim: Claim, line: int = 0) -> Context:
         renew = self.renew or (lambda held, timeout: self.queue.extend(held, timeout))
         return Context(claim=claim, max_attempts=self.queue.settings.max_attempts, renew=renew, line=line)
+
+
+def settled(queue: Queue, step: Callable[[], T]) -> T:
+    """Every step may be asked for again: an unknown answer is asked about until it is known or time is lost."""
+    for pause in SETTLE_PAUSES:
+        try:
+            return step()
+        except Unavailable:
+            queue.clock.sleep(pause)
+    return step()

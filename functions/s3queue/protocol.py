@@ -91,6 +91,28 @@ class LeaseProtocol:
         )
         return self._take(path, mine, before, if_match=found.etag)
 
+    def adopt(self, path: str) -> Claim | None:
+        """Go on with a message that was claimed in this worker's name elsewhere; None if it is not ours any more.
+
+        The same attempt: whoever claimed it started nothing. Writing the lease anew makes sure that nobody else, who
+        may have judged it just now, takes it too.  [P2] [P5]
+
+        Raises:
+            Unavailable: unknown; the sweeper will look after it.
+        """
+        before = self.clock.monotonic()
+        found = self.store.open(self.keys.lease(path))
+        if found is None:
+            return None
+        try:
+            lease = Lease.from_bytes(found.read(), found.key)
+        except CorruptState:
+            return None
+        if lease.state != "processing" or lease.owner != self.worker_id:
+            return None
+        mine = replace(lease, claimed_at=lease.claimed_at or found.modified_at)
+        return self._take(path, mine, before, if_match=found.etag)
+
     def _claim_first(self, path: str, timeout: timedelta) -> Claim | None:
         before = self.clock.monotonic()
         lease = Lease(state="processing", attempt=1, owner=self.worker_id, nonce="", timeout=timeout)
@@ -112,7 +134,7 @@ class LeaseProtocol:
         except QueueError:
             # Nothing ran yet: give it back if that can be done; else it runs out, and the sweeper goes on from there.
             with contextlib.suppress(QueueError):
-                self._give_back(path, lease, written.etag, written.at)
+                self.give_back(path, lease, written.etag, written.at)
             raise
 
     def _look_at(self, path: str, lease: Lease, written: Written, before: float, *, is_first: bool) -> Claim | None:
@@ -279,10 +301,15 @@ class LeaseProtocol:
             LeaseLost: someone else has it by now.
         """
         lease = replace(claim.lease, lines=claim.progressed())
-        self._give_back(claim.path, lease, claim.lease_etag, claim.now())
+        self.give_back(claim.path, lease, claim.lease_etag, claim.now())
         self._emit("message.released", claim)
 
-    def _give_back(self, path: str, lease: Lease, etag: str, now: datetime) -> None:
+    def give_back(self, path: str, lease: Lease, etag: str, now: datetime) -> None:
+        """Undo a claim in which nothing was started, whoever's it was.  [P5]
+
+        Raises:
+            LeaseLost: the lease is not the one with this ETag any more.
+        """
         if lease.attempt == 1 and not lease.attempts and lease.lines is None:
             if not delete_surely(self.store, self.keys.lease(path), if_match=etag):
                 raise LeaseLost(f"the lease on {self.name}/{path} is someone else's")

@@ -72,13 +72,25 @@ class QueueSettings:
     #: Spark runs at one time, and messages claimed for one run.
     max_runs: int = 1
     batch: int = 100
+    #: How long one run may take in all, and how many executors it may grow to: what bounds its bill.
+    run_timeout: timedelta = timedelta(hours=1)
+    max_executors: int = 4
     paused: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("visibility_timeout", "handler_timeout", "rescue_after", "record_retention", "dead_retention"):
+        durations = ("visibility_timeout", "handler_timeout", "rescue_after", "record_retention", "dead_retention")
+        for name in (*durations, "run_timeout"):
             if getattr(self, name) <= timedelta():
                 raise InvalidRequest(f"{name} must be longer than nothing, not {getattr(self, name)}")
-        for name in ("max_attempts", "concurrency", "memory_mib", "max_message_size", "max_runs", "batch"):
+        for name in (
+            "max_attempts",
+            "concurrency",
+            "memory_mib",
+            "max_message_size",
+            "max_runs",
+            "batch",
+            "max_executors",
+        ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidRequest(f"{name} must be a whole number of at least 1, not {value!r}")
@@ -91,6 +103,15 @@ class QueueSettings:
         if self.engine not in ("lambda", "spark"):
             raise InvalidRequest(f"engine is lambda or spark, not {self.engine!r}")
         _ = self.retry
+
+    @property
+    def uses_spark(self) -> bool:
+        """Whether any message of this queue can be Spark's."""
+        return self.engine == "spark" or self.heavy_above is not None
+
+    def is_heavy(self, size: int) -> bool:
+        """Whether a message of this many bytes is Spark's."""
+        return self.engine == "spark" or (self.heavy_above is not None and size > self.heavy_above)
 
     @property
     def retry(self) -> RetryPolicy:
@@ -168,6 +189,12 @@ class Deployment:
     #: The EMR Serverless application and the role of its jobs; empty without a Spark lane.
     spark_application: str = ""
     spark_role: str = ""
+    #: What a run executes: the driver's file, our code as a zip, the packages that it needs; and where it logs to.
+    spark_entry_point: str = ""
+    spark_code: str = ""
+    spark_packages: str = ""
+    spark_logs: str = ""
+    spark_log_group: str = ""
     #: Where events go; empty: nowhere.
     event_bus: str = ""
 

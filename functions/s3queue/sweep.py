@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 DISPATCH_SIZE = 100
 #: A worker this many heartbeats silent is gone for good, and its heartbeat with it.
 SILENT_BEATS = 20
+#: The heartbeat that a launcher writes for its run counts for minutes, whatever the queue's timeout.
+HEARTBEAT_KEPT = timedelta(minutes=30)
 #: A lock document is tiny and carries its fencing token; one untouched for this long is nobody's.
 LOCK_KEPT = timedelta(days=1)
 #: How often what has become due is looked for while something is in flight.
@@ -51,6 +53,8 @@ class Sweeper:
     queue: Queue
     #: Hands paths to the queue's worker; an error means that they were not handed over.
     dispatch: Dispatch
+    #: Looks after the queue's Spark runs; how many there are.
+    look_after_runs: Callable[[Queue], int] | None = None
     #: (key, ETag) of leases that were read and need no look before an instant; one that is written anew has another.
     _waits_until: dict[tuple[str, str], datetime] = field(default_factory=dict)
     #: (key, ETag) of leases that are over but for their owner's heartbeat: they need not be read again, only it.
@@ -91,6 +95,7 @@ class Sweeper:
         report = self._begin(seconds, requests)
         queue = self.queue
         root, kinds = self._kinds()
+        self._look_after_runs(kinds)
         if not kinds & {"messages", "delayed", "leases", "retries", "workers", "locks"}:
             self._in_flight = False
             with suppress(OutOfBudget):
@@ -152,6 +157,14 @@ class Sweeper:
         """Which kinds of objects the queue has at all."""
         root = self._budget.first_list(self.queue.keys.root, delimiter="/")
         return root, {prefix.removeprefix(self.queue.keys.root).rstrip("/") for prefix in root.prefixes}
+
+    def _look_after_runs(self, kinds: set[str]) -> None:
+        """First, so that what a failed run held fails for that reason, not for its silence."""
+        if "runs" in kinds and self.look_after_runs is not None:
+            try:
+                self.look_after_runs(self.queue)
+            except QueueError as error:
+                _log.warning("the runs of %s were not looked after: %s", self.queue.name, error)
 
     # What is due
 
@@ -329,12 +342,16 @@ class Sweeper:
     def _remove_left_behind(self, kinds: set[str]) -> None:
         now = self.queue.clock.monotonic()
         if "workers" in kinds:
-            self._remove_older("workers", self.queue.settings.visibility_timeout * SILENT_BEATS)
+            silent = self.queue.settings.visibility_timeout * SILENT_BEATS
+            self._remove_older("workers", max(silent, HEARTBEAT_KEPT) if "runs" in kinds else silent)
         if "locks" in kinds:
             self._remove_older("locks", LOCK_KEPT)
-        if "dead" in kinds and now - self._retention_at >= RETENTION_SECONDS:
+        if now - self._retention_at >= RETENTION_SECONDS:
             self._retention_at = now
-            self._remove_older("dead", self.queue.settings.dead_retention)
+            if "dead" in kinds:
+                self._remove_older("dead", self.queue.settings.dead_retention)
+            if "runs" in kinds:
+                self._remove_older("runs", self.queue.settings.record_retention)
 
     def _remove_older(self, kind: str, age: timedelta) -> None:
         for page in self._budget.pages(self.queue.keys.prefix(kind)):

@@ -18,7 +18,7 @@ from .server import ACCOUNT, REGION, ROOT_KEY
 from .steps import Steps, run
 
 #: What decides what is deployed. This package only decides where.
-INPUTS = ("functions", "infra", "cdk.json", "requirements-lambda.txt")
+INPUTS = ("functions", "infra", "spark", "cdk.json", "requirements-lambda.txt")
 NOT_INPUTS = {"__pycache__", "local"}
 #: A custom resource that never answers would keep CloudFormation waiting for an hour.
 DEPLOY_WITHIN = 300.0

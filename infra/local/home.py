@@ -25,6 +25,8 @@ class State:
     #: Whether IAM is enforced; then the endpoint speaks TLS and this certificate proves it.
     auth: bool = False
     certificate: str = ""
+    #: Where the stand-in for EMR Serverless listens; whoever started MiniStack runs it, too.
+    emr_port: int = 0
     #: The hash of what was deployed; empty until the first deployment succeeded.
     deployed: str = ""
 

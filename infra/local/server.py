@@ -81,7 +81,10 @@ def start(home: Home, steps: Steps, *, auth: bool = False) -> Server:
         home.scratch.mkdir(parents=True)
         port = _free_port()
         command: list[str | Path] = [python, GATEWAY, f"--port={port}"]
+        emr_port = _free_port()
         environment = _environment(home, port)
+        # MiniStack knows no EMR Serverless; its functions ask ours, and boto3 alone knows.
+        environment |= {"AWS_ENDPOINT_URL_EMR_SERVERLESS": f"http://127.0.0.1:{emr_port}"}
         certificate = ""
         if auth:
             pair = write_certificate(home.path)
@@ -101,7 +104,9 @@ def start(home: Home, steps: Steps, *, auth: bool = False) -> Server:
                 start_new_session=True,
             )
         endpoint = f"{'https' if auth else 'http'}://127.0.0.1:{port}"
-        state = State(pid=process.pid, port=port, endpoint=endpoint, auth=auth, certificate=certificate)
+        state = State(
+            pid=process.pid, port=port, endpoint=endpoint, auth=auth, certificate=certificate, emr_port=emr_port
+        )
         server = Server(home, state, process)
         try:
             while not is_ready(state):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,12 @@ import boto3
 from botocore.config import Config
 
 from infra import ROOT
+from infra.spark_lane import LOCAL_APPLICATION
 from s3queue.settings import Deployment
 
 from . import gaps
 from .cdk import Cdk
+from .emr import EmrServerless, deliver_to
 from .home import Home, State
 from .server import REGION, ROOT_KEY, Server, find, start
 from .steps import Steps
@@ -105,6 +107,28 @@ class LocalStack:
             yield name, function.get("Environment", {}).get("Variables", {})
 
 
+def emr_serverless(stack: LocalStack) -> AbstractContextManager[EmrServerless]:
+    """The stand-in for EMR Serverless, where the deployed functions look for it."""
+    state = stack.state
+    environment = {
+        "AWS_ENDPOINT_URL": state.endpoint,
+        "AWS_ACCESS_KEY_ID": ROOT_KEY,
+        "AWS_SECRET_ACCESS_KEY": ROOT_KEY,
+        "AWS_REGION": REGION,
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "NO_PROXY": "127.0.0.1,localhost",
+        **({"AWS_CA_BUNDLE": state.certificate} if state.certificate else {}),
+    }
+    return EmrServerless(
+        stack.server.home.path / "emr",
+        application=LOCAL_APPLICATION,
+        environment=environment,
+        on_change=deliver_to(stack.sweeper, stack.client("lambda")),
+        port=state.emr_port,
+    )
+
+
 @contextmanager
 def local_stack(
     home: Home | None = None,
@@ -129,7 +153,8 @@ def local_stack(
             server = find(home) or start(home, steps, auth=auth)
             stack = LocalStack(server, Cdk(home, steps, app=app, context=context, variables=variables))
             stack.deploy_if_changed()
-        yield stack
+        with emr_serverless(stack) if server.owned else nullcontext():
+            yield stack
     finally:
         if server and server.owned:
             server.stop()

@@ -1,4 +1,4 @@
-"""The exports queue: what a request must say."""
+"""The exports queue: what a request must say. What becomes of it is in tests/spark/test_exports.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from queues.exports import Export, queue
 from s3queue.definition import parser
 
-GOOD = {"source": "emails", "first_day": "2026-11-01", "last_day": "2026-11-30"}
+GOOD = {"source": "datasets/orders/", "source_format": "csv", "destination": "analytics/exports/orders/"}
 
 
 def test_exports_are_sparks_work() -> None:
@@ -20,23 +20,26 @@ def test_exports_are_sparks_work() -> None:
         queue.call(None, None)
 
 
-def test_a_request_names_a_queue_and_days() -> None:
+def test_a_request_names_a_dataset_and_a_destination() -> None:
     export = Export.model_validate(GOOD)
-    assert (export.source, export.format, export.outcome) == ("emails", "csv", None)
+    assert (export.sources, export.format, export.filter) == (["datasets/orders/"], "parquet", None)
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "reason"),
     [
-        {"source": "../emails"},
-        {"source": "archive"},
-        {"first_day": "2026-12-01"},
-        {"last_day": "tomorrow"},
-        {"format": "xlsx"},
-        {"outcome": "lost"},
-        {"where": "1=1"},
+        ({"destination": "emails/messages/"}, "outside of analytics/exports/"),
+        ({"destination": "analytics/exports/../../emails/"}, "not a plain key"),
+        ({"destination": "analytics/exports/x"}, "must end with '/'"),
+        ({"source": "emails/messages/"}, "outside of archive/"),
+        ({"source": "datasets/../emails/"}, "not a plain key"),
+        ({"source": []}, "names nothing"),
+        ({"format": "xlsx"}, "'parquet', 'csv' or 'json'"),
+        ({"sql": "select 1"}, "Extra inputs"),
+        ({"aggregate": {"measures": {"x": {"function": "sum"}}}}, "sum needs a column"),
+        ({"columns": ["a"], "aggregate": {"measures": {"x": {"function": "count"}}}}, "not both"),
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
+def test_a_request_that_makes_no_sense_is_refused(wrong: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
         parser(Export)(json.dumps(GOOD | wrong).encode())

@@ -118,7 +118,7 @@ def test_the_functions_emit_the_dimensions_that_the_alarms_look_for(
 def test_adding_a_queue_is_adding_one_module(tmp_path: Path) -> None:
     root = tmp_path / "copy"
     ignore = shutil.ignore_patterns("__pycache__", "local", ".*")
-    for folder in ("functions", "infra"):
+    for folder in ("functions", "infra", "spark"):
         shutil.copytree(infra.ROOT / folder, root / folder, ignore=ignore)
     shutil.copy(infra.ROOT / "requirements-lambda.txt", root)
     # The dependencies are the same, so they need not be installed again.

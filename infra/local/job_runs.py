@@ -1,0 +1,157 @@
+"""JobRun: one EMR Serverless job on this machine: its states, and the real `spark-submit` behind them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from spark.session import LOCAL_SETTINGS, local_environment
+
+from .processes import end_group
+
+ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
+#: What EMR's workers have and this machine has not, or has already.
+NOT_HERE = ("spark.archives", "spark.dynamicAllocation.", "spark.emr-serverless.", "spark.executorEnv.")
+#: Enough for examples; a laptop runs other things too.
+MEMORY = "1g"
+TAIL_BYTES = 4000
+
+
+@dataclass(eq=False)
+class JobRun:
+    """One job. `changed` is called after each change of its state, with the state before."""
+
+    id: str
+    application: str
+    request: Mapping[str, Any]
+    folder: Path
+    environment: Mapping[str, str]
+    changed: Callable[[JobRun, str], None]
+    #: Turns `s3://…` into a local file.
+    fetch: Callable[[str, Path], Path]
+    #: What runs the job; tests of the service itself need no Spark.
+    command: Callable[[JobRun], list[str]] | None = None
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    updated_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    state: str = "SUBMITTED"
+    details: str = ""
+    process: subprocess.Popen[bytes] | None = None
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "stderr"
+
+    def execute(self) -> None:
+        """From PENDING to an end, in the thread that calls this."""
+        try:
+            self.become("PENDING")
+            self.folder.mkdir(parents=True, exist_ok=True)
+            command = self.command(self) if self.command else self._command()
+            self.become("SCHEDULED")
+            self._run(command)
+        except Exception as error:
+            self.become("FAILED", f"{type(error).__name__}: {error}")
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+        if not self.has_ended:
+            self.become("CANCELLING")
+            if self.process:
+                end_group(self.process.pid)
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
+    def _run(self, command: list[str]) -> None:
+        with (self.folder / "stdout").open("wb") as output, self.log.open("wb") as errors:
+            self.process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                # A group of its own: the JVM, the Python driver and its workers end together.
+                start_new_session=True,
+            )
+        self.become("RUNNING")
+        minutes = self.request.get("executionTimeoutMinutes") or 720
+        deadline = time.monotonic() + float(minutes) * 60
+        while (code := self.process.poll()) is None:
+            if time.monotonic() > deadline:
+                self.details = f"the job ran longer than its {minutes} minutes"
+                self.cancel()
+            time.sleep(0.05)
+        # What the driver started may outlive it for a moment, or for good.
+        end_group(self.process.pid, grace=0.5)
+        if self.is_cancelled:
+            self.become("CANCELLED", self.details)
+        elif code == 0:
+            self.become("SUCCESS")
+        else:
+            self.become("FAILED", f"exit code {code}: {self._tail()}")
+
+    def become(self, state: str, details: str = "") -> None:
+        with self._mutex:
+            if self.has_ended:
+                return
+            before, self.state, self.updated_at = self.state, state, datetime.now(UTC)
+            self.details = details or self.details
+        self.changed(self, before)
+
+    def _command(self) -> list[str]:
+        import pyspark
+
+        spark = self.request["jobDriver"]["sparkSubmit"]
+        given = list(_options(spark.get("sparkSubmitParameters") or ""))
+        settings = dict(value.split("=", 1) for option, value in given if option == "--conf")
+        kept = {name: value for name, value in settings.items() if not name.startswith(NOT_HERE)}
+        kept |= LOCAL_SETTINGS | {"spark.driver.memory": MEMORY, "spark.app.name": self.request.get("name") or self.id}
+        command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[*]"]
+        for name, value in kept.items():
+            command += ["--conf", f"{name}={value}"]
+        for option, value in given:
+            if option == "--py-files":
+                files = [str(self.fetch(uri, self.folder)) for uri in value.split(",")]
+                command += [option, ",".join(files)]
+        entry = self.fetch(spark["entryPoint"], self.folder)
+        return [*command, str(entry), *spark.get("entryPointArguments", ())]
+
+    def _environment(self) -> dict[str, str]:
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK_", "PYSPARK_"))
+        }
+        ours = local_environment()
+        # Our own code comes as on EMR, by --py-files.
+        del ours["PYTHONPATH"]
+        kept.pop("PYTHONPATH", None)
+        return kept | ours | {"SPARK_LOCAL_IP": "127.0.0.1"} | dict(self.environment)
+
+    def _tail(self) -> str:
+        said = self.log.read_bytes()[-TAIL_BYTES:].decode(errors="replace").strip().splitlines()
+        return " | ".join(line for line in said[-3:] if line.strip())[:500]
+
+
+def _options(parameters: str) -> Iterator[tuple[str, str]]:
+    words = iter(shlex.split(parameters))
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option == "--conf" and equals:
+            yield option, value
+        elif word.startswith("--"):
+            yield word, next(words, "")

@@ -1,0 +1,57 @@
+"""Bucket: which bucket, as a value that travels to executors; each process there keeps one client for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from s3queue.store import ObjectStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SETTING = "s3queue.bucket."
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket, and where its server is. Without an endpoint, boto3's own environment says (`AWS_ENDPOINT_URL`)."""
+
+    name: str
+    endpoint_url: str | None = None
+    region: str | None = None
+
+    def note(self, spark: SparkSession) -> None:
+        """Tell every job of a session which bucket it works in."""
+        for name in ("name", "endpoint_url", "region"):
+            spark.conf.set(f"{_SETTING}{name}", getattr(self, name) or "")
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> Bucket:
+        """The bucket that the session works in."""
+        name, endpoint, region = (spark.conf.get(f"{_SETTING}{name}") for name in ("name", "endpoint_url", "region"))
+        assert name
+        return cls(name, endpoint or None, region or None)
+
+    def store(self) -> ObjectStore:
+        """The bucket as a store; one per process, threads share it."""
+        return _store(self)
+
+    def client(self) -> Any:
+        """boto3's client, for what is no queue object: datasets, and files in parts."""
+        return _client(self)
+
+
+@lru_cache(maxsize=8)
+def _client(bucket: Bucket) -> Any:
+    from s3queue.stores.s3 import client
+
+    return client(bucket.endpoint_url, bucket.region)
+
+
+@lru_cache(maxsize=8)
+def _store(bucket: Bucket) -> ObjectStore:
+    from s3queue.stores.s3 import S3Store
+
+    return S3Store(bucket.name, client=_client(bucket))

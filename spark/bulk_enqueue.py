@@ -1,0 +1,264 @@
+"""Bulk enqueue: a dataset of any size becomes `.ndjson` batches of a queue, each row one message, none of them twice.
+
+    bulk_enqueue --bucket B --queue emails --format ndjson --source s3://data/emails/ --per-object 100
+
+Which rows share a batch depends on their content alone, not on files, partitions or cluster: a rerun makes the same
+batches, whatever it runs on. Rows keep no order, as a queue has none. bulk.py says how a run remembers what it did, and
+what is not promised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import logging
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, get_args
+from urllib.parse import urlsplit
+
+from pyspark.sql import functions as sf
+
+from s3queue.batch import read_lines, spooled
+from s3queue.errors import InvalidRequest
+from s3queue.keys import Keys
+from s3queue.settings import QueueSettings
+from s3queue.store import ObjectStore
+from spark import datasets
+from spark.bucket import Bucket
+from spark.bulk import BATCHES_PER_BUCKET, Plan, done_buckets, enqueue_bucket, problem_of, settle_plan
+from spark.scan import Batches, batches_of, rows_of, spread
+from spark.schemas import columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger("spark.bulk_enqueue")
+LINE = columns(line="binary")
+FORMATS = get_args(datasets.SourceFormat)
+#: Rows that one task sorts and PUTs.
+ROWS_PER_TASK = 200_000
+EXAMPLE_BYTES = 200
+DONE = columns(
+    bucket="bigint", batches="bigint", messages="bigint", added="bigint", rejected="string", example="string"
+)
+
+
+def read_dataset(
+    spark: SparkSession, source: Sequence[str], form: datasets.SourceFormat, endpoint_url: str | None = None
+) -> DataFrame:
+    """A dataset as lines, where it holds lines already, or as rows.
+
+    `s3://bucket/key-or-prefix` is read by Python in the executors, so that it works wherever the queue does; anything
+    else is a path that Spark itself knows.
+
+    Raises:
+        InvalidRequest: sources in several buckets. BadDataset: one of them names nothing, or cannot be read.
+    """
+    parts = [urlsplit(each) for each in source]
+    if all(part.scheme == "s3" for part in parts):
+        if len({part.netloc for part in parts}) > 1:
+            raise InvalidRequest("the sources of one run lie in one bucket")
+        bucket = Bucket(parts[0].netloc, endpoint_url)
+        found = datasets.find(bucket, [part.path.lstrip("/") for part in parts])
+        return _read_lines(spark, bucket, found) if form == "ndjson" else datasets.read(spark, bucket, found, form)
+    if form == "ndjson":
+        return spark.read.text(list(source)).withColumnRenamed("value", "line")
+    if form == "csv":
+        return spark.read.option("header", True).csv(list(source))
+    return spark.read.parquet(*source)
+
+
+def _read_lines(spark: SparkSession, bucket: Bucket, objects: Sequence[tuple[str, int]]) -> DataFrame:
+    """Lines as they are: parsed and written again, numbers and keys might not be the same."""
+
+    def per_partition(batches: Batches) -> Batches:
+        for (key,) in rows_of(batches):
+            found = bucket.store().open(key)
+            if found is None:
+                raise InvalidRequest(f"{key} was deleted while it was read")
+            with spooled(found.stream) as stream:
+                yield from batches_of(((line,) for _, line in read_lines(stream)), LINE)
+
+    return spread(spark, [(key,) for key, _ in objects], columns(key="string")).mapInArrow(per_partition, LINE)
+
+
+def lines_of(rows: DataFrame, body: str | None = None) -> DataFrame:
+    """One column, `line`: the message of each row, as bytes of JSON. `body` names a column that holds it already.
+
+    Blank lines are no messages, and a byte order mark is no part of one.
+    """
+    if body is not None:
+        if rows.schema[body].dataType.typeName() == "binary":
+            return rows.select(sf.col(body).alias("line")).filter("length(line) > 0")
+        text = sf.regexp_replace(sf.col(body).cast("string"), "^\ufeff", "")
+        return rows.select(text.alias("line")).filter("trim(line) != ''").select(sf.col("line").cast("binary"))
+    whole = sf.to_json(sf.struct("*"), {"ignoreNullFields": "false"})
+    return rows.select(whole.cast("binary").alias("line"))
+
+
+def fingerprint(lines: DataFrame) -> tuple[int, str]:
+    """How many lines, and a digest of all of them in any order."""
+    number = sf.xxhash64("line")
+    (row,) = lines.agg(
+        sf.count("*").alias("rows"),
+        sf.sum(number.cast("decimal(20,0)")).alias("sum"),
+        sf.bit_xor(sf.xxhash64("line", sf.lit(1))).alias("xor"),
+    ).collect()
+    return row.rows, hashlib.sha256(f"{row.rows} {row['sum']} {row.xor}".encode()).hexdigest()[:24]
+
+
+def into_buckets(lines: DataFrame, buckets: int) -> DataFrame:
+    """`bucket` and `line`: equal lines in equal buckets, about as many in each."""
+    return lines.select(sf.pmod(sf.xxhash64("line"), sf.lit(buckets)).alias("bucket"), "line")
+
+
+def bulk_enqueue(
+    spark: SparkSession,
+    bucket: Bucket,
+    queue: str,
+    lines: DataFrame,
+    *,
+    run: str | None = None,
+    per_object: int = 100,
+    priority: int = 0,
+    shards: int = 0,
+    batches_per_bucket: int = BATCHES_PER_BUCKET,
+    max_bytes: int = QueueSettings().max_message_size,
+) -> dict[str, Any]:
+    """Enqueue every line once; the report, which is also kept in the bucket.
+
+    Without a `run` the data itself is the run: the same lines are never enqueued twice into this queue, until someone
+    gives a run a name. A former run of that name decides per_object, priority and shards.
+
+    Raises:
+        InvalidRequest: that run had other data.
+    """
+    store = bucket.store()
+    if run and (report := _finished(store, queue, run)):
+        return report | {"added": 0}
+    rows, digest = fingerprint(lines)
+    run = run or digest
+    plan = Plan(
+        queue=queue,
+        run=run,
+        per_object=per_object,
+        buckets=max(1, -(-rows // (per_object * batches_per_bucket))),
+        rows=rows,
+        fingerprint=digest,
+        priority=priority,
+        shards=shards,
+    )
+    plan = settle_plan(store, plan)
+    if report := _finished(store, queue, run):
+        return report | {"added": 0}
+    done = done_buckets(store, plan)
+    waiting = into_buckets(lines, plan.buckets)
+    if done:
+        waiting = waiting.filter(~sf.col("bucket").isin(sorted(done)))
+    tasks = min(plan.buckets, max(2 * spark.sparkContext.defaultParallelism, -(-rows // ROWS_PER_TASK)))
+    told = enqueue_buckets(waiting, bucket, plan, tasks, max_bytes).collect()
+    report = _report(plan, told, resumed=len(done))
+    key = plan.keys.bulk(run, "done.json")
+    store.put(key, json.dumps(report, ensure_ascii=False).encode(), content_type="application/json")
+    return report
+
+
+def enqueue_buckets(waiting: DataFrame, bucket: Bucket, plan: Plan, tasks: int, max_bytes: int) -> DataFrame:
+    """PUT the batches from the executors; a row per bucket. Lines are sorted, so that a bucket is always the same."""
+
+    def per_partition(batches: Batches) -> Batches:
+        store = bucket.store()
+        told = (
+            _bucket(store, plan, number, (line for _, line in rows), max_bytes)
+            for number, rows in groupby(rows_of(batches), key=lambda row: row[0])
+        )
+        yield from batches_of(told, DONE)
+
+    ordered = waiting.repartition(tasks, "bucket").sortWithinPartitions("bucket", "line")
+    return ordered.mapInArrow(per_partition, DONE)
+
+
+def _bucket(store: ObjectStore, plan: Plan, number: int, lines: Iterator[bytes], max_bytes: int) -> tuple[Any, ...]:
+    rejected: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+
+    def good() -> Iterator[bytes]:
+        for line in lines:
+            problem = problem_of(line, max_bytes)
+            if problem is None:
+                yield line
+                continue
+            rejected[problem] += 1
+            examples.setdefault(problem, f"{problem}: {line[:EXAMPLE_BYTES].decode('utf-8', 'replace')}")
+
+    told = enqueue_bucket(store, plan, number, good())
+    example = next(iter(examples.values()), None)
+    return number, told["batches"], told["messages"], told["added"], json.dumps(rejected), example
+
+
+def _finished(store: ObjectStore, queue: str, run: str) -> dict[str, Any] | None:
+    found = store.open(Keys(queue).bulk(run, "done.json"))
+    return dict(json.loads(found.read())) if found else None
+
+
+def _report(plan: Plan, told: Sequence[Any], *, resumed: int) -> dict[str, Any]:
+    rejected: Counter[str] = Counter()
+    for row in told:
+        rejected.update(json.loads(row.rejected))
+    return {
+        "queue": plan.queue,
+        "run": plan.run,
+        "rows": plan.rows,
+        "buckets": plan.buckets,
+        #: What this run did itself; what was done before it is not counted again.
+        "buckets_done_before": resumed,
+        "batches": sum(row.batches for row in told),
+        "messages": sum(row.messages for row in told),
+        "added": sum(row.added for row in told),
+        "rejected": dict(sorted(rejected.items())),
+        "examples": [row.example for row in told if row.example][:5],
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Enqueue a dataset; 0 even if rows were rejected: the report says how many, and why."""
+    parser = argparse.ArgumentParser(prog="bulk_enqueue", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--bucket", required=True)
+    parser.add_argument("--queue", required=True)
+    parser.add_argument(
+        "--source", action="append", required=True, help="s3://bucket/prefix, or a path; may be repeated"
+    )
+    parser.add_argument("--format", choices=FORMATS, default="ndjson")
+    parser.add_argument("--body", help="the column that holds the message; all columns as one JSON object if left out")
+    parser.add_argument("--run", help="a name for this run; the data's own digest if left out")
+    parser.add_argument("--per-object", type=int, default=100, help="messages per batch")
+    parser.add_argument("--priority", type=int, default=0)
+    parser.add_argument("--shards", type=int, default=0, help="spread names over so many prefixes (3,500 PUTs/s each)")
+    parser.add_argument("--endpoint-url", help="an S3 server other than AWS")
+    chosen = parser.parse_args(argv)
+    from spark.session import build_session
+
+    spark = build_session("s3queue bulk_enqueue", settings={"spark.speculation": "false"})
+    rows = read_dataset(spark, chosen.source, chosen.format, chosen.endpoint_url)
+    report = bulk_enqueue(
+        spark,
+        Bucket(chosen.bucket, chosen.endpoint_url),
+        chosen.queue,
+        lines_of(rows, chosen.body or ("line" if chosen.format == "ndjson" else None)),
+        run=chosen.run,
+        per_object=chosen.per_object,
+        priority=chosen.priority,
+        shards=chosen.shards,
+    )
+    if report["rejected"]:
+        _log.warning("rows that cannot be messages: %s, for example %s", report["rejected"], report["examples"])
+    print(json.dumps(report, ensure_ascii=False))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,310 @@
+"""Driver: one run from its manifest to its end.  [P1] [P2] [P5]
+
+Takes the manifest over, works on its messages, claims the next batch, until the queue is empty or the time is up;
+closes the slot, and looks once more. It may die between any two requests: what it started fails, what it had not is
+given back (s3queue.run_watch), what it recorded stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import Protocol
+
+from s3queue.backlog import Backlog
+from s3queue.claim import Claim
+from s3queue.errors import Conflict, QueueError
+from s3queue.heartbeat import Pulse
+from s3queue.queue import Queue
+from s3queue.run_claims import THREADS, Waiting, claim_heavy, in_parallel, release_all
+from s3queue.runs import Manifest, RunBook
+
+_log = logging.getLogger(__name__)
+#: A retry that is due this soon is waited for: another run would take a minute to start.
+LINGER = timedelta(seconds=30)
+#: Claiming a batch takes this part of the visibility timeout at most: until the manifest names them, only their own
+#: leases keep the messages.
+CLAIMING_PART = 3
+#: Heartbeats within a visibility timeout: two may be lost.
+BEATS = 3
+
+
+class NotOurs(Exception):
+    """The run has another driver, or none any more: nothing was touched."""
+
+
+class RunLost(Exception):
+    """Someone judged this run dead: stop at once, and write nothing more about it."""
+
+
+class Work(Protocol):
+    """What is done with a batch."""
+
+    def run(self, claims: Sequence[Claim], driver: Driver) -> None:
+        """Bring every claim to its outcome, and tell the driver: `begin` before it is started, `settled` after."""
+        ...
+
+
+class Driver:
+    """Drains one queue in the name of one run: `queue.worker_id` is the run's id."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        work: Work,
+        *,
+        seconds: float,
+        linger: timedelta = LINGER,
+        threads: int = THREADS,
+        should_stop: Callable[[], bool] = lambda: False,
+        beats: bool = True,
+    ) -> None:
+        self.queue = queue
+        self._work = work
+        self._run = queue.worker_id
+        self._until = queue.clock.monotonic() + seconds
+        self._linger = linger
+        self._threads = threads
+        self._should_stop = should_stop
+        self._beats = beats
+        self._book = RunBook(queue)
+        self._pulse = Pulse(queue, queue.settings.visibility_timeout, run=self._run)
+        self._waiting = Waiting(queue)
+        self._mutex = threading.RLock()
+        self._manifest: Manifest | None = None
+        self._etag = ""
+        self._job = ""
+        self._lost = False
+        self.counts: Counter[str] = Counter()
+
+    def drain(self) -> dict[str, int]:
+        """Work until nothing may run or the time is up; how many messages came to which outcome.
+
+        Raises:
+            NotOurs: another driver has, or had, this run.
+            RunLost: it was given up by the others while it was at work.
+        """
+        self._take_over()
+        try:
+            with self._beating():
+                self._drain()
+        except RunLost:
+            raise
+        except BaseException as error:
+            self._give_up(error)
+            raise
+        finally:
+            self._pulse.end()
+        return dict(self.counts)
+
+    def _drain(self) -> None:
+        claims = self._adopt() or self._next_batch()
+        fruitless = False
+        while True:
+            fruitless = self._until_empty(claims) == 0 and fruitless
+            self._close()
+            # Whoever saw the slot taken before this left their messages to us.
+            if self.is_over() or fruitless or not self._is_anything_left() or not self._reopen():
+                break
+            fruitless = True
+            claims = self._next_batch()
+
+    def is_over(self) -> bool:
+        """Whether nothing more should be started."""
+        return self._lost or self._should_stop() or self.queue.clock.monotonic() >= self._until
+
+    def beat(self) -> None:
+        """Keep what this run holds; called every third of the visibility timeout, by a thread of its own."""
+        # The first beat finds the launcher's, or the sweeper's, and the second replaces it.
+        if not (self._pulse.beat(self.counts) or self._pulse.beat(self.counts)):
+            _log.warning("%s: the heartbeat of %s could not be written; trying again", self.queue.name, self._run)
+
+    def begin(self, claims: Sequence[Claim]) -> None:
+        """Say that these are started, before they are: after a crash, only what was started has had its attempt.
+
+        Raises:
+            RunLost: the run is not ours any more; start nothing.
+        """
+        with self._mutex:
+            manifest = self._known()
+            started = max(manifest.paths.index(claim.path) for claim in claims) + 1
+            if started > manifest.started:
+                self._write(replace(manifest, started=started, counts=dict(self.counts)))
+
+    def settled(self, claim: Claim, outcome: str) -> None:
+        """A message came to its end, as far as this run is concerned."""
+        self._pulse.drop(claim)
+        with self._mutex:
+            self.counts[outcome] += 1
+        _log.info("%s/%s: %s (attempt %d)", self.queue.name, claim.path, outcome, claim.attempt)
+
+    def release(self, claim: Claim) -> None:
+        """Give a message back that was not started."""
+        release_all(self.queue, [claim])
+        self.settled(claim, "released")
+
+    def renew(self, claim: Claim, timeout: timedelta | None) -> None:
+        """`Context.extend` of a message that the heartbeat keeps."""
+        claim.check_alive()
+        if timeout is not None and timeout > claim.remaining():
+            self.queue.extend(claim, timeout)
+
+    # Beginning and end
+
+    @contextmanager
+    def _beating(self) -> Iterator[None]:
+        """A heartbeat every third of the visibility timeout, in a thread of its own."""
+        done = threading.Event()
+
+        def beat() -> None:
+            while not done.wait(self.queue.settings.visibility_timeout.total_seconds() / BEATS):
+                try:
+                    self.beat()
+                except Exception:
+                    _log.exception("a heartbeat failed; trying again")
+
+        self.beat()
+        thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+        if self._beats:
+            thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            if self._beats:
+                thread.join()
+
+    def _take_over(self) -> None:
+        found = self._book.manifest(self._run)
+        if found is None:
+            raise NotOurs(f"{self._run} has no manifest: it was given up before its driver started")
+        manifest, etag = found
+        if manifest.state != "launching":
+            raise NotOurs(f"{self._run} is {manifest.state}: another driver has had it")
+        held = self._book.slot(manifest.slot)
+        if held is None or held.slot.run != self._run:
+            raise NotOurs(f"{self._run} lost its slot before its driver started")
+        self._job = held.slot.job
+        try:
+            self._manifest, self._etag = self._book.write_manifest(replace(manifest, state="running"), etag)
+        except Conflict:
+            raise NotOurs(f"{self._run} was taken over by another driver this very moment") from None
+        _log.info("%s: %s takes over %d messages", self.queue.name, self._run, len(manifest.paths))
+
+    def _adopt(self) -> list[Claim]:
+        adopted: dict[str, Claim] = {}
+
+        def adopt(path: str) -> None:
+            try:
+                claim = self.queue.adopt(path)
+            except QueueError as error:
+                _log.warning("%s/%s: %s; the sweeper looks after it", self.queue.name, path, error)
+                return
+            if claim:
+                adopted[path] = claim
+                self._pulse.hold(claim)
+
+        paths = self._known().paths
+        in_parallel(adopt, paths, self._threads)
+        return [adopted[path] for path in paths if path in adopted]
+
+    def _close(self) -> None:
+        manifest = self._known()
+        held = self._book.slot(manifest.slot)
+        # The launcher may have learnt the job's id after this driver had started.
+        self._job = held.slot.job if held and held.slot.run == self._run else self._job
+        self._write(replace(manifest, state="closed", paths=(), started=0, counts=dict(self.counts)))
+        self._book.free_slot(manifest.slot, self._run)
+        _log.info("%s: %s closes after %d batches: %s", self.queue.name, self._run, manifest.batches, dict(self.counts))
+
+    def _reopen(self) -> bool:
+        """Take the slot again for what came late; False if someone else has: they do it."""
+        manifest = self._known()
+        try:
+            held = self._book.open_slot(manifest.slot, self._run)
+            self._book.write_slot(held, state="started", job=self._job)
+        except Conflict:
+            return False
+        self._write(replace(manifest, state="running"))
+        return True
+
+    def _give_up(self, error: BaseException) -> None:
+        """An error that no message explains: leave everything so that the next run can go on at once."""
+        _log.error("%s: %s gives up: %r", self.queue.name, self._run, error)
+        with suppress(QueueError, RunLost):
+            manifest = self._known()
+            self._write(replace(manifest, state="failed", note=repr(error)[:500], counts=dict(self.counts)))
+            unfinished = self._pulse.held()
+            paths = manifest.paths[manifest.started :]
+            release_all(self.queue, [claim for claim in unfinished if claim.path in paths], threads=self._threads)
+            for claim in unfinished:
+                if claim.path not in paths:
+                    with suppress(QueueError):
+                        self.queue.fail(claim, error)
+            self._book.free_slot(manifest.slot, self._run)
+
+    # Batches
+
+    def _until_empty(self, claims: list[Claim]) -> int:
+        """Batch after batch; how many messages were worked on."""
+        worked = 0
+        while claims:
+            self._work.run(claims, self)
+            worked += len(claims)
+            manifest = self._known()
+            self._write(replace(manifest, batches=manifest.batches + 1, counts=dict(self.counts)))
+            claims = [] if self.is_over() else self._next_batch() or self._wait_for_retries()
+        return worked
+
+    def _next_batch(self) -> list[Claim]:
+        """Claim, then name them in the manifest, then let the heartbeat keep them: in this order.  [P2]"""
+        settings = self.queue.settings
+        self.queue.refresh()
+        if self.queue.settings.paused:
+            return []
+        seconds = settings.visibility_timeout.total_seconds() / CLAIMING_PART
+        claims = claim_heavy(self.queue, self._waiting.due(), settings.batch, seconds=seconds, threads=self._threads)
+        if claims:
+            try:
+                self._write(replace(self._known(), paths=tuple(claim.path for claim in claims), started=0))
+            except BaseException:
+                release_all(self.queue, claims, threads=self._threads)
+                raise
+            for claim in claims:
+                self._pulse.hold(claim)
+        return claims
+
+    def _wait_for_retries(self) -> list[Claim]:
+        while self._waiting.next_at and self._waiting.at and not self.queue.settings.paused:
+            wait = self._waiting.next_at - self._waiting.at
+            if wait > self._linger or self.queue.clock.monotonic() + wait.total_seconds() >= self._until:
+                return []
+            # One second more: S3's clock, which decides, ticks in whole seconds.
+            self.queue.clock.sleep(wait.total_seconds() + 1)
+            if self.is_over():
+                return []
+            if claims := self._next_batch():
+                return claims
+        return []
+
+    def _is_anything_left(self) -> bool:
+        if self.queue.settings.paused:
+            return False
+        return bool(Backlog(self.queue, wants=self.queue.settings.is_heavy).look() or self._waiting.due())
+
+    def _known(self) -> Manifest:
+        assert self._manifest is not None
+        return self._manifest
+
+    def _write(self, manifest: Manifest) -> None:
+        with self._mutex:
+            try:
+                self._manifest, self._etag = self._book.write_manifest(manifest, self._etag)
+            except Conflict as conflict:
+                self._lost = True
+                raise RunLost(f"{self._run}: {conflict}") from conflict

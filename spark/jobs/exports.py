@@ -1,0 +1,132 @@
+"""exports: filters, chooses or aggregates a dataset, and writes it as files. Requests are `queues.exports.Export`."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    IllegalArgumentException,
+    NumberFormatException,
+    PySparkException,
+)
+
+from queues.exports import Aggregation, Export
+from s3queue.context import Context
+from s3queue.errors import Reject
+from s3queue.store import listing
+from spark import datasets
+from spark.bucket import Bucket
+from spark.expressions import BadExpression, Node, parse, to_column
+from spark.files import write
+from spark.reasons import reason_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+#: Expressions meet values that they do not fit: `amount / 0`, `'x' > 3`.
+DATA_ERRORS = (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    IllegalArgumentException,
+    NumberFormatException,
+)
+_FILE = re.compile(r"part-\d+-(?P<digest>[0-9a-f]{8})-(?P<attempt>\d+)\.\w+$")
+
+
+def per_message(spark: SparkSession, export: Export, context: Context) -> dict[str, Any]:
+    """Write what was asked for; the result names the files and counts the rows.
+
+    Raises:
+        Reject: no second attempt can help: an unknown column, an expression that is none, a source that is not there.
+    """
+    bucket = Bucket.of(spark)
+    try:
+        condition = parse(export.filter) if export.filter else None
+        objects = datasets.find(bucket, export.sources)
+        context.progress(0.1, f"{len(objects)} objects")
+        source = datasets.read(spark, bucket, objects, export.source_format)
+    except (BadExpression, datasets.BadDataset) as error:
+        raise Reject(str(error)) from error
+    shaped = shape(source, condition, export.columns, export.aggregate)
+    digest = hashlib.sha256(context.path.encode()).hexdigest()[:8]
+    remove_earlier(bucket, export.destination, digest, context.attempt)
+    try:
+        files = write(shaped, bucket, export.destination, export.format, tag=f"{digest}-{context.attempt}")
+    except PySparkException as error:
+        # The data is the same at the next attempt; anything else may be better then.
+        if isinstance(error, DATA_ERRORS) or "BadDataset" in str(error):
+            raise Reject(f"the data cannot be asked that: {reason_of(error)}") from error
+        raise
+    context.progress(0.9, f"{len(files)} files")
+    return {
+        "files": [file.key for file in files],
+        "rows": sum(file.rows for file in files),
+        "bytes": sum(file.bytes for file in files),
+        "objects_read": len(objects),
+        "bytes_read": sum(size for _, size in objects),
+    }
+
+
+def shape(
+    source: DataFrame, condition: Node | None, columns: Sequence[str] | None, aggregate: Aggregation | None
+) -> DataFrame:
+    """What was asked for, from what is there.
+
+    Raises:
+        Reject: a name that is no column, or an operation that its type does not have.
+    """
+    wanted = [
+        *(condition.columns() if condition else ()),
+        *(columns or ()),
+        *(aggregate.by if aggregate else ()),
+        *(measure.column for measure in (aggregate.measures.values() if aggregate else ()) if measure.column),
+    ]
+    check_columns(source, wanted)
+    try:
+        shaped = source.where(to_column(condition)) if condition else source
+        if aggregate:
+            return _aggregated(shaped, aggregate)
+        return shaped.select(*map(_quoted, columns)) if columns else shaped
+    except AnalysisException as error:
+        raise Reject(f"the data cannot be asked that: {str(error).splitlines()[0]}") from error
+
+
+def check_columns(source: DataFrame, wanted: Sequence[str]) -> None:
+    """Raises Reject, naming what is there, if a name is no column."""
+    known = {name.lower() for name in source.columns}
+    for name in wanted:
+        if name.lower() not in known:
+            raise Reject(f"unknown column {name!r}; the columns are {', '.join(source.columns)}")
+
+
+def _aggregated(frame: DataFrame, aggregate: Aggregation) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    measures = []
+    for name, measure in aggregate.measures.items():
+        column = sf.col(_quoted(measure.column)) if measure.column else sf.lit(1)
+        measures.append(getattr(sf, measure.function)(column).alias(name))
+    return frame.groupBy(*map(_quoted, aggregate.by)).agg(*measures)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def remove_earlier(bucket: Bucket, destination: str, digest: str, attempt: int) -> None:
+    """Files of earlier attempts of the same message, which died before they could be counted."""
+    for page in listing(bucket.store(), f"{destination}part-"):
+        for entry in page.objects:
+            found = _FILE.search(entry.key)
+            if found and found["digest"] == digest and int(found["attempt"]) < attempt:
+                bucket.store().delete(entry.key)

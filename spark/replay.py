@@ -1,0 +1,184 @@
+"""Replay: dead letters become messages again, by filter, from the executors; nothing is lost and a rerun is safe.
+
+    replay --bucket B --queue emails --error-type SMTPServerDisconnected --older-than 3600 --path-prefix messages/p200/
+
+Each letter is replayed as `DeadLetters.replay` does it: PUT the message If-None-Match, then DELETE the letter If-Match.
+A task that dies in between leaves both. The rerun tells by the record: if a *later* generation with the letter's bytes
+was completed, the letter was replayed already and is only cleared away; if its message is still there, it is left for
+a later run. What died again meanwhile is a new death: `--before` (when this replay was decided, by S3's clock) leaves
+it out, so that a job that is retried with the same arguments does not run a poison message in circles.
+
+Not promised: two replays of the same letter at the same time run it twice if it is completed between their two PUTs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from s3queue.dead_letters import DeadLetters
+from s3queue.encoding import format_instant, parse_instant
+from s3queue.errors import Conflict, CorruptState, MessageNotFound, QueueError
+from s3queue.keys import Keys, name_of
+from s3queue.outcomes import dead_facts
+from s3queue.queue import Queue
+from s3queue.store import ObjectInfo, delete_surely
+from spark.bucket import Bucket
+from spark.scan import Batches, batches_of, in_threads, listed, rows_of, survey
+from spark.schemas import columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger("spark.replay")
+REPLAYED = columns(path="string", outcome="string", detail="string")
+#: Examples of each thing that went wrong.
+EXAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which dead letters; everything that is given must hold."""
+
+    #: Died before this instant, by S3's clock: the age of the letter as an object.
+    before: datetime
+    since: datetime | None = None
+    error_types: tuple[str, ...] = ()
+    path_prefix: str = ""
+
+    def by_age(self, listed: DataFrame) -> DataFrame:
+        found = listed.filter(listed["modified_at"] < self.before)
+        return found.filter(found["modified_at"] >= self.since) if self.since else found
+
+    def wants(self, error_type: str) -> bool:
+        return not self.error_types or error_type in self.error_types
+
+
+def replay(spark: SparkSession, bucket: Bucket, queue: str, chosen: Filter, *, dry_run: bool = False) -> dict[str, Any]:
+    """Replay what the filter selects; how many letters came to which end.
+
+    replayed: a message again · cleared: an earlier replay had done it, and its message was completed · waiting: a
+    message of that name is there, or is being buried this moment; run again later · gone: someone else took it ·
+    unwanted: of another error type · failed: see the examples; run again.
+    """
+    extent = survey(bucket.store(), Keys(queue).prefix("dead") + chosen.path_prefix)
+    told: dict[str, Any] = {"queue": queue, "before": format_instant(chosen.before), "letters": extent.objects}
+    counts: Counter[str] = Counter()
+    examples: dict[str, list[str]] = defaultdict(list)
+    if extent.objects:
+        ends = replayed(chosen.by_age(listed(spark, bucket, extent.ranges)), bucket, queue, chosen, dry_run=dry_run)
+        # Counted by the executors: a million outcomes need not come to the driver.
+        for row in _summary(ends).collect():
+            counts[row.outcome] = row.letters
+            if row.outcome in ("failed", "waiting"):
+                examples[row.outcome] = [f"{each.path}: {each.detail}" for each in row.examples]
+    return told | {"counts": dict(sorted(counts.items())), "examples": dict(examples)}
+
+
+def replayed(letters: DataFrame, bucket: Bucket, queue: str, chosen: Filter, *, dry_run: bool = False) -> DataFrame:
+    """Replay listed letters in the executors; a row for each."""
+
+    def per_partition(batches: Batches) -> Batches:
+        connected = Queue(store=bucket.store(), name=queue)
+        keys = (key for (key,) in rows_of(batch.select(["key"]) for batch in batches))
+        yield from batches_of(in_threads(lambda key: replay_one(connected, key, chosen, dry_run), keys), REPLAYED)
+
+    return letters.mapInArrow(per_partition, REPLAYED)
+
+
+def _summary(ends: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    kept = sf.when(sf.col("outcome").isin("failed", "waiting"), sf.struct("path", "detail"))
+    return ends.groupBy("outcome").agg(
+        sf.count("*").alias("letters"), sf.slice(sf.collect_list(kept), 1, EXAMPLES).alias("examples")
+    )
+
+
+def replay_one(queue: Queue, key: str, chosen: Filter, dry_run: bool) -> tuple[str, str, str]:
+    """One letter to its end: path, outcome, detail."""
+    path = queue.keys.path_under("dead", key)
+    if path is None:
+        return key, "failed", "this key is no dead letter's"
+    try:
+        return (path, *_replay(queue, path, chosen, dry_run))
+    except MessageNotFound:
+        return path, "gone", ""
+    except Conflict as conflict:
+        return path, "waiting", str(conflict)
+    except QueueError as error:
+        return path, "failed", f"{type(error).__name__}: {error}"
+
+
+def _replay(queue: Queue, path: str, chosen: Filter, dry_run: bool) -> tuple[str, str]:
+    letter = queue.store.head(queue.keys.dead(path))
+    # Again, because it may have died anew since the LIST.
+    if letter is None or letter.modified_at >= chosen.before:
+        return "gone", ""
+    if not chosen.wants(dead_facts(letter.metadata).get("error-type", "unknown")):
+        return "unwanted", ""
+    later = _later_outcome(queue, path, letter)
+    if later == "dead":
+        return "waiting", "it was replayed, and is being buried again"
+    if dry_run:
+        return ("would clear" if later else "would replay"), ""
+    if later == "completed":
+        # The same bytes may have died anew since we looked: that letter has the same ETag, and is not ours to clear.
+        again = queue.store.head(letter.key)
+        if again and again.modified_at == letter.modified_at:
+            delete_surely(queue.store, letter.key, if_match=letter.etag)
+        return "cleared", ""
+    return "replayed", DeadLetters(queue).replay(path)
+
+
+def _later_outcome(queue: Queue, path: str, letter: ObjectInfo) -> str | None:
+    """What became of a replay of this letter that was made before: the same bytes, PUT after it lay here.
+
+    Strictly after: within one second S3 cannot tell a replay from a death, and replaying once more loses nothing.
+    """
+    try:
+        record = queue.outcomes.read(f"messages/{name_of(path)}")
+    except CorruptState:
+        return None
+    if record is None or record.generation.etag != letter.etag or record.generation.put_at <= letter.modified_at:
+        return None
+    return record.outcome
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Replay dead letters; 0 unless some could not be."""
+    parser = argparse.ArgumentParser(prog="replay", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--bucket", required=True)
+    parser.add_argument("--queue", required=True)
+    parser.add_argument("--error-type", action="append", default=[], help="may be repeated; any if left out")
+    parser.add_argument("--older-than", type=float, help="seconds since it died, at least")
+    parser.add_argument("--newer-than", type=float, help="seconds since it died, at most")
+    parser.add_argument("--path-prefix", default="", help="for example messages/p200/")
+    parser.add_argument("--before", type=parse_instant, help="only what died before this instant; now if left out")
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
+    parser.add_argument("--endpoint-url", help="an S3 server other than AWS")
+    chosen = parser.parse_args(argv)
+    from spark.session import build_session
+
+    bucket = Bucket(chosen.bucket, chosen.endpoint_url)
+    now = chosen.before or datetime.now(UTC)
+    wanted = Filter(
+        before=now - timedelta(seconds=chosen.older_than or 0),
+        since=now - timedelta(seconds=chosen.newer_than) if chosen.newer_than is not None else None,
+        error_types=tuple(chosen.error_type),
+        path_prefix=chosen.path_prefix,
+    )
+    told = replay(build_session("s3queue replay"), bucket, chosen.queue, wanted, dry_run=chosen.dry_run)
+    print(json.dumps(told, ensure_ascii=False))
+    return 1 if told["counts"].get("failed") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

