@@ -80,7 +80,8 @@ def _prepare(console: Console, stack: LocalStack) -> dict[str, Queue]:
         opened[name].configure(rescue_after=RESCUE_SECONDS)
     opened["webhooks"].configure(visibility_timeout=SILENCE_SECONDS)
     _aside(
-        console, f"Queues: {', '.join(opened)}. Heavy messages ({', '.join(heavy)}) join when the Spark lane is built."
+        console,
+        f"Queues: {', '.join(opened)}. Heavy messages ({', '.join(heavy)}) need Spark, and are not in this demo yet.",
     )
     _aside(
         console,
