@@ -43,8 +43,8 @@ class Producer(LeaseProtocol):
     ) -> str:
         """Add a message and return its path. One PUT.
 
-        With a `dedup_id` the message is written only if none with that id is there (pending, at work or waiting). A
-        `delay` counts from this machine's clock.
+        With a `dedup_id` the message is written only if none with that id is there (pending, at work or waiting) in the
+        same place: priority and due time are part of its key. A `delay` counts from this machine's clock.
 
         Raises:
             MessageTooLarge, InvalidPriority, InvalidName, QueueFull: nothing was written; change the call.
