@@ -69,6 +69,6 @@ def hostile(bench: Workbench) -> str:
         raise type(HOSTILE, (Exception,), {})(HOSTILE)
 
     _run(bench, queue, [path], die)
-    bench.memory.put(Keys("orders").run(HOSTILE.replace("/", "|") + ".json"), json.dumps({"state": HOSTILE}).encode())
+    bench.memory.put(Keys("orders").manifest(HOSTILE.replace("/", "|")), json.dumps({"state": HOSTILE}).encode())
     bench.memory.put("analytics/latest.json", json.dumps({HOSTILE: [{"hour": HOSTILE, HOSTILE: 1}] * 3}).encode())
     return path

@@ -48,7 +48,7 @@ def ministack(steps: Steps) -> Path:
 def cdk(steps: Steps) -> list[Path]:
     """The command that runs the CDK CLI."""
     folder = TOOLS / "cdk"
-    locks = [CDK_LOCK / "package.json", CDK_LOCK / "package-lock.json"]
+    locks = [CDK_LOCK / "package.json", CDK_LOCK / "npm-shrinkwrap.json"]
     wanted = _fingerprint(*(lock.read_bytes() for lock in locks), str(NODE).encode())
     with Home().locked("tools"):
         if not _installed(folder, wanted):

@@ -30,6 +30,12 @@ for (const part of ["chromium.br", "fonts.tar.br", "al2023.tar.br"]) {
 """
 
 
+FONTS = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig><dir>{fonts}</dir><cachedir>{cache}</cachedir></fontconfig>
+"""
+
+
 def find() -> tuple[str, dict[str, str]] | None:
     """The executable and the environment that it wants; None: this machine has none, and none can be had.
 
@@ -48,8 +54,8 @@ def find() -> tuple[str, dict[str, str]] | None:
 
 
 def _installed() -> tuple[str, dict[str, str]]:
-    locks = [LOCKS / "package.json", LOCKS / "package-lock.json"]
-    inputs = [lock.read_bytes() for lock in locks] + [UNPACK.encode()]
+    locks = [LOCKS / "package.json", LOCKS / "npm-shrinkwrap.json"]
+    inputs = [lock.read_bytes() for lock in locks] + [UNPACK.encode(), FONTS.encode()]
     wanted = hashlib.sha256(b"\0".join(inputs)).hexdigest()
     note = TOOLS / ".installed"
     TOOLS.parent.mkdir(parents=True, exist_ok=True)
@@ -83,3 +89,7 @@ def _install(locks: list[Path]) -> None:
         )
         if done.returncode:
             raise RuntimeError(f"{' '.join(map(str, command))} failed:\n{done.stdout}")
+    # Its own names folders of Lambda, where these fonts are not: without a font, no text is drawn.
+    (unpacked / "fonts" / "fonts.conf").write_text(
+        FONTS.format(fonts=unpacked / "fonts", cache=unpacked / "font-cache")
+    )
