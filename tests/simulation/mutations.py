@@ -100,7 +100,12 @@ MUTATIONS = (
         "elif lease and owners.keep(lease.owner, path):",
         "elif lease and not owners:",
     ),
-    Mutation("heartbeats name nothing", "heartbeat.py", "holds=tuple(claim.path for claim in held)", "holds=()"),
+    Mutation(
+        "heartbeats name nothing",
+        "heartbeat.py",
+        "holds=() if self._run else tuple(claim.path for claim in held)",
+        "holds=()",
+    ),
     Mutation(
         "a late heartbeat revives a lease",
         "heartbeat.py",
