@@ -228,7 +228,8 @@ class EmrServerless:
             names = {"AWS_ACCESS_KEY_ID": "aws_access_key_id", "AWS_SECRET_ACCESS_KEY": "aws_secret_access_key"}
             options = {name: self._environment[variable] for variable, name in names.items()}
             session = boto3.session.Session(region_name=self._environment.get("AWS_REGION", "us-east-1"), **options)
-            s3 = session.client("s3", endpoint_url=self._environment.get("AWS_ENDPOINT_URL"))
+            endpoint, trusted = self._environment.get("AWS_ENDPOINT_URL"), self._environment.get("AWS_CA_BUNDLE")
+            s3 = session.client("s3", endpoint_url=endpoint, verify=trusted)
             s3.download_file(parts.netloc, parts.path.lstrip("/"), str(target))
         return target
 

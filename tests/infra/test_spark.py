@@ -19,9 +19,20 @@ from infra.acknowledgements import acknowledge
 from infra.options import Options
 from infra.queue_stack import QueueStack
 from infra.spark_lane import SparkCode, SparkStack
+from s3queue import Context, Reject
+from s3queue import Queue as Queue_
+from s3queue.jobs import NotStarted
+from s3queue.launch import Launcher
+from s3queue.run_watch import RunWatch
+from s3queue.runs import as_run
 from s3queue.settings import Deployment, QueueSettings
+from spark.driver import Driver
+from spark.messages import MessageWork
+from spark_jobs import FakeJobs, throttled
 from tests.infra.conftest import Queue
 from tests.infra.iam import ACCOUNT, REGION, Role, Template
+from tests.infra.test_requests import Killed, RoleStore
+from workbench import Workbench
 
 APPLICATION = "00abc123"
 ARN = f"arn:aws:emr-serverless:{REGION}:{ACCOUNT}:/applications/{APPLICATION}"
@@ -169,6 +180,59 @@ def test_the_application_stops_when_idle_and_cannot_outgrow_an_account() -> None
     assert application["AutoStopConfiguration"] == {"Enabled": True, "IdleTimeoutMinutes": 5}
     assert application["MaximumCapacity"]["Cpu"] == "16 vCPU"
     assert application["SchedulerConfiguration"] == {"MaxConcurrentRuns": 5, "QueueTimeoutMinutes": 60}
+
+
+def test_no_request_of_launcher_driver_or_sweeper_is_refused(template: Template, bucket: str, job: Role) -> None:
+    roles = {
+        "worker": template.role_of("s3queue-exports"),
+        "sweeper": template.role_of("s3queue_sweeper"),
+        "job": job,
+    }
+    for at in (1000, 3, 12, 20, 31, 44):
+        bench, jobs = Workbench(), FakeJobs()
+        stores = {name: RoleStore(bench.memory, role, bucket) for name, role in roles.items()}
+        queues_ = {
+            name: Queue_(
+                store=store,
+                name="exports",
+                settings=QueueSettings.of(engine="spark", visibility_timeout=60, batch=2, max_attempts=2),
+                clock=bench.clock,
+                chance=bench.chance,
+            )
+            for name, store in stores.items()
+        }
+        for body in ({"do": "fine"}, {"do": "fail"}, {"do": "reject"}, {"do": "fine"}):
+            bench.queue("exports").enqueue(body)
+        launcher, watch = Launcher(jobs, "b", threads=1), RunWatch(jobs, "b")
+        dispatched: list[str] = []
+        sweeper = bench.sweeper(queues_["sweeper"], dispatched)
+        sweeper.look_after_runs = watch.look_after
+        jobs.before = throttled
+        with pytest.raises(NotStarted):
+            launcher.launch(queues_["worker"], [])
+        jobs.before = lambda request: None
+        bench.clock.advance(60)
+        stores["job"].requests_left = at
+        for _ in range(12):
+            sweeper.sweep()
+            if launcher.launch(queues_["worker"], dispatched) == "started":
+                mine = as_run(queues_["job"], list(jobs.started)[-1])
+                try:
+                    Driver(mine, MessageWork(mine, per_message, None), seconds=900, threads=1, beats=False).drain()
+                except Killed:
+                    stores["job"].requests_left = None
+                jobs.becomes("ended", "FAILED")
+            dispatched.clear()
+            bench.clock.advance(61)
+        assert not bench.keys("exports/messages/"), at
+        assert {name: store.refused for name, store in stores.items()} == {name: [] for name in stores}, at
+
+
+def per_message(spark: Any, message: dict[str, str], context: Context) -> None:
+    if message["do"] == "reject":
+        raise Reject("no")
+    if message["do"] == "fail":
+        raise RuntimeError("again")
 
 
 def test_without_an_application_heavy_queues_are_deployed_and_wait(tmp_path: Path) -> None:
