@@ -142,24 +142,38 @@ class Outcomes:
                     content_type=message.content_type,
                 )
 
-    def clear(self, path: str, generation: Generation, lease_etag: str, is_alive: Callable[[], bool]) -> bool:
+    def clear(
+        self,
+        path: str,
+        generation: Generation,
+        lease_etag: str,
+        is_alive: Callable[[], bool],
+        *,
+        is_repeated: bool = False,
+    ) -> bool:
         """Delete the message, then the lease; True if a newer generation may be waiting in the message's place.
 
         In this order: a lease goes only after its message is gone, so a fresh lease on a present message proves that
         it was never finished.  [P4] [P6]
         """
-        deleted = self._delete_message(path, generation, is_alive)
+        deleted = self._delete_message(path, generation, is_alive, is_repeated)
         delete_surely(self.store, self.keys.lease(path), if_match=lease_etag)
         return not deleted
 
-    def _delete_message(self, path: str, generation: Generation, is_alive: Callable[[], bool]) -> bool:
+    def _delete_message(
+        self, path: str, generation: Generation, is_alive: Callable[[], bool], is_repeated: bool
+    ) -> bool:
         """Delete this generation; False if something else, or nothing, was there.  [P1]
 
-        Equal bytes have equal ETags. After an answer that timed out they may be a new PUT or a replay: look before
-        asking again, and never ask again for a lease that is over.
+        Equal bytes have equal ETags. After an answer that timed out, or in a second call, they may be a new PUT or a
+        replay: look before asking again, and never ask again for a lease that is over.
         """
         key = self.keys.message(path)
         unknown: Unavailable | None = None
+        if is_repeated:
+            found = self.store.head(key)
+            if found is None or (found.etag, found.modified_at) != (generation.etag, generation.put_at):
+                return found is None
         for _ in range(SETTLE_TRIES):
             try:
                 self.store.delete(key, if_match=generation.etag)

@@ -234,8 +234,9 @@ class LeaseProtocol:
             record = self.outcomes.settle(record)
         # A zombie's completion counts, but it clears nothing: equal bytes PUT anew would look like the old ones.
         if claim.is_alive():
+            is_repeated, claim.is_clearing = claim.is_clearing, True
             claim.superseded = self.outcomes.clear(
-                claim.path, claim.message.generation, claim.lease_etag, claim.is_alive
+                claim.path, claim.message.generation, claim.lease_etag, claim.is_alive, is_repeated=is_repeated
             )
         self._emit("message.completed", claim, outcome=record.outcome)
         return record

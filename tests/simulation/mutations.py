@@ -40,9 +40,9 @@ MUTATIONS = (
     Mutation(
         "the lease is deleted before the message",
         "outcomes.py",
-        "        deleted = self._delete_message(path, generation, is_alive)\n",
+        "        deleted = self._delete_message(path, generation, is_alive, is_repeated)\n",
         "        delete_surely(self.store, self.keys.lease(path), if_match=lease_etag)\n"
-        "        deleted = self._delete_message(path, generation, is_alive)\n",
+        "        deleted = self._delete_message(path, generation, is_alive, is_repeated)\n",
     ),
     Mutation(
         "leases carry no nonce",
@@ -176,8 +176,8 @@ MUTATIONS = (
     Mutation(
         "a zombie clears away",
         "protocol.py",
-        "        if claim.is_alive():\n            claim.superseded",
-        "        if claim:\n            claim.superseded",
+        "        if claim.is_alive():\n            is_repeated",
+        "        if claim:\n            is_repeated",
     ),
     Mutation(
         "a re-PUT keeps the old attempts",

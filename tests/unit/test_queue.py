@@ -993,3 +993,13 @@ def test_a_message_that_was_replaced_since_it_was_claimed_is_not_read_as_if_it_w
 
     with pytest.raises(MessageNotFound):
         claim.message.open()
+
+
+def test_a_completion_asked_for_again_spares_equal_bytes_that_were_put_since(bench, queue):  # [P1]
+    path = queue.enqueue(b"the same", name="x")
+    claim = queue.claim(path)
+    queue.complete(claim)
+    bench.clock.sleep(2)
+    put(bench, f"{queue.name}/{path}", b"the same")
+    queue.complete(claim)
+    assert queue.status(path).state == "pending"
