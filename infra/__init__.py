@@ -11,6 +11,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FUNCTIONS = ROOT / "functions"
+#: The EMR Serverless application that infra/local runs. Here, because infra/local must not load the CDK: its Node.js
+#: process would hear the terminal's Ctrl-C too.
+LOCAL_APPLICATION = "00local0spark0"
 
 if str(FUNCTIONS) not in sys.path:
     sys.path.insert(0, str(FUNCTIONS))

@@ -10,12 +10,13 @@ from cdk_nag import AwsSolutionsChecks
 
 import queues
 
+from . import LOCAL_APPLICATION
 from .acknowledgements import acknowledge
 from .functions import SERVICE, Platform
 from .options import Options
 from .packaging import interpreter, package
 from .queue_stack import Definition, QueueStack
-from .spark_lane import LOCAL_APPLICATION, SparkCode, SparkStack
+from .spark_lane import SparkCode, SparkStack
 
 
 def build(app: App) -> QueueStack:

@@ -34,8 +34,6 @@ MAX_CPU, MAX_MEMORY, MAX_DISK = "16 vCPU", "64 GB", "200 GB"
 IDLE_MINUTES = 5
 MAX_CONCURRENT_RUNS = 5
 QUEUE_TIMEOUT_MINUTES = 60
-#: The application that infra/local runs.
-LOCAL_APPLICATION = "00local0spark0"
 SERVICE = "emr-serverless.amazonaws.com"
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from infra import ROOT
-from infra.spark_lane import LOCAL_APPLICATION
+from infra import LOCAL_APPLICATION, ROOT
 from s3queue.settings import Deployment
 
 from . import gaps
