@@ -154,17 +154,24 @@ class Pulse:
 
 
 class Owners:
-    """Whose heartbeat is fresh, and what it names; read once per owner and sweep."""
+    """Whose heartbeat is fresh, and what it names; read once per owner and sweep, if that is late enough."""
 
     def __init__(self, queue: LeaseProtocol) -> None:
         self._queue = queue
-        self._held: dict[str, frozenset[str]] = {}
+        #: Owner → what its heartbeat named, and an instant of S3's clock before that reading.
+        self._held: dict[str, tuple[frozenset[str], datetime | None]] = {}
 
-    def keep(self, owner: str, path: str) -> bool:
-        """Whether the owner lives and says that it holds this path.  [P2]"""
-        if owner not in self._held:
-            self._held[owner] = self._read(owner)
-        return path in self._held[owner]
+    def keep(self, owner: str, path: str, *, over_at: datetime | None = None, now: datetime | None = None) -> bool:
+        """Whether the owner lives and says that it holds this path.  [P2]
+
+        A reading from before `over_at`, when the lease ran out by itself, says nothing about it: the owner may have
+        claimed the message later, and named it since. `now` is S3's time at the call, or before it.
+        """
+        names, read_at = self._held.get(owner, (frozenset(), None))
+        if owner not in self._held or (over_at and (read_at is None or read_at < over_at)):
+            names = self._read(owner)
+            self._held[owner] = (names, now)
+        return path in names
 
     def _read(self, owner: str) -> frozenset[str]:
         found = self._queue.store.open(self._queue.keys.worker(owner))

@@ -268,7 +268,7 @@ class Sweeper:
                     continue
                 self._overdue_cursor = path
                 owner = self._kept_by.get(which)
-                if not owner or not owners.keep(owner, path):
+                if not owner or not owners.keep(owner, path, over_at=due_at, now=now):
                     self._overdue(path, which, owners, due)
             self._overdue_cursor = ""
         finally:
@@ -294,7 +294,7 @@ class Sweeper:
                 due.append(path)
         elif lease and not lease.is_over(age):
             self._waits_until[which] = found.modified_at + lease.timeout + GRAIN
-        elif lease and owners.keep(lease.owner, path):
+        elif lease and owners.keep(lease.owner, path, over_at=found.modified_at + lease.timeout + GRAIN, now=found.at):
             self._kept_by[which] = lease.owner
         else:
             self._budget.spend(5)
