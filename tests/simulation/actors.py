@@ -205,9 +205,9 @@ class Container:
 
 
 class PullWorker:
-    """A long-lived worker: two threads that pull, one heartbeat that keeps what they hold."""
+    """A long-lived worker: threads that pull, one heartbeat that keeps what they hold."""
 
-    def __init__(self, cast: Cast, until: float) -> None:
+    def __init__(self, cast: Cast, until: float, threads: int = 2) -> None:
         self._cast = cast
         self._world = cast.world
         self._until = until
@@ -215,7 +215,7 @@ class PullWorker:
         self._queue = cast.queue(self.process)
         self._processor = cast.processor(self._queue, self.process, renew=self._renew)
         self._pulse = Pulse(self._queue, cast.settings.visibility_timeout)
-        for number in range(2):
+        for number in range(threads):
             self._world.spawn(self.process, self._pull, after=1.0 + number * 0.1)
         self._world.spawn(self.process, self._beat, after=0.5)
         self.process.on_death = lambda: PullWorker(cast, until) and None
@@ -228,14 +228,14 @@ class PullWorker:
         while self._world.now < self._until:
             try:
                 for candidate in backlog.drain():
-                    backlog.report(won=self._work(candidate.path, candidate.look))
+                    backlog.report(won=self.work(candidate.path, candidate.look))
                     if self._world.now >= self._until:
                         break
             except QueueError:
                 pass
             self._world.sleep(2.0)
 
-    def _work(self, path: str, look: bool) -> bool:
+    def work(self, path: str, look: bool) -> bool:
         claim = self._queue.claim(path, look=look)
         won = claim is not None
         while claim:

@@ -97,8 +97,14 @@ MUTATIONS = (
     Mutation(
         "the sweeper ignores heartbeats",
         "sweep.py",
-        "elif lease and owners.keep(lease.owner, path):",
-        "elif lease and not owners:",
+        "elif lease and owners.keep(",
+        "elif lease and not owners and owners.keep(",
+    ),
+    Mutation(
+        "the sweeper believes a heartbeat that it read too early",
+        "heartbeat.py",
+        "if owner not in self._held or (over_at and (read_at is None or read_at < over_at)):",
+        "if owner not in self._held:",
     ),
     Mutation(
         "heartbeats name nothing",

@@ -12,8 +12,9 @@ from s3queue.dead_letters import DeadLetters
 from s3queue.errors import QueueError
 from s3queue.keys import is_batch
 from s3queue.settings import QueueSettings
+from s3queue.sweep import Sweeper
 
-from .actors import Cast, Container
+from .actors import Cast, Container, PullWorker
 from .faults import Profile, ScriptedFaults
 from .judge import Judge
 from .world import QUEUE, World
@@ -184,11 +185,29 @@ def _enqueue(stage: Stage) -> str:
     return "messages/m"
 
 
+def _sweep_past_a_heartbeat(stage: Stage) -> str:
+    """A heartbeat keeps one message; its worker takes another one while the sweep goes on."""
+    kept, taken = stage.put("a", script("a", "k", takes=60.0)), stage.put("b", script("b", "fk", takes=12.0))
+    puller = PullWorker(stage.cast, until=30.0, threads=0)
+
+    def take_twice() -> None:
+        puller.work(taken, False)
+        stage.world.sleep(9.5)
+        puller.work(taken, True)
+
+    stage.world.spawn(puller.process, puller.work, kept, False)
+    stage.world.spawn(puller.process, take_twice)
+    stage.world.run(21.0)
+    stage.act(lambda worker: Sweeper(queue=worker.queue, dispatch=lambda paths: None).sweep())
+    return taken
+
+
 OPERATIONS: dict[str, Plot] = {
     "claim first, complete": _single("k"),
     "claim first, complete what the next attempt fails": _single("kf", takes=1.0),
     "replay a dead letter": _replay("m", script("m", "r"), "m"),
     "replay a dead line": _replay("b.ndjson", batch("k", "r"), "b.ndjson.line-00000002"),
+    "sweep past a heartbeat": _sweep_past_a_heartbeat,
     "claim first, extend, complete": _single("k", extends=True),
     "claim first, fail": _single("fk"),
     "claim first, bury": _single("r"),
