@@ -1,0 +1,46 @@
+"""`make bench`: every figure of README, taken side by side on this machine; one table, one JSON file."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+
+from rich.console import Console
+
+from .harness import Bench
+
+#: In the order of the table. Each is a module with `run(bench)`.
+PARTS = (
+    "limit",
+    "clients",
+    "plugin",
+    "batches",
+    "latency",
+    "growth",
+    "cold_start",
+    "model",
+    "spark_pipeline",
+)
+RESULT = Path("build/bench/bench.json")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench ARGS=…", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--repetitions", type=int, default=5, metavar="N", help="of every measurement (default: 5)")
+    parser.add_argument("--output", type=Path, default=RESULT, metavar="FILE", help=f"default: {RESULT}")
+    options = parser.parse_args()
+    console = Console()
+    bench = Bench(console, repetitions=options.repetitions)
+    for name in PARTS:
+        if name in options.only:
+            importlib.import_module(f".{name}", __package__).run(bench)
+            # After each part: an interrupted run keeps what it has.
+            bench.write(options.output)
+    console.print(bench.table())
+    console.print(f"Every number: {options.output}", highlight=False)
+
+
+if __name__ == "__main__":
+    main()
