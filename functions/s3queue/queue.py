@@ -11,6 +11,7 @@ from typing import Any
 
 from .backlog import Backlog
 from .claim import Claim
+from .consumer import Consumer
 from .errors import Conflict, CorruptState, QueueError
 from .lease import Lease
 from .producer import Producer
@@ -26,7 +27,7 @@ _DEFAULTS = QueueSettings()
 
 
 @dataclass(slots=True, kw_only=True)
-class Queue(Producer):
+class Queue(Producer, Consumer):
     """One queue of a bucket. Safe for threads; make one per process and queue."""
 
     #: What the queue was defined with; `settings` is this with `queue.json` on top.

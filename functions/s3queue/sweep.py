@@ -7,41 +7,31 @@ does not reach, the next one starts with.
 
 from __future__ import annotations
 
-import io
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from .budget import Budget, OutOfBudget
-from .errors import Conflict, CorruptState, QueueError
-from .expiry import expire
-from .heartbeat import Owners
+from .errors import QueueError
 from .keys import due_of, priority_of
-from .lease import GRAIN, Lease
+from .overdue import Overdue
 from .protocol import is_placeholder
 from .queue import Queue
 from .report import Report
+from .retention import Retention, remove
 from .stats import Counter, Stats
-from .store import Object, ObjectInfo, Page, delete_surely
+from .store import ObjectInfo, Page
 
 _log = logging.getLogger(__name__)
 #: Paths handed over in one dispatch.
 DISPATCH_SIZE = 100
-#: A worker this many heartbeats silent is gone for good, and its heartbeat with it.
-SILENT_BEATS = 20
-#: The heartbeat that a launcher writes for its run counts for minutes, whatever the queue's timeout.
-HEARTBEAT_KEPT = timedelta(minutes=30)
-#: A lock document is tiny and carries its fencing token; one untouched for this long is nobody's.
-LOCK_KEPT = timedelta(days=1)
 #: How often what has become due is looked for while something is in flight.
 DUE_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 30.0
 #: What is due within this time is worth waiting for.
 SOON = timedelta(seconds=60)
-#: How often dead letters are looked at for their retention.
-RETENTION_SECONDS = 3600.0
 
 Dispatch = Callable[[Sequence[str]], None]
 
@@ -55,20 +45,19 @@ class Sweeper:
     dispatch: Dispatch
     #: Looks after the queue's Spark runs; how many there are.
     look_after_runs: Callable[[Queue], int] | None = None
-    #: (key, ETag) of leases that were read and need no look before an instant; one that is written anew has another.
-    _waits_until: dict[tuple[str, str], datetime] = field(default_factory=dict)
-    #: (key, ETag) of leases that are over but for their owner's heartbeat: they need not be read again, only it.
-    _kept_by: dict[tuple[str, str], str] = field(default_factory=dict)
     _dispatched: dict[str, float] = field(default_factory=dict)
     _cursor: str = ""
-    _overdue_cursor: str = ""
     _in_flight: bool = True
     _idle_published: bool = False
-    _retention_at: float = float("-inf")
     _next_sweep: float = float("-inf")
     _next_due_at: datetime | None = None
-    _budget: Budget = field(init=False)
+    _overdue: Overdue = field(init=False)
+    _retention: Retention = field(init=False)
     report: Report = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._overdue = Overdue(self.queue)
+        self._retention = Retention(self.queue)
 
     def tick(self) -> float | None:
         """Whatever is worth doing now: a sweep every so often, a look at what is due in between.
@@ -99,7 +88,7 @@ class Sweeper:
         if not kinds & {"messages", "delayed", "leases", "retries", "workers", "locks"}:
             self._in_flight = False
             with suppress(OutOfBudget):
-                self._remove_left_behind(kinds)
+                self._retention.remove_left_behind(kinds, report)
             self._publish_idle(root.at)
             return report
         # Not before: an idle queue costs one LIST, and what it is set to matters to nobody.
@@ -116,7 +105,7 @@ class Sweeper:
             self._hand_over_orphans(kinds, set(leases), counter)
             # After what only needs LISTs: a thousand leases to read must not keep due messages waiting.
             self._look_at_overdue(leases, root.at)
-            self._remove_left_behind(kinds)
+            self._retention.remove_left_behind(kinds, report)
         except OutOfBudget:
             report.complete = False
         failed = min(reminders, len(leases))
@@ -132,7 +121,7 @@ class Sweeper:
         )
         soon = root.at + SOON
         is_due_soon = self._next_due_at is not None and self._next_due_at <= soon
-        at_work = any(self._waits_until.get((entry.key, entry.etag), soon) <= soon for entry in leases.values())
+        at_work = self._overdue.are_at_work(leases.values(), soon)
         # What nobody may claim now, or what only a run of minutes will, is no reason to stay awake.
         is_wanted = counter.unleased and not queue.settings.paused and queue.settings.engine != "spark"
         report.in_flight = self._in_flight = bool(is_due_soon or at_work or is_wanted)
@@ -149,13 +138,13 @@ class Sweeper:
         return report
 
     def _begin(self, seconds: float, requests: int) -> Report:
-        self._budget = Budget(self.queue.store, self.queue.clock, seconds=seconds, requests=requests)
-        self.report = Report(queue=self.queue.name, budget=self._budget)
+        budget = Budget(self.queue.store, self.queue.clock, seconds=seconds, requests=requests)
+        self.report = Report(queue=self.queue.name, budget=budget)
         return self.report
 
     def _kinds(self) -> tuple[Page, set[str]]:
         """Which kinds of objects the queue has at all."""
-        root = self._budget.first_list(self.queue.keys.root, delimiter="/")
+        root = self.report.budget.first_list(self.queue.keys.root, delimiter="/")
         return root, {prefix.removeprefix(self.queue.keys.root).rstrip("/") for prefix in root.prefixes}
 
     def _look_after_runs(self, kinds: set[str]) -> None:
@@ -176,12 +165,12 @@ class Sweeper:
         self._next_due_at = None
         reminders = 0
         if "retries" in kinds:
-            for page in self._budget.pages(self.queue.keys.prefix("retries")):
+            for page in self.report.budget.pages(self.queue.keys.prefix("retries")):
                 reminders += len(page.objects)
                 if not self._hand_over_reminded(page):
                     break
         if "delayed" in kinds:
-            for page in self._budget.pages(self.queue.keys.prefix("delayed")):
+            for page in self.report.budget.pages(self.queue.keys.prefix("delayed")):
                 found = (entry for entry in page.objects if not is_placeholder(entry))
                 paths = [path for entry in found if (path := self.queue.keys.path(entry.key))]
                 due = [path for path in paths if (due_of(path) or page.at) <= page.at]
@@ -201,7 +190,7 @@ class Sweeper:
         for entry in page.objects:
             reminded = self.queue.keys.reminded(entry.key)
             if reminded is None:
-                self._remove([entry])
+                remove(self.queue.store, [entry], self.report)
             elif reminded[0] > page.at:
                 self._next_due_at = reminded[0]
                 break
@@ -212,7 +201,7 @@ class Sweeper:
             sent = self._send([path for _, path in due])
             self._dispatched |= dict.fromkeys(sent, self.queue.clock.monotonic())
             self.report.due += len(sent)
-            self._remove([entry for entry, path in due if path in sent])
+            remove(self.queue.store, [entry for entry, path in due if path in sent], self.report)
             if len(sent) < len({path for _, path in due}):
                 return False  # enough for now: what was not sent keeps its reminder
         return self._next_due_at is None
@@ -241,7 +230,7 @@ class Sweeper:
 
     def _list_leases(self, leases: dict[str, ObjectInfo]) -> None:
         """Collect all leases by path."""
-        for page in self._budget.pages(self.queue.keys.prefix("leases")):
+        for page in self.report.budget.pages(self.queue.keys.prefix("leases")):
             for entry in page.objects:
                 path = self.queue.keys.path_under("leases", entry.key)
                 if path is None:
@@ -250,69 +239,11 @@ class Sweeper:
                     leases[path] = entry
 
     def _look_at_overdue(self, leases: dict[str, ObjectInfo], now: datetime) -> None:
-        """Deal with the leases that are overdue, beginning where the last sweep ran out of its budget."""
-        present = {(entry.key, entry.etag) for entry in leases.values()}
-        self._waits_until = {which: at for which, at in self._waits_until.items() if which in present}
-        self._kept_by = {which: owner for which, owner in self._kept_by.items() if which in present}
-        owners = Owners(self.queue)
         due: list[str] = []
-        paths = sorted(leases, key=lambda path: (path < self._overdue_cursor, path))
         try:
-            for path in paths:
-                entry = leases[path]
-                which = (entry.key, entry.etag)
-                due_at = self._waits_until.get(
-                    which, entry.modified_at + self.queue.settings.visibility_timeout + GRAIN
-                )
-                if now <= due_at:
-                    continue
-                self._overdue_cursor = path
-                owner = self._kept_by.get(which)
-                if not owner or not owners.keep(owner, path, over_at=due_at, now=now):
-                    self._overdue(path, which, owners, due)
-            self._overdue_cursor = ""
+            self._overdue.look(leases, now, self.report, due)
         finally:
             self.report.due += self._hand_over(due)
-
-    def _overdue(self, path: str, which: tuple[str, str], owners: Owners, due: list[str]) -> None:
-        """Read a lease that looks overdue and do what is due, or remember when to look again."""
-        self._budget.spend()
-        found = self.queue.store.open(self.queue.keys.lease(path))
-        if found is None:
-            return
-        body = found.read()
-        age = found.at - found.modified_at
-        try:
-            lease = Lease.from_bytes(body, found.key)
-        except CorruptState as error:
-            self.report.corrupt[found.key] = str(error)
-            lease = None
-        if lease and lease.state == "waiting":
-            if lease.retry_at and lease.retry_at > found.at:
-                self._waits_until[which] = lease.retry_at
-            else:
-                due.append(path)
-        elif lease and not lease.is_over(age):
-            self._waits_until[which] = found.modified_at + lease.timeout + GRAIN
-        elif lease and owners.keep(lease.owner, path, over_at=found.modified_at + lease.timeout + GRAIN, now=found.at):
-            self._kept_by[which] = lease.owner
-        else:
-            self._budget.spend(5)
-            self._expire(path, replace(found, stream=io.BytesIO(body)))
-
-    def _expire(self, path: str, found: Object) -> None:
-        try:
-            ending = expire(self.queue, path, found)
-        except Conflict:
-            self.report.races += 1
-        except CorruptState as error:
-            self.report.corrupt[found.key] = str(error)
-        except QueueError as error:
-            # Unknown, or not allowed: this one waits for the next sweep, the others need not.
-            _log.warning("sweep of %s/%s: %s", self.queue.name, path, error)
-            self.report.complete = False
-        else:
-            self.report.endings[ending] = self.report.endings.get(ending, 0) + 1
 
     # What nobody works on
 
@@ -322,7 +253,7 @@ class Sweeper:
         resumed = next((prefix for prefix in prefixes if self._cursor.startswith(prefix)), None)
         for prefix in prefixes[prefixes.index(resumed) :] if resumed else prefixes:
             self._cursor = self._cursor if prefix == resumed else prefix
-            for page in self._budget.pages(prefix, self._cursor):
+            for page in self.report.budget.pages(prefix, self._cursor):
                 counter.add(page.objects, leased)
                 orphans = [path for entry in page.objects if (path := self._orphaned(entry, page.at, leased))]
                 self.report.orphans += self._hand_over(orphans)
@@ -336,33 +267,6 @@ class Sweeper:
         due_at = due_of(path)
         since = max(entry.modified_at, due_at) if due_at else entry.modified_at
         return path if now - since >= self.queue.settings.rescue_after else None
-
-    # What is left behind
-
-    def _remove_left_behind(self, kinds: set[str]) -> None:
-        now = self.queue.clock.monotonic()
-        if "workers" in kinds:
-            silent = self.queue.settings.visibility_timeout * SILENT_BEATS
-            self._remove_older("workers", max(silent, HEARTBEAT_KEPT) if "runs" in kinds else silent)
-        if "locks" in kinds:
-            self._remove_older("locks", LOCK_KEPT)
-        if now - self._retention_at >= RETENTION_SECONDS:
-            self._retention_at = now
-            if "dead" in kinds:
-                self._remove_older("dead", self.queue.settings.dead_retention)
-            if "runs" in kinds:
-                self._remove_older("runs", self.queue.settings.record_retention)
-
-    def _remove_older(self, kind: str, age: timedelta) -> None:
-        for page in self._budget.pages(self.queue.keys.prefix(kind)):
-            self._remove(entry for entry in page.objects if page.at - entry.modified_at > age)
-
-    def _remove(self, entries: Iterable[ObjectInfo]) -> None:
-        for entry in entries:
-            try:
-                self.report.removed += delete_surely(self.queue.store, entry.key, if_match=entry.etag)
-            except QueueError as error:
-                _log.warning("sweep: %s stays for now: %s", entry.key, error)
 
     # What is published
 

@@ -64,7 +64,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a retry skips the record check",
-        "protocol.py",
+        "consumer.py",
         "record = None if is_first else self.outcomes.read(path)",
         "record = None",
     ),
@@ -96,7 +96,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the sweeper ignores heartbeats",
-        "sweep.py",
+        "overdue.py",
         "elif lease and owners.keep(",
         "elif lease and not owners and owners.keep(",
     ),
@@ -120,7 +120,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the deadline counts from the answer",
-        "protocol.py",
+        "consumer.py",
         "            deadline=before + lease.timeout.total_seconds(),\n            clock=self.clock",
         "            deadline=self.clock.monotonic() + lease.timeout.total_seconds(),\n            clock=self.clock",
     ),
@@ -138,7 +138,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a lease's age is judged by the sweeper's wall clock",
-        "sweep.py",
+        "overdue.py",
         "age = found.at - found.modified_at",
         "age = self.queue.clock.now() - found.modified_at",
     ),
@@ -187,7 +187,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a re-PUT keeps the old attempts",
-        "protocol.py",
+        "consumer.py",
         "if lease.generation and lease.generation.etag != message.generation.etag:",
         "if lease.generation and not message:",
     ),
@@ -241,7 +241,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a waiting lease without a reminder is forgotten",
-        "sweep.py",
+        "overdue.py",
         "                due.append(path)\n",
         "                pass\n",
     ),
