@@ -1,11 +1,12 @@
 """Archive: records become Parquet, partitioned by queue and day, each exactly once.
 
-    archive/queue=emails/day=2026-11-16/part-{digest}.parquet     digest: of the records in it
-    archive/queue=emails/_log/0000000007.json                     which files count; see archive_log.py
+    archive/queue=emails/day=2026-11-16/part-0000000007-{digest}.parquet   digest: of the records in it
+    archive/queue=emails/_log/0000000007.json                              which files count; see archive_log.py
 
 A record is one object: its key and ETag (every write of a record has a nonce, so the pair names one outcome of one
 generation). What is listed and not in a committed file is read, written and committed; a rerun finds nothing left. The
-small objects are left to their lifecycle rule, so the archive must run more often than records are retained.
+small objects are left to their lifecycle rule, so the archive must run more often than records are retained. Files of
+runs that died or lost are removed after the next commit.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from s3queue.clock import RandomChance
-from s3queue.errors import Conflict
+from s3queue.errors import Conflict, QueueError
 from s3queue.keys import Keys
 from s3queue.overview import queue_names
 from spark.archive_log import Commit, Log, Part, read_parts
@@ -57,6 +58,8 @@ class Report:
     #: Objects that are no records, or of a newer format: left where they are, and looked at again by the next run.
     problems: int = 0
     examples: tuple[str, ...] = field(default=())
+    #: Files of runs that never committed them, deleted.
+    orphans: int = 0
 
 
 def archive(
@@ -82,18 +85,19 @@ def archive(
             return Report(queue=queue)
         waiting = unarchived(spark, bucket, log, entries, extent)
         files = max(1, -(-extent.objects // rows_per_part))
-        written = write_parts(read_records(waiting, bucket, queue), bucket, queue, rows_per_part, files).collect()
+        version = log.next_version(entries)
+        records = read_records(waiting, bucket, queue)
+        written = write_parts(records, bucket, queue, version, rows_per_part, files).collect()
         report = _report(queue, written)
         if not report.parts:
             return report
-        version = log.next_version(entries)
         commit = Commit(version=version, schema=SCHEMA_VERSION, parts=report.parts, committed_at=now)
         try:
             log.commit(commit, RandomChance().token())
         except Conflict:
             _log.info("%s: another run made commit %d; looking again", queue, version)
             continue
-        return _report(queue, written, version)
+        return replace(report, version=version, orphans=_without_orphans(log))
     raise Conflict(f"{queue}: {TRIES} other runs were faster; run one archive job at a time")
 
 
@@ -113,7 +117,9 @@ def not_in(listed: DataFrame, archived: DataFrame) -> DataFrame:
     return listed.join(archived, same, "left_anti")
 
 
-def write_parts(records: DataFrame, bucket: Bucket, queue: str, rows_per_part: int, files: int) -> DataFrame:
+def write_parts(
+    records: DataFrame, bucket: Bucket, queue: str, version: int, rows_per_part: int, files: int
+) -> DataFrame:
     """Write Parquet files from the executors; a row per file, and one per task for what could not be read.
 
     A task that runs twice writes the same files again: their names are digests of what is in them. Only what the
@@ -122,14 +128,14 @@ def write_parts(records: DataFrame, bucket: Bucket, queue: str, rows_per_part: i
     keys = Keys(queue)
 
     def per_partition(batches: Batches) -> Batches:
-        yield from batches_of(_write(bucket, keys, batches, rows_per_part), WRITTEN)
+        yield from batches_of(_write(bucket, keys, version, batches, rows_per_part), WRITTEN)
 
     # Shuffled after the reading: many tasks wait for GETs, few files come out.
     ordered = records.repartition(files, "day", "record_key").sortWithinPartitions("day", "record_key")
     return ordered.mapInArrow(per_partition, WRITTEN)
 
 
-def _write(bucket: Bucket, keys: Keys, batches: Batches, rows_per_part: int) -> Iterator[tuple[Any, ...]]:
+def _write(bucket: Bucket, keys: Keys, version: int, batches: Batches, rows_per_part: int) -> Iterator[tuple[Any, ...]]:
     problems, examples = 0, []
     part: list[pa.RecordBatch] = []
     day: str | None = None
@@ -142,12 +148,12 @@ def _write(bucket: Bucket, keys: Keys, batches: Batches, rows_per_part: int) -> 
             rows = chunk.slice(start, rows_per_part)
             size, count = sum(held.nbytes for held in part), sum(held.num_rows for held in part)
             if part and (chunk_day != day or count + rows.num_rows > rows_per_part or size >= BYTES_PER_PART):
-                yield _put(bucket, keys, day, part)
+                yield _put(bucket, keys, version, day, part)
                 part = []
             part.append(rows)
             day = chunk_day
     if part:
-        yield _put(bucket, keys, day, part)
+        yield _put(bucket, keys, version, day, part)
     if problems:
         yield None, None, 0, 0, problems, examples[:EXAMPLES]
 
@@ -163,7 +169,7 @@ def _by_day(batches: Batches) -> Iterator[tuple[str | None, pa.RecordBatch]]:
                 start = index
 
 
-def _put(bucket: Bucket, keys: Keys, day: str | None, part: list[pa.RecordBatch]) -> tuple[Any, ...]:
+def _put(bucket: Bucket, keys: Keys, version: int, day: str | None, part: list[pa.RecordBatch]) -> tuple[Any, ...]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -174,19 +180,27 @@ def _put(bucket: Bucket, keys: Keys, day: str | None, part: list[pa.RecordBatch]
     metadata = {"s3queue.schema": str(SCHEMA_VERSION)}
     target = io.BytesIO()
     pq.write_table(table.replace_schema_metadata(metadata), target, compression="zstd")
-    key = keys.archive_part(str(day), digest.hexdigest()[:32])
+    key = keys.archive_part(str(day), version, digest.hexdigest()[:32])
     bucket.store().put(key, target.getvalue(), content_type="application/vnd.apache.parquet")
     return key, day, table.num_rows, target.tell(), 0, []
 
 
-def _report(queue: str, written: Sequence[Any], version: int | None = None) -> Report:
+def _without_orphans(log: Log) -> int:
+    try:
+        return log.remove_orphans()
+    except QueueError as error:
+        # The records are safe; the next run tries again.
+        _log.warning("%s: files of dead runs are still there: %s", log.queue, error)
+        return 0
+
+
+def _report(queue: str, written: Sequence[Any]) -> Report:
     parts = tuple(
         Part(key=row.key, queue=queue, day=row.day, rows=row.rows, bytes=row.bytes) for row in written if row.key
     )
     examples = [example for row in written for example in row.examples]
     return Report(
         queue=queue,
-        version=version,
         records=sum(part.rows for part in parts),
         parts=tuple(sorted(parts, key=lambda part: part.key)),
         problems=sum(row.problems for row in written),
@@ -196,7 +210,7 @@ def _report(queue: str, written: Sequence[Any], version: int | None = None) -> R
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Archive the queues that are named, or all; 0 if every one of them could be."""
-    parser = argparse.ArgumentParser(prog="archive", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="archive", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--bucket", required=True)
     parser.add_argument("--queue", action="append", help="one queue; may be repeated; all of the bucket if left out")
     parser.add_argument("--endpoint-url", help="an S3 server other than AWS")
@@ -208,13 +222,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     spark = build_session("s3queue archive")
     totals: Counter[str] = Counter()
     for queue in chosen.queue or queue_names(bucket.store()):
-        done = archive(spark, bucket, queue, now=datetime.now(UTC), rows_per_part=chosen.rows_per_part)
-        totals.update(records=done.records, files=len(done.parts), problems=done.problems)
+        try:
+            done = archive(spark, bucket, queue, now=datetime.now(UTC), rows_per_part=chosen.rows_per_part)
+        except QueueError as error:
+            # One broken log must not cost the others their records, which expire.
+            _log.error("%s is not archived: %s: %s", queue, type(error).__name__, error)
+            totals.update(failed=1)
+            continue
+        totals.update(records=done.records, files=len(done.parts), problems=done.problems, orphans=done.orphans)
         _log.info("%s: %d records into %d files", queue, done.records, len(done.parts))
         if done.problems:
             _log.warning("%s: %d objects are no records: %s", queue, done.problems, "; ".join(done.examples))
     print(dict(totals))
-    return 0
+    return 1 if totals["failed"] else 0
 
 
 if __name__ == "__main__":

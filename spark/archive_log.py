@@ -2,7 +2,7 @@
 
 `archive/queue=…/_log/0000000001.json` and so on, each written If-None-Match: whoever writes a number first has made
 the next commit, and everyone else reads it before trying again. A crash leaves files that nobody trusts, never rows
-twice.
+twice; the next commit's run deletes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from s3queue.keys import Keys
 from s3queue.store import ObjectInfo, ObjectStore, listing, put_surely
 
 from .record_rows import FILE_SCHEMA, RECORD_SCHEMA, SCHEMA_VERSION
-from .scan import THREADS, Batches, rows_of, spread
+from .scan import THREADS, Batches, in_threads, rows_of, spread
 from .schemas import columns
 
 if TYPE_CHECKING:
@@ -113,6 +113,22 @@ class Log:
     def commit(self, commit: Commit, nonce: str) -> None:
         """Raises Conflict if another run has made this commit: read it, and look again at what is left to do."""
         put_surely(self.store, self.keys.archive_commit(commit.version), commit.to_bytes(nonce), if_absent=True)
+
+    def remove_orphans(self) -> int:
+        """Delete the files that no commit names and none ever will; how many there were.
+
+        A file's name says for which commit it was written, and a run that loses that commit writes its files anew for
+        the next. So once commit 7 is made, a file for it that it does not name is nobody's, and this can race with no
+        run, however slow; files for a commit that is still to come are left alone.
+        """
+        named = {commit.version: {part.key for part in commit.parts} for commit in self.read(self.entries())}
+        orphans = [
+            entry.key
+            for page in listing(self.store, self.keys.archive_days)
+            for entry in page.objects
+            if (version := self.keys.archive_part_version(entry.key)) in named and entry.key not in named[version]
+        ]
+        return sum(1 for _ in in_threads(self.store.delete, orphans))
 
     def _read(self, entry: ObjectInfo) -> Commit:
         found = self.store.open(entry.key)

@@ -29,6 +29,7 @@ _QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _PRIORITY = re.compile(r"p([01][0-9]{2}|2[0-4][0-9]|25[0-5])/")
 _DUE = "%Y%m%dT%H%M%SZ"
 _DUE_FORM = re.compile(r"[0-9]{8}T[0-9]{6}Z")
+_PART = re.compile(r"[^/]+/part-([0-9]{10,})-[0-9a-f]+\.parquet")
 _LINE = re.compile(r"(.+\.ndjson)\.line-([0-9]{8,})", re.DOTALL)
 
 
@@ -190,8 +191,18 @@ class Keys:
     def archive_commit(self, version: int) -> str:
         return f"{self.archive_log}{version:010d}.json"
 
-    def archive_part(self, day: str, digest: str) -> str:
-        return f"archive/queue={self.queue}/day={day}/part-{digest}.parquet"
+    @property
+    def archive_days(self) -> str:
+        return f"archive/queue={self.queue}/day="
+
+    def archive_part(self, day: str, version: int, digest: str) -> str:
+        """A file for one commit and no other."""
+        return f"{self.archive_days}{day}/part-{version:010d}-{digest}.parquet"
+
+    def archive_part_version(self, key: str) -> int | None:
+        """The number of the commit that a file was written for; None if the key is no such file's."""
+        found = _PART.fullmatch(key.removeprefix(self.archive_days)) if key.startswith(self.archive_days) else None
+        return int(found[1]) if found else None
 
     def hours(self, day: str) -> str:
         return f"analytics/hours/queue={self.queue}/day={day}/hours.ndjson"

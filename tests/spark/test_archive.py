@@ -13,6 +13,7 @@ from pyspark.testing import assertDataFrameEqual
 from deadly import deadly
 from finished import NOON, keys_under, put_record, put_records, record
 from s3queue.errors import Conflict, CorruptState, NewerFormat
+from s3queue.keys import Keys
 from s3queue.record import Failure
 from spark import archive as job
 from spark.archive import archive, main, not_in
@@ -115,6 +116,36 @@ def test_a_run_whose_executor_was_killed_is_completed_by_the_next(spark, bucket,
     assert pairs(archived(spark, bucket)) == once(bucket.store())
 
 
+def test_files_of_a_run_that_died_are_removed_once_another_made_its_commit(spark, bucket, monkeypatch):
+    store = bucket.store()
+    put_records(store, "emails", 4)
+    archive(spark, bucket, "emails", now=NOON)
+    kept = keys_under(store, "archive/queue=emails/day=")
+    put_records(store, "emails", 3, start=50)
+
+    def dies(log, commit, nonce):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Log, "commit", dies)
+        with pytest.raises(KeyboardInterrupt):
+            archive(spark, bucket, "emails", now=NOON)
+    left = keys_under(store, "archive/queue=emails/day=").keys() - kept.keys()
+    assert left
+    # A run that is still at work on the next commit, and what nobody knows, are left alone.
+    ours = [Keys("emails").archive_part("2026-11-16", 3, "aa"), "archive/queue=emails/day=2026-11-16/notes.txt"]
+    for key in ours:
+        store.put(key, b"x")
+    put_records(store, "emails", 1, start=90)
+
+    done = archive(spark, bucket, "emails", now=NOON)
+
+    assert (done.version, done.records, done.orphans) == (2, 4, len(left))
+    named = {part.key for part in done.parts}
+    assert keys_under(store, "archive/queue=emails/day=").keys() == kept.keys() | named | set(ours)
+    assert pairs(archived(spark, bucket)) == once(store)
+
+
 def test_of_two_runs_at_once_each_record_is_kept_once(spark, bucket, monkeypatch):
     store = bucket.store()
     put_records(store, "emails", 6)
@@ -130,7 +161,8 @@ def test_of_two_runs_at_once_each_record_is_kept_once(spark, bucket, monkeypatch
     monkeypatch.setattr(Log, "commit", late)
     done = archive(spark, bucket, "emails", now=NOON)
 
-    assert (done.records, done.version) == (2, 2)
+    # What it wrote for the commit that the other made is gone, unless that is the very same file.
+    assert (done.records, done.version, done.orphans) == (2, 2, 0)
     assert pairs(archived(spark, bucket)) == once(store)
 
 
@@ -149,7 +181,7 @@ def test_a_task_that_runs_twice_writes_the_same_files(spark, bucket):
     store = bucket.store()
     put_records(store, "emails", 8)
     found = job.listed(spark, bucket, survey(store, "emails/records/").ranges)
-    written = job.write_parts(job.read_records(found, bucket, "emails"), bucket, "emails", 3, 2)
+    written = job.write_parts(job.read_records(found, bucket, "emails"), bucket, "emails", 1, 3, 2)
 
     first = sorted(row.key for row in written.collect())
     before = keys_under(store, "archive/")
@@ -242,4 +274,15 @@ def test_the_command_archives_every_queue_of_the_bucket(spark, bucket, capsys):
 
     assert main(["--bucket", bucket.name, "--endpoint-url", bucket.endpoint_url]) == 0
     assert "'records': 4" in capsys.readouterr().out
+    assert len(archived(spark, bucket, "orders")) == 2
+
+
+def test_a_queue_that_cannot_be_archived_costs_the_others_nothing(spark, bucket, capsys, caplog):
+    for queue in ("broken", "orders"):
+        put_records(bucket.store(), queue, 2)
+    bucket.store().put(Keys("broken").archive_commit(1), b"no commit")
+
+    assert main(["--bucket", bucket.name, "--endpoint-url", bucket.endpoint_url]) == 1
+    assert "'failed': 1" in capsys.readouterr().out
+    assert "archive/queue=broken/_log/0000000001.json" in caplog.text
     assert len(archived(spark, bucket, "orders")) == 2
