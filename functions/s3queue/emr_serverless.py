@@ -6,7 +6,7 @@ The client is injected. Locally it talks to infra/local/emr.py by its endpoint U
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -75,56 +75,20 @@ class EmrServerless:
     def described(self, request: JobRequest) -> dict[str, Any]:
         """The request as EMR takes it; the same bytes for the same run, or its token would be refused."""
         minutes = math.ceil(request.timeout.total_seconds() / 60)
-        logs = self.deployment.spark_logs
-        monitoring: dict[str, Any] = {"managedPersistenceMonitoringConfiguration": {"enabled": True}}
-        if logs:
-            monitoring["s3MonitoringConfiguration"] = {"logUri": logs}
-        if self.deployment.spark_log_group:
-            group = {"enabled": True, "logGroupName": self.deployment.spark_log_group}
-            monitoring["cloudWatchLoggingConfiguration"] = group
-        return {
-            "applicationId": self.deployment.spark_application,
-            "clientToken": request.run,
-            "name": request.run,
-            "executionRoleArn": self.deployment.spark_role,
-            "executionTimeoutMinutes": minutes + WRAP_UP_MINUTES,
-            "jobDriver": {
-                "sparkSubmit": {
-                    "entryPoint": self.deployment.spark_entry_point,
-                    "entryPointArguments": [
-                        *("--bucket", request.bucket),
-                        *("--queue", request.queue),
-                        *("--run", request.run),
-                        *("--seconds", str(minutes * 60)),
-                    ],
-                    "sparkSubmitParameters": self._parameters(request),
-                }
-            },
-            "configurationOverrides": {"monitoringConfiguration": monitoring},
-            "tags": {QUEUE_TAG: request.queue, RUN_TAG: request.run},
-        }
-
-    def _parameters(self, request: JobRequest) -> str:
-        settings = {
-            "spark.dynamicAllocation.enabled": "true",
-            # Infinite unless capped.
-            "spark.dynamicAllocation.maxExecutors": str(request.max_executors),
-            "spark.dynamicAllocation.initialExecutors": "1",
-            "spark.driver.cores": "2",
-            "spark.driver.memory": "4g",
-            "spark.executor.cores": "2",
-            "spark.executor.memory": "4g",
-            "spark.sql.session.timeZone": "UTC",
-        }
-        if self.deployment.spark_packages:
-            # Whether EMR's image has boto3 and pyarrow is not documented: ours are brought along, and come first.
-            settings |= {
-                "spark.archives": f"{self.deployment.spark_packages}#packages",
-                "spark.emr-serverless.driverEnv.PYTHONPATH": "./packages",
-                "spark.executorEnv.PYTHONPATH": "./packages",
-            }
-        code = f"--py-files {self.deployment.spark_code} " if self.deployment.spark_code else ""
-        return code + " ".join(f"--conf {name}={value}" for name, value in settings.items())
+        return start_job_run(
+            self.deployment,
+            token=request.run,
+            name=request.run,
+            arguments=[
+                *("--bucket", request.bucket),
+                *("--queue", request.queue),
+                *("--run", request.run),
+                *("--seconds", str(minutes * 60)),
+            ],
+            minutes=minutes + WRAP_UP_MINUTES,
+            max_executors=request.max_executors,
+            tags={QUEUE_TAG: request.queue, RUN_TAG: request.run},
+        )
 
     def _ask(self, action: str, send: Any) -> Any:
         """None: there is no such job or application."""
@@ -145,6 +109,64 @@ class EmrServerless:
             raise NotStarted(f"{action}: {error}") from error
         except BotoCoreError as error:
             raise Unavailable(f"{action}: no answer: {error}") from error
+
+
+def start_job_run(
+    deployment: Deployment,
+    *,
+    token: str,
+    name: str,
+    arguments: Sequence[str],
+    minutes: int,
+    max_executors: int,
+    tags: Mapping[str, str],
+) -> dict[str, Any]:
+    """A StartJobRun of this code, bounded in time and size, its logs kept; the stack's schedules send it, too."""
+    monitoring: dict[str, Any] = {"managedPersistenceMonitoringConfiguration": {"enabled": True}}
+    if deployment.spark_logs:
+        monitoring["s3MonitoringConfiguration"] = {"logUri": deployment.spark_logs}
+    if deployment.spark_log_group:
+        group = {"enabled": True, "logGroupName": deployment.spark_log_group}
+        monitoring["cloudWatchLoggingConfiguration"] = group
+    return {
+        "applicationId": deployment.spark_application,
+        "clientToken": token,
+        "name": name,
+        "executionRoleArn": deployment.spark_role,
+        "executionTimeoutMinutes": minutes,
+        "jobDriver": {
+            "sparkSubmit": {
+                "entryPoint": deployment.spark_entry_point,
+                "entryPointArguments": list(arguments),
+                "sparkSubmitParameters": _parameters(deployment, max_executors),
+            }
+        },
+        "configurationOverrides": {"monitoringConfiguration": monitoring},
+        "tags": dict(tags),
+    }
+
+
+def _parameters(deployment: Deployment, max_executors: int) -> str:
+    settings = {
+        "spark.dynamicAllocation.enabled": "true",
+        # Infinite unless capped.
+        "spark.dynamicAllocation.maxExecutors": str(max_executors),
+        "spark.dynamicAllocation.initialExecutors": "1",
+        "spark.driver.cores": "2",
+        "spark.driver.memory": "4g",
+        "spark.executor.cores": "2",
+        "spark.executor.memory": "4g",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    if deployment.spark_packages:
+        # Whether EMR's image has boto3 and pyarrow is not documented: ours are brought along, and come first.
+        settings |= {
+            "spark.archives": f"{deployment.spark_packages}#packages",
+            "spark.emr-serverless.driverEnv.PYTHONPATH": "./packages",
+            "spark.executorEnv.PYTHONPATH": "./packages",
+        }
+    code = f"--py-files {deployment.spark_code} " if deployment.spark_code else ""
+    return code + " ".join(f"--conf {name}={value}" for name, value in settings.items())
 
 
 def client(region: str | None = None) -> Any:
