@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
 from s3queue.queue import Queue
 from s3queue.settings import Deployment
+
+if TYPE_CHECKING:
+    from s3queue.jobs import Jobs
+    from s3queue.launch import Launcher
+    from s3queue.run_watch import RunWatch
 
 _log = logging.getLogger(__name__)
 
@@ -33,16 +39,10 @@ class Lane(Protocol):
 
 
 class SparkLane:
-    """Runs on EMR Serverless."""
+    """Runs on EMR Serverless. Its client is made when it is first needed: most workers never see a heavy message."""
 
     def __init__(self, deployment: Deployment) -> None:
-        from s3queue.emr_serverless import EmrServerless, client
-        from s3queue.launch import Launcher
-        from s3queue.run_watch import RunWatch
-
-        jobs = EmrServerless(client(), deployment)
-        self._launcher = Launcher(jobs, deployment.bucket)
-        self._watch = RunWatch(jobs, deployment.bucket)
+        self._deployment = deployment
 
     def launch(self, queue: Queue, paths: Sequence[str]) -> None:
         outcome = self._launcher.launch(queue, paths)
@@ -53,6 +53,24 @@ class SparkLane:
 
     def look_after(self, queue: Queue) -> int:
         return self._watch.look_after(queue)
+
+    @cached_property
+    def _launcher(self) -> Launcher:
+        from s3queue.launch import Launcher
+
+        return Launcher(self._jobs, self._deployment.bucket)
+
+    @cached_property
+    def _watch(self) -> RunWatch:
+        from s3queue.run_watch import RunWatch
+
+        return RunWatch(self._jobs, self._deployment.bucket)
+
+    @cached_property
+    def _jobs(self) -> Jobs:
+        from s3queue.emr_serverless import EmrServerless, client
+
+        return EmrServerless(client(), self._deployment)
 
 
 def open_lane(deployment: Deployment) -> Lane | None:

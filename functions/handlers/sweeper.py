@@ -24,7 +24,7 @@ from s3queue.sweep import Sweeper
 from s3queue.wiring import open_store
 
 from .lane import Lane, open_lane
-from .telemetry import Telemetry, is_starting, start_logging, start_tracing
+from .telemetry import Telemetry, is_starting, start_logging
 
 _log = logging.getLogger(__name__)
 #: The next minute's sweeper comes then; a little before, so that the two rarely meet.
@@ -60,7 +60,7 @@ class Runtime:
 @cache
 def runtime() -> Runtime:
     """Made once, without asking AWS anything: in Lambda's init phase, elsewhere by the first invocation."""
-    logger, tracer = start_logging(), start_tracing()
+    logger = start_logging()
     deployment = Deployment.from_env(os.environ)
     store, _ = open_store(f"s3://{deployment.bucket}")
     client = cache(_lambda_client)
@@ -77,7 +77,7 @@ def runtime() -> Runtime:
             continue
         queue = Queue(store=store, name=name, settings=definition.settings, worker_id=worker_id)
         definition.events.pass_on(queue.events)
-        telemetry = Telemetry(queue, logger, tracer)
+        telemetry = Telemetry(queue, logger)
         telemetry.publish(deployment)
         look_after_runs = lane.look_after if lane else None
         sweeper = Sweeper(queue=queue, dispatch=wake(function, client), look_after_runs=look_after_runs)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
-from aws_lambda_powertools import Logger, Tracer
+from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from s3queue.events import publish_to
@@ -21,6 +21,8 @@ from s3queue.keys import due_of
 from s3queue.queue import Queue
 from s3queue.report import Report
 from s3queue.settings import Deployment
+
+from .tracing import Tracer
 
 _log = logging.getLogger(__name__)
 NAMESPACE = "s3queue"
@@ -43,11 +45,9 @@ def start_logging() -> Logger:
 
 
 def start_tracing() -> Tracer | None:
-    """None where no X-Ray daemon listens: on a laptop, in the emulator. Even a Tracer that is off imports X-Ray."""
-    if not os.environ.get("AWS_XRAY_DAEMON_ADDRESS"):
-        return None
-    # Only botocore is patched: to patch all that X-Ray knows is to import it.
-    return Tracer(service=NAMESPACE, patch_modules=["botocore"])
+    """None where no X-Ray daemon listens: on a laptop, in the emulator."""
+    daemon = os.environ.get("AWS_XRAY_DAEMON_ADDRESS")
+    return Tracer(daemon, NAMESPACE) if daemon else None
 
 
 def is_starting() -> bool:
@@ -61,7 +61,7 @@ def is_starting() -> bool:
 class Telemetry:
     """Log lines, metrics and traces of one queue."""
 
-    def __init__(self, queue: Queue, logger: Logger, tracer: Tracer | None) -> None:
+    def __init__(self, queue: Queue, logger: Logger, tracer: Tracer | None = None) -> None:
         self._queue = queue
         self._logger = logger
         self._tracer = tracer
@@ -103,15 +103,10 @@ class Telemetry:
         finally:
             self._logger.remove_keys(OF_A_MESSAGE)
 
-    @contextmanager
-    def _trace(self, path: str) -> Iterator[None]:
+    def _trace(self, path: str) -> AbstractContextManager[None]:
         if self._tracer is None:
-            yield
-            return
-        with self._tracer.provider.in_subsegment(name="## message") as subsegment:
-            subsegment.put_annotation(key="queue", value=self._queue.name)
-            subsegment.put_metadata(key="path", value=path, namespace=NAMESPACE)
-            yield
+            return nullcontext()
+        return self._tracer.subsegment("## message", queue=self._queue.name, path=path)
 
     def swept(self, report: Report) -> None:
         """What one look of the sweeper found and did."""

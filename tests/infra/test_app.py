@@ -93,7 +93,7 @@ def test_a_worker_gets_the_variables_that_its_own_handler_reads_and_no_others(ap
 def test_the_functions_emit_the_dimensions_that_the_alarms_look_for(
     app: Synthesized, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from aws_lambda_powertools import Logger, Tracer
+    from aws_lambda_powertools import Logger
 
     from handlers.telemetry import Telemetry
     from s3queue.wiring import connect
@@ -102,7 +102,7 @@ def test_the_functions_emit_the_dimensions_that_the_alarms_look_for(
     for name, value in ours(app)["s3queue-emails"]["Environment"]["Variables"].items():
         monkeypatch.setenv(name, value)
     queue = connect("memory://dimensions/emails")
-    telemetry = Telemetry(queue, Logger(), Tracer(disabled=True))
+    telemetry = Telemetry(queue, Logger())
     queue.events.emit("claim.lost", queue="emails", path="messages/x")
     telemetry.flush()
     emitted = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]

@@ -1,0 +1,76 @@
+"""What each function imports: a cold start pays for every package, so a new one must be meant."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+
+import infra
+import queues
+from s3queue.settings import Deployment
+
+OURS = {"handlers", "s3queue"}
+#: Powertools' Logger and EphemeralMetrics, and what they bring along; of botocore only its name and version.
+POWERTOOLS = {"aws_lambda_powertools", "jmespath", "typing_extensions", "botocore"}
+BOTO3 = {"boto3", "botocore", "s3transfer", "jmespath", "urllib3", "dateutil", "six"}
+#: boto3 takes these along where they are installed.
+IF_THERE = {"awscrt", "_awscrt", "certifi"}
+PYDANTIC = {"pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
+EMAIL_VALIDATOR = {"email_validator", "idna"}
+
+
+def imported(module: str, **environment: str) -> set[str]:
+    """The packages, other than the standard library, that importing a handler brings into a fresh process."""
+    code = f"import sys, handlers.{module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    paths = ":".join([str(infra.FUNCTIONS), *{sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}])
+    # Without `site`: what a developer's environment imports at its start is not the handler's.
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env={"PYTHONPATH": paths, "AWS_REGION": "us-east-1"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    own = sys.stdlib_module_names | {"__main__", "__mp_main__"}
+    return {name for name in done.stdout.split() if name not in own and not name.startswith("_sysconfigdata")}
+
+
+def started(module: str, queue: str = "") -> set[str]:
+    """The same in Lambda's init phase, with all that a deployment may have: a Spark lane, X-Ray."""
+    deployment = Deployment(
+        bucket="bucket", queue=queue, workers={name: f"s3queue-{name}" for name in queues.load()}, spark_application="a"
+    )
+    environment = {"AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand", "AWS_XRAY_DAEMON_ADDRESS": "127.0.0.1:2000"}
+    return imported(module, **deployment.to_env(), **environment) - IF_THERE
+
+
+@pytest.mark.parametrize("module", ["doorbells", "lane", "tracing"])
+def test_a_part_of_a_worker_imports_nothing_but_this_repository(module: str) -> None:
+    assert imported(module) <= OURS
+
+
+@pytest.mark.parametrize("module", ["attendant", "worker", "sweeper"])
+def test_a_function_imports_no_sdk_before_it_starts(module: str) -> None:
+    assert imported(module) == OURS | POWERTOOLS | ({"queues"} if module != "attendant" else set())
+
+
+@pytest.mark.parametrize(
+    ("queue", "models"),
+    [
+        ("thumbnails", set()),
+        ("webhooks", PYDANTIC),
+        ("exports", PYDANTIC),
+        ("emails", PYDANTIC | EMAIL_VALIDATOR),
+    ],
+)
+def test_a_worker_starts_with_the_store_and_what_its_own_queue_uses(queue: str, models: set[str]) -> None:
+    assert started("worker", queue) == OURS | {"queues"} | POWERTOOLS | BOTO3 | models
+
+
+@pytest.mark.parametrize("module", ["sweeper", "api"])
+def test_who_serves_every_queue_imports_what_their_modules_use(module: str) -> None:
+    assert started(module) == OURS | {"queues"} | POWERTOOLS | BOTO3 | PYDANTIC | EMAIL_VALIDATOR
