@@ -81,12 +81,16 @@ class Definition:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise Reject(f"the payload does not parse: {error}") from error
 
-    def argument(self, message: Message) -> Any:
-        """What a single message's handler is called with."""
+    def argument(self, message: Message, settings: QueueSettings | None = None) -> Any:
+        """What a single message's handler is called with. `settings` are those that count now, `queue.json` on top.
+
+        Raises:
+            Reject: it is larger than `max_message_size`, or does not parse.
+        """
         if self.takes_stream:
             return message.open()
-        if message.size > self.settings.max_message_size:
-            limit = self.settings.max_message_size
+        limit = (settings or self.settings).max_message_size
+        if message.size > limit:
             raise Reject(
                 f"MessageTooLarge: {message.size} bytes, max_message_size is {limit}; take a BinaryIO to stream"
             )

@@ -70,7 +70,7 @@ class Processor:
 
     def _single(self, claim: Claim) -> Outcome:
         try:
-            argument = self.definition.argument(claim.message)
+            argument = self.definition.argument(claim.message, self.queue.settings)
             # No handler starts on a lease that is over: reading the payload may have taken long.  [P4]
             claim.check_alive()
             result = self.definition.call(argument, self._context(claim))

@@ -1,19 +1,33 @@
-"""Producer: what those who enqueue call. One PUT a message, or one for a whole batch of them."""
+"""Producer: what those who enqueue call. One PUT a message, or one for a whole batch of them.
+
+A process that goes on enqueuing also reads `queue.json` every ten seconds, so that a `max_depth` set there holds it up.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from . import keys as names
 from .batch import join_lines
+from .configured import REFRESH_SECONDS, Configured
 from .encoding import Json, encode_metadata
-from .errors import Conflict, CorruptState, InvalidName, InvalidRequest, MessageTooLarge, QueueFull
+from .errors import (
+    AccessDenied,
+    Conflict,
+    CorruptState,
+    InvalidName,
+    InvalidRequest,
+    MessageTooLarge,
+    QueueFull,
+    Unavailable,
+)
 from .message import encode_body
-from .protocol import LeaseProtocol, as_duration
+from .protocol import as_duration
 from .stats import Stats
 
 #: The published stats are read at most this often per process, and only if the queue has a `max_depth`.
@@ -23,11 +37,12 @@ BULK_SIZE = 100
 
 
 @dataclass(slots=True, kw_only=True)
-class Producer(LeaseProtocol):
+class Producer(Configured):
     """The enqueuing half of a Queue."""
 
     _depth: int = field(init=False, default=0)
     _depth_read: float = field(init=False, default=float("-inf"))
+    _enqueues_since: float = field(init=False, default=float("inf"))
 
     def enqueue(
         self,
@@ -57,6 +72,7 @@ class Producer(LeaseProtocol):
             if not dedup_id:
                 raise InvalidRequest("a dedup_id must not be empty")
             name = f"dedup-{hashlib.sha256(dedup_id.encode()).hexdigest()[:40]}"
+        self._keep_up()
         path = self._path(name, priority, delay, due_at)
         self._check_size(len(encoded), path)
         self._check_depth()
@@ -92,6 +108,7 @@ class Producer(LeaseProtocol):
             raise InvalidRequest(f"per_object {per_object}: at least 1")
         paths = []
         for batch in self._batches(bodies, per_object):
+            self._keep_up()
             path = self._path(None, priority, delay, due_at, suffix=".ndjson")
             self._check_depth()
             self.store.put(
@@ -156,6 +173,17 @@ class Producer(LeaseProtocol):
         if problem:
             raise InvalidName(f"{self.name}/{path}: {problem}")
         return path
+
+    def _keep_up(self) -> None:
+        """Read `queue.json` now and then. Not for the first message: who sends one pays for one PUT.
+
+        Whoever may only PUT, or gets no answer, goes on with what is known.
+        """
+        now = self.clock.monotonic()
+        self._enqueues_since = min(self._enqueues_since, now)
+        if now - self._enqueues_since >= REFRESH_SECONDS:
+            with suppress(AccessDenied, Unavailable):
+                self.refresh()
 
     def _check_size(self, size: int, what: str) -> None:
         if size > self.settings.max_message_size:

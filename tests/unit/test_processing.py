@@ -461,6 +461,18 @@ def test_what_was_put_larger_than_the_queue_takes_is_dead_unless_it_is_streamed(
     assert bench.processor(queue, _stream).run("messages/streamed") == "completed"
 
 
+def test_a_largest_size_that_is_set_at_run_time_counts_for_the_handler_too(bench):
+    queue = bench.queue(max_message_size=10)
+    processor = bench.processor(queue, _str)
+    bench.memory.put("orders/messages/once too large", b"x" * 11)
+    bench.memory.put("orders/messages/larger still", b"x" * 12)
+
+    queue.configure(max_message_size=11)
+
+    assert processor.run("messages/once too large") == "completed"
+    assert processor.run("messages/larger still") == "dead"
+
+
 def test_an_annotation_that_cannot_be_parsed_into_is_refused_when_the_queue_is_defined():
     with pytest.raises(InvalidRequest, match="cannot take"):
 

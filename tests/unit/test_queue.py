@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from s3queue import (
+    AccessDenied,
     InvalidName,
     InvalidPriority,
     InvalidRequest,
@@ -901,6 +902,43 @@ def test_max_depth_costs_one_read_every_ten_seconds_not_one_a_message(bench):
         queue.enqueue(b"x")
 
     assert bench.store.take() == {"put": 100, "get": 1}
+
+
+def test_a_max_depth_set_at_run_time_holds_up_a_process_that_only_enqueues(bench):
+    producer = bench.queue(worker_id="a producer")
+    producer.enqueue(b"x")
+    operator = bench.queue(worker_id="an operator")
+    operator.configure(max_depth=1)
+    bench.sweeper(operator).sweep()
+    bench.clock.advance(10)
+
+    with pytest.raises(QueueFull, match="max_depth is 1"):
+        producer.enqueue(b"one too many")
+
+
+def test_a_process_that_goes_on_enqueuing_reads_its_settings_every_ten_seconds_not_for_every_message(bench, queue):
+    for _ in range(31):
+        queue.enqueue(b"x")
+        queue.enqueue(b"y")
+        bench.clock.advance(1)
+
+    assert bench.store.take() == {"put": 62, "get": 3}
+
+
+@pytest.mark.parametrize("error", [AccessDenied("PUT only"), Unavailable("no answer")])
+def test_who_cannot_read_the_settings_enqueues_all_the_same(bench, queue, error):
+    queue.enqueue(b"x")
+    bench.clock.advance(10)
+    bench.memory.open = _raising(error)
+
+    assert queue.enqueue(b"y").startswith("messages/")
+
+
+def _raising(error):
+    def refuse(*_args, **_options):
+        raise error
+
+    return refuse
 
 
 def test_cleanup_deletes_what_is_past_its_retention_only(bench):
