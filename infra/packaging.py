@@ -34,8 +34,8 @@ BUILD = ROOT / "build" / "lambda"
 #: Amazon Linux 2023 has glibc 2.34, so it takes all of these.
 MANYLINUX = ("manylinux_2_34", "manylinux_2_28", "manylinux_2_17", "manylinux2014")
 MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}
-#: Neither is read at run time; a word changed in PROTOCOL.md must not deploy every function anew.
-NOT_SHIPPED = {"__pycache__", "ruff.toml"}
+#: None is read at run time; a word changed in PROTOCOL.md or a new picture must not deploy every function anew.
+NOT_SHIPPED = {"__pycache__", "ruff.toml", "screenshots"}
 NOT_SHIPPED_SUFFIXES = {".md", ".pyc", ".pyi"}
 #: What pip notes for itself; RECORD and its hashes of files that are gone.
 PIP_NOTES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}

@@ -28,6 +28,7 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "s3queue/PROTOCOL.md": "words",
         "s3queue/ruff.toml": "",
         "s3queue/dashboard/index.html": "<p>",
+        "s3queue/dashboard/screenshots/overview.png": "a picture",
         ".ruff_cache/x": "",
     }.items():
         path = root / name
@@ -51,7 +52,7 @@ def test_the_same_input_is_built_once(content: Path, functions: Path) -> None:
 def test_only_what_runs_is_shipped(content: Path) -> None:
     names = {path.relative_to(content).as_posix() for path in content.rglob("*")}
     assert {"handlers/worker.py", "s3queue/dashboard/index.html"} <= names
-    assert not [name for name in names if re.search(r"ruff|PROTOCOL|/RECORD$|^bin/|\.pyi$", name)]
+    assert not [name for name in names if re.search(r"ruff|PROTOCOL|screenshots|/RECORD$|^bin/|\.pyi$", name)]
     # Lambda cannot write bytecode, so it is there; not what happened to lie in the source tree, though.
     tag = sys.implementation.cache_tag
     bytecode = content / "handlers" / "__pycache__" / f"worker.{tag}.pyc"
