@@ -224,4 +224,4 @@ def read_message(bucket: Bucket, asked: tuple[Any, ...]) -> Iterator[tuple[Any, 
 
 def _skipped(claim: Claim) -> set[int]:
     """Lines that came to their end in an earlier attempt."""
-    return claim.lines.done | set(claim.lines.dead)
+    return {*claim.lines.done, *claim.lines.dead}

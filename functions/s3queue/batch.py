@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -62,11 +63,69 @@ def join_lines(bodies: Iterable[Any]) -> bytes:
     return b"\n".join(lines) + b"\n" if lines else b""
 
 
+class LineNumbers(Set[int]):
+    """Line numbers, kept as ranges: a batch is worked through in order, so a million lines are one range."""
+
+    __slots__ = ("_count", "_firsts", "_lasts")
+
+    def __init__(self, numbers: Iterable[int] = ()) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        self._count = 0
+        for number in numbers:
+            self.add(number)
+
+    def add(self, number: int) -> None:
+        after = bisect_right(self._firsts, number)
+        if after and number <= self._lasts[after - 1]:
+            return
+        self._count += 1
+        follows = after > 0 and self._lasts[after - 1] == number - 1
+        precedes = after < len(self._firsts) and self._firsts[after] == number + 1
+        if follows and precedes:
+            self._lasts[after - 1] = self._lasts.pop(after)
+            del self._firsts[after]
+        elif follows:
+            self._lasts[after - 1] = number
+        elif precedes:
+            self._firsts[after] = number
+        else:
+            self._firsts.insert(after, number)
+            self._lasts.insert(after, number)
+
+    def __contains__(self, number: object) -> bool:
+        after = bisect_right(self._firsts, number) if isinstance(number, int) else 0
+        return after > 0 and number <= self._lasts[after - 1]  # type: ignore[operator]
+
+    def __iter__(self) -> Iterator[int]:
+        for first, last in zip(self._firsts, self._lasts, strict=True):
+            yield from range(first, last + 1)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def to_json(self) -> list[list[int]]:
+        return [[first, last] for first, last in zip(self._firsts, self._lasts, strict=True)]
+
+    @classmethod
+    def from_json(cls, ranges: Iterable[tuple[int, int]]) -> LineNumbers:
+        """Raises TypeError or ValueError if these are no ranges in order."""
+        found = cls()
+        for first, last in ranges:
+            length = len(range(first, last + 1))
+            if not length or (found._lasts and first <= found._lasts[-1]):
+                raise ValueError(f"lines {first} to {last} are no range after the one before")
+            found._firsts.append(first)
+            found._lasts.append(last)
+            found._count += length
+        return found
+
+
 @dataclass(slots=True)
 class Lines:
     """What became of the lines so far. Changed by the worker that holds the lease, stored with it."""
 
-    done: set[int] = field(default_factory=set)
+    done: LineNumbers = field(default_factory=LineNumbers)
     #: Line → how many attempts it has failed, and why the last time.
     failed: dict[int, tuple[int, Failure]] = field(default_factory=dict)
     dead: dict[int, Failure] = field(default_factory=dict)
@@ -120,7 +179,7 @@ class Lines:
         ]
         dead = [[line, table.setdefault(failure, len(table))] for line, failure in sorted(self.dead.items())]
         return {
-            "done": _ranges(sorted(self.done)),
+            "done": self.done.to_json(),
             "failed": failed,
             "dead": dead,
             "errors": [failure.to_json() for failure in table],
@@ -132,20 +191,10 @@ class Lines:
     def from_json(cls, found: Mapping[str, Any]) -> Lines:
         errors = [Failure.from_json(error) for error in found.get("errors", ())]
         return cls(
-            done={line for first, last in found.get("done", ()) for line in range(first, last + 1)},
+            done=LineNumbers.from_json(found.get("done", ())),
             failed={line: (tries, errors[index]) for line, tries, index in found.get("failed", ())},
             dead={line: errors[index] for line, index in found.get("dead", ())},
             results=dict(found.get("results", ())),
             results_bytes=len(json.dumps(found.get("results", ()))),
             total=found.get("total"),
         )
-
-
-def _ranges(numbers: list[int]) -> list[list[int]]:
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return ranges

@@ -6,6 +6,7 @@ A process that goes on enqueuing also reads `queue.json` every ten seconds, so t
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -122,21 +123,21 @@ class Producer(Configured):
         return paths
 
     def _batches(self, bodies: Iterable[Any], per_object: int) -> Iterator[bytes]:
-        lines: list[bytes] = []
-        size = 0
+        # One buffer, not a list: a million short lines are a million objects.
+        lines, count = io.BytesIO(), 0
         for index, body in enumerate(bodies):
             try:
                 line = join_lines([body])
             except (TypeError, ValueError) as error:
                 raise InvalidRequest(f"body number {index} cannot be a line of a batch: {error}") from None
             self._check_size(len(line), f"body number {index}")
-            if lines and (len(lines) == per_object or size + len(line) > self.settings.max_message_size):
-                yield b"".join(lines)
-                lines, size = [], 0
-            lines.append(line)
-            size += len(line)
-        if lines:
-            yield b"".join(lines)
+            if count and (count == per_object or lines.tell() + len(line) > self.settings.max_message_size):
+                yield lines.getvalue()
+                lines, count = io.BytesIO(), 0
+            lines.write(line)
+            count += 1
+        if count:
+            yield lines.getvalue()
 
     def presign(
         self, *, name: str | None = None, priority: int = 0, expires: float | timedelta = 3600, once: bool = True

@@ -224,8 +224,8 @@ MUTATIONS = (
     Mutation(
         "a batch forgets which lines are done",
         "batch.py",
-        'done={line for first, last in found.get("done", ()) for line in range(first, last + 1)},',
-        "done=set(),",
+        'done=LineNumbers.from_json(found.get("done", ())),',
+        "done=LineNumbers(),",
     ),
     Mutation(
         "no record is written",

@@ -7,12 +7,13 @@ import io
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from s3queue.batch import LISTED_LINES, RESULTS_BYTES, Lines, join_lines, read_lines, spooled
+from s3queue.batch import LISTED_LINES, RESULTS_BYTES, LineNumbers, Lines, join_lines, read_lines, spooled
 from s3queue.errors import CorruptState, NewerFormat
 from s3queue.lease import ATTEMPTS_KEPT, GRAIN, Lease
 from s3queue.message import INLINE_BYTES, Generation
@@ -145,7 +146,7 @@ FULL_LEASE = Lease(
     retry_at=AT,
     failure=Failure("ValueError", "no", "frames"),
     attempts=(Attempt(number=1, worker="w", started_at=AT, ended_at=AT, failure=Failure("E", "m")),),
-    lines=Lines({1, 2, 5}, {3: (1, Failure("E", "m"))}, {4: Failure("E", "m")}, {1: "r"}, 3, 9),
+    lines=Lines(LineNumbers({1, 2, 5}), {3: (1, Failure("E", "m"))}, {4: Failure("E", "m")}, {1: "r"}, 3, 9),
     progress=(0.5, "half"),
 )
 FULL_RECORD = Record(
@@ -214,9 +215,25 @@ def test_a_lease_with_thousands_of_attempts_stays_small():
 
 
 def test_a_lease_with_a_million_lines_done_stays_small():
-    found = Lines(done=set(range(1, 1_000_001)) - {500_000})
+    found = Lines(done=LineNumbers(set(range(1, 1_000_001)) - {500_000}))
 
     assert found.to_json()["done"] == [[1, 499_999], [500_001, 1_000_000]]
+
+
+@given(some.lists(some.integers(1, 30)))
+def test_line_numbers_are_a_set_whatever_the_order_they_come_in(numbers):
+    found = LineNumbers(numbers)
+
+    assert found == set(numbers)
+    assert len(found) == len(set(numbers))
+    assert [line for line in range(32) if line in found] == sorted(set(numbers)) == list(found)
+    assert LineNumbers.from_json(found.to_json()).to_json() == found.to_json()
+    assert all(last < first - 1 for (_, last), (first, _) in pairwise(found.to_json()))
+
+
+def test_ranges_of_lines_that_overlap_are_refused():
+    with pytest.raises(ValueError, match="no range after"):
+        LineNumbers.from_json([[1, 5], [4, 6]])
 
 
 def test_a_failure_keeps_the_type_the_words_and_where_it_happened():
