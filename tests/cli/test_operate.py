@@ -1,4 +1,4 @@
-"""The doctor's verdicts, and the estimate's arithmetic."""
+"""The doctor's verdicts, and the words of every command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from s3queue import Worker
 from s3queue.cli import races
 from s3queue.cli.aws import Notification
 from s3queue.cli.checks import Examination, reach
-from s3queue.cli.estimate import Load, break_even, expected_retries, rate, s3queue_lines, sqs_lines, total
 from s3queue.cli.session import Session
 from s3queue.cli.words import age, clean, duration
 from s3queue.errors import AccessDenied, Conflict
@@ -188,74 +187,7 @@ def test_an_event_filter_that_is_too_wide_is_told_from_a_narrow_one():
     assert wide.is_rung_by("orders/leases/")
 
 
-# The estimate
-
-MILLION = 1_000_000
-
-
-def requests_only(lines):
-    return sum(line.cost for line in lines if "sweeper" not in line.what and "Lambda" not in line.what)
-
-
-@pytest.mark.parametrize(
-    ("batch", "history", "expected"),
-    [(1, True, 15.40), (1, False, 10.40), (10, True, 1.54), (100, True, 0.154), (1000, True, 0.0154)],
-)
-def test_a_million_messages_cost_what_the_protocol_says(batch, history, expected):
-    lines = s3queue_lines(Load(messages=MILLION, batch=batch, history=history))
-    assert requests_only(lines) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(("batched", "expected"), [(False, 0.48), (True, 0.12)])
-def test_a_million_messages_cost_what_sqs_says(batched, expected):
-    assert requests_only(sqs_lines(Load(messages=MILLION), batched=batched)) == pytest.approx(expected)
-
-
-def test_sqs_bills_every_64_kib():
-    small = total(sqs_lines(Load(messages=MILLION, size=64 * 1024), batched=False))
-    large = total(sqs_lines(Load(messages=MILLION, size=64 * 1024 + 1), batched=False))
-    assert large > small
-
-
-def test_retries_cost_three_puts_and_three_gets_each():
-    once = requests_only(s3queue_lines(Load(messages=MILLION)))
-    often = requests_only(s3queue_lines(Load(messages=MILLION, retries=0.1)))
-    assert expected_retries(0.1) == pytest.approx(0.11)
-    assert often - once == pytest.approx(0.11 * (3 * 5.00 + 3 * 0.40))
-    assert 1.0 < expected_retries(0.1, lines=100) < 2.0
-
-
-def test_the_break_even_batch_is_the_first_that_costs_no_more():
-    load = Load(messages=300 * MILLION)
-    batch = break_even(load, batched=False)
-    target = total(sqs_lines(load, batched=False))
-    assert total(s3queue_lines(Load(messages=load.messages, batch=batch))) <= target
-    assert total(s3queue_lines(Load(messages=load.messages, batch=batch - 1))) > target
-    assert break_even(Load(messages=1000), batched=True) is None
-
-
-def test_the_estimate_shows_its_arithmetic(cli):
-    answer = cli(
-        "estimate", "--rate", "100/s", "--batch", "100", "--size", "300 KiB", "--retries", "0.05", "--json"
-    ).json
-    assert answer["messages"] == 259_200_000
-    for name in ("s3queue", "sqs", "sqs_batched"):
-        lines = answer[name]["lines"]
-        assert answer[name]["total"] == pytest.approx(sum(line["cost"] for line in lines), abs=0.001)
-        for line in lines:
-            assert line["cost"] == pytest.approx(line["count"] * line["price_per_million"] / MILLION, abs=0.001)
-    shown = cli("estimate", "--rate", "1/s").out
-    assert "2,592,000" in shown
-    assert "never at this rate" in shown
-    assert "from" in cli("estimate", "--rate", "1000/s").out
-
-
-@pytest.mark.parametrize(
-    ("text", "a_second"),
-    [("5", 5), ("100/s", 100), ("3600/h", 1), ("86.4k/day", 1), ("2.592M/month", 1), ("60/min", 1)],
-)
-def test_rates(text, a_second):
-    assert rate(text) == pytest.approx(a_second)
+# Words
 
 
 @pytest.mark.parametrize(

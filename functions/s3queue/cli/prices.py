@@ -1,30 +1,10 @@
-"""Prices: the one table that every dollar in the command comes from. US East, November 2026; check yours."""
+"""Dollars as people read them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
-    """Dollars per million requests."""
-
-    s3_write: float = 5.00  # PUT, COPY, LIST
-    s3_read: float = 0.40  # GET, HEAD
-    s3_delete: float = 0.00
-    sqs_request: float = 0.40
-    lambda_invocation: float = 0.20
-    eventbridge_event: float = 1.00
-
-
-PRICES = Prices()
-MILLION = 1_000_000
-
-
-def requests_cost(*, lists: float = 0, puts: float = 0, gets: float = 0) -> float:
-    """What so many requests to S3 cost; deletes are free."""
-    return ((lists + puts) * PRICES.s3_write + gets * PRICES.s3_read) / MILLION
+from s3queue.prices import requests_cost
 
 
 def per_hour(lists: float, interval: timedelta) -> str:

@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from s3queue.errors import Conflict, Contended, Unavailable
+from s3queue.prices import requests_cost
 
 from .checks import Examination, Finding
-from .prices import dollars, requests_cost
+from .prices import dollars
 
 #: Writers that start at the same moment.
 WRITERS = 8

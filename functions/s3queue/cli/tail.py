@@ -16,6 +16,7 @@ from s3queue.encoding import format_instant
 from s3queue.errors import CorruptState
 from s3queue.keys import Keys
 from s3queue.lease import Lease
+from s3queue.prices import requests_cost
 from s3queue.protocol import is_placeholder
 from s3queue.queue import Queue
 from s3queue.record import Record
@@ -24,7 +25,7 @@ from s3queue.store import ObjectInfo, listing
 from .arguments import For, QueueName
 from .command import command, program
 from .output import STYLES
-from .prices import dollars, per_hour, requests_cost
+from .prices import dollars, per_hour
 from .session import Session
 from .words import age, clean, duration
 

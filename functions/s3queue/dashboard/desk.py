@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from s3queue.cli.prices import PRICES, requests_cost
 from s3queue.clock import Clock, SystemClock
 from s3queue.encoding import format_instant
 from s3queue.errors import NotFound, QueueError
 from s3queue.keys import check_queue
 from s3queue.overview import QueueOverview, overview, queue_names, verdict
+from s3queue.prices import PRICES, requests_cost
 from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
 from s3queue.stats import Stats
