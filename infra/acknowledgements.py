@@ -11,7 +11,19 @@ from constructs import IConstruct
 
 from s3queue.keys import Keys
 
-from .permissions import API, DRIVER, JOB_DATA, LAUNCHER, SWEEPER, WORKER
+from .permissions import (
+    API,
+    BULK,
+    BULK_DATA,
+    DRIVER,
+    HISTORY,
+    HISTORY_DATA,
+    JOB_DATA,
+    LAUNCHER,
+    SPARK_LOGS,
+    SWEEPER,
+    WORKER,
+)
 from .queue_stack import QueueStack
 from .spark_lane import SparkLane
 
@@ -54,6 +66,7 @@ OWN_PREFIX = "A prefix of this queue alone: its objects are named by whoever enq
 ALL_PREFIXES = "Prefixes of the queues, each by its name and with the actions that the sweep needs."
 SHOWN_PREFIXES = "Prefixes of the queues, each by its name: operators look at all of them, and enqueue and replay."
 JOB_PREFIXES = "The heavy queues, each by its name, and the prefixes of the data that Spark jobs work on."
+PIPELINE_PREFIXES = "The queues, each by its name, and the prefixes that history is written to and datasets lie in."
 OWN_RUNS = "The runs of this one application: EMR names them when they start."
 OWN_FAILURES = "Lambda names the records of this function's failed invocations by date, below this prefix."
 
@@ -84,7 +97,16 @@ def _acknowledge_lane(stack: QueueStack, lane: SparkLane) -> None:
         launched = [Keys(name).prefix(kind) for kind in LAUNCHER]
         _acknowledge(stack.queues[name], _below(bucket, launched), OWN_PREFIX)
         _acknowledge(stack.sweeper, _below(bucket, launched), ALL_PREFIXES)
-    for construct in (stack.sweeper, *(stack.queues[name] for name in lane.queues)):
+    pipeline = stack.pipeline
+    assert pipeline
+    for role, table, data in (
+        (pipeline.history_role, HISTORY, HISTORY_DATA),
+        (pipeline.bulk_role, BULK, BULK_DATA),
+    ):
+        own = [Keys(name).prefix(kind) for name in pipeline.queues for kind in table]
+        _acknowledge(role, _below(bucket, [*own, *data, *SPARK_LOGS]), PIPELINE_PREFIXES)
+    launchers = (stack.sweeper, pipeline, *(stack.queues[name] for name in lane.queues))
+    for construct in launchers:
         _acknowledge(construct, [f"AwsSolutions-IAM5[Resource::{_runs_of(stack, lane)}]"], OWN_RUNS)
 
 

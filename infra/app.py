@@ -51,10 +51,11 @@ def build(app: App) -> QueueStack:
 
 
 def _spark(app: App, name: str, options: Options, defined: Iterable[Definition]) -> SparkStack | None:
-    """The application's stack, if any queue has heavy messages; an emulator's application runs beside it."""
-    if options.target == "local" or not any(definition.settings.uses_spark for definition in defined):
+    """The application's stack, if anything runs on Spark; an emulator's application runs beside it."""
+    is_needed = options.schedule_pipeline or any(definition.settings.uses_spark for definition in defined)
+    if options.target == "local" or not is_needed:
         return None
-    stack = SparkStack(app, f"{name}-spark", description="s3queue: the EMR Serverless application of its heavy queues")
+    stack = SparkStack(app, f"{name}-spark", description="s3queue: the EMR Serverless application of its Spark runs")
     Tags.of(stack).add("application", SERVICE)
     return stack
 

@@ -14,20 +14,35 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from .functions import SERVICE
+from .pipeline import Pipeline
 from .s3_queue import S3Queue
 
 #: How long a message may wait, beyond one whole visibility timeout, before someone should look.
 TOO_OLD = timedelta(minutes=15)
 FIVE_MINUTES = Duration.minutes(5)
+NOT_STARTED = (
+    "Archive or statistics could not be started for half an hour. The next turn does what is left, but records expire: "
+    "look at the application's quota, and at the scheduler role."
+)
 
 
 class Monitoring(Construct):
     """Every alarm says in its description what to do; subscribe to `topic` to hear of them."""
 
-    def __init__(self, scope: Construct, id: str, *, queues: Mapping[str, S3Queue], sweeper: lambda_.IFunction) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        queues: Mapping[str, S3Queue],
+        sweeper: lambda_.IFunction,
+        pipeline: Pipeline | None = None,
+    ) -> None:
         super().__init__(scope, id)
         self.topic = self._topic()
         self.alarms = self._sweeper_alarms(sweeper)
+        if pipeline and (dropped := pipeline.dropped()):
+            self.alarms.append(self._alarm("PipelineNotStarted", dropped, 0, NOT_STARTED))
         for name, queue in queues.items():
             self.alarms += self._queue_alarms(name, queue)
         for alarm in self.alarms:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from constructs import Node
@@ -22,6 +22,8 @@ class Options:
     reserved_concurrency: bool = True
     #: `-c enforce_conditional_writes=false`: for clients that cannot send If-Match, and who know what they lose.
     enforce_conditional_writes: bool = True
+    #: `-c schedule_pipeline=true`: archive every night and statistics every hour, each a run that is paid for.
+    schedule_pipeline: bool = False
 
     @classmethod
     def from_context(cls, node: Node) -> Options:
@@ -33,13 +35,20 @@ class Options:
         target: Target = node.try_get_context("target") or "aws"
         if target not in get_args(Target):
             raise ValueError(f"-c target={target}: it is one of {', '.join(get_args(Target))}")
-        flags = ("keep_data", "reserved_concurrency", "enforce_conditional_writes")
-        return cls(target=target, **{name: _flag(name, node.try_get_context(name)) for name in flags})
+        flags = {field.name: field.default for field in fields(cls) if isinstance(field.default, bool)}
+        chosen = {name: _flag(name, node.try_get_context(name), default) for name, default in flags.items()}
+        if target == "local" and chosen["schedule_pipeline"]:
+            raise ValueError(
+                "-c schedule_pipeline=true: an emulator has no such schedules; run spark/archive.py yourself"
+            )
+        return cls(target=target, **chosen)
 
 
-def _flag(name: str, value: object) -> bool:
-    # The command line gives text, cdk.json gives JSON; every flag is on unless someone says otherwise.
-    if value in (None, True, "true"):
+def _flag(name: str, value: object, default: bool) -> bool:
+    # The command line gives text, cdk.json gives JSON.
+    if value is None:
+        return default
+    if value in (True, "true"):
         return True
     if value in (False, "false"):
         return False

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 
-from s3queue.keys import Keys
+from s3queue.keys import LATEST_STATISTICS, Keys
 
 #: What a worker does to its own queue: g = GET and HEAD, p = PUT, d = DELETE. tests/infra/test_requests.py runs the
 #: library under these tables: what it sends is in them, and what is in them it sends. A condition on an ETag needs GET
@@ -44,7 +44,21 @@ LAUNCHER: Mapping[str, str] = {"runs": "gpd", "workers": "gpd"}
 #: A run's driver does what a worker does, and keeps its slot, manifest and heartbeat.
 DRIVER: Mapping[str, str] = {**LAUNCHER}
 #: What a run's jobs read and write besides, as prefixes of the bucket.
-JOB_DATA: Mapping[str, str] = {"datasets/": "g", "archive/": "gp", "analytics/": "gpd"}
+JOB_DATA: Mapping[str, str] = {"datasets/": "g", "archive/": "g", "analytics/": "gpd"}
+#: Below it EMR writes what drivers and executors say, of every run.
+SPARK_LOGS_PREFIX = "analytics/spark-logs/"
+SPARK_LOGS: Mapping[str, str] = {SPARK_LOGS_PREFIX: "p"}
+#: Archive and statistics read every queue's outcomes and write beside the queues. A commit is never taken back.
+HISTORY: Mapping[str, str] = {"records": "g"}
+HISTORY_DATA: Mapping[str, str] = {
+    "archive/queue=*/_log/": "gp",
+    "archive/queue=*/day=": "gpd",
+    "analytics/hours/": "p",
+}
+#: Bulk enqueue and replay, which is a PUT of the message and a DELETE of the letter. tests/spark/test_roles.py holds
+#: these tables, too, against what the jobs send.
+BULK: Mapping[str, str] = {"messages": "gp", "records": "g", "dead": "gd", "bulk": "gp"}
+BULK_DATA: Mapping[str, str] = {"datasets/": "g"}
 #: The API shows everything, enqueues, and moves or deletes dead letters; the protocol's own state it only reads.
 API: Mapping[str, str] = {
     "messages": "gp",
@@ -56,7 +70,7 @@ API: Mapping[str, str] = {
     "runs": "g",
 }
 #: What Spark computed, for the API to show.
-STATISTICS = "analytics/latest.json"
+STATISTICS = LATEST_STATISTICS
 #: State whose every write must be conditional: an unconditional one could overwrite someone's claim or outcome.
 CONDITIONAL: Sequence[str] = ("leases", "records", "locks")
 
@@ -71,22 +85,38 @@ def worker_statements(
     table = {**WORKER, **(LAUNCHER if launches else {})}
     return [
         *_on_objects(bucket, _patterns(keys, table) | {keys.overrides: "g"}),
-        _list(bucket, [keys]),
+        _list(bucket, [f"{keys.root}*"]),
         *(producer_statement(bucket, target) for target in sends_to),
     ]
 
 
 def job_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
     """A run's driver and executors: the heavy queues, and the data that jobs work on; no other queue."""
-    patterns: dict[str, str] = {f"{prefix}*": letters for prefix, letters in JOB_DATA.items()}
+    patterns = _below(JOB_DATA)
     for keys in map(Keys, queues):
         patterns |= _patterns(keys, {**WORKER, **DRIVER}) | {keys.overrides: "g"}
-    listed = _list(bucket, [])
-    roots = [*(f"{Keys(queue).root}*" for queue in queues), *(f"{prefix}*" for prefix in JOB_DATA)]
-    listed.add_condition("StringLike", {"s3:prefix": roots})
+    listed = _list(bucket, [*(f"{Keys(queue).root}*" for queue in queues), *(f"{prefix}*" for prefix in JOB_DATA)])
     # Large files go in parts.
     parts = iam.PolicyStatement(actions=["s3:AbortMultipartUpload"], resources=[bucket.arn_for_objects("analytics/*")])
     return [*_on_objects(bucket, patterns), listed, parts]
+
+
+def history_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
+    """Archive and statistics: outcomes in, Parquet and figures out; no message, no lease, no other object."""
+    patterns = _below({**HISTORY_DATA, **SPARK_LOGS}) | {STATISTICS: "gp"}
+    for keys in map(Keys, queues):
+        patterns |= _patterns(keys, HISTORY)
+    outcomes = [f"{Keys(queue).prefix(kind)}*" for queue in queues for kind in HISTORY]
+    return [*_on_objects(bucket, patterns), _list(bucket, [*outcomes, "archive/*", STATISTICS])]
+
+
+def bulk_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
+    """Bulk enqueue and replay: datasets and dead letters become messages; outcomes are only read."""
+    patterns = _below({**BULK_DATA, **SPARK_LOGS})
+    for keys in map(Keys, queues):
+        patterns |= _patterns(keys, BULK)
+    roots = [*(f"{Keys(queue).root}*" for queue in queues), *(f"{prefix}*" for prefix in BULK_DATA)]
+    return [*_on_objects(bucket, patterns), _list(bucket, roots)]
 
 
 def sweeper_statements(
@@ -97,7 +127,7 @@ def sweeper_statements(
     for keys in map(Keys, queues):
         table = {**SWEEPER, **(LAUNCHER if keys.queue in heavy else {})}
         patterns |= _patterns(keys, table) | {keys.overrides: "g", keys.stats: "p"}
-    return [*_on_objects(bucket, patterns), _list(bucket, [Keys(queue) for queue in queues])]
+    return [*_on_objects(bucket, patterns), _list(bucket, [f"{Keys(queue).root}*" for queue in queues])]
 
 
 def api_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
@@ -105,10 +135,7 @@ def api_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.Policy
     patterns = {STATISTICS: "g"}
     for keys in map(Keys, queues):
         patterns |= _patterns(keys, API) | {keys.overrides: "gp", keys.stats: "g"}
-    listed = _list(bucket, [Keys(queue) for queue in queues])
-    # Without it a missing file is a 403.
-    listed.add_condition("StringLike", {"s3:prefix": [*(f"{Keys(queue).root}*" for queue in queues), STATISTICS]})
-    return [*_on_objects(bucket, patterns), listed]
+    return [*_on_objects(bucket, patterns), _list(bucket, [*(f"{Keys(queue).root}*" for queue in queues), STATISTICS])]
 
 
 def producer_statement(bucket: s3.IBucket, queue: str) -> iam.PolicyStatement:
@@ -136,6 +163,10 @@ def _patterns(keys: Keys, table: Mapping[str, str]) -> dict[str, str]:
     return {f"{keys.prefix(kind)}*": letters for kind, letters in table.items()}
 
 
+def _below(data: Mapping[str, str]) -> dict[str, str]:
+    return {f"{prefix}*": letters for prefix, letters in data.items()}
+
+
 def _on_objects(bucket: s3.IBucket, patterns: Mapping[str, str]) -> list[iam.PolicyStatement]:
     # Grouped by what is allowed, so that each name appears once: a policy's size is limited.
     return [
@@ -147,10 +178,10 @@ def _on_objects(bucket: s3.IBucket, patterns: Mapping[str, str]) -> list[iam.Pol
     ]
 
 
-def _list(bucket: s3.IBucket, queues: Sequence[Keys]) -> iam.PolicyStatement:
+def _list(bucket: s3.IBucket, prefixes: Sequence[str]) -> iam.PolicyStatement:
     # Also what turns a missing object into a 404 instead of a 403, which the protocol tells apart.
     return iam.PolicyStatement(
         actions=["s3:ListBucket"],
         resources=[bucket.bucket_arn],
-        conditions={"StringLike": {"s3:prefix": [f"{keys.root}*" for keys in queues]}},
+        conditions={"StringLike": {"s3:prefix": list(prefixes)}},
     )

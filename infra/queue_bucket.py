@@ -16,15 +16,13 @@ from s3queue.keys import Keys
 from s3queue.settings import QueueSettings
 
 from .options import Options
-from .permissions import deny_unconditional_writes
+from .permissions import SPARK_LOGS_PREFIX, deny_unconditional_writes
 
 #: A bucket policy holds 20 KB, and every queue adds three resource names to it.
 MAX_QUEUES = 60
 #: Long enough to look at after a holiday, short enough not to matter on the bill.
 FAILED_EVENTS_KEPT = Duration.days(14)
 
-#: Below it EMR writes what drivers and executors say.
-SPARK_LOGS_PREFIX = "analytics/spark-logs/"
 SPARK_LOGS = s3.LifecycleRule(id="spark-logs", prefix=SPARK_LOGS_PREFIX, expiration=Duration.days(14))
 
 
@@ -41,7 +39,7 @@ class QueueBucket(Construct):
             options,
             lifecycle_rules=[
                 s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(1)),
-                *([SPARK_LOGS] if any(settings.uses_spark for settings in queues.values()) else []),
+                *([SPARK_LOGS] if options.schedule_pipeline or any(of.uses_spark for of in queues.values()) else []),
                 *(rule for name, settings in queues.items() for rule in _expiry(Keys(name), settings)),
             ],
             # CDK would give its handler s3:PutBucketNotification on every bucket of the account.

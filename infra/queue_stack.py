@@ -17,6 +17,7 @@ from . import api, sweeper
 from .functions import LOGS_KEPT
 from .monitoring import Monitoring
 from .options import Options
+from .pipeline import Pipeline
 from .queue_bucket import QueueBucket
 from .s3_queue import S3Queue
 from .spark_lane import SparkCode, SparkLane
@@ -58,6 +59,14 @@ class QueueStack(Stack):
         self.storage = QueueBucket(self, "Storage", queues=settings, options=options)
         #: None: heavy messages wait, unclaimed.
         self.lane = self._lane(settings, spark_application, spark_code)
+        self.pipeline = self.lane and Pipeline(
+            self,
+            "Pipeline",
+            lane=self.lane,
+            queues=list(settings),
+            bucket=self.storage.bucket,
+            scheduled=options.schedule_pipeline,
+        )
         self.queues = {
             name: S3Queue(
                 self,
@@ -83,7 +92,9 @@ class QueueStack(Stack):
             lane=self.lane,
         )
         self.api = api.Api(self, "Api", queues=self.queues, bucket=self.storage.bucket, code=code, options=options)
-        self.monitoring = Monitoring(self, "Monitoring", queues=self.queues, sweeper=self.sweeper.function)
+        self.monitoring = Monitoring(
+            self, "Monitoring", queues=self.queues, sweeper=self.sweeper.function, pipeline=self.pipeline
+        )
         self._own_cdks_log_groups()
         self._warn_of_secrets(environment or {})
         self._say_what_concurrency_costs(settings, options)
@@ -94,7 +105,7 @@ class QueueStack(Stack):
         self, settings: Mapping[str, QueueSettings], application: str, code: SparkCode | None
     ) -> SparkLane | None:
         heavy = [name for name, of in settings.items() if of.uses_spark]
-        if not (heavy and application and code):
+        if not ((heavy or self.options.schedule_pipeline) and application and code):
             return None
         return SparkLane(self, "Spark", application=application, queues=heavy, bucket=self.storage.bucket, code=code)
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from . import FUNCTIONS, ROOT
 
 SPARK = ROOT / "spark"
-ENTRY_POINT = SPARK / "drain.py"
+#: Of runs of heavy messages, and of the pipeline's jobs.
+ENTRY_POINT, PIPELINE = SPARK / "drain.py", SPARK / "pipeline.py"
 BUILD = ROOT / "build" / "spark"
 LOCKS = (ROOT / "requirements-spark.txt", ROOT / "requirements-lambda.txt")
 #: EMR brings Spark and Java itself; tracing is Lambda's.

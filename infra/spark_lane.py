@@ -6,7 +6,7 @@ the queues' stack takes the application's id, which is made up where the applica
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,8 @@ from constructs import Construct
 
 from .functions import LOGS_KEPT
 from .options import Options
-from .permissions import job_statements
-from .queue_bucket import SPARK_LOGS_PREFIX
-from .spark_code import ENTRY_POINT, code_zip, packages_tar
+from .permissions import SPARK_LOGS_PREFIX, job_statements
+from .spark_code import ENTRY_POINT, PIPELINE, code_zip, packages_tar
 
 #: Spark 4.1.1, Python 3.11, arm64; supported until September 2029.
 RELEASE = "emr-spark-8.1.0"
@@ -68,17 +67,18 @@ class SparkCode:
     """What runs execute, as files; `packages` None: the machine that runs them has its own."""
 
     entry_point: str
+    pipeline: str
     code: str
     packages: str | None
 
     @classmethod
     def build(cls, options: Options) -> SparkCode:
         packages = str(packages_tar()) if options.target == "aws" else None
-        return cls(str(ENTRY_POINT), str(code_zip()), packages)
+        return cls(str(ENTRY_POINT), str(PIPELINE), str(code_zip()), packages)
 
 
 class SparkLane(Construct):
-    """A role that can touch this bucket only, and the right to start runs with that role and no other."""
+    """What runs execute, a role that can touch this bucket only, and the right to start runs with that role."""
 
     def __init__(
         self,
@@ -97,6 +97,7 @@ class SparkLane(Construct):
         self._bucket = bucket
         self._arn = stack.format_arn(service="emr-serverless", resource="", resource_name=f"applications/{application}")
         self.entry_point = assets.Asset(self, "EntryPoint", path=code.entry_point)
+        self.pipeline = assets.Asset(self, "PipelineEntryPoint", path=code.pipeline)
         self.code = assets.Asset(self, "Code", path=code.code)
         self.packages = assets.Asset(self, "Packages", path=code.packages) if code.packages else None
         self.log_group = logs.LogGroup(
@@ -106,28 +107,37 @@ class SparkLane(Construct):
             retention=LOGS_KEPT,
             removal_policy=RemovalPolicy.DESTROY,
         )
-        self.role = iam.Role(
-            self,
-            "JobRole",
-            description="Runs the heavy messages of this bucket",
+        self.role = self.job_role(
+            self, "JobRole", "Runs the heavy messages of this bucket", job_statements(bucket, queues)
+        )
+
+    def job_role(
+        self, scope: Construct, id: str, description: str, statements: Sequence[iam.PolicyStatement]
+    ) -> iam.Role:
+        """A role for runs of this application: what its jobs do, and what every run needs."""
+        role = iam.Role(
+            scope,
+            id,
+            description=description,
             assumed_by=iam.ServicePrincipal(
                 SERVICE,
                 # Nobody else's application can be given this role.
                 conditions={
-                    "StringEquals": {"aws:SourceAccount": stack.account},
+                    "StringEquals": {"aws:SourceAccount": Stack.of(self).account},
                     "ArnLike": {"aws:SourceArn": self._arn},
                 },
             ),
         )
-        for statement in (*job_statements(bucket, queues), *self._read_code(), self._write_logs()):
-            self.role.add_to_policy(statement)
+        for statement in (*statements, *self._read_code(), self._write_logs()):
+            role.add_to_policy(statement)
+        return role
 
-    def environment(self) -> Mapping[str, str]:
-        """What a launcher has to know, as fields of `Deployment`."""
+    def environment(self, *, role: iam.IRole | None = None, entry_point: assets.Asset | None = None) -> dict[str, str]:
+        """What a launcher has to know, as fields of `Deployment`; of heavy messages unless told otherwise."""
         return {
             "spark_application": self.application,
-            "spark_role": self.role.role_arn,
-            "spark_entry_point": self.entry_point.s3_object_url,
+            "spark_role": (role or self.role).role_arn,
+            "spark_entry_point": (entry_point or self.entry_point).s3_object_url,
             "spark_code": self.code.s3_object_url,
             "spark_packages": self.packages.s3_object_url if self.packages else "",
             "spark_logs": f"s3://{self._bucket.bucket_name}/{SPARK_LOGS_PREFIX}",
@@ -135,18 +145,24 @@ class SparkLane(Construct):
         }
 
     def launch_statements(self) -> list[iam.PolicyStatement]:
-        """Start and look after runs of this application, with this role."""
+        """Start and look after runs of this application, with the role of heavy messages."""
         return [
+            *self.start_statements(self.role),
+            iam.PolicyStatement(actions=["emr-serverless:ListJobRuns"], resources=[self._arn]),
             iam.PolicyStatement(
-                actions=["emr-serverless:StartJobRun", "emr-serverless:ListJobRuns"], resources=[self._arn]
-            ),
-            iam.PolicyStatement(
-                actions=["emr-serverless:GetJobRun", "emr-serverless:CancelJobRun", "emr-serverless:TagResource"],
+                actions=["emr-serverless:GetJobRun", "emr-serverless:CancelJobRun"],
                 resources=[f"{self._arn}/jobruns/*"],
             ),
+        ]
+
+    def start_statements(self, role: iam.IRole) -> list[iam.PolicyStatement]:
+        """Start runs of this application with this role and no other."""
+        return [
+            iam.PolicyStatement(actions=["emr-serverless:StartJobRun"], resources=[self._arn]),
+            iam.PolicyStatement(actions=["emr-serverless:TagResource"], resources=[f"{self._arn}/jobruns/*"]),
             iam.PolicyStatement(
                 actions=["iam:PassRole"],
-                resources=[self.role.role_arn],
+                resources=[role.role_arn],
                 conditions={"StringEquals": {"iam:PassedToService": SERVICE}},
             ),
         ]
@@ -168,7 +184,7 @@ class SparkLane(Construct):
         )
 
     def _read_code(self) -> list[iam.PolicyStatement]:
-        found = [asset for asset in (self.entry_point, self.code, self.packages) if asset]
+        found = [asset for asset in (self.entry_point, self.pipeline, self.code, self.packages) if asset]
         arns = [asset.bucket.arn_for_objects(asset.s3_object_key) for asset in found]
         return [iam.PolicyStatement(actions=["s3:GetObject"], resources=arns)]
 

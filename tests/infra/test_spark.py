@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import App, Validations
+from aws_cdk import App
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk.assertions import Template as Synthesized
-from cdk_nag import AwsSolutionsChecks
 
-import infra
 from infra import spark_code
-from infra.acknowledgements import acknowledge
 from infra.options import Options
 from infra.queue_stack import QueueStack
-from infra.spark_lane import SparkCode, SparkStack
+from infra.spark_lane import SparkStack
 from s3queue import Context, Reject
 from s3queue import Queue as Queue_
 from s3queue.jobs import NotStarted
@@ -29,53 +25,26 @@ from s3queue.settings import Deployment, QueueSettings
 from spark.driver import Driver
 from spark.messages import MessageWork
 from spark_jobs import FakeJobs, throttled
-from tests.infra.conftest import Queue
-from tests.infra.iam import ACCOUNT, REGION, Role, Template
+from tests.infra.iam import ACCOUNT, Role, Template
+from tests.infra.spark_stack import APPLICATION, ARN, QUEUES, bucket_of, role, synthesized
 from tests.infra.test_requests import Killed, RoleStore
 from workbench import Workbench
-
-APPLICATION = "00abc123"
-ARN = f"arn:aws:emr-serverless:{REGION}:{ACCOUNT}:/applications/{APPLICATION}"
-QUEUES = {
-    "emails": Queue("emails", QueueSettings()),
-    "exports": Queue("exports", QueueSettings.of(engine="spark", visibility_timeout=300)),
-    "files": Queue("files", QueueSettings.of(heavy_above="64 MiB")),
-}
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
-    folder = tmp_path_factory.mktemp("code")
-    for name in ("handlers.py", "drain.py", "code.zip", "packages.tar.gz"):
-        (folder / name).touch()
-    flags = json.loads((infra.ROOT / "cdk.json").read_text())["context"]
-    app = App(context=flags, outdir=str(tmp_path_factory.mktemp("cdk.out")))
-    stack = QueueStack(
-        app,
-        "s3queue",
-        queues=QUEUES,
-        code=lambda_.Code.from_asset(str(folder)),
-        options=Options(),
-        spark_application=APPLICATION,
-        spark_code=SparkCode(*(str(folder / name) for name in ("drain.py", "code.zip", "packages.tar.gz"))),
-    )
-    acknowledge(stack)
-    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
-    # What cdk-nag finds and nobody acknowledged fails this.
-    return Template(Synthesized.from_stack(stack).to_json()["Resources"])
+    return synthesized(tmp_path_factory.mktemp("code"))
 
 
 @pytest.fixture(scope="module")
 def bucket(template: Template) -> str:
-    names = {n["BucketName"] for n in template.of_type("Custom::S3BucketNotifications").values()}
-    return f"arn:aws:s3:::{names.pop()}"
+    return bucket_of(template)
 
 
 @pytest.fixture(scope="module")
 def job(template: Template) -> Role:
     """The role of a run's driver and executors."""
-    (id,) = [id for id in template.of_type("AWS::IAM::Role") if "JobRole" in id]
-    return Role(template, list(template._statements_of(id.lower())))
+    return role(template, "JobRole")
 
 
 def variables(template: Template, function: str) -> dict[str, Any]:
@@ -112,14 +81,15 @@ def test_a_run_reaches_the_heavy_queues_and_its_data_and_nothing_else(job: Role,
     assert not job.may_list(bucket, "")
     assert job.may("s3:GetObject", f"{bucket}/datasets/orders/1.csv")
     assert not job.may("s3:PutObject", f"{bucket}/datasets/orders/1.csv")
+    assert not job.may("s3:PutObject", f"{bucket}/archive/queue=exports/_log/0000000001.json")
     assert job.may("s3:PutObject", f"{bucket}/analytics/exports/x/part-0.csv")
     assert not job.may("emr-serverless:StartJobRun", ARN)
     assert not job.may("iam:PassRole", job.arn)
 
 
 def test_only_this_application_can_be_given_the_role(template: Template) -> None:
-    (role,) = [role for id, role in template.of_type("AWS::IAM::Role").items() if "JobRole" in id]
-    (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
+    (found,) = [found for id, found in template.of_type("AWS::IAM::Role").items() if "JobRole" in id]
+    (trust,) = found["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "emr-serverless.amazonaws.com"}
     assert trust["Condition"]["ArnLike"] == {"aws:SourceArn": ARN}
     assert trust["Condition"]["StringEquals"] == {"aws:SourceAccount": ACCOUNT}
@@ -127,23 +97,23 @@ def test_only_this_application_can_be_given_the_role(template: Template) -> None
 
 @pytest.mark.parametrize("function", ["s3queue-exports", "s3queue-files", "s3queue_sweeper"])
 def test_launchers_start_runs_of_this_application_with_this_role_only(template: Template, function: str) -> None:
-    role = template.role_of(function)
+    launcher = template.role_of(function)
     spark_role = Deployment.from_env(variables(template, function)).spark_role
     passed = {"iam:PassedToService": "emr-serverless.amazonaws.com"}
 
-    assert role.may("emr-serverless:StartJobRun", ARN)
-    assert role.may("emr-serverless:GetJobRun", f"{ARN}/jobruns/1")
-    assert role.may("emr-serverless:CancelJobRun", f"{ARN}/jobruns/1")
-    assert role.may("iam:PassRole", spark_role, passed)
-    assert not role.may("iam:PassRole", spark_role, {"iam:PassedToService": "ec2.amazonaws.com"})
-    assert not role.may("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/admin", passed)
-    assert not role.may("emr-serverless:StartJobRun", ARN.replace(APPLICATION, "00other"))
+    assert launcher.may("emr-serverless:StartJobRun", ARN)
+    assert launcher.may("emr-serverless:GetJobRun", f"{ARN}/jobruns/1")
+    assert launcher.may("emr-serverless:CancelJobRun", f"{ARN}/jobruns/1")
+    assert launcher.may("iam:PassRole", spark_role, passed)
+    assert not launcher.may("iam:PassRole", spark_role, {"iam:PassedToService": "ec2.amazonaws.com"})
+    assert not launcher.may("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/admin", passed)
+    assert not launcher.may("emr-serverless:StartJobRun", ARN.replace(APPLICATION, "00other"))
 
 
 def test_a_light_queues_worker_can_start_nothing_and_keeps_no_slots(template: Template, bucket: str) -> None:
-    role = template.role_of("s3queue-emails")
-    assert not role.may("emr-serverless:StartJobRun", ARN)
-    assert not role.may("s3:PutObject", f"{bucket}/emails/runs/slot-0")
+    worker = template.role_of("s3queue-emails")
+    assert not worker.may("emr-serverless:StartJobRun", ARN)
+    assert not worker.may("s3:PutObject", f"{bucket}/emails/runs/slot-0")
     sweeper = template.role_of("s3queue_sweeper")
     assert sweeper.may("s3:DeleteObject", f"{bucket}/exports/runs/slot-0")
     assert not sweeper.may("s3:DeleteObject", f"{bucket}/emails/runs/slot-0")
@@ -249,7 +219,13 @@ def test_the_code_zip_has_what_the_driver_imports_and_is_the_same_each_time(tmp_
     first, second = spark_code.code_zip(tmp_path / "a"), spark_code.code_zip(tmp_path / "b")
     assert first.read_bytes() == second.read_bytes()
     names = set(zipfile.ZipFile(first).namelist())
-    assert {"s3queue/__init__.py", "queues/exports.py", "spark/drain.py", "spark/jobs/exports.py"} <= names
+    assert {
+        "s3queue/__init__.py",
+        "queues/exports.py",
+        "spark/drain.py",
+        "spark/jobs/exports.py",
+        "spark/pipeline.py",
+    } <= names
     assert not [name for name in names if name.startswith(("handlers/", "infra/")) or "__pycache__" in name]
 
 

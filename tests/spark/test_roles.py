@@ -1,0 +1,135 @@
+"""The pipeline's jobs send nothing that their deployed roles refuse, and what these allow, they send."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from finished import NOON, put_records
+from infra.permissions import BULK, BULK_DATA, HISTORY, HISTORY_DATA, STATISTICS
+from recorded import Request, recorded, requests_in
+from s3queue import Queue, Reject
+from s3queue.keys import Keys
+from spark import archive, bulk_enqueue, pipeline, replay, statistics
+from spark.archive_log import Log
+from spark.bucket import Bucket
+from tests.infra.iam import Role, Template
+from tests.infra.spark_stack import QUEUES, bucket_of, role, synthesized
+from workbench import Workbench
+
+LETTERS = {"put": "p", "get": "g", "head": "g", "delete": "d"}
+ACTIONS = {"g": "s3:GetObject", "p": "s3:PutObject", "d": "s3:DeleteObject"}
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory) -> Template:
+    return synthesized(tmp_path_factory.mktemp("scheduled"), schedule_pipeline=True)
+
+
+def refused(requests: list[Request], who: Role, bucket: str) -> list[Request]:
+    return [request for request in requests if not allowed(request, who, bucket)]
+
+
+def allowed(request: Request, who: Role, bucket: str) -> bool:
+    if request.verb == "list":
+        return who.may_list(bucket, request.key)
+    conditions = {"s3:if-match": request.if_match, "s3:if-none-match": "*" if request.if_absent else None}
+    context = {name: value for name, value in conditions.items() if value}
+    return all(who.may(ACTIONS[letter], f"{bucket}/{request.key}", context) for letter in needed(request))
+
+
+def needed(request: Request) -> str:
+    # S3 wants to see that whoever names an ETag may know it.
+    return LETTERS[request.verb] + ("g" if request.if_match else "")
+
+
+def used(requests: list[Request], tables: list[str]) -> dict[str, str]:
+    """The letters that were used on each kind of object, by its kind or its prefix."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for request in requests:
+        if request.verb != "list":
+            (kind,) = [kind for kind in tables if _is(request.key, kind)]
+            found[kind] |= set(needed(request))
+    return {kind: "".join(sorted(letters)) for kind, letters in found.items()}
+
+
+def _is(key: str, kind: str) -> bool:
+    if kind in HISTORY or kind in BULK:
+        return key.partition("/")[2].startswith(f"{kind}/") and key.partition("/")[0] in QUEUES
+    first, _, rest = kind.partition("*")
+    return key.startswith(first) and rest in key
+
+
+def in_order(*tables) -> dict[str, str]:
+    return {kind: "".join(sorted(letters)) for table in tables for kind, letters in table.items()}
+
+
+def scheduled(template: Template, job: str) -> list[str]:
+    """The arguments that the schedule of a job gives it."""
+    for schedule in template.of_type("AWS::Scheduler::Schedule").values():
+        given = json.loads(schedule["Target"]["Input"])
+        if given["Tags"]["s3queue:job"] == job:
+            return given["JobDriver"]["SparkSubmit"]["EntryPointArguments"]
+    raise LookupError(job)
+
+
+def test_archive_and_statistics_run_as_scheduled_under_the_history_role(
+    spark, bucket: Bucket, template: Template, tmp_path: Path, monkeypatch
+):
+    log = tmp_path / "requests"
+    ours = recorded(bucket, log)
+    for module in (archive, statistics):
+        monkeypatch.setattr(module, "Bucket", lambda name, endpoint_url: ours)
+    store = bucket.store()
+    for queue in QUEUES:
+        put_records(store, queue, 3)
+        # What a run that died left behind.
+        store.put(Keys(queue).archive_part("2026-11-16", 1, "aa"), b"x")
+    for job in ("archive", "statistics", "archive", "statistics"):
+        # New ones each time, so that former commits are read, and one is added.
+        put_records(store, "emails", 1, start=len(list(requests_in(log))), finished_at=NOON)
+        assert pipeline.main(scheduled(template, job)) == 0
+
+    requests = list(requests_in(log))
+    assert len(Log(store, "emails").entries()) == 2
+    assert store.open(STATISTICS)
+    assert refused(requests, role(template, "HistoryRole"), bucket_of(template)) == []
+    tables = in_order(HISTORY, HISTORY_DATA, {STATISTICS: "gp"})
+    assert used(requests, list(tables)) == tables
+
+
+def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, template: Template, tmp_path: Path):
+    log = tmp_path / "requests"
+    ours = recorded(bucket, log)
+    store = bucket.store()
+    store.put("datasets/emails/1.ndjson", b"".join(b'{"n": %d}\n' % n for n in range(25)))
+    queue = Queue(store=store, name="emails")
+    dead = queue.enqueue({"do": "reject"})
+    assert Workbench().processor(queue, _reject).run(dead) == "dead"
+
+    read = recorded_dataset(spark, ours)
+    for _ in range(2):
+        # The second one finds a bucket that was started and not done: it looks at messages and records.
+        bulk_enqueue.bulk_enqueue(spark, ours, "emails", bulk_enqueue.lines_of(read, "line"), run="one", per_object=5)
+        for marker in ("done.json", "00000.done"):
+            store.delete(Keys("emails").bulk("one", marker))
+    told = replay.replay(spark, ours, "emails", replay.Filter(before=NOON.replace(year=2100)))
+    assert told["counts"] == {"replayed": 1}
+
+    requests = list(requests_in(log))
+    assert refused(requests, role(template, "BulkRole"), bucket_of(template)) == []
+    tables = in_order(BULK, BULK_DATA)
+    assert used(requests, list(tables)) == tables
+
+
+def recorded_dataset(spark, bucket: Bucket):
+    from spark import datasets
+
+    return bulk_enqueue._read_lines(spark, bucket, datasets.find(bucket, ["datasets/emails/"]))
+
+
+def _reject(body: dict[str, str]) -> None:
+    raise Reject("no")
