@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from handlers import api
+from loggers import forget_loggers
 from s3queue.settings import Deployment
 from s3queue.stores.s3 import S3Store
 from servers import fresh_bucket, s3_client
@@ -25,6 +26,7 @@ def bucket(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
     api.api.cache_clear()
     yield bucket
     api.api.cache_clear()
+    forget_loggers()
 
 
 def test_it_serves_the_deployed_queues(bucket: str, moto_endpoint: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any
 import pytest
 
 import queues.thumbnails
-from handlers import sweeper, telemetry, worker
+from handlers import sweeper, worker
+from loggers import forget_loggers
 from s3queue import Deployment, Queue, connect
 from s3queue.stores.s3 import S3Store
 from servers import fresh_bucket, s3_client
@@ -125,14 +125,7 @@ def forget() -> None:
     """End the execution environment: what a process keeps between invocations is gone."""
     for kept in (worker.runtime, sweeper.runtime, queues.thumbnails.bucket):
         kept.cache_clear()
-    for name in telemetry.LOGGERS:
-        logger = logging.getLogger(name)
-        logger.handlers.clear()
-        logger.propagate = True
-        logger.setLevel(logging.NOTSET)
-        # Powertools' marks that a logger has its handler: it would go on writing to an earlier test's stdout.
-        for mark in ("init", "powertools_handler"):
-            logger.__dict__.pop(mark, None)
+    forget_loggers()
 
 
 @pytest.fixture

@@ -91,12 +91,18 @@ def test_a_worker_gets_the_variables_that_its_own_handler_reads_and_no_others(ap
 
 
 def test_the_functions_emit_the_dimensions_that_the_alarms_look_for(
-    app: Synthesized, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    app: Synthesized,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     from aws_lambda_powertools import Logger
 
     from handlers.telemetry import Telemetry
+    from loggers import forget_loggers
     from s3queue.wiring import connect
+
+    request.addfinalizer(forget_loggers)
 
     # As deployed: Powertools adds dimensions by what it finds here.
     for name, value in ours(app)["s3queue-emails"]["Environment"]["Variables"].items():
