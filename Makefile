@@ -20,6 +20,9 @@ WITH_INDEX = index="$${PIP_INDEX_URL:-$$($(PY) -m pip config get global.index-ur
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --no-header
 
+INSTALL_BENCH = $(WITH_INDEX) $(UV) pip install --quiet --python $(PY) --require-hashes -r requirements-bench.txt || \
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-bench.txt
+
 .DEFAULT_GOAL := help
 .PHONY: help setup test check proof bench demo up synth lock clean
 
@@ -59,8 +62,9 @@ check: $(READY) ## The gate: lint, format, types, then every test
 proof: $(READY) ## The long proof that nothing is lost: 200,000 schedules, crashes, planted bugs, kill -9
 	PYTHONPATH=functions:tests $(PY) -m simulation.proof $(ARGS)
 
-bench: ## Benchmarks (not built yet)
-	@echo "make bench: the benchmarks belong to a later issue; there is nothing to measure yet." >&2; exit 1
+bench: $(READY) ## Measure: against the limit, the plugin, PGMQ, boto3; latency, growth, cold start, cost (20 minutes)
+	@$(INSTALL_BENCH)
+	PYTHONPATH=functions:tests:. $(PY) -m bench $(ARGS)
 
 demo: $(READY) ## Deploy the stack on this machine and watch it process messages
 	PYTHONPATH=functions:. $(PY) -m infra.local demo $(ARGS)
@@ -79,7 +83,8 @@ lock: $(UV) ## Resolve the dependencies again and rewrite the locks
 	@# MiniStack runs in an environment of its own: with a newer boto3 CDK's notification resource hangs on it.
 	@$(WITH_INDEX) printf 'ministack==1.5.33\nboto3==1.43.106\n' | $(COMPILE) - -o requirements-ministack.txt
 	@$(WITH_INDEX) $(COMPILE) --group lambda -c requirements.txt -o requirements-lambda.txt
-	@! grep -n '://' $(LOCKS) requirements-ministack.txt requirements-lambda.txt
+	@$(WITH_INDEX) $(COMPILE) --group bench $(LOCKS:%=-c %) -o requirements-bench.txt
+	@! grep -n '://' $(LOCKS) requirements-ministack.txt requirements-lambda.txt requirements-bench.txt
 
 clean: ## Remove .venv, caches and build output (not .local, the local stack's state)
 	rm -rf $(VENV) build dist cdk.out test-output .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -78,7 +78,7 @@ def _handler(told: Callable[[], Misbehaving]) -> type[BaseHTTPRequestHandler]:
                 status, content = answer.status, b""
                 if answer.applied:
                     status, content = self.carry_out(server, key, body)
-                if answer.status >= 300:
+                if answer.status >= 300 or answer.code:
                     status = answer.status
                     content = b"" if self.command == "HEAD" else self.error(answer)
             if answer.silent:

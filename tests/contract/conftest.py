@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from s3queue.store import ObjectStore
 from s3queue.stores.memory import MemoryStore
-from s3queue.stores.s3 import S3Store, client
-from servers import fresh_bucket
+from s3queue.wiring import StoreKind, open_store
+from servers import fresh_bucket, s3_client
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class Server:
 
     name: str
     weaknesses: Mapping[str, str] = field(default_factory=dict)
+    #: What speaks to it.
+    store: StoreKind = "boto3"
 
 
 MEMORY = Server("memory", {"http": "a dict has no address"})
@@ -54,7 +56,10 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-@pytest.fixture(params=[MEMORY, MOTO, SEAWEEDFS], ids=lambda server: server.name)
+@pytest.fixture(
+    params=[MEMORY, MOTO, SEAWEEDFS, replace(MOTO, store="crt"), replace(SEAWEEDFS, store="crt")],
+    ids=lambda server: server.name if server is MEMORY else f"{server.name}-{server.store}",
+)
 def server(request: pytest.FixtureRequest) -> Server:
     found: Server = request.param
     for marker in request.node.iter_markers("promise"):
@@ -69,5 +74,6 @@ def store(server: Server, request: pytest.FixtureRequest) -> ObjectStore:
     """An empty bucket of this server."""
     if server is MEMORY:
         return MemoryStore()
-    connected = client(request.getfixturevalue(f"{server.name}_endpoint"))
-    return S3Store(fresh_bucket(connected), client=connected)
+    endpoint = request.getfixturevalue(f"{server.name}_endpoint")
+    bucket = fresh_bucket(s3_client(endpoint))
+    return open_store(f"s3://{bucket}", endpoint_url=endpoint, store=server.store)[0]

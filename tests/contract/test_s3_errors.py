@@ -21,8 +21,9 @@ from s3queue.errors import (
     NotFound,
     Unavailable,
 )
-from s3queue.store import delete_surely, put_surely
+from s3queue.store import ObjectStore, delete_surely, put_surely
 from s3queue.stores import s3
+from s3queue.stores.crt import CrtStore
 from s3queue.stores.s3 import CONTENDED_TRIES, S3Store, client
 from servers import fresh_bucket, s3_client
 
@@ -41,7 +42,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def store(server: Misbehaving, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+def boto3_store(server: Misbehaving, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> S3Store:
     # The SDK's own pause between two tries is real time.
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
     connected = s3_client(
@@ -54,7 +55,17 @@ def store(server: Misbehaving, clock: ManualClock, monkeypatch: pytest.MonkeyPat
     return S3Store("jobs", client=connected, clock=clock)
 
 
-def requests_of(store: S3Store):
+@pytest.fixture
+def crt_store(server: Misbehaving, clock: ManualClock) -> CrtStore:
+    return CrtStore("jobs", endpoint_url=server.endpoint, tries=SDK_TRIES, clock=clock)
+
+
+@pytest.fixture(params=["boto3", "crt"])
+def store(request: pytest.FixtureRequest) -> ObjectStore:
+    return request.getfixturevalue(f"{request.param}_store")
+
+
+def requests_of(store: ObjectStore):
     """Every operation of the port, as it would be called, with its permission."""
     return {
         "put": lambda: store.put("q/a", b"x"),
@@ -113,12 +124,18 @@ def test_what_the_server_does_not_say_is_unknown(server, store, operation, answe
     assert len(server.requests) == SDK_TRIES
 
 
-def test_nobody_listening_is_unavailable():
+@pytest.mark.parametrize("kind", ["boto3", "crt"])
+def test_nobody_listening_is_unavailable(kind):
     with misbehaving_server() as server:
         pass
 
-    with pytest.raises(Unavailable):
-        S3Store("jobs", client=s3_client(server.endpoint, retries={"total_max_attempts": 1})).head("a")
+    if kind == "boto3":
+        store = S3Store("jobs", client=s3_client(server.endpoint, retries={"total_max_attempts": 1}))
+    else:
+        store = CrtStore("jobs", endpoint_url=server.endpoint, tries=1)
+
+    with pytest.raises(Unavailable, match="HEAD s3://jobs/a"):
+        store.head("a")
 
 
 @pytest.mark.parametrize("first", [LOST, Answer(500, "InternalError", applied=True)])
@@ -218,6 +235,8 @@ def test_no_credentials_at_all_are_a_matter_of_access(server, monkeypatch):
 
     with pytest.raises(AccessDenied, match="AWS_ACCESS_KEY_ID"):
         S3Store("jobs", client=client(server.endpoint)).head("a")
+    with pytest.raises(AccessDenied, match="AWS_ACCESS_KEY_ID"):
+        CrtStore("jobs", endpoint_url=server.endpoint).head("a")
 
 
 @pytest.mark.parametrize(
@@ -251,16 +270,18 @@ def test_a_missing_bucket_is_said_to_be_missing(server, store, operation):
 @pytest.mark.parametrize("operation", ["put", "get", "delete", "copy", "list"])
 def test_a_missing_bucket_is_said_to_be_missing_by_moto_too(moto_endpoint, operation):
     # Not by SeaweedFS, which creates a bucket at the first PUT.
-    missing = S3Store("never-created", client=s3_client(moto_endpoint))
-
-    with pytest.raises(NotFound):
-        requests_of(missing)[operation]()
+    for missing in (
+        S3Store("never-created", client=s3_client(moto_endpoint)),
+        CrtStore("never-created", endpoint_url=moto_endpoint),
+    ):
+        with pytest.raises(NotFound):
+            requests_of(missing)[operation]()
 
 
 def test_a_body_that_breaks_off_is_unknown_and_never_shorter(server, store):
     server.expect(always=Answer(200, broken_body=100_000))
 
-    with pytest.raises(Unavailable, match="GET q/a"):
+    with pytest.raises(Unavailable, match=r"GET .*q/a"):
         store.open("q/a").read()
     with pytest.raises(Unavailable), store.open("q/a").stream as stream:
         for _ in stream:
@@ -299,14 +320,35 @@ def test_a_copy_beyond_one_request_goes_in_parts_and_keeps_its_description(moto_
     assert (dict(replaced.metadata), replaced.content_type) == ({"error": "it broke"}, "application/json")
 
 
-def test_a_small_body_is_sent_without_asking_first_and_a_large_one_is_not(server, store):
+def test_a_small_body_is_sent_without_asking_first_and_a_large_one_is_not(server, boto3_store):
     asked = []
-    store._client.meta.events.register(
+    boto3_store._client.meta.events.register(
         "before-send.s3.PutObject", lambda request, **_: asked.append("Expect" in request.headers)
     )
     asked.clear()
 
-    store.put("small", b"x")
-    store.put("large", b"x" * s3.ASK_FIRST_BYTES)
+    boto3_store.put("small", b"x")
+    boto3_store.put("large", b"x" * s3.ASK_FIRST_BYTES)
 
     assert asked == [False, True]
+
+
+def test_awscrt_says_that_a_fork_is_not_for_it(crt_store, monkeypatch):
+    monkeypatch.setattr("os.getpid", lambda: -1)
+
+    with pytest.raises(RuntimeError, match="fork"):
+        crt_store.head("a")
+
+
+def test_a_copy_that_fails_after_it_said_200_is_unknown(server, crt_store):
+    server.expect(always=Answer(200, "InternalError"))
+
+    with pytest.raises(Unavailable):
+        crt_store.copy("q/b", "q/a")
+
+
+def test_a_large_body_that_breaks_off_is_unknown_and_never_shorter(server, crt_store):
+    server.expect(always=Answer(200, broken_body=3_000_000))
+
+    with crt_store.open("q/a").stream as stream, pytest.raises(Unavailable, match="GET s3://jobs/q/a"):
+        stream.read()

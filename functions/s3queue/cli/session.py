@@ -70,8 +70,9 @@ class Session(Output):
         """
         if self._store is None:
             if self.is_s3:
-                options = {"endpoint_url": self.endpoint, "region": self.region}
-                self._store = self._built(lambda: open_store(self.bucket_url, **options)[0])
+                self._store = self._built(
+                    lambda: open_store(self.bucket_url, endpoint_url=self.endpoint, region=self.region)[0]
+                )
             else:
                 # A memory URL without a path would name its own queue; the bucket alone is wanted here.
                 self._store = open_store(f"{self.bucket_url}/-")[0]

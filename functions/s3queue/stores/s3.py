@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import boto3
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    NoCredentialsError,
+    ParamValidationError,
+    PartialCredentialsError,
+    SSOError,
+    TokenRetrievalError,
+)
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
-from s3queue.errors import Contended, InvalidRequest, NotFound, Unavailable
+from s3queue.errors import AccessDenied, Contended, InvalidRequest, NotFound, QueueError, Unavailable
 from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
-from .s3_errors import failure, refusal
+from .s3_errors import COPY_BYTES, LOG_IN, refusal
+from .wire import http_date, quoted, unquoted, whole_seconds
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 T = TypeVar("T")
 CONTENDED_TRIES = 5
-#: CopyObject takes 5 GB; beyond it the copy goes in parts.
-COPY_BYTES = 5 * 1000**3
 #: Bodies from this size on ask before they are sent, so that a refused one is not sent in vain; smaller ones save the
 #: round trip.
 ASK_FIRST_BYTES = 1024 * 1024
@@ -72,28 +78,28 @@ class S3Store:
     ) -> Written:
         conditions: dict[str, Any] = {}
         if if_match is not None:
-            conditions["IfMatch"] = _quoted(if_match)
+            conditions["IfMatch"] = quoted(if_match)
         if if_absent:
             conditions["IfNoneMatch"] = "*"
-        start = 0 if isinstance(body, bytes) else body.tell()
+        sent: Any = body if isinstance(body, bytes) else _Rest(body)
 
         def send() -> Any:
-            if not isinstance(body, bytes):
-                body.seek(start)
+            if not isinstance(sent, bytes):
+                sent.seek(0)
             return self._client.put_object(
                 Bucket=self._bucket,
                 Key=key,
-                Body=body,
+                Body=sent,
                 Metadata=dict(metadata or {}),
                 ContentType=content_type,
                 **conditions,
             )
 
         answer = self._request("put", key, send, missing_is_conflict=True)
-        return Written(_unquoted(answer["ETag"]), _date(answer))
+        return Written(unquoted(answer["ETag"]), _date(answer))
 
     def open(self, key: str, *, if_match: str | None = None) -> Object | None:
-        conditions: dict[str, Any] = {} if if_match is None else {"IfMatch": _quoted(if_match)}
+        conditions: dict[str, Any] = {} if if_match is None else {"IfMatch": quoted(if_match)}
         answer = self._request("get", key, lambda: self._client.get_object(Bucket=self._bucket, Key=key, **conditions))
         if answer is None:
             return None
@@ -104,7 +110,7 @@ class S3Store:
         return None if answer is None else ObjectInfo(**_described(key, answer))
 
     def delete(self, key: str, *, if_match: str | None = None) -> datetime:
-        conditions: dict[str, Any] = {} if if_match is None else {"IfMatch": _quoted(if_match)}
+        conditions: dict[str, Any] = {} if if_match is None else {"IfMatch": quoted(if_match)}
         answer = self._request(
             "delete",
             key,
@@ -122,7 +128,7 @@ class S3Store:
         metadata: Mapping[str, str] | None = None,
         content_type: str = "",
     ) -> Written | None:
-        options: dict[str, Any] = {} if if_match is None else {"CopySourceIfMatch": _quoted(if_match)}
+        options: dict[str, Any] = {} if if_match is None else {"CopySourceIfMatch": quoted(if_match)}
         if metadata is not None:
             # Tags stay behind: copying them needs permissions that nothing else here needs.
             options |= {"MetadataDirective": "REPLACE", "Metadata": dict(metadata), "TaggingDirective": "REPLACE"}
@@ -139,7 +145,7 @@ class S3Store:
             if info is None or info.size <= COPY_BYTES:
                 raise
             return self._copy_in_parts(origin, target, options)
-        return None if answer is None else Written(_unquoted(answer["CopyObjectResult"]["ETag"]), _date(answer))
+        return None if answer is None else Written(unquoted(answer["CopyObjectResult"]["ETag"]), _date(answer))
 
     def _copy_in_parts(self, origin: Any, target: str, options: dict[str, Any]) -> Written:
         def send() -> Any:
@@ -147,7 +153,7 @@ class S3Store:
             return self._client.head_object(Bucket=self._bucket, Key=target)
 
         answer = self._request("copy", target, send)
-        return Written(_unquoted(answer["ETag"]), _date(answer))
+        return Written(unquoted(answer["ETag"]), _date(answer))
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
         options: dict[str, Any] = ({"StartAfter": after} if after else {}) | (
@@ -164,9 +170,9 @@ class S3Store:
         objects = tuple(
             ObjectInfo(
                 key=entry["Key"],
-                etag=_unquoted(entry["ETag"]),
+                etag=unquoted(entry["ETag"]),
                 size=entry["Size"],
-                modified_at=_whole_seconds(entry["LastModified"]),
+                modified_at=whole_seconds(entry["LastModified"]),
                 at=at,
             )
             for entry in answer.get("Contents", ())
@@ -187,6 +193,7 @@ class S3Store:
             except ClientError as error:
                 status = error.response["ResponseMetadata"]["HTTPStatusCode"]
                 code = error.response.get("Error", {}).get("Code", "")
+                said = error.response.get("Error", {}).get("Message", "")
                 # Sticky: the SDK may have repeated a write that happened before the repetition met a 409.
                 retried = retried or error.response["ResponseMetadata"].get("RetryAttempts", 0) > 0
                 if status == 409:
@@ -195,9 +202,9 @@ class S3Store:
                     continue
                 if status == 404 and code != "NoSuchBucket" and not missing_is_conflict:
                     return None
-                raise refusal(error, verb, self._bucket, key, retried=retried) from error
+                raise refusal(status, code, said, verb, self._bucket, key, retried=retried) from error
             except BotoCoreError as error:
-                raise failure(error, verb, self._bucket, key) from error
+                raise _failure(error, verb, self._bucket, key) from error
         raise Contended(f"{verb.upper()} {self.url}/{key}: {CONTENDED_TRIES} tries met other writers (409)")
 
 
@@ -232,6 +239,31 @@ class _Body(io.RawIOBase):
         super().close()
 
 
+class _Rest(io.RawIOBase):
+    """A stream from where it stands: botocore, once awscrt is installed, signs and sends it from its very start."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._start = stream.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        chunk = self._stream.read(len(buffer))
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._stream.seek(offset + (self._start if whence == io.SEEK_SET else 0), whence) - self._start
+
+    def tell(self) -> int:
+        return self._stream.tell() - self._start
+
+
 def _ask_first_if_large(request: Any, **_: Any) -> None:
     """boto3 asks (`Expect: 100-continue`) before every body, and some servers never answer for an empty one."""
     if int(request.headers.get("Content-Length", ASK_FIRST_BYTES)) < ASK_FIRST_BYTES and "Expect" in request.headers:
@@ -241,9 +273,9 @@ def _ask_first_if_large(request: Any, **_: Any) -> None:
 def _described(key: str, answer: Any) -> dict[str, Any]:
     return {
         "key": key,
-        "etag": _unquoted(answer["ETag"]),
+        "etag": unquoted(answer["ETag"]),
         "size": answer["ContentLength"],
-        "modified_at": _whole_seconds(answer["LastModified"]),
+        "modified_at": whole_seconds(answer["LastModified"]),
         "at": _date(answer),
         # S3 keeps names in lower case; some servers and proxies write them as they please.
         "metadata": {name.lower(): value for name, value in answer.get("Metadata", {}).items()},
@@ -252,20 +284,14 @@ def _described(key: str, answer: Any) -> dict[str, Any]:
 
 
 def _date(answer: Any) -> datetime:
-    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
-    if not date:
-        raise Unavailable("an answer of the server has no Date header; is a proxy removing it?")
-    return parsedate_to_datetime(date).astimezone(UTC)
+    return http_date(answer["ResponseMetadata"]["HTTPHeaders"].get("date", ""))
 
 
-def _whole_seconds(at: datetime) -> datetime:
-    """As S3 tells it; a server with finer ones in its LIST would tell two generations from one object."""
-    return at.astimezone(UTC).replace(microsecond=0)
-
-
-def _quoted(etag: str) -> str:
-    return f'"{etag}"'
-
-
-def _unquoted(etag: str) -> str:
-    return etag.strip('"')
+def _failure(error: BotoCoreError, verb: str, bucket: str, key: str) -> QueueError:
+    """What to raise when there was no answer."""
+    where = f"{verb.upper()} s3://{bucket}/{key}"
+    if isinstance(error, ParamValidationError):
+        return InvalidRequest(f"{where}: {error}")
+    if isinstance(error, (NoCredentialsError, PartialCredentialsError, SSOError, TokenRetrievalError)):
+        return AccessDenied(f"{where}: {error}: {LOG_IN}")
+    return Unavailable(f"{where}: {error}")

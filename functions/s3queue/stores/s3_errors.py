@@ -5,16 +5,6 @@
 
 from __future__ import annotations
 
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    NoCredentialsError,
-    ParamValidationError,
-    PartialCredentialsError,
-    SSOError,
-    TokenRetrievalError,
-)
-
 from s3queue.errors import (
     AccessDenied,
     Conflict,
@@ -28,6 +18,8 @@ from s3queue.errors import (
 
 #: Which permission each request needs, for the error of someone who lacks it.
 _PERMISSIONS = {"put": "s3:PutObject", "get": "s3:GetObject", "head": "s3:GetObject", "delete": "s3:DeleteObject"}
+#: CopyObject takes 5 GB; beyond it the copy goes in parts.
+COPY_BYTES = 5 * 1000**3
 _UNKNOWN_CODES = {
     "RequestTimeout",
     "SlowDown",
@@ -45,23 +37,26 @@ _CREDENTIAL_CODES = {
     "SignatureDoesNotMatch",
     "TokenRefreshRequired",
 }
-_LOG_IN = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or log in again"
+LOG_IN = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or log in again"
 
 
-def refusal(error: ClientError, verb: str, bucket: str, key: str, *, retried: bool) -> QueueError:
+def is_unknown(status: int, code: str) -> bool:
+    """Whether this answer leaves open what happened, so that the request may be sent again."""
+    return status >= 500 or status == 429 or code in _UNKNOWN_CODES
+
+
+def refusal(status: int, code: str, said: str, verb: str, bucket: str, key: str, *, retried: bool) -> QueueError:
     """What to raise for an answer of the server that is no success."""
     where = f"{verb.upper()} s3://{bucket}/{key}"
-    status = error.response["ResponseMetadata"]["HTTPStatusCode"]
-    code = error.response.get("Error", {}).get("Code", "")
-    said = error.response.get("Error", {}).get("Message") or code or str(status)
+    said = said or code or str(status)
     if code in ("NoSuchBucket", "PermanentRedirect"):
         return NotFound(f"{where}: there is no bucket {bucket!r} here; check name, region and endpoint")
     if status in (404, 412):
         return Conflict(f"{where}: someone else was first", retried=retried)
-    if status >= 500 or status == 429 or code in _UNKNOWN_CODES:
+    if is_unknown(status, code):
         return Unavailable(f"{where}: {code or status}")
     if code in _CREDENTIAL_CODES:
-        return AccessDenied(f"{where}: {code}: {said} Not a missing permission: {_LOG_IN}")
+        return AccessDenied(f"{where}: {code}: {said} Not a missing permission: {LOG_IN}")
     if status in (401, 403):
         return AccessDenied(f"{where}: {code}; {_missing_permission(verb, bucket, key)}")
     if code == "KeyTooLongError":
@@ -69,16 +64,6 @@ def refusal(error: ClientError, verb: str, bucket: str, key: str, *, retried: bo
     if code in ("EntityTooLarge", "MaxMessageLengthExceeded"):
         return MessageTooLarge(f"{where}: larger than S3 takes in one request")
     return InvalidRequest(f"{where}: {said}")
-
-
-def failure(error: BotoCoreError, verb: str, bucket: str, key: str) -> QueueError:
-    """What to raise when there was no answer."""
-    where = f"{verb.upper()} s3://{bucket}/{key}"
-    if isinstance(error, ParamValidationError):
-        return InvalidRequest(f"{where}: {error}")
-    if isinstance(error, (NoCredentialsError, PartialCredentialsError, SSOError, TokenRetrievalError)):
-        return AccessDenied(f"{where}: {error}: {_LOG_IN}")
-    return Unavailable(f"{where}: {error}")
 
 
 def _missing_permission(verb: str, bucket: str, key: str) -> str:

@@ -1,0 +1,306 @@
+"""S3 through awscrt: the requests that boto3 would send, for a fraction of its CPU and of its start.
+
+boto3 stays behind it for what is rare: presigned URLs, copies of more than 5 GB, and credentials, regions or endpoints
+that are not in the environment. Buckets behind FIPS, dual-stack or accelerated addresses are boto3's, too.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import quote, unquote_plus, urlsplit
+from xml.etree import ElementTree
+
+from s3queue.clock import Chance, Clock, RandomChance, SystemClock
+from s3queue.errors import AccessDenied, Contended, InvalidRequest, NotFound, Unavailable
+from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
+
+from .crt_http import Answer, Broken, Connections, Credentials, Headers
+from .s3_errors import COPY_BYTES, LOG_IN, is_unknown, refusal
+from .wire import http_date, quoted, unquoted, whole_seconds
+
+if TYPE_CHECKING:
+    from .s3 import S3Store
+
+#: Tries of a request whose answer does not say what happened, and of one that met other writers (409).
+TRIES = 4
+CONTENDED_TRIES = 5
+_META = "x-amz-meta-"
+
+
+class CrtStore:
+    """An ObjectStore over one S3 bucket; safe for threads, but not to be carried over a fork."""
+
+    def __init__(
+        self,
+        bucket: str,
+        *,
+        endpoint_url: str | None = None,
+        region: str | None = None,
+        tries: int = TRIES,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+    ) -> None:
+        self.url = f"s3://{bucket}"
+        self._bucket = bucket
+        self._place = endpoint_url, region
+        address, region = _place(endpoint_url, region)
+        host = urlsplit(address)
+        if (host.hostname or "").startswith("s3.") and ".amazonaws." in address and "." not in bucket:
+            address, self._root = f"{host.scheme}://{bucket}.{host.netloc}", "/"
+        else:
+            self._root = f"/{bucket}/"
+        self._connections = Connections(address, region=region, credentials=_credentials())
+        self._tries = tries
+        self._clock = clock or SystemClock()
+        self._chance = chance or RandomChance()
+
+    def put(
+        self,
+        key: str,
+        body: bytes | IO[bytes],
+        *,
+        if_match: str | None = None,
+        if_absent: bool = False,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str = "application/octet-stream",
+    ) -> Written:
+        headers = [("content-type", content_type), *_described(metadata)]
+        if if_match is not None:
+            headers.append(("if-match", quoted(if_match)))
+        if if_absent:
+            headers.append(("if-none-match", "*"))
+        answer = self._request("put", "PUT", key, headers, body, missing_is_conflict=True)
+        return Written(unquoted(answer.headers["etag"]), _date(answer))
+
+    def open(self, key: str, *, if_match: str | None = None) -> Object | None:
+        headers = [] if if_match is None else [("if-match", quoted(if_match))]
+        answer = self._request("get", "GET", key, headers, streams=True)
+        if answer.status == 404:
+            return None
+        return Object(**_description(key, answer), stream=answer.stream or io.BytesIO(answer.body))
+
+    def head(self, key: str) -> ObjectInfo | None:
+        answer = self._request("head", "HEAD", key, [])
+        return None if answer.status == 404 else ObjectInfo(**_description(key, answer))
+
+    def delete(self, key: str, *, if_match: str | None = None) -> datetime:
+        headers = [] if if_match is None else [("if-match", quoted(if_match))]
+        return _date(self._request("delete", "DELETE", key, headers, missing_is_conflict=if_match is not None))
+
+    def copy(
+        self,
+        source: str,
+        target: str,
+        *,
+        if_match: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str = "",
+    ) -> Written | None:
+        headers = [("x-amz-copy-source", quote(f"{self._bucket}/{source}", safe="/~"))]
+        if if_match is not None:
+            headers.append(("x-amz-copy-source-if-match", quoted(if_match)))
+        if metadata is not None:
+            # Tags stay behind: copying them needs permissions that nothing else here needs.
+            headers += [("x-amz-metadata-directive", "REPLACE"), ("x-amz-tagging-directive", "REPLACE")]
+            headers += [*_described(metadata), *([("content-type", content_type)] if content_type else [])]
+        try:
+            answer = self._request("copy", "PUT", target, headers)
+        except InvalidRequest:
+            info = self.head(source)
+            if info is None or info.size <= COPY_BYTES:
+                raise
+            return self._boto3.copy(source, target, if_match=if_match, metadata=metadata, content_type=content_type)
+        if answer.status == 404:
+            return None
+        return Written(unquoted(_fields(_parsed(answer))["ETag"]), _date(answer))
+
+    def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
+        asked = {"prefix": prefix, "start-after": after, "delimiter": delimiter}
+        query = "&".join(f"{name}={quote(value, safe='~')}" for name, value in sorted(asked.items()) if value)
+        answer = self._request(
+            "list", "GET", prefix, [], query=f"encoding-type=url&list-type=2&max-keys={limit}" + (query and f"&{query}")
+        )
+        if answer.status == 404:
+            raise NotFound(f"LIST {self.url}/{prefix}: there is no bucket {self._bucket!r} here")
+        return _page(_parsed(answer), _date(answer))
+
+    def presign_put(self, key: str, *, seconds: int, if_absent: bool = False) -> str:
+        return self._boto3.presign_put(key, seconds=seconds, if_absent=if_absent)
+
+    @cached_property
+    def _boto3(self) -> S3Store:
+        from .s3 import S3Store, client
+
+        return S3Store(self._bucket, client=client(*self._place))
+
+    def _request(
+        self,
+        verb: str,
+        method: str,
+        key: str,
+        headers: Headers,
+        body: bytes | IO[bytes] = b"",
+        *,
+        query: str = "",
+        streams: bool = False,
+        missing_is_conflict: bool = False,
+    ) -> Answer:
+        """One request, again while it is unknown what became of it, or while it meets other writers (409)."""
+        what = f"{verb.upper()} {self.url}/{key}"
+        if query:
+            path = f"{self._root.rstrip('/') or '/'}?{query}"
+        elif key:
+            path = self._root + quote(key, safe="/~")
+        else:
+            raise InvalidRequest(f"{what}: an object has a key")
+        start = 0 if isinstance(body, bytes) else body.tell()
+        unknown = contended = 0
+        while True:
+            if unknown + contended and not isinstance(body, bytes):
+                body.seek(start)
+            try:
+                answer = self._connections.send(method, path, headers, body, streams=streams, what=what)
+                status, (code, said) = answer.status, _refused(verb, answer)
+                if not code:
+                    return answer
+                problem = refusal(status, code, said, verb, self._bucket, key, retried=unknown > 0)
+            except Broken as error:
+                status, code, problem = 500, "", error
+            if status == 409:
+                contended += 1
+                if contended == CONTENDED_TRIES:
+                    raise Contended(f"{what}: {CONTENDED_TRIES} tries met other writers (409)")
+                self._clock.sleep(self._chance.uniform(0.01, 0.05) * 2**contended)
+            elif is_unknown(status, code):
+                unknown += 1
+                if unknown >= self._tries:
+                    raise problem
+                self._clock.sleep(self._chance.uniform(0, 1) * 2 ** (unknown - 1))
+            elif status == 404 and code != "NoSuchBucket" and not missing_is_conflict:
+                return answer
+            else:
+                raise problem
+
+
+def _refused(verb: str, answer: Answer) -> tuple[str, str]:
+    """Code and text of a refusal; no code: it is none."""
+    # A copy that fails half-way has said 200 already.
+    if answer.status < 300 and not (verb == "copy" and b"<Error>" in answer.body):
+        return "", ""
+    try:
+        fields = _fields(_parsed(answer))
+    except Unavailable:
+        fields = {}  # the answer to a HEAD, or a proxy's own words
+    if answer.status < 300:
+        answer.status = 500
+    return fields.get("Code", str(answer.status)), fields.get("Message", "")
+
+
+def _page(root: ElementTree.Element, at: datetime) -> Page:
+    top = _fields(root)
+    decoded: Callable[[str], str] = unquote_plus if top.get("EncodingType") == "url" else str
+    objects, prefixes = [], []
+    for child in root:
+        name = _name(child)
+        if name == "Contents":
+            entry = _fields(child)
+            objects.append(
+                ObjectInfo(
+                    key=decoded(entry["Key"]),
+                    etag=unquoted(entry["ETag"]),
+                    size=int(entry["Size"]),
+                    modified_at=whole_seconds(datetime.fromisoformat(entry["LastModified"])),
+                    at=at,
+                )
+            )
+        elif name == "CommonPrefixes":
+            prefixes.append(decoded(_fields(child)["Prefix"]))
+    goes_on = top.get("IsTruncated") == "true"
+    return Page(tuple(objects), tuple(prefixes), cursor_after(objects, prefixes) if goes_on else None, at)
+
+
+def _parsed(answer: Answer) -> ElementTree.Element:
+    try:
+        return ElementTree.fromstring(answer.body)
+    except ElementTree.ParseError as error:
+        raise Unavailable(f"the server's answer ({answer.status}) makes no sense: {error}") from error
+
+
+def _fields(element: ElementTree.Element) -> dict[str, str]:
+    return {_name(child): child.text or "" for child in element}
+
+
+def _name(element: ElementTree.Element) -> str:
+    """Without the namespace, which some servers leave out."""
+    return element.tag.rpartition("}")[2]
+
+
+def _described(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    headers = []
+    for name, value in (metadata or {}).items():
+        if not (name + value).isascii() or not (name + value).isprintable():
+            raise InvalidRequest(f"metadata {name!r}: {value!r} is not printable ASCII, and no header can carry it")
+        headers.append((_META + name, value))
+    return headers
+
+
+def _description(key: str, answer: Answer) -> dict[str, Any]:
+    headers = answer.headers
+    return {
+        "key": key,
+        "etag": unquoted(headers["etag"]),
+        "size": int(headers["content-length"]),
+        "modified_at": http_date(headers["last-modified"]),
+        "at": _date(answer),
+        "metadata": {name[len(_META) :]: value for name, value in headers.items() if name.startswith(_META)},
+        "content_type": headers.get("content-type", ""),
+    }
+
+
+def _date(answer: Answer) -> datetime:
+    return http_date(answer.headers.get("date", ""))
+
+
+def _place(endpoint_url: str | None, region: str | None) -> tuple[str, str]:
+    """Address and region, as boto3 would find them; boto3 itself is asked only if the environment does not say."""
+    known = os.environ
+    endpoint_url = endpoint_url or known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL")
+    region = region or known.get("AWS_REGION") or known.get("AWS_DEFAULT_REGION")
+    if region and endpoint_url:
+        return endpoint_url, region
+    # Other partitions have addresses of their own.
+    if region and "AWS_PROFILE" not in known and not region.startswith(("cn-", "us-iso", "eu-iso")):
+        return f"https://s3.{region}.amazonaws.com", region
+    from .s3 import client
+
+    found = client(endpoint_url, region).meta
+    return found.endpoint_url, found.region_name
+
+
+def _credentials() -> Callable[[], Credentials]:
+    """What signs the next request: the environment's, or what boto3 finds and renews."""
+    known = os.environ
+    if "AWS_PROFILE" not in known and known.get("AWS_ACCESS_KEY_ID") and known.get("AWS_SECRET_ACCESS_KEY"):
+        # A function's own are these, for as long as it lives.
+        fixed = (known["AWS_ACCESS_KEY_ID"], known["AWS_SECRET_ACCESS_KEY"], known.get("AWS_SESSION_TOKEN"))
+        return lambda: fixed
+    import boto3
+    from botocore.exceptions import BotoCoreError
+
+    found = boto3.Session().get_credentials()
+
+    def current() -> Credentials:
+        if found is None:
+            raise AccessDenied(f"there are no AWS credentials here: {LOG_IN}")
+        try:
+            frozen = found.get_frozen_credentials()
+        except BotoCoreError as error:
+            raise AccessDenied(f"{error}: {LOG_IN}") from error
+        return frozen.access_key or "", frozen.secret_key or "", frozen.token
+
+    return current
