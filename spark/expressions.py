@@ -262,7 +262,8 @@ def to_column(node: Node) -> Column:
         case "literal":
             return sf.lit(node.value)
         case "call":
-            return getattr(sf, node.value)(*parts)
+            call: Callable[..., Column] = getattr(sf, node.value)
+            return call(*parts)
         case "negative":
             return -parts[0]
         case "not":
@@ -278,7 +279,7 @@ def to_column(node: Node) -> Column:
     return _fold(node.kind, parts)
 
 
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+_OPERATORS: dict[str, Callable[[Column, Column], Column]] = {
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
     "=": lambda a, b: a == b,
@@ -295,7 +296,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _fold(kind: str, parts: list[Any]) -> Any:
+def _fold(kind: str, parts: list[Column]) -> Column:
     folded = parts[0]
     for part in parts[1:]:
         folded = _OPERATORS[kind](folded, part)

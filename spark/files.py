@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal
 
@@ -39,8 +39,8 @@ def write(frame: DataFrame, bucket: Bucket, destination: str, format: FileFormat
 
 def _writer(
     bucket: Bucket, destination: str, format: FileFormat, tag: str
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         import pyarrow as pa
         from pyspark import TaskContext
 
@@ -73,7 +73,7 @@ class _Unclosed:
         return
 
 
-def _encode(format: FileFormat, file: IO[bytes], batches: Iterator[pa.RecordBatch]) -> int:
+def _encode(format: FileFormat, file: IO[bytes], batches: Iterable[pa.RecordBatch]) -> int:
     from pyarrow import csv, parquet
 
     rows = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def spread(spark: SparkSession, keys: DataFrame, count: int) -> DataFrame:
 
 def _per_partition(
     read: Callable[[Row], Iterator[Row]], schema: pa.Schema
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         import pyarrow as pa
 
         rows: list[Row] = []
@@ -76,4 +76,5 @@ def _arrow(spark: SparkSession, schema: StructType | str) -> pa.Schema:
     from pyspark.sql.types import StructType
 
     described = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
+    assert isinstance(described, StructType)
     return to_arrow_schema(described)
