@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -52,9 +52,14 @@ class QueueOverview:
     name: str
     stats: Stats
     settings: QueueSettings
-    swept_at: datetime | None
+    #: The sweeper's last count.
+    published: Stats | None
     health: Health
     reason: str
+
+    @property
+    def swept_at(self) -> datetime | None:
+        return self.published.at if self.published else None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -89,13 +94,14 @@ def overview(
     except CorruptState as error:
         problem = str(error)
     stats = queue.stats(pages=pages)
-    published = store.head(queue.keys.stats)
-    swept_at = published.modified_at if published else None
-    health, reason = judge(stats, queue.settings, swept_at)
+    published = queue.published_stats()
+    if published:
+        stats = replace(stats, rescued=published.rescued)
+    health, reason = judge(stats, queue.settings, published.at if published else None)
     if problem:
         health, reason = "stuck", problem
     return QueueOverview(
-        name=name, stats=stats, settings=queue.settings, swept_at=swept_at, health=health, reason=reason
+        name=name, stats=stats, settings=queue.settings, published=published, health=health, reason=reason
     )
 
 

@@ -37,6 +37,9 @@ class Stats:
     newest_seconds: float | None = None
     #: Records written within the last minute; None if the count stopped before it had seen all of them.
     finished_per_minute: int | None = 0
+    #: Handed over by the sweeper in the hour before it published, because their event was lost, late or throttled; as
+    #: far as that sweeper remembers. None: only a sweeper can tell, and none did.
+    rescued: int | None = None
     #: False: some count stopped at the page limit and is a lower bound.
     exact: bool = True
     at: datetime

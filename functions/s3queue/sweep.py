@@ -30,6 +30,8 @@ DISPATCH_SIZE = 100
 #: How often what has become due is looked for while something is in flight.
 DUE_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 30.0
+#: For how long a sweeper remembers its rescues.
+RESCUES_KEPT_SECONDS = 3600.0
 #: What is due within this time is worth waiting for.
 SOON = timedelta(seconds=60)
 
@@ -46,6 +48,8 @@ class Sweeper:
     #: Looks after the queue's Spark runs; how many there are.
     look_after_runs: Callable[[Queue], int] | None = None
     _dispatched: dict[str, float] = field(default_factory=dict)
+    #: When, and how many at once.
+    _rescues: list[tuple[float, int]] = field(default_factory=list)
     _cursor: str = ""
     _in_flight: bool = True
     _idle_published: bool = False
@@ -116,6 +120,7 @@ class Sweeper:
             failed=failed,
             oldest_seconds=counter.age(counter.oldest),
             newest_seconds=counter.age(counter.newest),
+            rescued=self._rescued(),
             exact=report.complete and not is_resumed,
             at=root.at,
         )
@@ -270,6 +275,14 @@ class Sweeper:
 
     # What is published
 
+    def _rescued(self) -> int:
+        """Lately, this sweep included. From memory: to read what was published before would be a request a sweep."""
+        now = self.queue.clock.monotonic()
+        self._rescues = [(at, many) for at, many in self._rescues if now - at < RESCUES_KEPT_SECONDS]
+        if self.report.orphans:
+            self._rescues.append((now, self.report.orphans))
+        return sum(many for _, many in self._rescues)
+
     def _publish(self, stats: Stats) -> None:
         try:
             self.queue.store.put(self.queue.keys.stats, stats.to_bytes(), content_type="application/json")
@@ -278,7 +291,7 @@ class Sweeper:
 
     def _publish_idle(self, at: datetime) -> None:
         """An idle queue costs one LIST: its stats are written once, and again only when there was work."""
-        self.report.stats = Stats(at=at)
+        self.report.stats = Stats(rescued=self._rescued(), at=at)
         if not self._idle_published:
             self._publish(self.report.stats)
             self._idle_published = True

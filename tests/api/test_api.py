@@ -28,6 +28,17 @@ def test_it_says_what_the_library_says(bench: Workbench, ask: Ask) -> None:
     assert ask("GET", "/api/queues").body["verdict"]["reason"].startswith("exports is stuck: the oldest message")
 
 
+def test_it_tells_what_the_sweeper_rescued_and_that_nobody_knows_before_a_sweep(bench: Workbench, ask: Ask) -> None:
+    queue = bench.queue()
+    queue.enqueue(b"its event is lost")
+    assert ask("GET", "/api/queues").body["queues"][0]["stats"]["rescued"] is None
+
+    bench.clock.advance(60)
+    bench.sweeper(queue).sweep()
+
+    assert ask("GET", "/api/queues").body["queues"][0]["stats"]["rescued"] == 1
+
+
 def test_an_empty_bucket_is_no_error(ask: Ask) -> None:
     answer = ask("GET", "/api/queues")
     assert (answer.status, answer.body["verdict"]["health"]) == (200, "idle")

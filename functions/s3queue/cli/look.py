@@ -65,7 +65,7 @@ def stats(
     """Counts, ages and rate of one queue, and a verdict.
 
     JSON: queue, health, reason, paused, swept_at, and pending, delayed, processing, failed, completed, dead, total,
-    oldest_seconds, newest_seconds, finished_per_minute, exact, at. With --watch one document a line.
+    oldest_seconds, newest_seconds, finished_per_minute, rescued, exact, at. With --watch one document a line.
     """
     session = Session.of(ctx)
     watched = session.queue(queue)
@@ -127,11 +127,16 @@ def _panel(found: QueueOverview) -> Together:
             ("oldest waits for", age(counted.oldest_seconds)),
             ("newest waits for", age(counted.newest_seconds)),
             ("finished", "unknown: too many records to read" if recent is None else f"{recent:,} in the last minute"),
+            ("rescued", _rescued(counted.rescued)),
             ("last swept", when(found.swept_at, counted.at)),
             ("counted", when(counted.at, counted.at)),
         ]
     )
     return Together(verdict, "", numbers)
+
+
+def _rescued(many: int | None) -> str:
+    return "unknown: no sweeper has counted yet" if many is None else f"{many:,} in the hour before the last sweep"
 
 
 @command(program, "peek orders", "peek orders --limit 3 --body", panel=PANEL)

@@ -63,7 +63,6 @@ class Desk:
         """One queue's numbers and verdict; a queue that cannot be read says why instead of hiding the others."""
         try:
             seen = overview(self.store, name, settings=self.defined.get(name), pages=PAGES)
-            published = None if seen.stats.exact else Queue(store=self.store, name=name).published_stats()
         except QueueError as error:
             return models.QueueView(
                 name=name,
@@ -75,7 +74,7 @@ class Desk:
                 published=None,
                 cost=None,
             )
-        return _view(seen, published)
+        return _view(seen)
 
     def queues(self, cursor: str, limit: int) -> models.Queues:
         names = [name for name in self.names() if name > cursor]
@@ -124,8 +123,9 @@ def in_parallel(function: Callable[[T], U], items: Iterable[T]) -> list[U]:
         return list(readers.map(function, items))
 
 
-def _view(seen: QueueOverview, published: Stats | None) -> models.QueueView:
+def _view(seen: QueueOverview) -> models.QueueView:
     described: dict[str, Any] = seen.to_json()
+    published = None if seen.stats.exact else seen.published
     return models.QueueView(
         **described,
         published=models.Counts(**published.to_json()) if published else None,

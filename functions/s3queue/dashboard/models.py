@@ -40,6 +40,9 @@ class Counts(Answer):
     oldest_seconds: float | None
     newest_seconds: float | None
     finished_per_minute: int | None
+    rescued: int | None = Field(
+        description="Handed over by the sweeper in the hour before it published: their events were lost or late."
+    )
     exact: bool = Field(description="False: a count stopped at a page limit and is a lower bound.")
     total: int
     at: str

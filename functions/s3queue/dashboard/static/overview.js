@@ -189,6 +189,8 @@ export class Overview {
     const never = queues.filter((queue) => !queue.swept_at).map((queue) => queue.name);
     const workers = [...this.workers.values()].flatMap((found) => found.workers);
     const fresh = workers.filter((worker) => worker.is_fresh);
+    const told = queues.filter((queue) => typeof queue.stats?.rescued === "number");
+    const rescued = told.reduce((sum, queue) => sum + queue.stats.rescued, 0);
     const inCloudWatch = (name) => h("span", { class: "quiet" }, `unknown here: CloudWatch has it as s3queue/${name}`);
     return h("section", { class: "card", "data-key": "machinery", "aria-labelledby": "machinery-title" },
       h("h2", { id: "machinery-title" }, "Machinery"),
@@ -197,7 +199,9 @@ export class Overview {
           never.length > 0 && h("div", { class: "why" }, `never: ${never.slice(0, 5).join(", ")}${never.length > 5 ? " …" : ""}`)),
         h("dt", {}, "Pull workers"), h("dd", {}, workers.length
           ? `${count(fresh.length)} alive, ${count(workers.length - fresh.length)} silent` : "none; Lambda functions leave no heartbeat"),
-        h("dt", {}, "Rescued by the sweeper"), h("dd", {}, inCloudWatch("Rescued")),
+        h("dt", {}, "Rescued by the sweeper"), h("dd", {}, told.length
+          ? `${count(rescued)} in the hour before the last sweep` : "unknown: no sweeper has counted yet",
+          rescued > 0 && h("div", { class: "why" }, "their events were lost, late or throttled")),
         h("dt", {}, "Claim conflicts"), h("dd", {}, inCloudWatch("ClaimConflicts")),
         h("dt", {}, "Throttles"), h("dd", {}, h("span", { class: "quiet" }, "unknown here: CloudWatch has it as AWS/Lambda Throttles"))));
   }
