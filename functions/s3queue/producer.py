@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -35,6 +37,8 @@ from .stats import Stats
 DEPTH_SECONDS = 10.0
 #: Lines of one batch object.
 BULK_SIZE = 100
+#: Batches that `enqueue_many` has under way at a time.
+BULK_PUTS = 4
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,27 +103,39 @@ class Producer(Configured):
         delay: float | timedelta | None = None,
         due_at: datetime | None = None,
         metadata: Mapping[str, str] | None = None,
+        concurrency: int = BULK_PUTS,
     ) -> list[str]:
         """Add messages as `.ndjson` batches of up to `per_object` lines each; one PUT and one path per batch.
 
+        `concurrency` of them are under way at a time, so that the next ones need not wait for S3's answer.
+
         Raises:
             InvalidRequest: a body is no single line, or not JSON; batches before it are enqueued.
+            Unavailable: unknown whether one of the batches was written; those before it are enqueued.
         """
         if per_object < 1:
             raise InvalidRequest(f"per_object {per_object}: at least 1")
-        paths = []
-        for batch in self._batches(bodies, per_object):
-            self._keep_up()
-            path = self._path(None, priority, delay, due_at, suffix=".ndjson")
-            self._check_depth()
-            self.store.put(
-                self.keys.message(path),
-                batch,
-                metadata=encode_metadata(metadata or {}),
-                content_type="application/x-ndjson",
-            )
+        if concurrency < 1:
+            raise InvalidRequest(f"concurrency {concurrency}: at least 1")
+        kept = encode_metadata(metadata or {})
+        paths: list[str] = []
+
+        def put(path: str, batch: bytes) -> None:
+            self.store.put(self.keys.message(path), batch, metadata=kept, content_type="application/x-ndjson")
             self.events.emit("message.enqueued", queue=self.name, path=path, size=len(batch), priority=priority)
-            paths.append(path)
+
+        under_way: deque[Future[None]] = deque()
+        with ThreadPoolExecutor(concurrency) as producers:
+            for batch in self._batches(bodies, per_object):
+                self._keep_up()
+                # Named here, one after the other: they are claimed in the order in which they were given.
+                paths.append(self._path(None, priority, delay, due_at, suffix=".ndjson"))
+                self._check_depth()
+                if len(under_way) == concurrency:
+                    under_way.popleft().result()
+                under_way.append(producers.submit(put, paths[-1], batch))
+            for last in under_way:
+                last.result()
         return paths
 
     def _batches(self, bodies: Iterable[Any], per_object: int) -> Iterator[bytes]:
