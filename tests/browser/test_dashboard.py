@@ -29,6 +29,7 @@ def test_the_first_screen_says_what_is_wrong_before_anything_else(
     assert page.locator(".queues tbody th a").all_inner_texts()[0] == "exports", "the worst comes first"
     expect(page.get_by_role("img", name=re.compile("In the last hour .* in, .* out, 24 died"))).to_be_visible()
     expect(page.locator("svg.spark")).to_have_count(4)
+    expect(page.locator("[data-key=machinery]")).to_contain_text("in the hour before the last sweep")
     shot(page)
 
 
