@@ -128,7 +128,7 @@ class Producer(Configured):
         with ThreadPoolExecutor(concurrency) as producers:
             for batch in self._batches(bodies, per_object):
                 self._keep_up()
-                # Named here, one after the other: they are claimed in the order in which they were given.
+                # Named here, one after the other: a name begins with its time, and the backlog is taken in that order.
                 paths.append(self._path(None, priority, delay, due_at, suffix=".ndjson"))
                 self._check_depth()
                 if len(under_way) == concurrency:

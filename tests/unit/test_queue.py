@@ -264,7 +264,7 @@ def test_enqueue_many_says_so_when_it_is_unknown_whether_a_batch_was_written(ben
         queue.enqueue_many(range(8), per_object=1, concurrency=1)
 
     bench.around = None
-    assert [bench.read(key) for key in bench.keys("orders/messages/")][:4] == [b"0\n", b"1\n", b"2\n", b"3\n"]
+    assert [bench.read(key) for key in puts[:4]] == [b"0\n", b"1\n", b"2\n", b"3\n"]
 
 
 def test_enqueue_many_of_nothing_writes_nothing(bench, queue):
