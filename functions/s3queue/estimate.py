@@ -15,7 +15,16 @@ from .configured import REFRESH_SECONDS
 from .retention import RETENTION_SECONDS
 from .sweep import DUE_SECONDS, LONGEST_PAUSE_SECONDS
 from .tally import NOTHING, WRITES, Tally
-from .workload import Workload, light_object, pause_before, rings, seconds_of
+from .workload import (
+    GRACE_SECONDS,
+    Workload,
+    light_object,
+    look_around,
+    pause_before,
+    rings,
+    seconds_of,
+    waits_for,
+)
 
 #: What S3 promises a prefix, a second; more is a question of shards.
 WRITES_PER_PREFIX = 3500
@@ -159,7 +168,8 @@ def _estimate(load: Workload, shards: int) -> Estimate:
         seconds=_mean(rate * ringing, seconds / ringing, load.rate * load.heavy, _seconds_to_ring(load)),
         memory_mib=load.settings.memory_mib,
     )
-    requests = per_object * rate + tally.REFRESH * _refreshes(worker, load.queues)
+    requests = per_object * rate + _rung_twice(load, in_flight, shards)
+    requests += tally.REFRESH * _refreshes(worker, load.queues)
     sweeping, awake = _sweeping(load, in_flight)
     running = _running(load, runs) if runs else NOTHING
     sweeper = Function(
@@ -193,7 +203,9 @@ def _estimate(load: Workload, shards: int) -> Estimate:
 
 def _refreshes(worker: Function, queues: int) -> float:
     """Reads of `queue.json` a second: by each process when the last one is ten seconds old."""
-    processes = queues * max(1, math.ceil(worker.concurrency / queues))
+    # Random arrivals have peaks, and whoever was started for one stays.
+    at_work = worker.concurrency / queues
+    processes = queues * math.ceil(at_work + 3 * math.sqrt(at_work))
     return processes / (REFRESH_SECONDS + processes / worker.invocations) if worker.invocations else 0.0
 
 
@@ -210,8 +222,7 @@ def _sweeping(load: Workload, in_flight: float) -> tuple[Tally, float]:
     A sweep that finds nothing in flight is its last of the minute; while there is something, it looks every two
     seconds for what is due, and sweeps again.
     """
-    is_busy = 1 - math.exp(-in_flight)
-    pause = min(max(load.settings.rescue_after.total_seconds() / 2, DUE_SECONDS), LONGEST_PAUSE_SECONDS)
+    is_busy, pause = 1 - math.exp(-in_flight), _sweep_pause(load)
     sweeps, busy, dues, _ = _minute(is_busy, pause)
     published = busy + (1 - is_busy) * (sweeps - 1 + is_busy ** round(SWEEPER_STAYS_SECONDS / pause + 0.5))
     reminders = 1 - math.exp(-sum(_reminders(load)) / load.queues)
@@ -224,6 +235,24 @@ def _sweeping(load: Workload, in_flight: float) -> tuple[Tally, float]:
     looked_through = min(math.ceil(letters / LIST_PAGE), SWEEP_REQUESTS) * 60 / RETENTION_SECONDS
     _, _, _, awake = _minute(1 - math.exp(-in_flight * load.queues), pause)
     return (minute + tally.RETAIN * looked_through) * (load.queues / 60), awake
+
+
+def _sweep_pause(load: Workload) -> float:
+    return min(max(load.settings.rescue_after.total_seconds() / 2, DUE_SECONDS), LONGEST_PAUSE_SECONDS)
+
+
+def _rung_twice(load: Workload, in_flight: float, shards: int) -> Tally:
+    """Requests a second for retries that the sweeper dispatches although a function waits for them.
+
+    A reminder lies there from its time until that function has served it, and the sweeper looks every two seconds.
+    """
+    served = tally.CLAIM_AGAIN + tally.RECORD + tally.CLEAR
+    seconds = GRACE_SECONDS + served.total() * load.seconds_per_request + load.handler_seconds
+    attempts = (attempt for attempt in range(1, load.settings.max_attempts) if waits_for(load, attempt))
+    lying = load.objects * sum(load.retried(attempt) for attempt in attempts) * seconds / load.queues
+    _, busy, dues, _ = _minute(1 - math.exp(-in_flight), _sweep_pause(load))
+    rung = look_around(shards, in_flight, is_busy=1.0) * (1 - math.exp(-lying))
+    return (rung + (tally.LOOK + tally.FORGET_REMINDER) * lying) * ((busy + dues) / 60 * load.queues)
 
 
 def _minute(is_busy: float, pause: float) -> tuple[float, float, float, float]:

@@ -118,17 +118,17 @@ def light_object(load: Workload, shards: int = 1, others: float = 0.0) -> Tally:
             looks_after += tried_again
         elif attempt == 1:
             # Whoever waits for a retry looks once whether others wait; its own message is one that lies there.
-            spent += (tally.LOOK_AT_REMINDERS + _look_around(shards, others + 1, is_busy=1.0)) * tried_again
+            spent += (tally.LOOK_AT_REMINDERS + look_around(shards, others + 1, is_busy=1.0)) * tried_again
     released = _continuations(load)
     spent += (tally.RELEASE + again) * released
     if released:
         # Whoever is sent to go on looks around at its end: all but the last find their own reminder there.
         looks_after += 1
-        spent += (tally.LOOK_AT_REMINDERS + _look_around(shards, others + 1, is_busy=1.0)) * (released - 1)
-    return spent + _look_around(shards, others, is_busy=1 - math.exp(-others)) * looks_after
+        spent += (tally.LOOK_AT_REMINDERS + look_around(shards, others + 1, is_busy=1.0)) * (released - 1)
+    return spent + look_around(shards, others, is_busy=1 - math.exp(-others)) * looks_after
 
 
-def _look_around(shards: int, lying: float, is_busy: float) -> Tally:
+def look_around(shards: int, lying: float, is_busy: float) -> Tally:
     """One look of a function at what else may run, if there is anything; of several shards, at each that has any."""
     if shards == 1:
         return tally.LOOK_AROUND + tally.LOOK_AT_MESSAGES * is_busy
