@@ -145,12 +145,19 @@ class Sweeper:
     def _begin(self, seconds: float, requests: int) -> Report:
         budget = Budget(self.queue.store, self.queue.clock, seconds=seconds, requests=requests)
         self.report = Report(queue=self.queue.name, budget=budget)
+        # Here, not at every page: a hundred pages of orphans remember tens of thousands of paths.
+        again = self._again()
+        self._dispatched = {path: at for path, at in self._dispatched.items() if at > again}
         return self.report
+
+    def _again(self) -> float:
+        """What was dispatched at this time of the monotonic clock, or before, may be dispatched again."""
+        return self.queue.clock.monotonic() - self.queue.settings.rescue_after.total_seconds()
 
     def _kinds(self) -> tuple[Page, set[str]]:
         """Which kinds of objects the queue has at all."""
         root = self.report.budget.first_list(self.queue.keys.root, delimiter="/")
-        return root, {prefix.removeprefix(self.queue.keys.root).rstrip("/") for prefix in root.prefixes}
+        return root, self.queue.keys.kinds(root.prefixes)
 
     def _look_after_runs(self, kinds: set[str]) -> None:
         """First, so that what a failed run held fails for that reason, not for its silence."""
@@ -215,11 +222,8 @@ class Sweeper:
         """Dispatch what was not dispatched lately; how many."""
         if self.queue.settings.paused:
             return 0
-        now = self.queue.clock.monotonic()
-        again = now - self.queue.settings.rescue_after.total_seconds()
-        self._dispatched = {path: at for path, at in self._dispatched.items() if at > again}
-        fresh = [path for path in dict.fromkeys(paths) if path not in self._dispatched]
-        sent = self._send(fresh)
+        now, again = self.queue.clock.monotonic(), self._again()
+        sent = self._send([path for path in paths if self._dispatched.get(path, again) <= again])
         self._dispatched |= dict.fromkeys(sent, now)
         return len(sent)
 
