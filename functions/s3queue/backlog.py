@@ -94,7 +94,7 @@ class Backlog:
         self._looked_at = queue.clock.monotonic()
         self._misses = 0
         root = queue.store.list(queue.keys.root, delimiter="/")
-        kinds = {prefix.removeprefix(queue.keys.root).rstrip("/") for prefix in root.prefixes}
+        kinds = queue.keys.kinds(root.prefixes)
         found: list[Candidate] = []
         if "retries" in kinds:
             found += self._due("retries", root.at)

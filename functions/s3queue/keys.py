@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -142,6 +143,10 @@ class Keys:
     def prefix(self, kind: str) -> str:
         """`{queue}/{kind}/`, for a LIST."""
         return f"{self.queue}/{kind}/"
+
+    def kinds(self, prefixes: Iterable[str]) -> set[str]:
+        """Which kinds of objects a LIST of the root with a delimiter shows."""
+        return {prefix.removeprefix(self.root).rstrip("/") for prefix in prefixes}
 
     def message(self, path: str) -> str:
         return f"{self.queue}/{path}"

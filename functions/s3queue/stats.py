@@ -102,7 +102,7 @@ def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Sta
     Which leases wait for a retry is told by their reminders, not by reading them: an estimate for some seconds.
     """
     root = store.list(keys.root, delimiter="/")
-    kinds = {prefix.removeprefix(keys.root).rstrip("/") for prefix in root.prefixes}
+    kinds = keys.kinds(root.prefixes)
     counts: dict[str, int] = {}
     leased: set[str] = set()
     counter = Counter(keys, root.at)

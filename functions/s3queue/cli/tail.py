@@ -54,7 +54,7 @@ class Watcher:
         store, keys = self.queue.store, self.queue.keys
         self.requests["list"] += 1
         root = store.list(keys.root, delimiter="/")
-        kinds = {prefix.removeprefix(keys.root).rstrip("/") for prefix in root.prefixes}
+        kinds = keys.kinds(root.prefixes)
         first = self._since is None
         self._since = self._since or root.at
         events: list[dict[str, Any]] = []
