@@ -226,7 +226,8 @@ def session() -> Iterator[SparkSession]:
 
     # For executors, too, which are processes of their own.
     os.environ.update(AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY, AWS_REGION=REGION)
-    built = build_session("bench", master="local[2]", settings={"spark.sql.shuffle.partitions": "2"})
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"}
+    built = build_session("bench", master="local[2]", settings=settings)
     built.sparkContext.setLogLevel("ERROR")
     try:
         yield built
