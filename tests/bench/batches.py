@@ -1,0 +1,200 @@
+"""Batches: messages a second and requests a message, by messages per object, against PGMQ with the same batches.
+
+Both sides are one Python process with the same number of threads; a message is a small JSON document that is encoded
+by who sends it and decoded for a handler that does nothing. Both confirm only what is on the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from counting import CountingStore
+from s3queue import Queue, Worker
+from servers import fresh_bucket, s3_client, seaweedfs_server
+
+from .drain import queue_at
+from .harness import Bench, Part
+from .postgres import Postgres, pgmq_script, postgres, programs
+
+#: Messages per object, and how many objects a run has.
+OBJECTS = {1: 400, 10: 300, 100: 200, 1_000: 60}
+THREADS = 4
+#: The size at which ours is to be above PGMQ.
+GOAL_AT = 100
+KNOWN = "measured before, in batches of 100: send 25,630/s, read and delete 21,026/s"
+
+
+def run(bench: Bench) -> None:
+    with bench.part("batches", "Batches, against PGMQ on PostgreSQL") as part, ExitStack() as stack:
+        endpoint = stack.enter_context(seaweedfs_server())
+        bucket = fresh_bucket(s3_client(endpoint))
+        server = stack.enter_context(_server(bench))
+        for size, objects in OBJECTS.items():
+            _rates(bench, lambda: queue_at(endpoint, bucket), server, size, objects)
+        _requests(bench, lambda: queue_at(endpoint, bucket))
+        if server:
+            _unsafe(bench, part, server)
+        bench.note(f"one process of {THREADS} threads on each side")
+
+
+@contextmanager
+def _server(bench: Bench) -> Iterator[Postgres | None]:
+    home, script = programs(), pgmq_script()
+    if home is None:
+        bench.skip(f"PGMQ: PostgreSQL's server is not installed here (`apt-get install postgresql`); {KNOWN}")
+    elif script is None:
+        bench.skip(f"PGMQ: the Python package pgmq, which carries its SQL, is not installed; {KNOWN}")
+    else:
+        with postgres(home, *script) as server:
+            bench.note(f"PGMQ {server.pgmq} on PostgreSQL {server.version}, settings as they come (fsync on)")
+            yield server
+        return
+    yield None
+
+
+def _rates(bench: Bench, new: Callable[[], Queue], server: Postgres | None, size: int, objects: int) -> None:
+    bodies = _bodies(size * objects)
+    ours: list[tuple[float, float]] = []
+    theirs: list[tuple[float, float]] = []
+    with bench.console.status(f"{size} messages per object") as status:
+        for turn in range(bench.repetitions):
+            status.update(f"{size} messages per object: {turn + 1} of {bench.repetitions}")
+            if server and turn % 2:
+                theirs.append(_pgmq(server, bodies, size))
+            ours.append(_ours(new(), bodies, size))
+            if server and not turn % 2:
+                theirs.append(_pgmq(server, bodies, size))
+    for index, what in enumerate(("enqueue", "process")):
+        said = f"{what}, {size:,} per object"
+        mine = [rates[index] for rates in ours]
+        if not server:
+            bench.series(said, mine, unit="messages/s")
+            continue
+        pairs = list(zip(mine, (rates[index] for rates in theirs), strict=True))
+        goal = 1 if size == GOAL_AT else None
+        bench.pair(said, pairs, f"PGMQ, batches of {size:,}", unit="messages/s", goal=goal)
+
+
+def _requests(bench: Bench, new: Callable[[], Queue]) -> None:
+    for size, objects in OBJECTS.items():
+        queue = new()
+        counted = CountingStore(queue.store)
+        _ours(Queue(store=counted, name=queue.name), _bodies(size * objects), size)
+        requests, billed = sum(counted.requests.values()), counted.billed
+        messages = size * objects
+        bench.series(
+            f"requests a message, {size:,} per object",
+            [requests / messages],
+            unit="",
+            note=f"billed: {billed / messages:.3g}",
+        )
+
+
+def _unsafe(bench: Bench, part: Part, server: Postgres) -> None:
+    """What PGMQ would do if it did not wait for the disk. Ours has no such switch."""
+    import psycopg
+
+    with psycopg.connect(server.address, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET fsync = off")
+        connection.execute("SELECT pg_reload_conf()")
+    sent, processed = _pgmq(server, _bodies(GOAL_AT * OBJECTS[GOAL_AT]), GOAL_AT)
+    part.raw["PGMQ without fsync"] = {"send": sent, "read and delete": processed, "batch": GOAL_AT}
+    bench.note(f"PGMQ with fsync off, batches of {GOAL_AT}: send {sent:,.0f}/s, read and delete {processed:,.0f}/s")
+
+
+def _bodies(messages: int) -> list[dict[str, Any]]:
+    return [{"number": number, "payload": "x" * 100} for number in range(messages)]
+
+
+# Ours
+
+
+def _ours(queue: Queue, bodies: Sequence[dict[str, Any]], size: int) -> tuple[float, float]:
+    """Messages/s to enqueue, and to process."""
+
+    def enqueue(share: Sequence[dict[str, Any]]) -> None:
+        if size == 1:
+            for body in share:
+                queue.enqueue(body)
+        else:
+            queue.enqueue_many(share, per_object=size)
+
+    enqueued = len(bodies) / _timed(enqueue, _shares(bodies, size))
+    worker = Worker(queue, _one if size == 1 else _many, concurrency=THREADS)
+    objects = len(bodies) // size
+    began = time.perf_counter()
+    worker.start()
+    try:
+        while worker.stats()["succeeded"] < objects:
+            time.sleep(0.002)
+        return enqueued, len(bodies) / (time.perf_counter() - began)
+    finally:
+        worker.stop()
+
+
+def _one(_message: dict) -> None: ...
+
+
+def _many(_messages: list[dict]) -> None: ...
+
+
+# PGMQ
+
+
+def _pgmq(server: Postgres, bodies: Sequence[dict[str, Any]], size: int) -> tuple[float, float]:
+    """Messages/s to send, and to read and delete."""
+    import psycopg
+
+    queue = f"q{uuid.uuid4().hex[:12]}"
+    with ExitStack() as stack:
+        connections = [stack.enter_context(psycopg.connect(server.address, autocommit=True)) for _ in range(THREADS)]
+        connections[0].execute("SELECT pgmq.create(%s)", (queue,))
+        shares = list(zip(connections, _shares(bodies, size), strict=True))
+        sent = len(bodies) / _timed(lambda given: _send(*given, queue, size), shares)
+        processed = len(bodies) / _timed(lambda connection: _read_and_delete(connection, queue, size), connections)
+        connections[0].execute("SELECT pgmq.drop_queue(%s)", (queue,))
+    return sent, processed
+
+
+def _send(connection: Any, share: Sequence[dict[str, Any]], queue: str, size: int) -> None:
+    for first in range(0, len(share), size):
+        encoded = [json.dumps(body) for body in share[first : first + size]]
+        if size == 1:
+            connection.execute("SELECT pgmq.send(%s, %s::jsonb)", (queue, encoded[0]))
+        else:
+            connection.execute("SELECT pgmq.send_batch(%s, %s::jsonb[])", (queue, encoded))
+
+
+def _read_and_delete(connection: Any, queue: str, size: int) -> None:
+    read = "SELECT msg_id, message FROM pgmq.read(%s, 30, %s)"
+    while rows := connection.execute(read, (queue, size)).fetchall():
+        if size == 1:
+            _one(rows[0][1])
+            connection.execute("SELECT pgmq.delete(%s, %s::bigint)", (queue, rows[0][0]))
+        else:
+            _many([message for _, message in rows])
+            connection.execute("SELECT pgmq.delete(%s, %s::bigint[])", (queue, [number for number, _ in rows]))
+
+
+# Both
+
+
+def _shares(bodies: Sequence[dict[str, Any]], size: int) -> list[Sequence[dict[str, Any]]]:
+    """One for each thread, in whole objects."""
+    each = len(bodies) // size // THREADS * size
+    return [bodies[first : first + each] for first in range(0, len(bodies), each)]
+
+
+def _timed(work: Callable[[Any], None], shares: Sequence[Any]) -> float:
+    """Seconds until every thread has done its share."""
+    with ThreadPoolExecutor(len(shares)) as pool:
+        began = time.perf_counter()
+        for done in [pool.submit(work, share) for share in shares]:
+            done.result()
+        return time.perf_counter() - began
