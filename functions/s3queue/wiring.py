@@ -15,8 +15,8 @@ from .store import ObjectStore
 if TYPE_CHECKING:
     from .stores.memory import MemoryStore
 
-#: What speaks to S3: boto3, which is always there, or awscrt, which takes a fraction of the CPU (`s3queue[crt]`).
-StoreKind = Literal["boto3", "crt"]
+#: What speaks to S3: boto3, or our own few lines, which take a fraction of its CPU and of its start.
+StoreKind = Literal["boto3", "direct"]
 _memories: dict[str, MemoryStore] = {}
 _mutex = threading.Lock()
 
@@ -34,7 +34,7 @@ def connect(
     """The queue at `s3://bucket/queue`, or at `memory://name/queue` (one per name and process; for trying out).
 
     Credentials, region and endpoint come from the environment as boto3 reads them (`AWS_ENDPOINT_URL` too). `store`, or
-    else `S3QUEUE_STORE`, is `boto3` or `crt`; a boto3 `client` of one's own is used as it is.
+    else `S3QUEUE_STORE`, is `boto3` or `direct`; a boto3 `client` of one's own is used as it is.
 
     Raises:
         InvalidRequest, InvalidName: the URL does not name a queue.
@@ -67,13 +67,10 @@ def _s3(bucket: str, endpoint_url: str | None, region: str | None, kind: StoreKi
     chosen = kind or ("boto3" if client else os.environ.get("S3QUEUE_STORE") or "boto3")
     if chosen not in get_args(StoreKind):
         raise InvalidRequest(f"store {chosen!r} is none of {', '.join(get_args(StoreKind))}; check S3QUEUE_STORE")
-    if chosen == "crt":
-        try:
-            from .stores.crt import CrtStore
-        except ImportError as error:
-            raise InvalidRequest(f"the store 'crt' needs awscrt ({error}): pip install 's3queue[crt]'") from error
+    if chosen == "direct":
+        from .stores.direct import DirectStore
 
-        return CrtStore(bucket, endpoint_url=endpoint_url, region=region)
+        return DirectStore(bucket, endpoint_url=endpoint_url, region=region)
     from .stores.s3 import S3Store
     from .stores.s3 import client as new_client
 

@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(
-    params=[MEMORY, MOTO, SEAWEEDFS, replace(MOTO, store="crt"), replace(SEAWEEDFS, store="crt")],
+    params=[MEMORY, MOTO, SEAWEEDFS, replace(MOTO, store="direct"), replace(SEAWEEDFS, store="direct")],
     ids=lambda server: server.name if server is MEMORY else f"{server.name}-{server.store}",
 )
 def server(request: pytest.FixtureRequest) -> Server:

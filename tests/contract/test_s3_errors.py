@@ -23,7 +23,7 @@ from s3queue.errors import (
 )
 from s3queue.store import ObjectStore, delete_surely, put_surely
 from s3queue.stores import s3
-from s3queue.stores.crt import CrtStore
+from s3queue.stores.direct import DirectStore
 from s3queue.stores.s3 import CONTENDED_TRIES, S3Store, client
 from servers import fresh_bucket, s3_client
 
@@ -56,11 +56,11 @@ def boto3_store(server: Misbehaving, clock: ManualClock, monkeypatch: pytest.Mon
 
 
 @pytest.fixture
-def crt_store(server: Misbehaving, clock: ManualClock) -> CrtStore:
-    return CrtStore("jobs", endpoint_url=server.endpoint, tries=SDK_TRIES, clock=clock)
+def direct_store(server: Misbehaving, clock: ManualClock) -> DirectStore:
+    return DirectStore("jobs", endpoint_url=server.endpoint, tries=SDK_TRIES, clock=clock)
 
 
-@pytest.fixture(params=["boto3", "crt"])
+@pytest.fixture(params=["boto3", "direct"])
 def store(request: pytest.FixtureRequest) -> ObjectStore:
     return request.getfixturevalue(f"{request.param}_store")
 
@@ -124,7 +124,7 @@ def test_what_the_server_does_not_say_is_unknown(server, store, operation, answe
     assert len(server.requests) == SDK_TRIES
 
 
-@pytest.mark.parametrize("kind", ["boto3", "crt"])
+@pytest.mark.parametrize("kind", ["boto3", "direct"])
 def test_nobody_listening_is_unavailable(kind):
     with misbehaving_server() as server:
         pass
@@ -132,7 +132,7 @@ def test_nobody_listening_is_unavailable(kind):
     if kind == "boto3":
         store = S3Store("jobs", client=s3_client(server.endpoint, retries={"total_max_attempts": 1}))
     else:
-        store = CrtStore("jobs", endpoint_url=server.endpoint, tries=1)
+        store = DirectStore("jobs", endpoint_url=server.endpoint, tries=1)
 
     with pytest.raises(Unavailable, match="HEAD s3://jobs/a"):
         store.head("a")
@@ -236,7 +236,7 @@ def test_no_credentials_at_all_are_a_matter_of_access(server, monkeypatch):
     with pytest.raises(AccessDenied, match="AWS_ACCESS_KEY_ID"):
         S3Store("jobs", client=client(server.endpoint)).head("a")
     with pytest.raises(AccessDenied, match="AWS_ACCESS_KEY_ID"):
-        CrtStore("jobs", endpoint_url=server.endpoint).head("a")
+        DirectStore("jobs", endpoint_url=server.endpoint).head("a")
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_missing_bucket_is_said_to_be_missing_by_moto_too(moto_endpoint, opera
     # Not by SeaweedFS, which creates a bucket at the first PUT.
     for missing in (
         S3Store("never-created", client=s3_client(moto_endpoint)),
-        CrtStore("never-created", endpoint_url=moto_endpoint),
+        DirectStore("never-created", endpoint_url=moto_endpoint),
     ):
         with pytest.raises(NotFound):
             requests_of(missing)[operation]()
@@ -333,22 +333,15 @@ def test_a_small_body_is_sent_without_asking_first_and_a_large_one_is_not(server
     assert asked == [False, True]
 
 
-def test_awscrt_says_that_a_fork_is_not_for_it(crt_store, monkeypatch):
-    monkeypatch.setattr("os.getpid", lambda: -1)
-
-    with pytest.raises(RuntimeError, match="fork"):
-        crt_store.head("a")
-
-
-def test_a_copy_that_fails_after_it_said_200_is_unknown(server, crt_store):
+def test_a_copy_that_fails_after_it_said_200_is_unknown(server, direct_store):
     server.expect(always=Answer(200, "InternalError"))
 
     with pytest.raises(Unavailable):
-        crt_store.copy("q/b", "q/a")
+        direct_store.copy("q/b", "q/a")
 
 
-def test_a_large_body_that_breaks_off_is_unknown_and_never_shorter(server, crt_store):
+def test_a_large_body_that_breaks_off_is_unknown_and_never_shorter(server, direct_store):
     server.expect(always=Answer(200, broken_body=3_000_000))
 
-    with crt_store.open("q/a").stream as stream, pytest.raises(Unavailable, match="GET s3://jobs/q/a"):
+    with direct_store.open("q/a").stream as stream, pytest.raises(Unavailable, match="GET s3://jobs/q/a"):
         stream.read()

@@ -1,4 +1,4 @@
-"""S3 through awscrt: the requests that boto3 would send, for a fraction of its CPU and of its start.
+"""S3 without an SDK: the requests that boto3 would send, for a fraction of its CPU and of its start.
 
 boto3 stays behind it for what is rare: presigned URLs, copies of more than 5 GB, and credentials, regions or endpoints
 that are not in the environment. Buckets behind FIPS, dual-stack or accelerated addresses are boto3's, too.
@@ -19,8 +19,9 @@ from s3queue.clock import Chance, Clock, RandomChance, SystemClock
 from s3queue.errors import AccessDenied, Contended, InvalidRequest, NotFound, Unavailable
 from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
-from .crt_http import Answer, Broken, Connections, Credentials, Headers
+from .connections import Answer, Broken, Connections
 from .s3_errors import COPY_BYTES, LOG_IN, is_unknown, refusal
+from .signature import Credentials, Headers
 from .wire import http_date, quoted, unquoted, whole_seconds
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ CONTENDED_TRIES = 5
 _META = "x-amz-meta-"
 
 
-class CrtStore:
-    """An ObjectStore over one S3 bucket; safe for threads, but not to be carried over a fork."""
+class DirectStore:
+    """An ObjectStore over one S3 bucket; safe for threads."""
 
     def __init__(
         self,
@@ -120,11 +121,14 @@ class CrtStore:
         return Written(unquoted(_fields(_parsed(answer))["ETag"]), _date(answer))
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
-        asked = {"prefix": prefix, "start-after": after, "delimiter": delimiter}
+        asked = {"delimiter": delimiter, "prefix": prefix, "start-after": after} | {
+            "encoding-type": "url",
+            "list-type": "2",
+            "max-keys": str(limit),
+        }
+        # In the order of their names, as the signature wants them.
         query = "&".join(f"{name}={quote(value, safe='~')}" for name, value in sorted(asked.items()) if value)
-        answer = self._request(
-            "list", "GET", prefix, [], query=f"encoding-type=url&list-type=2&max-keys={limit}" + (query and f"&{query}")
-        )
+        answer = self._request("list", "GET", prefix, [], query=query)
         if answer.status == 404:
             raise NotFound(f"LIST {self.url}/{prefix}: there is no bucket {self._bucket!r} here")
         return _page(_parsed(answer), _date(answer))
@@ -153,7 +157,7 @@ class CrtStore:
         """One request, again while it is unknown what became of it, or while it meets other writers (409)."""
         what = f"{verb.upper()} {self.url}/{key}"
         if query:
-            path = f"{self._root.rstrip('/') or '/'}?{query}"
+            path = self._root.rstrip("/") or "/"
         elif key:
             path = self._root + quote(key, safe="/~")
         else:
@@ -164,7 +168,7 @@ class CrtStore:
             if unknown + contended and not isinstance(body, bytes):
                 body.seek(start)
             try:
-                answer = self._connections.send(method, path, headers, body, streams=streams, what=what)
+                answer = self._connections.send(method, path, headers, body, query=query, streams=streams, what=what)
                 status, (code, said) = answer.status, _refused(verb, answer)
                 if not code:
                     return answer
@@ -241,12 +245,7 @@ def _name(element: ElementTree.Element) -> str:
 
 
 def _described(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    headers = []
-    for name, value in (metadata or {}).items():
-        if not (name + value).isascii() or not (name + value).isprintable():
-            raise InvalidRequest(f"metadata {name!r}: {value!r} is not printable ASCII, and no header can carry it")
-        headers.append((_META + name, value))
-    return headers
+    return [(_META + name.lower(), value) for name, value in metadata.items()] if metadata else []
 
 
 def _description(key: str, answer: Answer) -> dict[str, Any]:
@@ -254,7 +253,7 @@ def _description(key: str, answer: Answer) -> dict[str, Any]:
     return {
         "key": key,
         "etag": unquoted(headers["etag"]),
-        "size": int(headers["content-length"]),
+        "size": int(headers.get("content-length", len(answer.body))),
         "modified_at": http_date(headers["last-modified"]),
         "at": _date(answer),
         "metadata": {name[len(_META) :]: value for name, value in headers.items() if name.startswith(_META)},
@@ -287,7 +286,7 @@ def _credentials() -> Callable[[], Credentials]:
     known = os.environ
     if "AWS_PROFILE" not in known and known.get("AWS_ACCESS_KEY_ID") and known.get("AWS_SECRET_ACCESS_KEY"):
         # A function's own are these, for as long as it lives.
-        fixed = (known["AWS_ACCESS_KEY_ID"], known["AWS_SECRET_ACCESS_KEY"], known.get("AWS_SESSION_TOKEN"))
+        fixed = Credentials(known["AWS_ACCESS_KEY_ID"], known["AWS_SECRET_ACCESS_KEY"], known.get("AWS_SESSION_TOKEN"))
         return lambda: fixed
     import boto3
     from botocore.exceptions import BotoCoreError
@@ -301,6 +300,6 @@ def _credentials() -> Callable[[], Credentials]:
             frozen = found.get_frozen_credentials()
         except BotoCoreError as error:
             raise AccessDenied(f"{error}: {LOG_IN}") from error
-        return frozen.access_key or "", frozen.secret_key or "", frozen.token
+        return Credentials(frozen.access_key or "", frozen.secret_key or "", frozen.token)
 
     return current
