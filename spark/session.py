@@ -28,6 +28,8 @@ LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "4",
     "spark.driver.extraJavaOptions": LOCAL_JVM,
+    # Only here: whoever sets it must see to it that workers find it before our code is sent to them.
+    "spark.python.daemon.module": "spark.worker_daemon",
 }
 
 

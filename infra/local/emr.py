@@ -31,6 +31,8 @@ MAX_CONCURRENT_RUNS = 2
 _RUNS = re.compile(r"/applications/(?P<application>[^/]+)/jobruns/?")
 _RUN = re.compile(r"/applications/(?P<application>[^/]+)/jobruns/(?P<run>[^/]+)")
 _DASHBOARD = re.compile(r"/applications/(?P<application>[^/]+)/jobruns/(?P<run>[^/]+)/dashboard")
+#: Where GetDashboardForJobRun leads to.
+_LOG = re.compile(r"/logs/(?P<run>[^/]+)/(?P<file>stderr|stdout)")
 
 
 class Refused(Exception):
@@ -187,8 +189,13 @@ class EmrServerless:
         return {"applicationId": self.application, "jobRunId": run}
 
     def dashboard(self, run: str) -> dict[str, Any]:
-        """The driver's log: there is no Spark UI here."""
-        return {"url": self._job(run).log.as_uri()}
+        """The driver's log, while it is written and afterwards: a Spark UI would cost each job a second more."""
+        return {"url": f"{self.endpoint}/logs/{self._job(run).id}/stderr"}
+
+    def log(self, run: str, file: str) -> bytes:
+        """What a job has said so far."""
+        path = self._job(run).folder / file
+        return path.read_bytes() if path.exists() else b""
 
     def _job(self, run: str) -> JobRun:
         if run not in self.jobs:
@@ -244,7 +251,9 @@ def _handler(emr: EmrServerless) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             path = urlsplit(self.path).path
-            if _DASHBOARD.fullmatch(path):
+            if found := _LOG.fullmatch(path):
+                self._show_log(found["run"], found["file"])
+            elif _DASHBOARD.fullmatch(path):
                 self._answer("GetDashboardForJobRun", _DASHBOARD, lambda found, query: emr.dashboard(found["run"]))
             elif _RUN.fullmatch(path):
                 self._answer("GetJobRun", _RUN, lambda found, query: emr.get_job_run(found["run"]))
@@ -278,12 +287,21 @@ def _handler(emr: EmrServerless) -> type[BaseHTTPRequestHandler]:
                 _log.exception("%s failed", action)
                 self._send(500, {"message": repr(error)}, "InternalServerException")
 
+        def _show_log(self, run: str, file: str) -> None:
+            try:
+                self._write(200, emr.log(run, file), "text/plain; charset=utf-8")
+            except Refused as refused:
+                self._write(refused.status, f"{refused}\n".encode(), "text/plain; charset=utf-8")
+
         def _send(self, status: int, answer: Mapping[str, Any], error: str = "") -> None:
-            body = json.dumps(answer).encode()
+            headers = {"x-amzn-ErrorType": error} if error else {}
+            self._write(status, json.dumps(answer).encode(), "application/json", headers)
+
+        def _write(self, status: int, body: bytes, kind: str, headers: Mapping[str, str] | None = None) -> None:
             self.send_response(status)
-            if error:
-                self.send_header("x-amzn-ErrorType", error)
-            self.send_header("Content-Type", "application/json")
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             with contextlib.suppress(OSError):

@@ -54,6 +54,11 @@ class Home:
         return self.path / "cdk.out"
 
     @property
+    def emr(self) -> Path:
+        """A folder for each Spark job: its code, and its log in `stderr`."""
+        return self.path / "emr"
+
+    @property
     def scratch(self) -> Path:
         """MiniStack's TMPDIR: the unpacked code of every Lambda process. Emptied when the stack stops."""
         return self.path / "tmp"

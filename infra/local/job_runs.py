@@ -60,7 +60,7 @@ class JobRun:
         try:
             self.become("PENDING")
             self.folder.mkdir(parents=True, exist_ok=True)
-            command = self.command(self) if self.command else self._command()
+            command = self.command(self) if self.command else self.spark_submit()
             self.become("SCHEDULED")
             self._run(command)
         except Exception as error:
@@ -114,7 +114,8 @@ class JobRun:
             self.details = details or self.details
         self.changed(self, before)
 
-    def _command(self) -> list[str]:
+    def spark_submit(self) -> list[str]:
+        """The job as a command of this machine; its code is fetched for it."""
         import pyspark
 
         spark = self.request["jobDriver"]["sparkSubmit"]
@@ -123,12 +124,13 @@ class JobRun:
         kept = {name: value for name, value in settings.items() if not name.startswith(NOT_HERE)}
         kept |= LOCAL_SETTINGS | {"spark.driver.memory": MEMORY, "spark.app.name": self.request.get("name") or self.id}
         command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[*]"]
+        code = [uri for option, value in given if option == "--py-files" for uri in value.split(",")]
+        files = [str(self.fetch(uri, self.folder)) for uri in code]
+        if files:
+            command += ["--py-files", ",".join(files)]
+            kept["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(files)
         for name, value in kept.items():
             command += ["--conf", f"{name}={value}"]
-        for option, value in given:
-            if option == "--py-files":
-                files = [str(self.fetch(uri, self.folder)) for uri in value.split(",")]
-                command += [option, ",".join(files)]
         entry = self.fetch(spark["entryPoint"], self.folder)
         return [*command, str(entry), *spark.get("entryPointArguments", ())]
 

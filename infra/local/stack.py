@@ -44,9 +44,11 @@ class LocalStack:
 
     def client_as(self, service: str, key: str, secret: str, token: str | None = None) -> Any:
         """A boto3 client of somebody else."""
+        # MiniStack knows no EMR Serverless.
+        spark = f"http://127.0.0.1:{self.state.emr_port}"
         return boto3.client(
             service,
-            endpoint_url=self.state.endpoint,
+            endpoint_url=spark if service == "emr-serverless" else self.state.endpoint,
             region_name=REGION,
             aws_access_key_id=key,
             aws_secret_access_key=secret,
@@ -120,7 +122,7 @@ def emr_serverless(stack: LocalStack) -> AbstractContextManager[EmrServerless]:
         **({"AWS_CA_BUNDLE": state.certificate} if state.certificate else {}),
     }
     return EmrServerless(
-        stack.server.home.path / "emr",
+        stack.server.home.emr,
         application=LOCAL_APPLICATION,
         environment=environment,
         on_change=deliver_to(stack.sweeper, stack.client("lambda")),

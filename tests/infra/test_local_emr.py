@@ -11,6 +11,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import boto3
 import pytest
@@ -18,11 +20,13 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.local.emr import EmrServerless
+from infra.local.job_runs import JobRun
 from s3queue.emr_serverless import QUEUE_TAG, RUN_TAG
 from s3queue.emr_serverless import EmrServerless as Jobs
 from s3queue.errors import Unavailable
 from s3queue.jobs import JobRequest, NotStarted
 from s3queue.settings import Deployment
+from spark import worker_daemon
 
 ROLE = "arn:aws:iam::000000000000:role/spark"
 DEPLOYMENT = Deployment(
@@ -137,10 +141,41 @@ def test_what_is_not_there_is_not_there(tmp_path):
         with pytest.raises(ClientError, match="ValidationException"):
             jobs.client.start_job_run(applicationId=emr.application, executionRoleArn=ROLE)
         job = jobs.start(REQUEST)
-        url = jobs.client.get_dashboard_for_job_run(applicationId=emr.application, jobRunId=job)["url"]
-        assert url.startswith("file://")
     with pytest.raises((Unavailable, BotoCoreError)):
         jobs.get(job)
+
+
+def test_the_dashboard_of_a_job_is_what_its_driver_logged(tmp_path):
+    with serving(tmp_path, "import sys; sys.exit('no such thing')") as (emr, jobs, _):
+        job = jobs.start(REQUEST)
+        ended(jobs, job)
+        url = jobs.client.get_dashboard_for_job_run(applicationId=emr.application, jobRunId=job)["url"]
+        with urlopen(url) as answer:
+            assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+            assert answer.read() == b"no such thing\n"
+        for nothing in ("/logs/00nothing/stderr", f"/logs/{job}/request", f"/logs/{job}/../{job}/stderr"):
+            with pytest.raises(HTTPError, match="404"):
+                urlopen(emr.endpoint + nothing)
+        with pytest.raises(ClientError, match="ResourceNotFoundException"):
+            jobs.client.get_dashboard_for_job_run(applicationId=emr.application, jobRunId="00nothing")
+
+
+def test_a_job_finds_its_code_where_workers_are_started(tmp_path):
+    code = tmp_path / "code.zip"
+    code.write_bytes(b"")
+    job = JobRun(
+        id="00",
+        application="00",
+        request={"jobDriver": {"sparkSubmit": {"entryPoint": "e.py", "sparkSubmitParameters": f"--py-files {code}"}}},
+        folder=tmp_path,
+        environment={},
+        changed=lambda job, before: None,
+        fetch=lambda uri, folder: folder / Path(uri).name,
+    )
+    command = job.spark_submit()
+    # The workers' parent is a module of ours, and starts before Spark sends them any code.
+    assert f"spark.python.daemon.module={worker_daemon.__name__}" in command
+    assert f"spark.executorEnv.PYTHONPATH={code}" in command
 
 
 def test_leaving_ends_every_job(tmp_path):
