@@ -139,6 +139,8 @@ class Attendant:
                 self._retry_due()
                 if self._is_over() or not self._is_open():
                     return
+                if self._queue.clock.now() - candidate.since <= self._queue.settings.late_after:
+                    continue  # its own event is on the way: whoever comes second would ask in vain, and pay for it
                 won = self._serve(candidate.path, look=candidate.look)
                 # What is set aside for Spark was not lost to someone else: it says nothing about the rest.
                 if won is not None:

@@ -25,6 +25,8 @@ from tests.functions.test_doorbells import NAMED
 
 CREATED = ["put", "post", "copy", "multipart", "encoded_keys", "several_records", "eventbridge"]
 LONG_AGO = datetime.now(UTC) - timedelta(minutes=5)
+#: What was PUT just now is not left to its own event: these tests have no time to wait.
+AT_ONCE = {"late_after_seconds": 0}
 
 
 def outbox(tmp_path: Path) -> list[str]:
@@ -145,6 +147,7 @@ def test_the_lines_after_a_message_are_not_about_it(installation: Installation) 
 
 
 def test_a_late_event_drains_the_queue_in_priority_order(installation: Installation) -> None:
+    installation.put("emails/queue.json", AT_ONCE)
     for name in ("ordinary", "p100/high", "p255/first", "p001/low"):
         installation.email(name)
     event = installation.created("emails/messages/ordinary", at=LONG_AGO)
@@ -162,6 +165,7 @@ def test_an_event_in_time_leaves_the_other_messages_to_their_own_events(installa
 
 
 def test_a_dispatched_orphan_runs_and_so_does_what_lies_around_it(installation: Installation) -> None:
+    installation.put("emails/queue.json", AT_ONCE)
     paths = [installation.email("orphan"), installation.email("another")]
     due = "delayed/20200101T000000Z/overdue"
     installation.put(f"emails/{due}", {"to": "ada@example.com", "subject": "Late"})
