@@ -13,9 +13,13 @@ import queues
 from s3queue.settings import Deployment
 
 OURS = {"handlers", "s3queue"}
+#: What Lambda tells every function.
+LAMBDA = {"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
 #: Powertools' Logger and EphemeralMetrics, and what they bring along; of botocore only its name and version.
 POWERTOOLS = {"aws_lambda_powertools", "jmespath", "typing_extensions", "botocore"}
 BOTO3 = {"boto3", "botocore", "s3transfer", "jmespath", "urllib3", "dateutil", "six"}
+#: By setting: the SDK, or none.
+STORES: dict[str, set[str]] = {"boto3": BOTO3, "direct": set()}
 #: boto3 takes these along where they are installed.
 IF_THERE = {"awscrt", "_awscrt", "certifi"}
 PYDANTIC = {"pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
@@ -29,7 +33,7 @@ def imported(module: str, **environment: str) -> set[str]:
     # Without `site`: what a developer's environment imports at its start is not the handler's.
     done = subprocess.run(
         [sys.executable, "-S", "-c", code],
-        env={"PYTHONPATH": paths, "AWS_REGION": "us-east-1"} | environment,
+        env={"PYTHONPATH": paths} | LAMBDA | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -39,13 +43,13 @@ def imported(module: str, **environment: str) -> set[str]:
     return {name for name in done.stdout.split() if name not in own and not name.startswith("_sysconfigdata")}
 
 
-def started(module: str, queue: str = "") -> set[str]:
+def started(module: str, queue: str = "", *, store: str) -> set[str]:
     """The same in Lambda's init phase, with all that a deployment may have: a Spark lane, X-Ray."""
     deployment = Deployment(
         bucket="bucket", queue=queue, workers={name: f"s3queue-{name}" for name in queues.load()}, spark_application="a"
     )
     environment = {"AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand", "AWS_XRAY_DAEMON_ADDRESS": "127.0.0.1:2000"}
-    return imported(module, **deployment.to_env(), **environment) - IF_THERE
+    return imported(module, S3QUEUE_STORE=store, **deployment.to_env(), **environment) - IF_THERE
 
 
 @pytest.mark.parametrize("module", ["doorbells", "lane", "tracing"])
@@ -58,6 +62,7 @@ def test_a_function_imports_no_sdk_before_it_starts(module: str) -> None:
     assert imported(module) == OURS | POWERTOOLS | ({"queues"} if module != "attendant" else set())
 
 
+@pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize(
     ("queue", "models"),
     [
@@ -67,10 +72,12 @@ def test_a_function_imports_no_sdk_before_it_starts(module: str) -> None:
         ("emails", PYDANTIC | EMAIL_VALIDATOR),
     ],
 )
-def test_a_worker_starts_with_the_store_and_what_its_own_queue_uses(queue: str, models: set[str]) -> None:
-    assert started("worker", queue) == OURS | {"queues"} | POWERTOOLS | BOTO3 | models
+def test_a_worker_starts_with_the_store_and_what_its_own_queue_uses(queue: str, models: set[str], store: str) -> None:
+    assert started("worker", queue, store=store) == OURS | {"queues"} | POWERTOOLS | STORES[store] | models
 
 
+@pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("module", ["sweeper", "api"])
-def test_who_serves_every_queue_imports_what_their_modules_use(module: str) -> None:
-    assert started(module) == OURS | {"queues"} | POWERTOOLS | BOTO3 | PYDANTIC | EMAIL_VALIDATOR
+def test_who_serves_every_queue_imports_what_their_modules_use(module: str, store: str) -> None:
+    models = PYDANTIC | EMAIL_VALIDATOR
+    assert started(module, store=store) == OURS | {"queues"} | POWERTOOLS | STORES[store] | models
