@@ -95,6 +95,7 @@ class QueueFunction(Construct):
             environment={
                 **(environment or {}),
                 **deployment.to_env(),
+                "S3QUEUE_STORE": "direct" if options.direct_store else "boto3",
                 "POWERTOOLS_SERVICE_NAME": SERVICE,
                 "POWERTOOLS_METRICS_NAMESPACE": SERVICE,
             },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,8 @@ def _client(bucket: Bucket) -> Any:
 
 @lru_cache(maxsize=8)
 def _store(bucket: Bucket) -> ObjectStore:
-    from s3queue.stores.s3 import S3Store
+    from s3queue.wiring import open_store
 
-    return S3Store(bucket.name, client=_client(bucket))
+    # Executors do little else than ask for small objects: the client's CPU is theirs.
+    kind: Any = os.environ.get("S3QUEUE_STORE", "direct")
+    return open_store(f"s3://{bucket.name}", endpoint_url=bucket.endpoint_url, region=bucket.region, store=kind)[0]

@@ -56,6 +56,15 @@ def test_what_infra_writes_is_what_the_functions_read(stack: Variant) -> None:
     assert Deployment.from_env(environment) == Deployment(bucket=bucket, workers=workers, event_bus="default")
 
 
+def test_the_functions_need_no_sdk_unless_they_are_told_to_use_it(stack: Variant, synthesize: Synthesize) -> None:
+    def stores(of: Variant) -> set[str]:
+        names = [*(f"s3queue-{name}" for name in QUEUES), "s3queue_sweeper"]
+        return {of.template.function(name)["Environment"]["Variables"]["S3QUEUE_STORE"] for name in names}
+
+    assert stores(stack) == {"direct"}
+    assert stores(synthesize(direct_store=False)) == {"boto3"}
+
+
 def test_an_invocation_outlives_the_handler_it_started(stack: Variant) -> None:
     for name, queue in QUEUES.items():
         timeout = timedelta(seconds=stack.template.function(f"s3queue-{name}")["Timeout"])
@@ -163,7 +172,7 @@ def test_a_function_name_that_lambda_would_refuse_is_refused_at_synth() -> None:
         worker_name("s3queue", "x" * 60)
 
 
-@pytest.mark.parametrize("flag", ["keep_data", "reserved_concurrency", "enforce_conditional_writes"])
+@pytest.mark.parametrize("flag", ["keep_data", "reserved_concurrency", "enforce_conditional_writes", "direct_store"])
 def test_a_flag_is_true_or_false_and_nothing_that_looks_like_it(flag: str) -> None:
     for value, expected in (("false", False), (False, False), ("true", True), (None, True)):
         options = Options.from_context(App(context={flag: value} if value is not None else {}).node)
