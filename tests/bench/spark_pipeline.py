@@ -49,9 +49,7 @@ def run(bench: Bench) -> None:
         from spark.bucket import Bucket
 
         bucket = Bucket(fresh_bucket(client(endpoint, REGION)), endpoint, REGION)
-        bench.note(
-            "Messages a second on this machine, which the S3 server shares. Plain Spark reads a row per message;"
-        )
+        bench.note("Messages a second here, where the S3 server runs too. Plain Spark reads a row per message;")
         bench.note("of a batch there is one record, so archive and statistics read fewer rows the larger batches are.")
         for per_object, rows in ROWS.items():
             scene = Scene(spark, bucket, Path(folder) / str(per_object), per_object, rows)
