@@ -32,7 +32,7 @@ _RUNS = re.compile(r"/applications/(?P<application>[^/]+)/jobruns/?")
 _RUN = re.compile(r"/applications/(?P<application>[^/]+)/jobruns/(?P<run>[^/]+)")
 _DASHBOARD = re.compile(r"/applications/(?P<application>[^/]+)/jobruns/(?P<run>[^/]+)/dashboard")
 #: Where GetDashboardForJobRun leads to.
-_LOG = re.compile(r"/logs/(?P<run>[^/]+)/(?P<file>stderr|stdout)")
+_LOGS = re.compile(r"/logs/(?P<run>[^/]+)")
 
 
 class Refused(Exception):
@@ -189,13 +189,12 @@ class EmrServerless:
         return {"applicationId": self.application, "jobRunId": run}
 
     def dashboard(self, run: str) -> dict[str, Any]:
-        """The driver's log, while it is written and afterwards: a Spark UI would cost each job a second more."""
-        return {"url": f"{self.endpoint}/logs/{self._job(run).id}/stderr"}
+        """The driver's logs, while they are written and afterwards: a Spark UI would cost each job a second more."""
+        return {"url": f"{self.endpoint}/logs/{self._job(run).id}"}
 
-    def log(self, run: str, file: str) -> bytes:
+    def logs(self, run: str) -> bytes:
         """What a job has said so far."""
-        path = self._job(run).folder / file
-        return path.read_bytes() if path.exists() else b""
+        return b"".join(b"== %s\n%s\n" % (log.name.encode(), log.read_bytes()) for log in self._job(run).logs)
 
     def _job(self, run: str) -> JobRun:
         if run not in self.jobs:
@@ -251,8 +250,8 @@ def _handler(emr: EmrServerless) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             path = urlsplit(self.path).path
-            if found := _LOG.fullmatch(path):
-                self._show_log(found["run"], found["file"])
+            if found := _LOGS.fullmatch(path):
+                self._show_logs(found["run"])
             elif _DASHBOARD.fullmatch(path):
                 self._answer("GetDashboardForJobRun", _DASHBOARD, lambda found, query: emr.dashboard(found["run"]))
             elif _RUN.fullmatch(path):
@@ -287,9 +286,9 @@ def _handler(emr: EmrServerless) -> type[BaseHTTPRequestHandler]:
                 _log.exception("%s failed", action)
                 self._send(500, {"message": repr(error)}, "InternalServerException")
 
-        def _show_log(self, run: str, file: str) -> None:
+        def _show_logs(self, run: str) -> None:
             try:
-                self._write(200, emr.log(run, file), "text/plain; charset=utf-8")
+                self._write(200, emr.logs(run), "text/plain; charset=utf-8")
             except Refused as refused:
                 self._write(refused.status, f"{refused}\n".encode(), "text/plain; charset=utf-8")
 

@@ -55,7 +55,7 @@ class Home:
 
     @property
     def emr(self) -> Path:
-        """A folder for each Spark job: its code, and its log in `stderr`."""
+        """A folder for each Spark job: its code, what it logged in `stdout`, and Spark in `stderr`."""
         return self.path / "emr"
 
     @property

@@ -22,7 +22,7 @@ def show(console: Console, stack: LocalStack) -> None:
 [bold]bucket[/]    {stack.bucket}
 [bold]queues[/]    {", ".join(sorted(stack.workers))}
 [bold]mails[/]     {stack.cdk.variables.get("EMAIL_SMTP_HOST") or stack.cdk.variables.get("EMAIL_OUTBOX")}
-[bold]logs[/]      {stack.server.home.server_log}, of Spark runs: {stack.server.home.emr}/*/stderr
+[bold]logs[/]      {stack.server.home.server_log}, of Spark runs: {stack.server.home.emr}/*/stdout
 
 [bold]Enqueue with the AWS CLI[/]
 

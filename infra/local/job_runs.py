@@ -53,7 +53,17 @@ class JobRun:
 
     @property
     def log(self) -> Path:
+        """What Spark said."""
         return self.folder / "stderr"
+
+    @property
+    def output(self) -> Path:
+        """What our own code said: spark-submit passes on all that Python writes, its errors too, as output."""
+        return self.folder / "stdout"
+
+    @property
+    def logs(self) -> list[Path]:
+        return [log for log in (self.output, self.log) if log.exists()]
 
     def execute(self) -> None:
         """From PENDING to an end, in the thread that calls this."""
@@ -78,7 +88,7 @@ class JobRun:
         return self._cancelled.is_set()
 
     def _run(self, command: list[str]) -> None:
-        with (self.folder / "stdout").open("wb") as output, self.log.open("wb") as errors:
+        with self.output.open("wb") as output, self.log.open("wb") as errors:
             self.process = subprocess.Popen(
                 command,
                 cwd=self.folder,
@@ -145,8 +155,8 @@ class JobRun:
         return kept | ours | {"SPARK_LOCAL_IP": "127.0.0.1"} | dict(self.environment)
 
     def _tail(self) -> str:
-        said = self.log.read_bytes()[-TAIL_BYTES:].decode(errors="replace").strip().splitlines()
-        return " | ".join(line for line in said[-3:] if line.strip())[:500]
+        said = [log.read_bytes()[-TAIL_BYTES:].decode(errors="replace").strip().splitlines() for log in self.logs]
+        return " | ".join(line for lines in said for line in lines[-3:] if line.strip())[:500]
 
 
 def _options(parameters: str) -> Iterator[tuple[str, str]]:

@@ -96,16 +96,22 @@ class Bench:
             time.sleep(0.2)
         return answer
 
-    def outcome(self, queue: Queue, path: str, *, sweeping: bool = False) -> Record:
+    def outcome(self, queue: Queue, path: str, *, sweeping: bool = False, seconds: float = PATIENCE_SECONDS) -> Record:
         """The record of a message, once it is written and the message is cleared away."""
 
         def ended() -> Status | None:
             status = queue.status(path)
             return status if status.state in ("completed", "dead") and not status.message else None
 
-        record = self.until(ended, sweeping=sweeping).record
+        record = self.until(ended, sweeping=sweeping, seconds=seconds).record
         assert record
         return record
+
+    def logged(self, function: str) -> list[str]:
+        """Every line that a function has logged."""
+        pages = self.stack.client("logs").get_paginator("filter_log_events")
+        found = pages.paginate(logGroupName=f"/aws/lambda/{function}")
+        return [event["message"] for page in found for event in page["events"]]
 
     def mails_to(self, address: str) -> int:
         return sum(f"To: {address}".encode() in mail.read_bytes() for mail in self.outbox.glob("*.eml"))

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import http.client
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import pytest
 
+from infra.local.demo import exports
 from infra.local.demo.accounts import Accounts
 from infra.local.demo.messages import Sent, crowd, slow_webhook
 from infra.local.demo.receiver import Receiver
 from queues import webhooks
+from queues.exports import Export
 from s3queue.processing import Processor
 from s3queue.queue import Queue
+from s3queue.runs import Manifest, RunBook
 from s3queue.wiring import connect
 
 SECRET = "shared"
@@ -22,6 +28,11 @@ SECRET = "shared"
 @pytest.fixture
 def queue(unique: str) -> Queue:
     return connect(f"memory://{unique}/emails")
+
+
+@pytest.fixture
+def heavy(unique: str) -> Queue:
+    return connect(f"memory://{unique}/exports")
 
 
 def sent(queue: Queue, name: str, **expected: object) -> Sent:
@@ -38,6 +49,81 @@ def test_the_demo_sends_what_its_issue_asks_for() -> None:
     assert counts == {"emails": 200 + 20 + 1000, "webhooks": 20, "thumbnails": 20}
     assert sum(one.ending == "dead" for one in messages) == 3
     assert len({one.key for one in messages}) == len(messages)
+
+
+def test_the_heavy_ones_are_thirty_of_which_two_cannot_be_done() -> None:
+    asked = exports.exports()
+    requests = [Export.model_validate_json(one.sent.body) for one in asked]
+    kept = [key for key, _ in exports.datasets()]
+
+    assert len({one.sent.key for one in asked}) == len({request.destination for request in requests}) == 30
+    assert sum(one.sent.ending == "dead" for one in asked) == sum(one.rows is None for one in asked) == 2
+    # An export of nothing would be right without anybody having done anything.
+    assert all(one.rows for one in asked if one.rows is not None)
+    assert {source for request in requests for source in request.sources} == {"datasets/orders/", *kept[2:]}
+
+
+def worked(queue: Queue, asked: Sequence[exports.Export], *, runs: int = 1) -> dict[str, bool]:
+    """Do them as Spark would, and whether the demo believes in files and runs."""
+    for one in asked:
+        claim = queue.claim(queue.enqueue({}, name=one.sent.path.removeprefix("messages/")))
+        assert claim
+        if one.rows is None:
+            queue.fail(claim, "no", dead=True)
+            continue
+        key = f"analytics/exports/{one.sent.path}/part-0.json"
+        queue.store.put(key, b"".join(json.dumps(row).encode() + b"\n" for row in one.rows))
+        queue.complete(claim, {"files": [key], "rows": len(one.rows)})
+    book, counts = RunBook(queue), {"completed": len(asked) - 2, "dead": 2}
+    for number in range(runs):
+        manifest = Manifest(
+            run=f"run-{number}",
+            slot=0,
+            state="closed",
+            opened_at=datetime.now(UTC),
+            counts=counts if number == 0 else {},
+        )
+        book.write_manifest(manifest, None)
+    return believed(queue, exports.exports())
+
+
+def believed(queue: Queue, asked: Sequence[exports.Export]) -> dict[str, bool]:
+    records = Accounts({"exports": queue}, [one.sent for one in asked]).records
+    files, runs = exports.checks(queue, asked, records)
+    return {"files": files.is_true, "runs": runs.is_true}
+
+
+def test_heavy_messages_are_believed_if_their_files_hold_what_was_asked_for(heavy: Queue) -> None:
+    assert worked(heavy, exports.exports(), runs=2) == {"files": True, "runs": True}
+
+
+@pytest.mark.parametrize("wrong", ["a row too many", "a row too few", "another value"])
+def test_a_file_that_holds_something_else_is_noticed(heavy: Queue, wrong: str) -> None:
+    asked = exports.exports()
+    rows = asked[3].rows
+    assert rows
+    others = {
+        "a row too many": [*rows, rows[0]],
+        "a row too few": rows[1:],
+        "another value": [rows[0] | {"page": "other"}, *rows[1:]],
+    }
+    asked[3] = replace(asked[3], rows=others[wrong])
+    assert worked(heavy, asked) == {"files": False, "runs": True}
+
+
+def test_a_file_that_is_not_there_is_noticed(heavy: Queue) -> None:
+    asked = exports.exports()
+    worked(heavy, asked)
+    heavy.store.delete(f"analytics/exports/{asked[3].sent.path}/part-0.json")
+    assert believed(heavy, asked) == {"files": False, "runs": True}
+
+
+def test_a_run_for_every_message_is_noticed(heavy: Queue) -> None:
+    assert worked(heavy, exports.exports(), runs=3) == {"files": True, "runs": False}
+
+
+def test_runs_that_did_less_than_all_are_noticed(heavy: Queue) -> None:
+    assert worked(heavy, exports.exports()[:-1])["runs"] is False
 
 
 def test_a_message_without_a_record_is_missing(queue: Queue) -> None:

@@ -73,13 +73,6 @@ def test_no_function_was_ever_refused_a_request(bench: Bench, emails: Queue, uni
     # Last in this folder: it judges what all the others made the functions do.
     path = bench.put("emails", f"messages/{unique}.json", {"to": f"{unique}@example.com", "subject": "Hello"})
     bench.outcome(emails, path, sweeping=True)
-    said = {}
-    for function in [*bench.stack.workers.values(), bench.stack.sweeper]:
-        pages = (
-            bench.stack.client("logs")
-            .get_paginator("filter_log_events")
-            .paginate(logGroupName=f"/aws/lambda/{function}")
-        )
-        said[function] = [event["message"] for page in pages for event in page["events"]]
+    said = {function: bench.logged(function) for function in [*bench.stack.workers.values(), bench.stack.sweeper]}
     assert said[bench.stack.workers["emails"]], "without logs this would prove nothing"
     assert not [line for lines in said.values() for line in lines if "AccessDenied" in line]

@@ -80,8 +80,9 @@ def test_a_job_goes_through_its_states_and_tells_of_each(tmp_path):
     assert {event["detail"]["jobRunId"] for event in events} == {job}
 
 
-def test_a_job_that_fails_says_why(tmp_path):
-    with serving(tmp_path, "import sys; sys.exit('no such thing')") as (_, jobs, _events):
+@pytest.mark.parametrize("said", ["sys.exit('no such thing')", "print('no such thing'); sys.exit(1)"])
+def test_a_job_that_fails_says_why(tmp_path, said):
+    with serving(tmp_path, f"import sys; {said}") as (_, jobs, _events):
         job = jobs.start(REQUEST)
         assert ended(jobs, job) == "FAILED"
         assert "no such thing" in jobs.get(job).details
@@ -146,14 +147,14 @@ def test_what_is_not_there_is_not_there(tmp_path):
 
 
 def test_the_dashboard_of_a_job_is_what_its_driver_logged(tmp_path):
-    with serving(tmp_path, "import sys; sys.exit('no such thing')") as (emr, jobs, _):
+    with serving(tmp_path, "import sys; print('before'); sys.exit('no such thing')") as (emr, jobs, _):
         job = jobs.start(REQUEST)
         ended(jobs, job)
         url = jobs.client.get_dashboard_for_job_run(applicationId=emr.application, jobRunId=job)["url"]
         with urlopen(url) as answer:
             assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
-            assert answer.read() == b"no such thing\n"
-        for nothing in ("/logs/00nothing/stderr", f"/logs/{job}/request", f"/logs/{job}/../{job}/stderr"):
+            assert answer.read() == b"== stdout\nbefore\n\n== stderr\nno such thing\n\n"
+        for nothing in ("/logs/00nothing", f"/logs/{job}/code.zip"):
             with pytest.raises(HTTPError, match="404"):
                 urlopen(emr.endpoint + nothing)
         with pytest.raises(ClientError, match="ResourceNotFoundException"):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +23,8 @@ from .receiver import Receiver
 
 #: The longer side that functions/queues/thumbnails.py promises.
 THUMBNAIL_SIDE = 256
+#: Of why a message died: enough to know, and not Spark's whole advice.
+REASON_CHARACTERS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,8 @@ class Accounts:
             queue = self._queues[one.queue]
             letter = queue.store.open(queue.keys.dead(one.path))
             kept += bool(letter and letter.read() == one.body)
-        reasons = {record.failure.message for one in dead if (record := self.records[one.key]) and record.failure}
+        failures = [record.failure for one in dead if (record := self.records[one.key]) and record.failure]
+        reasons = {shorten(failure.message, REASON_CHARACTERS, placeholder=" …") for failure in failures}
         return Check(f"{kept} dead letters lie in dead/, unchanged: {'; '.join(sorted(reasons))}", kept == len(dead))
 
     def _recovery(self, killed: Sent) -> Check:
