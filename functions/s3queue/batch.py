@@ -21,6 +21,8 @@ RESULTS_BYTES = 64 * 1024
 #: Dead lines listed by number in a record.
 LISTED_LINES = 100
 _BOM = b"\xef\xbb\xbf"
+#: Made once: json.dumps with options makes an encoder for every call.
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
 def read_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -59,7 +61,7 @@ def join_lines(bodies: Iterable[Any]) -> bytes:
                 raise ValueError("a body in a batch is one line that is not blank")
             lines.append(body)
         else:
-            lines.append(json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode())
+            lines.append(_encode(body).encode())
     return b"\n".join(lines) + b"\n" if lines else b""
 
 
@@ -76,6 +78,10 @@ class LineNumbers(Set[int]):
             self.add(number)
 
     def add(self, number: int) -> None:
+        if self._lasts and self._lasts[-1] == number - 1:  # in order, as nearly always
+            self._lasts[-1] = number
+            self._count += 1
+            return
         after = bisect_right(self._firsts, number)
         if after and number <= self._lasts[after - 1]:
             return

