@@ -7,7 +7,6 @@ second and the last size in a log-log plot: 0 is flat, 1 a straight line.
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import os
@@ -35,6 +34,7 @@ from servers import ACCESS_KEY, REGION, fresh_bucket, s3_client, seaweedfs_serve
 
 from .growth_memory import BODY, MESSAGES, QUEUE, EndlessStore
 from .harness import Bench, Part
+from .scene import credentials
 
 IN_MEMORY = (100, 1_000, 10_000, 100_000)
 ON_A_SERVER = (100, 1_000, 10_000)
@@ -42,7 +42,7 @@ DRAINED = (1_000, 10_000, 100_000)
 LINES = (10_000, 100_000, 1_000_000)
 PLOT = Path("build/bench/growth.svg")
 CLAIMED = 100
-#: A measurement is repeated within a repetition until it took this long, and the best counts: most take microseconds.
+#: A measurement is repeated within a repetition until it took this long: most take microseconds.
 LONG_ENOUGH_SECONDS = 0.1
 FILLERS = 16
 
@@ -114,7 +114,7 @@ def run(bench: Bench) -> None:
         _on_a_server(bench, part)
         memory = _memory(bench, part)
         plot(costs, memory, PLOT)
-        bench.note(f"the plot is {PLOT}")
+        bench.note(f"the plot is {PLOT}; a batch is one PUT, so whoever enqueues it holds its bytes once")
 
 
 def _in_memory(bench: Bench, part: Part) -> dict[str, dict[int, float]]:
@@ -131,7 +131,9 @@ def _on_a_server(bench: Bench, part: Part) -> None:
         client = s3_client(endpoint)
 
         def scene(size: int) -> Scene:
-            store, _ = open_store(f"s3://{fresh_bucket(client)}", client=client)
+            bucket = fresh_bucket(client)
+            with credentials():
+                store, _ = open_store(f"s3://{bucket}", endpoint_url=endpoint, region=REGION, store="direct")
             with ThreadPoolExecutor(FILLERS) as pool:
                 list(pool.map(lambda number: store.put(f"{MESSAGES}{number:08d}", BODY), range(size)))
             return Scene.of(store, size, SystemClock())
@@ -154,38 +156,30 @@ Timer = Callable[[], float]
 
 def _measure(bench: Bench, sizes: Sequence[int], clock: Timer, scene: Callable[[int], Scene]) -> Measured:
     measured: Measured = {}
-    for size in sizes:
-        with bench.console.status(f"{size:,} messages"):
-            made = scene(size)
-            for what, operation in made.operations().items():
-                found: dict[str, Any] = {"ms": []}
-                for _ in range(bench.repetitions):
-                    made.store.take()
-                    took, requests = _best(operation, clock, made.store)
+    scenes = [scene(size) for size in sizes]
+    # Size after size within a repetition: a slope is taken from measurements that were made side by side.
+    for turn in range(bench.repetitions):
+        for made in scenes:
+            with bench.console.status(f"{made.size:,} messages: {turn + 1} of {bench.repetitions}"):
+                for what, operation in made.operations().items():
+                    found = measured.setdefault(what, {}).setdefault(made.size, {"ms": []})
+                    took, found["requests"] = _mean(operation, clock, made.store)
                     found["ms"].append(took * 1000)
-                    found["requests"] = requests
-                measured.setdefault(what, {})[size] = found
     return measured
 
 
-def _best(
-    operation: Callable[[], Any], clock: Callable[[], float], store: CountingStore
-) -> tuple[float, dict[str, int]]:
-    best, total = math.inf, 0.0
+def _mean(operation: Callable[[], Any], clock: Timer, store: CountingStore) -> tuple[float, dict[str, int]]:
+    total, times = 0.0, 0
     requests: dict[str, int] = {}
-    # Its turns fall on the long measurements only.
-    gc.disable()
     while total < LONG_ENOUGH_SECONDS:
         store.take()
         began = clock()
         undo = operation()
-        took = clock() - began
+        total, times = total + clock() - began, times + 1
         requests = store.take()
-        best, total = min(best, took), total + took
         if undo:
             undo()
-    gc.enable()
-    return best, requests
+    return total / times, requests
 
 
 def _row(bench: Bench, what: str, sizes: dict[int, dict[str, Any]], ends: Sequence[int]) -> None:

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import statistics
 import time
 import uuid
 import zipfile
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,10 +38,11 @@ from s3queue.queue import Queue
 from s3queue.store import ObjectStore
 from s3queue.wiring import connect
 from s3queue.worker import Worker
-from servers import ACCESS_KEY, REGION, fresh_bucket, s3_client, seaweedfs_server
+from servers import REGION, fresh_bucket, s3_client, seaweedfs_server
 
 from .cold_start import event
 from .harness import Bench, Part
+from .scene import credentials
 
 T = TypeVar("T")
 MESSAGES = 40
@@ -215,9 +215,11 @@ def _until(question: Callable[[], Any]) -> Any:
 def _in_process(bench: Bench, part: Part, endpoint: str) -> None:
     """A worker called with S3's event, as Lambda would, against the two requests that its claim is made of."""
     for store in ("boto3", "direct"):
-        with _keys():
+        with credentials():
             bucket = fresh_bucket(s3_client(endpoint))
-            worker = CalledWorker(connect(f"s3://{bucket}/orders", endpoint_url=endpoint, store=store), bucket)
+            worker = CalledWorker(
+                connect(f"s3://{bucket}/orders", endpoint_url=endpoint, region=REGION, store=store), bucket
+            )
             worker.latency()
             runs = [_turn(worker.latency, worker.bare_claim) for _ in range(bench.repetitions)]
         part.raw[f"in process, {store}, ms"] = [{"ours": mine, "bare": theirs} for mine, theirs in runs]
@@ -280,8 +282,10 @@ def _pull_worker(bench: Bench, part: Part, endpoint: str) -> None:
             found.append((started[-1] - returned_at) * 1000)
         return found
 
-    with _keys():
-        queue = connect(f"s3://{fresh_bucket(s3_client(endpoint))}/orders", endpoint_url=endpoint)
+    with credentials():
+        queue = connect(
+            f"s3://{fresh_bucket(s3_client(endpoint))}/orders", endpoint_url=endpoint, region=REGION, store="direct"
+        )
         worker = Worker(queue, handle, concurrency=2, poll_interval=POLL_SECONDS)
         worker.start()
         try:
@@ -292,16 +296,3 @@ def _pull_worker(bench: Bench, part: Part, endpoint: str) -> None:
     for name, percentile in PERCENTILES:
         values = [_percentile(found, percentile) for found in runs]
         bench.series(f"pull worker, {name}", values, unit="ms", note=f"looks every {POLL_SECONDS * 1000:.0f} ms")
-
-
-@contextmanager
-def _keys() -> Any:
-    """The test server's credentials, where both stores look for them."""
-    before = dict(os.environ)
-    os.environ |= {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": ACCESS_KEY, "AWS_REGION": REGION}
-    os.environ["AWS_DEFAULT_REGION"] = REGION
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
