@@ -77,7 +77,9 @@ def _check_merged(world: World, judge: Judge, life: Life) -> None:
     """[P1] A replay that was taken for the death before it must not lose its bytes: letter or message, one is there."""
     alike = judge.ledger.alike(life)
     died = any(one.record and one.record.outcome == "dead" and 0 in one.lettered for one in alike)
-    is_later = any(one.order > life.order for one in alike)
+    # A delayed message is replayed as one that is due.
+    replays = [one for one in judge.ledger.lives.get(f"messages/{name_of(life.path)}", ()) if one.body == life.body]
+    is_later = any(one.order > life.order for one in (*alike, *replays))
     is_unstoppable = life.is_unstoppable or life.path in judge.unstoppable
     if died and not is_later and not is_unstoppable and f"{QUEUE}/dead/{life.path}" not in world.objects:
         judge.broken("P1", f"{life.path} was replayed, and deleted as if it were its former life")
