@@ -235,7 +235,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def plot(costs: dict[str, dict[int, float]], memory: dict[str, dict[int, float]], path: Path) -> None:
-    """Both in one picture, each with a straight line to compare to."""
+    """Cost beside a straight line, and memory, which has none to follow."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -244,17 +244,18 @@ def plot(costs: dict[str, dict[int, float]], memory: dict[str, dict[int, float]]
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
-    pictures = ((costs, "messages waiting", "CPU, ms"), (memory, "messages", "memory beyond the start, MiB"))
-    for axis, (series, horizontal, vertical) in zip(axes, pictures, strict=True):
+    for axis, series in zip(axes, (costs, memory), strict=True):
         for what, sizes in series.items():
             axis.plot(list(sizes), list(sizes.values()), marker="o", markersize=4, label=what)
-        highest = max((sizes for sizes in series.values()), key=lambda sizes: sizes[max(sizes)])
-        last = max(highest)
-        straight = [highest[last] * size / last for size in highest]
-        axis.plot(list(highest), straight, color="0.6", linestyle="--", label="a straight line")
-        axis.set(xscale="log", yscale="log", xlabel=horizontal, ylabel=vertical)
-        axis.legend(fontsize=7)
+        axis.set(xscale="log", xlabel="messages")
         axis.grid(alpha=0.3)
+    highest = max(costs.values(), key=lambda sizes: sizes[max(sizes)])
+    straight = [highest[max(highest)] * size / max(highest) for size in highest]
+    axes[0].plot(list(highest), straight, color="0.6", linestyle="--", label="a straight line")
+    axes[0].set(yscale="log", ylabel="CPU, ms")
+    axes[1].set(ylim=(0, None), ylabel="memory beyond the start, MiB")
+    for axis in axes:
+        axis.legend(fontsize=7)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None, "Creator": None})
     pyplot.close(figure)
