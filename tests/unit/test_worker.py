@@ -18,7 +18,8 @@ import pytest
 
 import s3queue
 from counting import CountingStore
-from s3queue import Context, Lock, Queue, QueueSettings, Sweeper, Worker
+from s3queue import Context, Lock, Queue, QueueSettings, Sweeper, Unavailable, Worker
+from s3queue.store import Page
 from s3queue.stores.memory import MemoryStore
 from workbench import Workbench
 
@@ -54,6 +55,23 @@ def test_every_message_is_run_once_by_several_threads(bench):
 
     assert sorted(seen) == list(range(100))
     assert all(queue.status(path).state == "completed" for path in paths)
+
+
+def test_a_look_that_failed_does_not_make_the_queue_empty():
+    queue = real_queue(concurrency=1)
+    queue.enqueue(b"1")
+    looks = iter([Unavailable("503 SlowDown")])
+
+    def failing_once(prefix: str, **options: Any) -> Page:
+        if fault := next(looks, None):
+            raise fault
+        return real_list(prefix, **options)
+
+    real_list, queue.store.list = queue.store.list, failing_once
+    worker = Worker(queue, lambda message: None, sweep=False, poll_interval=0.05)
+    worker.run_until_empty()
+
+    assert worker.stats()["succeeded"] == 1
 
 
 def test_as_many_run_at_once_as_concurrency_says():
