@@ -33,6 +33,8 @@ class Claim:
     lines: Lines = field(default_factory=Lines)
     #: Set when the message was finished and something else lay in its place: its name may have been PUT anew.
     superseded: bool = False
+    #: Completed and recorded, and still to be cleared away by whoever asked for it to be left.
+    is_recorded: bool = False
     #: Set once the clearing has begun: a completion that is asked for again must not delete blindly again.
     is_clearing: bool = False
 

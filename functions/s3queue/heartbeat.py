@@ -94,7 +94,9 @@ class Pulse:
 
     def drop(self, claim: Claim) -> None:
         with self._mutex:
-            self._claims.pop(claim.path, None)
+            # Another thread may hold the same name by now, PUT anew.
+            if self._claims.get(claim.path) is claim:
+                del self._claims[claim.path]
 
     def held(self) -> list[Claim]:
         """What is held now."""

@@ -38,6 +38,8 @@ class Processor:
     should_stop: Callable[[], bool] = lambda: False
     #: How `Context.extend` keeps a message; by default by writing its lease.
     renew: Callable[[Claim, timedelta | None], None] | None = None
+    #: False: what is completed is left for the caller to clear, as `Claim.is_recorded` says.
+    clears: bool = True
 
     def run(self, path: str, *, look: bool = False) -> Outcome | None:
         """Claim and process one message; None if it could not be claimed. A name that was PUT anew runs again."""
@@ -78,7 +80,7 @@ class Processor:
             raise
         except (Exception, SystemExit) as error:
             return self._fail(claim, error, after=error.after if isinstance(error, Retry) else None)
-        self._settled(lambda: self.queue.complete(claim, result))
+        self._settled(lambda: self.queue.complete(claim, result, clear=self.clears))
         return "completed"
 
     def _batch(self, claim: Claim) -> Outcome:
@@ -113,7 +115,7 @@ class Processor:
                 first.type, f"{len(claim.lines.failed)} of {total} lines failed, the first: {first.message}"
             )
             return self._fail(claim, summary, after=after)
-        record = self._settled(lambda: self.queue.complete_lines(claim, total))
+        record = self._settled(lambda: self.queue.complete_lines(claim, total, clear=self.clears))
         return "dead" if record.outcome == "dead" else "completed"
 
     def _chunks(self, lines: Iterator[tuple[int, bytes]], claim: Claim) -> Iterator[list[tuple[int, bytes]]]:

@@ -55,19 +55,21 @@ class LeaseProtocol:
             claim.check_alive()
         claim.superseded = self.outcomes.clear(claim.path, record.generation, claim.lease_etag, claim.is_alive)
 
-    def complete(self, claim: Claim, result: Any = None) -> Record:
+    def complete(self, claim: Claim, result: Any = None, *, clear: bool = True) -> Record:
         """Record the outcome; the message will not run again.  [P1] [P3]
 
         If another worker finished the same message first, its record is kept and returned. A result that JSON cannot
-        hold is noted as such: the work is done all the same.
+        hold is noted as such: the work is done all the same. With `clear=False` the message and its lease stay for
+        `clear`, which may come later, while the claim is held.
 
         Raises:
             Unavailable: unknown whether it was recorded; calling again is safe.
         """
         kept, problem = storable(result)
-        return self._complete(claim, replace(self._record(claim, "completed"), result=kept, result_error=problem))
+        record = replace(self._record(claim, "completed"), result=kept, result_error=problem)
+        return self._complete(claim, record, clear=clear)
 
-    def complete_lines(self, claim: Claim, total: int) -> Record:
+    def complete_lines(self, claim: Claim, total: int, *, clear: bool = True) -> Record:
         """A batch whose every line is done or dead: one record, and a dead letter for each dead line.  [P1] [P3]
 
         Raises:
@@ -76,19 +78,32 @@ class LeaseProtocol:
         claim.lines.total = total
         if claim.lines.dead:
             return self.bury(claim, next(iter(claim.lines.dead.values())))
-        return self._complete(claim, replace(self._record(claim, "completed"), lines=claim.lines.summary()))
+        record = replace(self._record(claim, "completed"), lines=claim.lines.summary())
+        return self._complete(claim, record, clear=clear)
 
-    def _complete(self, claim: Claim, record: Record) -> Record:
+    def _complete(self, claim: Claim, record: Record, *, clear: bool) -> Record:
         if self.settings.history:
             record = self.outcomes.settle(record)
+        if clear or not self.settings.history:
+            self.clear(claim)
+        else:
+            claim.is_recorded = True
+        self._emit("message.completed", claim, outcome=record.outcome)
+        return record
+
+    def clear(self, claim: Claim) -> None:
+        """Delete a message that was completed, and its lease. The sweeper does it for those who do not come to it.
+
+        Raises:
+            Unavailable: unknown whether they are gone; calling again is safe.
+        """
         # A zombie's completion counts, but it clears nothing: equal bytes PUT anew would look like the old ones.
         if claim.is_alive():
             is_repeated, claim.is_clearing = claim.is_clearing, True
             claim.superseded = self.outcomes.clear(
                 claim.path, claim.message.generation, claim.lease_etag, claim.is_alive, is_repeated=is_repeated
             )
-        self._emit("message.completed", claim, outcome=record.outcome)
-        return record
+        claim.is_recorded = False
 
     def fail(
         self,

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,13 +20,15 @@ from .definition import Definition, Handler
 from .errors import QueueError
 from .heartbeat import Pulse
 from .locks import Lock
-from .processing import Outcome, Processor
+from .processing import Outcome, Processor, settled
 from .queue import Queue
 from .sweep import Sweeper
 
 _log = logging.getLogger(__name__)
 #: An idle worker polls ever more slowly, up to this many times its interval.
 SLOWEST = 5
+#: Completed messages that are cleared away at one time, beside the handlers: two requests that nobody waits for.
+CLEARERS = 8
 #: Which of several workers sweeps.
 SWEEP_LOCK = "sweeper"
 #: Whoever swept and fell silent is replaced after `rescue_after`, but not sooner than this.
@@ -58,7 +61,7 @@ class Worker:
         self._stopping = threading.Event()
         self._wake = SystemClock(self._stopping)
         self._processor = Processor(
-            queue=queue, definition=definition, should_stop=self._stopping.is_set, renew=self._renew
+            queue=queue, definition=definition, should_stop=self._stopping.is_set, renew=self._renew, clears=False
         )
         self._concurrency = concurrency or queue.settings.concurrency
         self._poll_interval = poll_interval
@@ -74,6 +77,8 @@ class Worker:
         self._interval = poll_interval
         self._counts: Counter[str] = Counter()
         self._busy = 0
+        self._clearers: ThreadPoolExecutor | None = None
+        self._clearing = 0
         queue.events.on("message.retry", self._note_retry)
 
     def start(self) -> None:
@@ -84,6 +89,7 @@ class Worker:
         # What an earlier run saw is no reason to wait, or to call the queue empty.
         self._backlog = Backlog(self.queue)
         self._next_look = float("-inf")
+        self._clearers = ThreadPoolExecutor(self._most_clearing, f"{self.queue.worker_id}-clear")
         targets: list[Callable[[], None]] = [self._pull] * self._concurrency + [self._keep_alive]
         targets += [self._sweep_regularly] if self._sweeps else []
         for number, target in enumerate(targets):
@@ -103,6 +109,8 @@ class Worker:
         finished = not any(thread.is_alive() for thread in self._threads)
         if finished and self._threads:
             self._threads = []
+            if self._clearers:
+                self._clearers.shutdown()
             self._pulse.end()
             self.queue.events.emit(
                 "workers.stopped", queue=self.queue.name, worker=self.queue.worker_id, **self.stats()
@@ -169,6 +177,7 @@ class Worker:
                 self._wake.sleep(self._poll_interval)
 
     def _work(self, candidate: Candidate) -> None:
+        handed_over = False
         try:
             claim = self.queue.claim(candidate.path, look=candidate.look)
             self._backlog.report(won=claim is not None)
@@ -180,17 +189,57 @@ class Worker:
                     outcome = self._process(claim)
                 with self._mutex:
                     self._counts[outcome] += 1
+                if claim.is_recorded and self._hand_over(claim):
+                    handed_over = True
+                    return
                 # The name was PUT anew while it was at work: nobody else is told of that.
                 again = claim.superseded and not self._stopping.is_set()
                 claim = self.queue.claim(candidate.path) if again else None
         finally:
-            with self._mutex:
-                self._busy -= 1
+            if not handed_over:
+                with self._mutex:
+                    self._busy -= 1
 
     def _process(self, claim: Claim) -> Outcome:
         self._pulse.hold(claim)
         try:
             return self._processor.process(claim)
+        finally:
+            if not claim.is_recorded:
+                self._pulse.drop(claim)
+
+    # Clearing
+
+    @property
+    def _most_clearing(self) -> int:
+        return min(self._concurrency, CLEARERS)
+
+    def _hand_over(self, claim: Claim) -> bool:
+        """Have what is completed cleared away while this thread goes on to the next message; False: it is done here."""
+        with self._mutex:
+            is_free = self._clearing < self._most_clearing
+            self._clearing += is_free
+        if is_free and self._clearers:
+            self._clearers.submit(self._clear_behind, claim)
+            return True
+        self._clear(claim)
+        return False
+
+    def _clear_behind(self, claim: Claim) -> None:
+        try:
+            self._clear(claim)
+            if claim.superseded and not self._stopping.is_set():
+                self._inbox.append(claim.path)
+        finally:
+            with self._mutex:
+                self._clearing -= 1
+                self._busy -= 1
+
+    def _clear(self, claim: Claim) -> None:
+        try:
+            settled(self.queue, lambda: self.queue.clear(claim))
+        except QueueError as error:
+            _log.warning("%s/%s is completed; the sweeper will clear it away: %s", self.queue.name, claim.path, error)
         finally:
             self._pulse.drop(claim)
 

@@ -151,13 +151,13 @@ class _ObservedQueue(Queue):
         if claim.fence:
             _WRITERS[id(self.store)]("given up", path=claim.path, fence=claim.fence)
 
-    def complete(self, claim: Claim, result: Any = None) -> Record:
+    def complete(self, claim: Claim, result: Any = None, **options: Any) -> Record:
         self._ends(claim)
-        return Queue.complete(self, claim, result)
+        return Queue.complete(self, claim, result, **options)
 
-    def complete_lines(self, claim: Claim, total: int) -> Record:
+    def complete_lines(self, claim: Claim, total: int, **options: Any) -> Record:
         self._ends(claim)
-        return Queue.complete_lines(self, claim, total)
+        return Queue.complete_lines(self, claim, total, **options)
 
     def fail(self, claim: Claim, *args: Any, **options: Any) -> Any:
         self._ends(claim)
