@@ -248,6 +248,8 @@ def test_no_credentials_at_all_are_a_matter_of_access(server, monkeypatch):
         (Answer(404, "NoSuchBucket"), NotFound),
         (Answer(400, "RequestTimeout"), Unavailable),
         (Answer(429, "TooManyRequests"), Unavailable),
+        (Answer(408), Unavailable),
+        (Answer(501, "NotImplemented"), InvalidRequest),
     ],
 )
 def test_every_refusal_has_its_own_reaction(server, store, answer, error):
@@ -257,6 +259,32 @@ def test_every_refusal_has_its_own_reaction(server, store, answer, error):
         store.put("q/a", b"x")
 
     assert type(raised.value) is error
+
+
+@pytest.mark.parametrize("refusal", [Answer(403, "AccessDenied"), Answer(400, "ExpiredToken")])
+def test_a_refusal_does_not_say_what_became_of_the_try_before(server, store, refusal):
+    server.expect(LOST, refusal)
+
+    with pytest.raises(Unavailable, match=r"earlier try"):
+        store.put("q/a", b"x", if_absent=True)
+
+    assert server.objects == {"/jobs/q/a": b"x"}
+
+
+@pytest.mark.parametrize("operation", ["put", "get", "head", "delete", "copy", "list"])
+def test_a_bucket_in_another_region_is_not_here(server, direct_store, operation):
+    server.expect(always=Answer(301, "PermanentRedirect"))
+
+    with pytest.raises(NotFound, match="region"):
+        requests_of(direct_store)[operation]()
+
+
+def test_a_new_bucket_that_is_not_known_everywhere_yet_is_tried_again(server, direct_store):
+    server.expect(Answer(307, "TemporaryRedirect"))
+
+    direct_store.put("q/a", b"x")
+
+    assert server.objects == {"/jobs/q/a": b"x"}
 
 
 @pytest.mark.parametrize("operation", ["put", "get", "delete", "copy", "list"])

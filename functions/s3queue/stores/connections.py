@@ -1,7 +1,6 @@
-"""As much of HTTP/1.1 as S3 speaks: kept connections, whole answers, large bodies read while they arrive.
+"""Signed requests over kept connections, in the caller's own thread: whole answers, large bodies while they arrive.
 
-In the caller's own thread and without copies or parsers for what S3 never sends, which is where the CPU of a general
-client goes. `http.client` makes the connections: names, TLS and proxies are its own.
+`http.client` makes the connections: names, TLS and proxies are its own.
 """
 
 from __future__ import annotations
@@ -10,30 +9,30 @@ import hashlib
 import http.client
 import io
 import os
-import select
 import ssl
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from threading import Lock
 from typing import IO, Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from s3queue.errors import Unavailable
+from s3queue.clock import Clock, SystemClock
+from s3queue.errors import InvalidRequest, QueueError, Unavailable
 
+from .connection import CHUNK_BYTES, READ_SECONDS, Connection
 from .signature import UNSIGNED, Credentials, Headers, sign
 
 CONNECT_SECONDS = 5.0
-READ_SECONDS = 10.0
-#: How long a server may take to say that it wants a large body; some never say it.
-ASK_SECONDS = 1.0
+#: Not used again after this long without use: a function that was frozen does not hear the server hang up.
+IDLE = timedelta(seconds=20)
 #: Bodies from this size on ask before they are sent, so that a refused one is not sent in vain.
 ASK_FIRST_BYTES = 1024 * 1024
 #: Bodies up to this size are read whole.
 WHOLE_BYTES = 1024 * 1024
-CHUNK_BYTES = 256 * 1024
-_LINE_BYTES = 64 * 1024
 _NOTHING = hashlib.sha256(b"").hexdigest()
 
 
@@ -54,12 +53,29 @@ class Answer:
 class Connections:
     """Keeps connections to one address and sends signed requests over them; safe for threads."""
 
-    def __init__(self, address: str, *, region: str, credentials: Callable[[], Credentials], keep: int = 64) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        region: str,
+        credentials: Callable[[], Credentials],
+        keep: int = 64,
+        clock: Clock | None = None,
+    ) -> None:
         self._address = urlsplit(address)
+        if self._address.scheme not in ("http", "https") or not self._address.hostname:
+            raise InvalidRequest(f"{address!r} is no endpoint: http://host:port or https://host is the form")
+        self._port = self._address.port or (443 if self._address.scheme == "https" else 80)
+        host = self._address.hostname
+        self._host = f"[{host}]" if ":" in host else host
+        if self._port != (443 if self._address.scheme == "https" else 80):
+            self._host += f":{self._port}"
         self._region = region
         self._credentials = credentials
         self._keep = keep
-        self._idle: list[_Connection] = []
+        # Its `now`: the other one stands still while a function is frozen.
+        self._clock = clock or SystemClock()
+        self._idle: list[Connection] = []
         self._mutex = Lock()
         self._process = os.getpid()
         self._proxy = _proxy(self._address)
@@ -81,7 +97,7 @@ class Connections:
             Broken: unknown what became of it.
         """
         length = len(body) if isinstance(body, bytes) else _length(body)
-        described = [("host", self._address.netloc), ("user-agent", "s3queue"), *headers]
+        described = [("host", self._host), ("user-agent", "s3queue"), *headers]
         if method == "PUT":
             described.append(("content-length", str(length)))
             if length >= ASK_FIRST_BYTES:
@@ -94,20 +110,21 @@ class Connections:
         head = f"{method} {target} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in signed) + "\r\n"
         try:
             connection = self._take()
-        except (OSError, http.client.HTTPException) as error:
-            raise Broken(f"{what}: no connection to {self._address.netloc}: {error}") from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise Broken(f"{what}: no connection to {self._host}: {error}") from error
         try:
-            connection.send(head.encode(), body, asks=length >= ASK_FIRST_BYTES)
+            connection.send(head.encode(), body, length, asks=method == "PUT" and length >= ASK_FIRST_BYTES)
             return self._received(connection, method, streams, what)
-        except (OSError, ValueError) as error:
-            connection.close()
-            raise Broken(f"{what}: {error}") from error
-        except BaseException:
+        except BaseException as error:
             # Never used again: what is still to come would be taken for the next one's answer.
             connection.close()
+            if connection.used_at:
+                self._hang_up()
+            if isinstance(error, (OSError, ValueError)) and not isinstance(error, QueueError):
+                raise Broken(f"{what}: {error}") from error
             raise
 
-    def _received(self, connection: _Connection, method: str, streams: bool, what: str) -> Answer:
+    def _received(self, connection: Connection, method: str, streams: bool, what: str) -> Answer:
         status, headers = connection.receive_head()
         answer = Answer(status, headers)
         length = headers.get("content-length")
@@ -115,138 +132,68 @@ class Connections:
             body = _Body(connection, int(length), self._give_back, what)
             answer.stream = io.BufferedReader(body, CHUNK_BYTES)
             return answer
+        if streams and status == 200 and length is None and "transfer-encoding" not in headers:
+            raise ValueError("an object without its length: the end of the connection would look like its own")
         if method != "HEAD" and status not in (204, 304):
             answer.body = connection.receive_body(headers)
         self._give_back(connection)
         return answer
 
-    def _take(self) -> _Connection:
+    def _take(self) -> Connection:
         if os.getpid() != self._process:
             # After a fork the parent's connections are still the parent's.
             self._idle, self._process, self._mutex = [], os.getpid(), Lock()
+        since = self._clock.now() - IDLE
         with self._mutex:
             while self._idle:
                 # The latest first: what is not needed goes cold, and is closed by the server.
                 connection = self._idle.pop()
-                if connection.is_open():
+                if connection.used_at and connection.used_at > since and connection.is_open():
                     return connection
                 connection.close()
-        return _Connection(self._connected())
+        return Connection(self._connected())
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
         # Not before the first connection: reading the certificates is most of what making a store would cost.
-        return ssl.create_default_context(cafile=os.environ.get("AWS_CA_BUNDLE") or None)
+        return ssl.create_default_context(
+            cafile=os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE") or None
+        )
 
     def _connected(self) -> Any:
-        host, port = self._address.hostname or "", self._address.port
+        host = self._address.hostname or ""
         made: http.client.HTTPConnection
-        via = (self._proxy.hostname or "", self._proxy.port or 80) if self._proxy else (host, port)
+        via = (self._proxy.hostname or "", self._proxy.port or 80) if self._proxy else (host, self._port)
         if self._address.scheme == "https":
             made = http.client.HTTPSConnection(*via, timeout=CONNECT_SECONDS, context=self._tls)
             if self._proxy:
-                made.set_tunnel(host, port or 443)
+                made.set_tunnel(host, self._port, _identification(self._proxy))
         else:
             made = http.client.HTTPConnection(*via, timeout=CONNECT_SECONDS)
         made.connect()
         made.sock.settimeout(READ_SECONDS)
         return made.sock
 
-    def _give_back(self, connection: _Connection) -> None:
+    def _give_back(self, connection: Connection) -> None:
+        connection.used_at = self._clock.now()
         with self._mutex:
             if connection.is_kept and len(self._idle) < self._keep:
                 self._idle.append(connection)
                 return
         connection.close()
 
-
-class _Connection:
-    """One connection: requests and answers as bytes."""
-
-    def __init__(self, socket: Any) -> None:
-        self._socket = socket
-        self._input = socket.makefile("rb", CHUNK_BYTES)
-        self._poll = select.poll()
-        self._poll.register(socket, select.POLLIN)
-        self.is_kept = True
-
-    def is_open(self) -> bool:
-        """Nothing is to come between two requests, except the end."""
-        return not self._poll.poll(0)
-
-    def send(self, head: bytes, body: bytes | IO[bytes], *, asks: bool) -> None:
-        if isinstance(body, bytes) and not asks:
-            self._socket.sendall(head + body)
-            return
-        self._socket.sendall(head)
-        if asks and self._poll.poll(ASK_SECONDS * 1000) and self._input.peek(12)[9:12] != b"100":
-            # Refused: the body stays here, and what the server makes of a connection without it is not tried out.
-            self.is_kept = False
-            return
-        try:
-            if isinstance(body, bytes):
-                self._socket.sendall(body)
-            else:
-                while chunk := body.read(CHUNK_BYTES):
-                    self._socket.sendall(chunk)
-        except ConnectionError:
-            # Refused while it was being sent: the answer may be there nevertheless.
-            self.is_kept = False
-
-    def receive_head(self) -> tuple[int, dict[str, str]]:
-        while True:
-            version, _, rest = self._line().partition(" ")
-            if not version.startswith("HTTP/1."):
-                raise ValueError("the connection ended without an answer" if not version else f"not HTTP: {version!r}")
-            status = int(rest[:3])
-            headers = {}
-            while line := self._line():
-                name, _, value = line.partition(":")
-                headers[name.lower()] = value.strip()
-            if status >= 200:
-                break
-        if version == "HTTP/1.0" or headers.get("connection", "").lower() == "close":
-            self.is_kept = False
-        return status, headers
-
-    def receive_body(self, headers: dict[str, str]) -> bytes:
-        if "chunked" in headers.get("transfer-encoding", "").lower():
-            parts = []
-            while size := int(self._line().partition(";")[0], 16):
-                parts.append(self.read_exactly(size))
-                self._line()
-            while self._line():
-                pass
-            return b"".join(parts)
-        if "content-length" in headers:
-            return self.read_exactly(int(headers["content-length"]))
-        self.is_kept = False
-        body: bytes = self._input.read()
-        return body
-
-    def read_exactly(self, size: int) -> bytes:
-        found: bytes = self._input.read(size)
-        if len(found) < size:
-            raise ValueError(f"the connection broke after {len(found)} of {size} bytes")
-        return found
-
-    def read_some(self, size: int) -> bytes:
-        found: bytes = self._input.read1(size)
-        return found
-
-    def _line(self) -> str:
-        line: bytes = self._input.readline(_LINE_BYTES)
-        return line.decode("latin-1").rstrip("\r\n")
-
-    def close(self) -> None:
-        self._input.close()
-        self._socket.close()
+    def _hang_up(self) -> None:
+        """What broke one kept connection may have broken them all, and there are more of them than tries."""
+        with self._mutex:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
 
 
 class _Body(io.RawIOBase):
     """A large body, read while it arrives. A connection that breaks raises Broken, and never looks like the end."""
 
-    def __init__(self, connection: _Connection, size: int, give_back: Callable[[_Connection], None], what: str) -> None:
+    def __init__(self, connection: Connection, size: int, give_back: Callable[[Connection], None], what: str) -> None:
         self._connection = connection
         self._left = size
         self._give_back = give_back
@@ -290,3 +237,10 @@ def _proxy(address: SplitResult) -> SplitResult | None:
     if not found or address.scheme != "https" or proxy_bypass(address.hostname or ""):
         return None
     return urlsplit(found if "://" in found else f"http://{found}")
+
+
+def _identification(proxy: SplitResult) -> dict[str, str]:
+    if not proxy.username:
+        return {}
+    told = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {b64encode(told.encode()).decode()}"}

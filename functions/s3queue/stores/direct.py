@@ -48,16 +48,21 @@ class DirectStore:
     ) -> None:
         self.url = f"s3://{bucket}"
         self._bucket = bucket
-        self._place = endpoint_url, region
+        plain = bucket.replace("-", "")
+        if not (bucket.isascii() and plain.replace(".", "").replace("_", "").isalnum()):
+            raise InvalidRequest(f"{bucket!r} is not the name of a bucket")
         address, region = _place(endpoint_url, region)
+        self._place = endpoint_url, region
         host = urlsplit(address)
-        if (host.hostname or "").startswith("s3.") and ".amazonaws." in address and "." not in bucket:
+        # Only what can be a part of a host's name: old buckets have dots, underscores or capital letters.
+        is_label = plain.isalnum() and bucket == bucket.lower() and len(bucket) <= 63
+        if (host.hostname or "").startswith("s3.") and ".amazonaws." in address and is_label:
             address, self._root = f"{host.scheme}://{bucket}.{host.netloc}", "/"
         else:
-            self._root = f"/{bucket}/"
-        self._connections = Connections(address, region=region, credentials=_credentials())
-        self._tries = tries
+            self._root = f"{host.path.rstrip('/')}/{bucket}/"
         self._clock = clock or SystemClock()
+        self._connections = Connections(address, region=region, credentials=_credentials(), clock=self._clock)
+        self._tries = tries
         self._chance = chance or RandomChance()
 
     def put(
@@ -76,7 +81,7 @@ class DirectStore:
         if if_absent:
             headers.append(("if-none-match", "*"))
         answer = self._request("put", "PUT", key, headers, body, missing_is_conflict=True)
-        return Written(unquoted(answer.headers["etag"]), _date(answer))
+        return Written(_etag(answer), _date(answer))
 
     def open(self, key: str, *, if_match: str | None = None) -> Object | None:
         headers = [] if if_match is None else [("if-match", quoted(if_match))]
@@ -118,7 +123,7 @@ class DirectStore:
             return self._boto3.copy(source, target, if_match=if_match, metadata=metadata, content_type=content_type)
         if answer.status == 404:
             return None
-        return Written(unquoted(_fields(_parsed(answer))["ETag"]), _date(answer))
+        return Written(unquoted(_fields(_parsed(answer, "CopyObjectResult"))["ETag"]), _date(answer))
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
         asked = {"delimiter": delimiter, "prefix": prefix, "start-after": after} | {
@@ -131,7 +136,7 @@ class DirectStore:
         answer = self._request("list", "GET", prefix, [], query=query)
         if answer.status == 404:
             raise NotFound(f"LIST {self.url}/{prefix}: there is no bucket {self._bucket!r} here")
-        return _page(_parsed(answer), _date(answer))
+        return _page(_parsed(answer, "ListBucketResult"), _date(answer))
 
     def presign_put(self, key: str, *, seconds: int, if_absent: bool = False) -> str:
         return self._boto3.presign_put(key, seconds=seconds, if_absent=if_absent)
@@ -194,7 +199,7 @@ class DirectStore:
 def _refused(verb: str, answer: Answer) -> tuple[str, str]:
     """Code and text of a refusal; no code: it is none."""
     # A copy that fails half-way has said 200 already.
-    if answer.status < 300 and not (verb == "copy" and b"<Error>" in answer.body):
+    if answer.status < 300 and not (verb == "copy" and b"<Error" in answer.body):
         return "", ""
     try:
         fields = _fields(_parsed(answer))
@@ -228,11 +233,16 @@ def _page(root: ElementTree.Element, at: datetime) -> Page:
     return Page(tuple(objects), tuple(prefixes), cursor_after(objects, prefixes) if goes_on else None, at)
 
 
-def _parsed(answer: Answer) -> ElementTree.Element:
+def _parsed(answer: Answer, expected: str = "Error") -> ElementTree.Element:
     try:
-        return ElementTree.fromstring(answer.body)
-    except ElementTree.ParseError as error:
+        # A long copy is answered with blanks until it is done.
+        root = ElementTree.fromstring(answer.body.lstrip())
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise Unavailable(f"the server's answer ({answer.status}) makes no sense: {error}") from error
+    if _name(root) != expected:
+        # A proxy's own page, say, which must not look like an empty bucket.
+        raise Unavailable(f"the server's answer ({answer.status}) is no {expected}, but {_name(root)!r}")
+    return root
 
 
 def _fields(element: ElementTree.Element) -> dict[str, str]:
@@ -245,20 +255,32 @@ def _name(element: ElementTree.Element) -> str:
 
 
 def _described(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    return [(_META + name.lower(), value) for name, value in metadata.items()] if metadata else []
+    if not metadata:
+        return []
+    for name in metadata:
+        if not (name.isascii() and name.isprintable()) or ":" in name or " " in name:
+            raise InvalidRequest(f"metadata {name!r}: no header can have this name")
+    return [(_META + name.lower(), value) for name, value in metadata.items()]
 
 
 def _description(key: str, answer: Answer) -> dict[str, Any]:
     headers = answer.headers
     return {
         "key": key,
-        "etag": unquoted(headers["etag"]),
+        "etag": _etag(answer),
         "size": int(headers.get("content-length", len(answer.body))),
-        "modified_at": http_date(headers["last-modified"]),
+        "modified_at": http_date(headers.get("last-modified", "")),
         "at": _date(answer),
         "metadata": {name[len(_META) :]: value for name, value in headers.items() if name.startswith(_META)},
         "content_type": headers.get("content-type", ""),
     }
+
+
+def _etag(answer: Answer) -> str:
+    try:
+        return unquoted(answer.headers["etag"])
+    except KeyError:
+        raise Unavailable("an answer of the server has no ETag header; is a proxy in between?") from None
 
 
 def _date(answer: Answer) -> datetime:
@@ -268,12 +290,15 @@ def _date(answer: Answer) -> datetime:
 def _place(endpoint_url: str | None, region: str | None) -> tuple[str, str]:
     """Address and region, as boto3 would find them; boto3 itself is asked only if the environment does not say."""
     known = os.environ
-    endpoint_url = endpoint_url or known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL")
-    region = region or known.get("AWS_REGION") or known.get("AWS_DEFAULT_REGION")
+    region = region or known.get("AWS_DEFAULT_REGION") or known.get("AWS_REGION")
+    if not endpoint_url and known.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() != "true":
+        endpoint_url = known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL")
     if region and endpoint_url:
         return endpoint_url, region
-    # Other partitions have addresses of their own.
-    if region and "AWS_PROFILE" not in known and not region.startswith(("cn-", "us-iso", "eu-iso")):
+    # A file may name another address; other partitions, FIPS and dual-stack have addresses of their own.
+    is_usual = not (known.keys() & {"AWS_PROFILE", "AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT"})
+    is_usual &= not os.path.isfile(os.path.expanduser(known.get("AWS_CONFIG_FILE", "~/.aws/config")))
+    if region and is_usual and not region.startswith(("cn-", "us-iso", "eu-iso", "eusc-", "aws-")):
         return f"https://s3.{region}.amazonaws.com", region
     from .s3 import client
 
@@ -289,17 +314,28 @@ def _credentials() -> Callable[[], Credentials]:
         fixed = Credentials(known["AWS_ACCESS_KEY_ID"], known["AWS_SECRET_ACCESS_KEY"], known.get("AWS_SESSION_TOKEN"))
         return lambda: fixed
     import boto3
-    from botocore.exceptions import BotoCoreError
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        NoCredentialsError,
+        PartialCredentialsError,
+        SSOError,
+        TokenRetrievalError,
+    )
 
-    found = boto3.Session().get_credentials()
+    session = boto3.Session()
 
     def current() -> Credentials:
-        if found is None:
-            raise AccessDenied(f"there are no AWS credentials here: {LOG_IN}")
         try:
+            found = session.get_credentials()
+            if found is None:
+                raise NoCredentialsError
             frozen = found.get_frozen_credentials()
-        except BotoCoreError as error:
+        except (NoCredentialsError, PartialCredentialsError, SSOError, TokenRetrievalError) as error:
             raise AccessDenied(f"{error}: {LOG_IN}") from error
+        except (BotoCoreError, ClientError, RuntimeError) as error:
+            # Whoever renews them does not answer; a RuntimeError says that what it gave has expired.
+            raise Unavailable(f"no AWS credentials now: {error}") from error
         return Credentials(frozen.access_key or "", frozen.secret_key or "", frozen.token)
 
     return current

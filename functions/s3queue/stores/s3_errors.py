@@ -27,6 +27,7 @@ _UNKNOWN_CODES = {
     "ServiceUnavailable",
     "Throttling",
     "RequestTimeTooSkewed",
+    "TemporaryRedirect",
 }
 #: Refusals of the credentials themselves: no permission would help.
 _CREDENTIAL_CODES = {
@@ -42,14 +43,22 @@ LOG_IN = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or lo
 
 def is_unknown(status: int, code: str) -> bool:
     """Whether this answer leaves open what happened, so that the request may be sent again."""
-    return status >= 500 or status == 429 or code in _UNKNOWN_CODES
+    return (status >= 500 and status != 501) or status in (408, 429) or code in _UNKNOWN_CODES
 
 
 def refusal(status: int, code: str, said: str, verb: str, bucket: str, key: str, *, retried: bool) -> QueueError:
     """What to raise for an answer of the server that is no success."""
+    problem = _refusal(status, code, said, verb, bucket, key, retried=retried)
+    if retried and verb in ("put", "copy", "delete") and not isinstance(problem, (Conflict, Unavailable)):
+        # Refused now; what became of the try before is as unknown as it was.
+        return Unavailable(f"{problem} An earlier try may have been carried out.")
+    return problem
+
+
+def _refusal(status: int, code: str, said: str, verb: str, bucket: str, key: str, *, retried: bool) -> QueueError:
     where = f"{verb.upper()} s3://{bucket}/{key}"
     said = said or code or str(status)
-    if code in ("NoSuchBucket", "PermanentRedirect"):
+    if code in ("NoSuchBucket", "PermanentRedirect") or status == 301:
         return NotFound(f"{where}: there is no bucket {bucket!r} here; check name, region and endpoint")
     if status in (404, 412):
         return Conflict(f"{where}: someone else was first", retried=retried)

@@ -27,7 +27,10 @@ def http_date(text: str) -> datetime:
     """
     if not text:
         raise Unavailable("an answer of the server has no Date header; is a proxy removing it?")
-    return parsedate_to_datetime(text).astimezone(UTC)
+    try:
+        return parsedate_to_datetime(text).astimezone(UTC)
+    except ValueError as error:
+        raise Unavailable(f"an answer of the server has a date that is none: {text!r}") from error
 
 
 def whole_seconds(at: datetime) -> datetime:
