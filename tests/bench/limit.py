@@ -112,7 +112,9 @@ def _direct(endpoint: str) -> Send:
     connections = DirectStore(bucket, endpoint_url=endpoint)._connections
 
     def send(verb: str, key: str, conditions: dict[str, str], body: bytes) -> str:
-        answer = connections.send(verb, f"/{bucket}/{key}", list(conditions.items()), body)
+        answer = connections.send(
+            verb, f"/{bucket}/{key}", [(name.lower(), value) for name, value in conditions.items()], body
+        )
         assert answer.status < 300, answer
         return answer.headers.get("etag", "")
 
