@@ -70,6 +70,8 @@ class Raw:
 
     endpoint: str
     requests: list[tuple[str, bytes, int]] = field(default_factory=list)
+    #: What followed the request lines, in lower case.
+    heads: list[bytes] = field(default_factory=list)
 
 
 @contextlib.contextmanager
@@ -105,8 +107,12 @@ def raw_server(*script: Sequence[bytes | tuple[bytes, ...]], tls: ssl.SSLContext
                         say(spoken, first)
                         if first and b" 100 " not in (first if isinstance(first, bytes) else b"".join(first)):
                             return
+                    raw.heads.append(head)
                     length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
-                    raw.requests.append((line.decode().strip(), heard.read(length), number))
+                    body = heard.read(length)
+                    if len(body) < length:
+                        return
+                    raw.requests.append((line.decode().strip(), body, number))
                     say(spoken, answers.pop(0))
 
     def say(connection: socket.socket, answer: bytes | tuple[bytes, ...]) -> None:

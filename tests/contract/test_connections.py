@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import io
 import ipaddress
+import os
 import socket
 import ssl
+from base64 import b64encode
 
 import pytest
 from botocore.exceptions import ClientError, MetadataRetrievalError
@@ -117,9 +120,12 @@ class Changing(io.BytesIO):
 @pytest.mark.parametrize(("before", "after"), [(b"abc", b"abcdef"), (b"abcdef", b"abc")])
 def test_a_body_that_changes_its_length_is_sent_whole_or_not_at_all(before, after):
     with raw_server([OK], [OK]) as server:
-        store_at(server, tries=2).put("a", Changing(before, after))
+        with pytest.raises(Unavailable, match="longer or shorter"):
+            store_at(server).put("a", Changing(before, after))
 
-        assert server.requests[-1] == ("PUT /jobs/a HTTP/1.1", after, 1)
+        store_at(server, tries=2).put("a", Changing(after, after))
+
+        assert server.requests == [("PUT /jobs/a HTTP/1.1", after, 1)]
 
 
 def test_a_body_that_refuses_to_be_read_says_why():
@@ -148,6 +154,18 @@ def test_a_large_body_that_is_refused_is_not_sent_and_its_connection_not_used_ag
         assert server.requests == [("PUT /jobs/a HTTP/1.1", LARGE, 1)]
 
 
+def test_a_connection_that_answered_before_it_had_the_body_is_not_used_again():
+    with raw_server([CONTINUE + answer("503 Slow Down"), NO_ANSWER, CONTINUE, OK], [CONTINUE, OK]) as server:
+        store_at(server, tries=2).put("a", LARGE)
+
+        assert ("PUT /jobs/a HTTP/1.1", LARGE, 1) in server.requests
+
+
+def test_a_success_without_the_body_is_none():
+    with raw_server([OK]) as server, pytest.raises(Unavailable, match="without its body"):
+        store_at(server).put("a", LARGE)
+
+
 def test_a_tls_server_that_says_nothing_gets_its_large_body_too(monkeypatch, tmp_path):
     """TLS 1.3 sends tickets at its start: bytes, but no answer."""
     monkeypatch.setattr(connection, "ASK_SECONDS", 0.2)
@@ -160,6 +178,21 @@ def test_a_tls_server_that_says_nothing_gets_its_large_body_too(monkeypatch, tmp
         store.put("b", b"x")
 
         assert [(len(body), number) for _, body, number in server.requests] == [(len(LARGE), 0), (1, 0)]
+
+
+def test_bytes_behind_a_large_body_are_never_the_next_ones_answer_over_tls(monkeypatch, tmp_path):
+    """Decrypted with the body's end, they are where neither we nor the socket would see them."""
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "server.pem"))
+    tls = certified(tmp_path / "server.pem")
+    large = answer("200 OK", LARGE + b"x" + answer("412 No"), length=len(LARGE) + 1)
+
+    with raw_server([large, OK], [OK], tls=tls) as server:
+        store = store_at(server)
+        store.open("a").read()
+
+        store.put("b", b"y")
+
+        assert server.requests[-1] == ("PUT /jobs/b HTTP/1.1", b"y", 1)
 
 
 def certified(path) -> ssl.SSLContext:
@@ -204,6 +237,37 @@ def test_after_a_dead_connection_the_others_are_not_tried():
         store.put("c", b"x")
 
         assert server.requests[-1] == ("PUT /jobs/c HTTP/1.1", b"x", 2)
+
+
+def test_after_a_fork_each_process_has_connections_of_its_own():
+    with raw_server([OK, OK], [OK]) as server:
+        store = store_at(server)
+        store.put("a", b"")
+        child = os.fork()
+        if not child:
+            with contextlib.suppress(BaseException):
+                store.put("child", b"")
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+
+        store.put("parent", b"")
+
+        assert [(line.split()[1], number) for line, _, number in server.requests] == [
+            ("/jobs/a", 0),
+            ("/jobs/child", 1),
+            ("/jobs/parent", 0),
+        ]
+
+
+def test_a_proxy_is_told_who_asks(monkeypatch):
+    with raw_server([b"HTTP/1.1 502 Bad Gateway\r\n\r\n"]) as proxy:
+        monkeypatch.setenv("https_proxy", proxy.endpoint.replace("://", "://me:p%40ss@"))
+        with pytest.raises(Unavailable, match="502"):
+            DirectStore("jobs", endpoint_url="https://s3.example", tries=1).head("a")
+
+    assert proxy.requests[0][0].startswith("CONNECT s3.example:443 ")
+    assert b"proxy-authorization: basic " + b64encode(b"me:p@ss").lower() in proxy.heads[0]
 
 
 @pytest.mark.parametrize("endpoint", ["http://[::1]", "https://[::1]", "http://example", "https://example:8443"])

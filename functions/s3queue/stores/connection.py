@@ -43,6 +43,7 @@ class Connection:
         self._decrypted: Callable[[], int] = getattr(socket, "pending", int)
         #: A final answer that came instead of "100 Continue".
         self._early: tuple[int, dict[str, str]] | None = None
+        self._is_sent = True
         #: When its last answer was complete; None: it has had none.
         self.used_at: datetime | None = None
         self._poll = select.poll()
@@ -63,7 +64,7 @@ class Connection:
         self._socket.sendall(head)
         if asks and not self._is_wanted():
             # Refused: the body stays here, and what the server makes of a connection without it is not tried out.
-            self.is_kept = False
+            self._is_sent = self.is_kept = False
             return
         # In pieces: the time-out is for the whole of what one call sends.
         source = io.BytesIO(body) if isinstance(body, bytes) else body
@@ -71,14 +72,14 @@ class Connection:
             length -= len(chunk)
             if length < 0:
                 break
-            if asks and self._poll.poll(0):
+            if asks and not self.is_open():
                 # Answered before it was sent: the server may take the rest for the next request.
                 self.is_kept = False
             try:
                 self._socket.sendall(chunk)
             except ConnectionError:
                 # Refused while it was being sent: the answer may be there nevertheless.
-                self.is_kept = False
+                self._is_sent = self.is_kept = False
                 return
         if length:
             raise ValueError("the body became longer or shorter while it was being sent")
@@ -99,6 +100,8 @@ class Connection:
         self._early = None
         while status < 200:
             status, headers = self._head()
+        if status < 300 and not self._is_sent:
+            raise ValueError(f"a success ({status}) without its body")
         return status, headers
 
     def _head(self) -> tuple[int, dict[str, str]]:
