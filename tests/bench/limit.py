@@ -21,7 +21,7 @@ GOAL = 0.9
 #: What a lease and a record of such a message weigh.
 LEASE, RECORD = b"l" * 220, b"r" * 330
 #: Messages of one repetition: boto3 takes as long for its few as ours for its many.
-COUNTS: dict[StoreKind, int] = {"direct": 1200, "boto3": 300}
+COUNTS: dict[StoreKind, int] = {"direct": 2500, "boto3": 300}
 CONCURRENCY = 8
 #: One bare request: verb, key, headers, body → ETag.
 Send = Callable[[str, str, dict[str, str], bytes], str]
