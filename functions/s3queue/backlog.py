@@ -6,7 +6,7 @@ One look serves up to a page of messages, so that draining costs a LIST per hund
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -48,6 +48,13 @@ class Backlog:
         self._queue = queue
         self._wants = wants
         self._window: list[Candidate] = []
+        #: How many candidates the last look found.
+        self._found = 0
+        #: Handed out while a look is under way: what it lists may be old news by the time it is done.
+        self._taken: set[str] = set()
+        self._is_looking = False
+        self._looks = 0
+        self._look_mutex = threading.Lock()
         self._looked_at = float("-inf")
         self._misses = 0
         self._wins = 0
@@ -63,7 +70,10 @@ class Backlog:
                 return None
             urgency = self._window[0].priority
             choices = [one for one in self._window[:CHOICES] if one.priority == urgency]
-            return self._window.pop(int(self._queue.chance.uniform(0, len(choices) - 1e-9)))
+            candidate = self._window.pop(int(self._queue.chance.uniform(0, len(choices) - 1e-9)))
+            if self._is_looking:
+                self._taken.add(candidate.path)
+            return candidate
 
     def report(self, *, won: bool) -> None:
         """How the claim of a candidate went."""
@@ -74,6 +84,10 @@ class Backlog:
         """Whether nothing that the last look found could be claimed: looking again at once will not help."""
         return not self._window and self._wins == self._wins_at_look
 
+    def is_running_low(self, left: int) -> bool:
+        """Whether it is time to look for more, so that nobody has to wait for it: a full window is nearly used up."""
+        return not self._is_looking and len(self._window) <= left and self._found >= WINDOW
+
     def drain(self) -> Iterator[Candidate]:
         """Candidates, look after look, until a look finds none or none of its finds could be claimed."""
         while self.look():
@@ -82,19 +96,34 @@ class Backlog:
             if self.is_fruitless():
                 return
 
-    def look(self) -> int:
-        """Fill the window anew; how many candidates there are. One LIST if the queue is idle."""
-        with self._mutex:
-            wins = self._wins
-            self._look()
-            # Only now: a look that failed has found nothing out, least of all that nothing is there.
-            self._wins_at_look = wins
-            return len(self._window)
+    def look(self, in_hand: Iterable[str] = ()) -> int:
+        """Fill the window anew; how many candidates there are. One LIST if the queue is idle.
 
-    def _look(self) -> None:
+        Others may go on taking meanwhile. `in_hand` is what they are at, which need not be found again.
+        """
+        looks = self._looks
+        with self._look_mutex:
+            if self._looks != looks:
+                return len(self._window)  # another thread has just looked
+            with self._mutex:
+                self._is_looking = True
+                self._taken = set(in_hand)
+                wins, began = self._wins, self._queue.clock.monotonic()
+            try:
+                found = self._look()
+            finally:
+                self._is_looking = False
+            with self._mutex:
+                self._window = [one for one in found if one.path not in self._taken]
+                self._found = len(found)
+                self._looked_at, self._misses = began, 0
+                # Only now: a look that failed has found nothing out, least of all that nothing is there.
+                self._wins_at_look = wins
+                self._looks += 1
+                return len(self._window)
+
+    def _look(self) -> list[Candidate]:
         queue = self._queue
-        self._looked_at = queue.clock.monotonic()
-        self._misses = 0
         root = queue.store.list(queue.keys.root, delimiter="/")
         kinds = queue.keys.kinds(root.prefixes)
         found: list[Candidate] = []
@@ -104,7 +133,7 @@ class Backlog:
             found += self._due("delayed", root.at)
         if "messages" in kinds:
             found += self._messages(has_leases="leases" in kinds)
-        self._window = sorted(found, key=lambda one: (-one.priority, one.since, one.path))
+        return sorted(found, key=lambda one: (-one.priority, one.since, one.path))
 
     def _due(self, kind: str, now: datetime) -> Iterator[Candidate]:
         """What waited and is due: reminders and delayed messages lie in the order of their time."""

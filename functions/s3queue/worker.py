@@ -8,27 +8,27 @@ import signal
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
 from .backlog import Backlog, Candidate
 from .claim import Claim
+from .clearing import Clearing
 from .clock import SystemClock
 from .definition import Definition, Handler
 from .errors import QueueError
 from .heartbeat import Pulse
 from .locks import Lock
-from .processing import Outcome, Processor, settled
+from .processing import Outcome, Processor
 from .queue import Queue
 from .sweep import Sweeper
 
 _log = logging.getLogger(__name__)
 #: An idle worker polls ever more slowly, up to this many times its interval.
 SLOWEST = 5
-#: Completed messages that are cleared away at one time, beside the handlers: two requests that nobody waits for.
-CLEARERS = 8
+#: Candidates left for each thread when one of them looks for more.
+LOW = 8
 #: Which of several workers sweeps.
 SWEEP_LOCK = "sweeper"
 #: Whoever swept and fell silent is replaced after `rescue_after`, but not sooner than this.
@@ -77,8 +77,10 @@ class Worker:
         self._interval = poll_interval
         self._counts: Counter[str] = Counter()
         self._busy = 0
-        self._clearers: ThreadPoolExecutor | None = None
-        self._clearing = 0
+        #: What the threads are at, or clear away: path → how many of them.
+        self._in_hand: Counter[str] = Counter()
+        self._looks_ahead = False
+        self._clearing: Clearing | None = None
         queue.events.on("message.retry", self._note_retry)
 
     def start(self) -> None:
@@ -89,7 +91,7 @@ class Worker:
         # What an earlier run saw is no reason to wait, or to call the queue empty.
         self._backlog = Backlog(self.queue)
         self._next_look = float("-inf")
-        self._clearers = ThreadPoolExecutor(self._most_clearing, f"{self.queue.worker_id}-clear")
+        self._clearing = Clearing(self.queue, self._pulse, self._concurrency, self._cleared)
         targets: list[Callable[[], None]] = [self._pull] * self._concurrency + [self._keep_alive]
         targets += [self._sweep_regularly] if self._sweeps else []
         for number, target in enumerate(targets):
@@ -109,8 +111,8 @@ class Worker:
         finished = not any(thread.is_alive() for thread in self._threads)
         if finished and self._threads:
             self._threads = []
-            if self._clearers:
-                self._clearers.shutdown()
+            if self._clearing:
+                self._clearing.end()
             self._pulse.end()
             self.queue.events.emit(
                 "workers.stopped", queue=self.queue.name, worker=self.queue.worker_id, **self.stats()
@@ -189,7 +191,7 @@ class Worker:
                     outcome = self._process(claim)
                 with self._mutex:
                     self._counts[outcome] += 1
-                if claim.is_recorded and self._hand_over(claim):
+                if claim.is_recorded and self._clearing and self._clearing.hand_over(claim):
                     handed_over = True
                     return
                 # The name was PUT anew while it was at work: nobody else is told of that.
@@ -197,8 +199,7 @@ class Worker:
                 claim = self.queue.claim(candidate.path) if again else None
         finally:
             if not handed_over:
-                with self._mutex:
-                    self._busy -= 1
+                self._put_down(candidate.path)
 
     def _process(self, claim: Claim) -> Outcome:
         self._pulse.hold(claim)
@@ -208,47 +209,37 @@ class Worker:
             if not claim.is_recorded:
                 self._pulse.drop(claim)
 
-    # Clearing
-
-    @property
-    def _most_clearing(self) -> int:
-        return min(self._concurrency, CLEARERS)
-
-    def _hand_over(self, claim: Claim) -> bool:
-        """Have what is completed cleared away while this thread goes on to the next message; False: it is done here."""
-        with self._mutex:
-            is_free = self._clearing < self._most_clearing
-            self._clearing += is_free
-        if is_free and self._clearers:
-            self._clearers.submit(self._clear_behind, claim)
-            return True
-        self._clear(claim)
-        return False
-
-    def _clear_behind(self, claim: Claim) -> None:
-        try:
-            self._clear(claim)
-            if claim.superseded and not self._stopping.is_set():
-                self._inbox.append(claim.path)
-        finally:
-            with self._mutex:
-                self._clearing -= 1
-                self._busy -= 1
-
-    def _clear(self, claim: Claim) -> None:
-        try:
-            settled(self.queue, lambda: self.queue.clear(claim))
-        except QueueError as error:
-            _log.warning("%s/%s is completed; the sweeper will clear it away: %s", self.queue.name, claim.path, error)
-        finally:
-            self._pulse.drop(claim)
+    def _cleared(self, claim: Claim) -> None:
+        if claim.superseded and not self._stopping.is_set():
+            self._inbox.append(claim.path)
+        self._put_down(claim.path)
 
     def _next(self) -> Candidate | None:
         """Own retries that are due, what the sweep found, then the backlog."""
         with self._mutex:
             candidate = self._choose()
-            self._busy += candidate is not None
-            return candidate
+            if candidate:
+                self._busy += 1
+                self._in_hand[candidate.path] += 1
+            looks = candidate and not self._looks_ahead and self._backlog.is_running_low(LOW * self._concurrency)
+            if looks:
+                self._looks_ahead = True
+                in_hand = list(self._in_hand)
+        if looks:
+            # Beside the others, who go on with what is left: a look takes as long as several messages.
+            try:
+                with suppress(QueueError):
+                    self._backlog.look(in_hand)
+            finally:
+                self._looks_ahead = False
+        return candidate
+
+    def _put_down(self, path: str) -> None:
+        with self._mutex:
+            self._busy -= 1
+            self._in_hand[path] -= 1
+            if not self._in_hand[path]:
+                del self._in_hand[path]
 
     def _choose(self) -> Candidate | None:
         now = self.queue.clock.monotonic()
@@ -267,7 +258,7 @@ class Worker:
         self._next_look = now + self._interval
         self.queue.refresh()
         if not self.queue.settings.paused:
-            self._backlog.look()
+            self._backlog.look(self._in_hand)
         return self._backlog.take()
 
     def _note_retry(self, fields: Any) -> None:

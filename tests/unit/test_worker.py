@@ -99,6 +99,45 @@ def test_a_thread_goes_on_while_what_it_completed_is_cleared_away():
     assert not list(queue.store.list("orders/leases/").objects)
 
 
+def test_the_others_go_on_while_one_thread_looks_for_more():
+    queue = real_queue(concurrency=2)
+    for number in range(1100):
+        queue.enqueue(str(number))
+    is_looking, went_on = threading.Event(), threading.Event()
+    seen: list[int] = []
+    real_list = queue.store.list
+
+    def handler(number: int) -> None:
+        seen.append(number)
+        if is_looking.is_set():
+            went_on.set()
+
+    def slow_list(prefix: str, **options: Any) -> Page:
+        if seen and not went_on.is_set():
+            is_looking.set()
+            assert went_on.wait(PATIENCE), "nothing runs while one thread looks"
+        return real_list(prefix, **options)
+
+    queue.store.list = slow_list
+    Worker(queue, handler, sweep=False).run_until_empty()
+
+    assert went_on.is_set()
+    assert sorted(seen) == list(range(1100))
+
+
+def test_what_is_found_again_while_it_is_in_hand_is_not_asked_for_again():
+    queue = real_queue(concurrency=4)
+    for number in range(2500):
+        queue.enqueue(str(number))
+    queue.store.take()
+
+    Worker(queue, lambda number: None, sweep=False).run_until_empty()
+
+    leases = [key for verb, key in queue.store.log if verb == "put" and key.startswith("orders/leases/")]
+    assert len(leases) == len(set(leases)) == 2500
+    assert queue.store.requests["list"] <= 15
+
+
 def test_a_name_put_anew_while_it_is_cleared_away_runs_too():
     queue = real_queue(concurrency=1)
     (path,) = [queue.enqueue(b"1", name="one")]
