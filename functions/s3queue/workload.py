@@ -15,9 +15,9 @@ from .tally import NOTHING, Tally
 MONTH = timedelta(days=30)
 #: One small request to S3 from a function of the same region: an assumption, and `Workload.request_seconds`.
 REQUEST_SECONDS = 0.030
-#: Measured (`make bench`): what the functions' store computes for one request, on a whole core; with boto3 ten times as
-#: much. A function has a core from this memory on.
-REQUEST_CPU_SECONDS = 0.0002
+#: Measured (`make bench`): what the functions' store computes for one request, on a whole core; with boto3 eight times
+#: as much. A function has a core from this memory on.
+REQUEST_CPU_SECONDS = 0.00025
 MIB_PER_VCPU = 1769
 #: As handlers/attendant.py and infra/ have them (the library must not import either; a test compares).
 PATIENCE_SECONDS = 10.0
