@@ -111,16 +111,16 @@ class Backlog:
                 wins, began = self._wins, self._queue.clock.monotonic()
             try:
                 found = self._look()
+                with self._mutex:
+                    self._window = [one for one in found if one.path not in self._taken]
+                    self._found = len(found)
+                    self._looked_at, self._misses = began, 0
+                    # Only now: a look that failed has found nothing out, least of all that nothing is there.
+                    self._wins_at_look = wins
+                    self._looks += 1
+                    return len(self._window)
             finally:
                 self._is_looking = False
-            with self._mutex:
-                self._window = [one for one in found if one.path not in self._taken]
-                self._found = len(found)
-                self._looked_at, self._misses = began, 0
-                # Only now: a look that failed has found nothing out, least of all that nothing is there.
-                self._wins_at_look = wins
-                self._looks += 1
-                return len(self._window)
 
     def _look(self) -> list[Candidate]:
         queue = self._queue

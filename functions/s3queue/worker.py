@@ -7,7 +7,7 @@ import logging
 import signal
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -229,10 +229,16 @@ class Worker:
             # Beside the others, who go on with what is left: a look takes as long as several messages.
             try:
                 with suppress(QueueError):
-                    self._backlog.look(in_hand)
+                    self._look(in_hand)
             finally:
                 self._looks_ahead = False
         return candidate
+
+    def _look(self, in_hand: Iterable[str]) -> None:
+        """For more messages, unless the queue has been paused since."""
+        self.queue.refresh()
+        if not self.queue.settings.paused:
+            self._backlog.look(in_hand)
 
     def _put_down(self, path: str) -> None:
         with self._mutex:
@@ -256,9 +262,7 @@ class Worker:
         else:
             self._interval = min(self._interval * 1.5, self._poll_interval * SLOWEST)
         self._next_look = now + self._interval
-        self.queue.refresh()
-        if not self.queue.settings.paused:
-            self._backlog.look(self._in_hand)
+        self._look(self._in_hand)
         return self._backlog.take()
 
     def _note_retry(self, fields: Any) -> None:

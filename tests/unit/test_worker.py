@@ -125,6 +125,31 @@ def test_the_others_go_on_while_one_thread_looks_for_more():
     assert sorted(seen) == list(range(1100))
 
 
+def test_a_look_ahead_heeds_a_pause_so_that_a_large_backlog_stops_too(monkeypatch):
+    # Every look asks for the settings, however soon after the last: what is tested is that a look ahead asks at all.
+    monkeypatch.setattr("s3queue.configured.REFRESH_SECONDS", 0.0)
+    queue = real_queue(concurrency=1)
+    for number in range(2500):
+        queue.enqueue(str(number))
+    operator = Queue(store=queue.store, name=queue.name)
+    seen: list[int] = []
+
+    def handler(number: int) -> None:
+        seen.append(number)
+        if len(seen) == 10:
+            operator.configure(paused=True)
+
+    worker = Worker(queue, handler, sweep=False, poll_interval=0.05)
+    worker.start()
+    try:
+        eventually(lambda: queue.settings.paused)
+        eventually(lambda: not worker._busy)
+    finally:
+        worker.stop()
+
+    assert len(seen) <= 1000
+
+
 def test_what_is_found_again_while_it_is_in_hand_is_not_asked_for_again():
     queue = real_queue(concurrency=4)
     for number in range(2500):
