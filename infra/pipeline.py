@@ -18,8 +18,8 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
-from s3queue.emr_serverless import start_job_run
 from s3queue.settings import Deployment
+from s3queue.spark_runs.emr_serverless import start_job_run
 
 from .permissions import bulk_statements, history_statements
 from .spark_lane import SparkLane

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 
 import jsii
 from aws_cdk import CfnOutput, Duration, Stack
@@ -14,7 +13,7 @@ from aws_cdk import aws_s3_notifications as notifications
 from constructs import Construct
 
 from s3queue.keys import Keys
-from s3queue.settings import Deployment, QueueSettings
+from s3queue.settings import LAMBDA_LIMIT, WRAP_UP, Deployment, QueueSettings
 
 from .functions import QueueFunction
 from .options import Options
@@ -22,11 +21,6 @@ from .permissions import producer_statement, worker_statements
 from .queue_bucket import QueueBucket
 from .spark_lane import SparkLane
 
-LAMBDA_LIMIT = timedelta(minutes=15)
-#: Between the last moment a handler may run and the end of the invocation: record the outcome, flush logs and traces.
-WRAP_UP = timedelta(seconds=5)
-#: An invocation that was throttled drains the queue, so it gets at least this long; an idle one returns at once.
-DRAIN = timedelta(seconds=60)
 FUNCTION_NAME_LIMIT = 64
 DEFAULT_BUS = "default"
 
@@ -135,7 +129,7 @@ def function_timeout(queue: str, settings: QueueSettings) -> Duration:
             f"queue {queue!r}: handler_timeout ({handler}) leaves no room in Lambda's 15 minutes; make it at most "
             f"{LAMBDA_LIMIT - WRAP_UP}, or the queue engine='spark'"
         )
-    return Duration.seconds(int(min(max(DRAIN, 2 * handler + WRAP_UP), LAMBDA_LIMIT).total_seconds()))
+    return Duration.seconds(int(settings.function_timeout.total_seconds()))
 
 
 def put_events(scope: Construct) -> iam.PolicyStatement:

@@ -12,7 +12,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from s3queue.settings import Deployment
+from s3queue.settings import SWEEPER_MIB, Deployment
 
 from .functions import QueueFunction
 from .options import Options
@@ -23,7 +23,6 @@ from .spark_lane import SparkLane
 EVERY = Duration.minutes(1)
 #: It looks one minute ahead and waits; what is left over finds the last due message still being dispatched.
 TIMEOUT = Duration.seconds(90)
-MEMORY_MIB = 512
 #: One minute may run into the next, and two at once are safe. Reserved, so that a burst of workers cannot starve it.
 CONCURRENCY = 2
 
@@ -68,7 +67,7 @@ class Sweeper(Construct):
                 *([put_events(self)] if publishes else []),
             ],
             timeout=TIMEOUT,
-            memory_mib=MEMORY_MIB,
+            memory_mib=SWEEPER_MIB,
             concurrency=CONCURRENCY,
             options=options,
         )

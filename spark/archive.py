@@ -23,9 +23,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from s3queue.clock import RandomChance
+from s3queue.dashboard.overview import queue_names
 from s3queue.errors import Conflict, QueueError
 from s3queue.keys import Keys
-from s3queue.overview import queue_names
 from spark.archive_log import Commit, Log, Part, read_parts
 from spark.bucket import Bucket
 from spark.record_rows import FILE_SCHEMA, SCHEMA_VERSION, read_records

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from s3queue.batch import read_lines
-from s3queue.claim import Claim
+from s3queue.documents.batch import read_lines
+from s3queue.documents.record import Failure
 from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
 from s3queue.keys import is_batch
-from s3queue.processing import settled
-from s3queue.record import Failure
+from s3queue.protocol.claim import Claim
+from s3queue.worker.processor import until_known
 
 from .bucket import Bucket
 from .driver import Driver
@@ -91,7 +91,7 @@ class BatchWork:
         for path, line in asked:
             lines.setdefault(path, []).append(line)
         for claim in sized:
-            self._settle(driver, claim, sorted(lines.get(claim.path, ())), found)
+            self._write_outcome(driver, claim, sorted(lines.get(claim.path, ())), found)
 
     def _messages(self, claims: Sequence[Claim], driver: Driver) -> DataFrame:
         keys = driver.queue.keys
@@ -108,13 +108,13 @@ class BatchWork:
         ]
         return fetch(self._spark, asked, ASKED, MESSAGES, partial(read_message, self._bucket))
 
-    def _settle(self, driver: Driver, claim: Claim, lines: list[int], found: Outcomes) -> None:
+    def _write_outcome(self, driver: Driver, claim: Claim, lines: list[int], found: Outcomes) -> None:
         if claim.message.is_batch:
-            self._settle_lines(driver, claim, lines, found)
+            self._write_lines(driver, claim, lines, found)
             return
         if not lines:
             # Deleted or PUT anew since it was claimed: the sweeper sees to it.
-            driver.settled(claim, "lost")
+            driver.ended(claim, "lost")
             return
         result, error, rejected = found.get((claim.path, 0), (None, NO_OUTCOME, False))
         if error is None:
@@ -122,7 +122,7 @@ class BatchWork:
         else:
             self._end(driver, claim, Reject(error) if rejected else Failure("JobError", error))
 
-    def _settle_lines(self, driver: Driver, claim: Claim, lines: list[int], found: Outcomes) -> None:
+    def _write_lines(self, driver: Driver, claim: Claim, lines: list[int], found: Outcomes) -> None:
         can_retry = driver.queue.settings.retry.can_retry(claim.attempt)
         total = len(lines) + len(_skipped(claim))
         for line in lines:
@@ -132,9 +132,7 @@ class BatchWork:
             else:
                 claim.lines.fail(line, claim.attempt, Failure("JobError", error), dead=rejected or not can_retry)
         if claim.lines.failed:
-            first = next(iter(claim.lines.failed.values()))[1]
-            summary = f"{len(claim.lines.failed)} of {total} lines failed, the first: {first.message}"
-            self._end(driver, claim, Failure(first.type, summary))
+            self._end(driver, claim, claim.lines.failure(total))
         else:
             self._write(driver, claim, lambda: driver.queue.complete_lines(claim, total).outcome)
 
@@ -150,12 +148,12 @@ class BatchWork:
     def _write(self, driver: Driver, claim: Claim, write: Callable[[], str]) -> None:
         outcome = "lost"
         try:
-            outcome = settled(driver.queue, write)
+            outcome = until_known(driver.queue, write)
         except LeaseLost:
             pass
         except QueueError as error:
             _log.error("%s/%s: no outcome could be written: %s", driver.queue.name, claim.path, error)
-        driver.settled(claim, outcome)
+        driver.ended(claim, outcome)
 
 
 NO_OUTCOME = "the job returned no outcome for this message"

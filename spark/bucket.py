@@ -53,7 +53,7 @@ def _client(bucket: Bucket) -> Any:
 
 @lru_cache(maxsize=8)
 def _store(bucket: Bucket) -> ObjectStore:
-    from s3queue.wiring import open_store
+    from s3queue.connect import open_store
 
     # Executors do little else than ask for small objects: the client's CPU is theirs.
     kind: Any = os.environ.get("S3QUEUE_STORE", "direct")

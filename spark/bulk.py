@@ -31,7 +31,7 @@ from s3queue.clock import RandomChance
 from s3queue.encoding import dump, load
 from s3queue.errors import Conflict, CorruptState, InvalidRequest, Unavailable
 from s3queue.keys import Keys, priority_prefix
-from s3queue.store import SETTLE_TRIES, ObjectStore, listing, put_surely
+from s3queue.store import UNKNOWN_TRIES, ObjectStore, listing, put_surely
 
 from .scan import in_threads
 
@@ -132,7 +132,7 @@ def enqueue_bucket(store: ObjectStore, plan: Plan, bucket: int, lines: Iterable[
     def put(numbered: tuple[int, tuple[bytes, int]]) -> tuple[bool, int]:
         sequence, (batch, count) = numbered
         path = plan.path(bucket, sequence, batch)
-        return _put_once(store, plan.keys, path, batch, look=not is_first), count
+        return _put_once(store, plan.keys, path, batch, read_first=not is_first), count
 
     told = {"batches": 0, "messages": 0, "added": 0}
     for was_added, count in in_threads(put, enumerate(cut(lines, plan.per_object))):
@@ -152,12 +152,12 @@ def _create(store: ObjectStore, key: str) -> bool:
         return False
 
 
-def _put_once(store: ObjectStore, keys: Keys, path: str, batch: bytes, *, look: bool) -> bool:
+def _put_once(store: ObjectStore, keys: Keys, path: str, batch: bytes, *, read_first: bool) -> bool:
     """True if this call added the batch."""
     # The message before the record: in between, it may be completed, but then its record is there already.  [P1]
-    if look and (store.head(keys.message(path)) or store.head(keys.record(path))):
+    if read_first and (store.head(keys.message(path)) or store.head(keys.record(path))):
         return False
-    for _ in range(SETTLE_TRIES):
+    for _ in range(UNKNOWN_TRIES):
         try:
             store.put(keys.message(path), batch, if_absent=True, content_type="application/x-ndjson")
             return True

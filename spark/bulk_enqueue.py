@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import functions as sf
 
-from s3queue.batch import read_lines, spooled
+from s3queue.documents.batch import read_lines, spooled
 from s3queue.errors import InvalidRequest
 from s3queue.keys import Keys
 from s3queue.settings import QueueSettings

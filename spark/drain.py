@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def drain(bucket: str, queue: str, run: str, *, seconds: float, should_stop: Callable[[], bool]) -> int:
     # Here: under spark-submit the paths to our own code are set by then.
     import queues
-    from s3queue.wiring import connect
+    from s3queue.connect import connect
     from spark import jobs
     from spark.batches import BatchWork
     from spark.bucket import Bucket

@@ -2,7 +2,7 @@
 
 Takes the manifest over, works on its messages, claims the next batch, until the queue is empty or the time is up;
 closes the slot, and looks once more. It may die between any two requests: what it started fails, what it had not is
-given back (s3queue.run_watch), what it recorded stays.
+given back (s3queue.spark_runs.watch), what it recorded stays.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
-from s3queue.backlog import Backlog
-from s3queue.claim import Claim
+from s3queue.documents.run_documents import Manifest
 from s3queue.errors import Conflict, QueueError
-from s3queue.heartbeat import Pulse
+from s3queue.protocol.backlog import Backlog
+from s3queue.protocol.claim import Claim
+from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.queue import Queue
-from s3queue.run_claims import THREADS, Waiting, claim_heavy, in_parallel, release_all
-from s3queue.runs import Manifest, RunBook
+from s3queue.spark_runs.claims import THREADS, Waiting, claim_heavy, in_parallel, release_all
+from s3queue.spark_runs.slots import RunStore
 
 _log = logging.getLogger(__name__)
 #: A retry that is due this soon is waited for: another run would take a minute to start.
@@ -46,7 +47,7 @@ class Work(Protocol):
     """What is done with a batch."""
 
     def run(self, claims: Sequence[Claim], driver: Driver) -> None:
-        """Bring every claim to its outcome, and tell the driver: `begin` before it is started, `settled` after."""
+        """Bring every claim to its outcome, and tell the driver: `begin` before it is started, `ended` after."""
         ...
 
 
@@ -72,8 +73,8 @@ class Driver:
         self._threads = threads
         self._should_stop = should_stop
         self._beats = beats
-        self._book = RunBook(queue)
-        self._pulse = Pulse(queue, queue.settings.visibility_timeout, run=self._run)
+        self._book = RunStore(queue)
+        self._heartbeat = HeartbeatWriter(queue, queue.settings.visibility_timeout, run=self._run)
         self._waiting = Waiting(queue)
         self._mutex = threading.RLock()
         self._manifest: Manifest | None = None
@@ -99,7 +100,7 @@ class Driver:
             self._give_up(error)
             raise
         finally:
-            self._pulse.end()
+            self._heartbeat.end()
         return dict(self.counts)
 
     def _drain(self) -> None:
@@ -121,7 +122,7 @@ class Driver:
     def beat(self) -> None:
         """Keep what this run holds; called every third of the visibility timeout, by a thread of its own."""
         # The first beat finds the launcher's, or the sweeper's, and the second replaces it.
-        if not (self._pulse.beat(self.counts) or self._pulse.beat(self.counts)):
+        if not (self._heartbeat.beat(self.counts) or self._heartbeat.beat(self.counts)):
             _log.warning("%s: the heartbeat of %s could not be written; trying again", self.queue.name, self._run)
 
     def begin(self, claims: Sequence[Claim]) -> None:
@@ -136,9 +137,9 @@ class Driver:
             if started > manifest.started:
                 self._write(replace(manifest, started=started, counts=dict(self.counts)))
 
-    def settled(self, claim: Claim, outcome: str) -> None:
+    def ended(self, claim: Claim, outcome: str) -> None:
         """A message came to its end, as far as this run is concerned."""
-        self._pulse.drop(claim)
+        self._heartbeat.drop(claim)
         with self._mutex:
             self.counts[outcome] += 1
         _log.info("%s/%s: %s (attempt %d)", self.queue.name, claim.path, outcome, claim.attempt)
@@ -146,13 +147,7 @@ class Driver:
     def release(self, claim: Claim) -> None:
         """Give a message back that was not started."""
         release_all(self.queue, [claim])
-        self.settled(claim, "released")
-
-    def renew(self, claim: Claim, timeout: timedelta | None) -> None:
-        """`Context.extend` of a message that the heartbeat keeps."""
-        claim.check_alive()
-        if timeout is not None and timeout > claim.remaining():
-            self.queue.extend(claim, timeout)
+        self.ended(claim, "released")
 
     # Beginning and end
 
@@ -207,7 +202,7 @@ class Driver:
                 return
             if claim:
                 adopted[path] = claim
-                self._pulse.hold(claim)
+                self._heartbeat.hold(claim)
 
         paths = self._known().paths
         in_parallel(adopt, paths, self._threads)
@@ -239,7 +234,7 @@ class Driver:
         with suppress(QueueError, RunLost):
             manifest = self._known()
             self._write(replace(manifest, state="failed", note=repr(error)[:500], counts=dict(self.counts)))
-            unfinished = self._pulse.held()
+            unfinished = self._heartbeat.held()
             paths = manifest.paths[manifest.started :]
             release_all(self.queue, [claim for claim in unfinished if claim.path in paths], threads=self._threads)
             for claim in unfinished:
@@ -276,7 +271,7 @@ class Driver:
                 release_all(self.queue, claims, threads=self._threads)
                 raise
             for claim in claims:
-                self._pulse.hold(claim)
+                self._heartbeat.hold(claim)
         return claims
 
     def _wait_for_retries(self) -> list[Claim]:

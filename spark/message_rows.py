@@ -8,12 +8,11 @@ from typing import Any
 
 from pyspark.sql import types
 
-from s3queue.batch import read_lines, spooled
+from s3queue.documents.batch import read_lines, spooled
+from s3queue.documents.message import INLINE_BYTES, is_placeholder
 from s3queue.encoding import decode_metadata, parse_instant
 from s3queue.keys import due_of, is_batch, priority_of
-from s3queue.message import INLINE_BYTES
-from s3queue.outcomes import DEAD_METADATA, dead_facts
-from s3queue.protocol import is_placeholder
+from s3queue.protocol.outcomes import DEAD_METADATA, dead_facts
 from s3queue.queue import Queue
 
 from .record_rows import clean

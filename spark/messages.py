@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from s3queue.claim import Claim
-from s3queue.definition import Definition
 from s3queue.errors import QueueError
-from s3queue.processing import Processor
+from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
-from s3queue.run_claims import in_parallel
+from s3queue.spark_runs.claims import in_parallel
+from s3queue.worker.definition import Definition
+from s3queue.worker.processor import Processor, renew_held
 
 from .driver import Driver
 from .reasons import SparkError, reason_of
@@ -44,7 +45,10 @@ class MessageWork:
 
     def run(self, claims: Sequence[Claim], driver: Driver) -> None:
         processor = Processor(
-            queue=driver.queue, definition=self._definition, should_stop=driver.is_over, renew=driver.renew
+            queue=driver.queue,
+            definition=self._definition,
+            should_stop=driver.is_over,
+            renew=partial(renew_held, driver.queue),
         )
         failed = threading.Event()
 
@@ -61,7 +65,7 @@ class MessageWork:
                 if isinstance(error, QueueError):
                     driver.release(claim)
                 raise
-            driver.settled(claim, processor.process(claim))
+            driver.ended(claim, processor.process(claim))
 
         in_parallel(one, claims, self._parallel)
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types
 
+from s3queue.documents.record import Attempt, Record
 from s3queue.encoding import FORMAT
 from s3queue.errors import Conflict, CorruptState, NewerFormat
 from s3queue.keys import Keys, due_of, is_batch, priority_of
-from s3queue.record import Attempt, Record
 
 from .scan import Batches, batches_of, in_threads, rows_of
 from .schemas import columns, joined

@@ -19,10 +19,10 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from s3queue.dashboard.overview import queue_names
 from s3queue.encoding import format_instant, parse_instant
 from s3queue.errors import Conflict
 from s3queue.keys import LATEST_STATISTICS, Keys
-from s3queue.overview import queue_names
 from s3queue.store import ObjectStore
 from spark.archive import unarchived
 from spark.archive_log import Log, read_parts

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from s3queue.documents.message import Generation
+from s3queue.documents.record import Attempt, Failure, Record
 from s3queue.keys import Keys
-from s3queue.message import Generation
-from s3queue.record import Attempt, Failure, Record
 from s3queue.store import ObjectStore
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)

@@ -1,25 +1,14 @@
-"""The worker function without Lambda: invocations of the real attendant, told to nobody."""
+"""The worker function without Lambda: invocations of the real InvocationRunner, told to nobody."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
-from handlers.attendant import Attendant
-from handlers.doorbells import Doorbell
 from s3queue import Definition, Queue
-
-#: What infra gives a function whose handler has the default limit.
-FUNCTION_SECONDS = 60.0
-
-
-class Silence:
-    """Telemetry that keeps everything to itself."""
-
-    def message(self, path: str) -> AbstractContextManager[None]:
-        return nullcontext()
+from s3queue.worker.invocation import InvocationRunner
+from s3queue.worker.notifications import Notification
 
 
 class WorkerFunction:
@@ -29,11 +18,11 @@ class WorkerFunction:
         self.queue = queue
         definition = Definition(queue.name, queue.settings)
         definition.handler(handler)
-        self._attendant = Attendant(queue, definition, cast(Any, Silence()), None)
+        self._runner = InvocationRunner(queue, definition)
 
     def invoke(self, *paths: str, rung_at: datetime | None) -> dict[str, int]:
         """Answer an event of that time; None: the sweeper sent it."""
         clock = self.queue.clock
-        end = clock.monotonic() + FUNCTION_SECONDS
-        doorbells = [Doorbell(path=path, rung_at=rung_at) for path in paths]
-        return self._attendant.answer(doorbells, lambda: end - clock.monotonic())
+        end = clock.monotonic() + self.queue.settings.function_timeout.total_seconds()
+        notifications = [Notification(path=path, rung_at=rung_at) for path in paths]
+        return self._runner.run(notifications, lambda: end - clock.monotonic())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from s3queue.errors import Unavailable
-from s3queue.jobs import Job, JobRequest, NotStarted, Phase
+from s3queue.spark_runs.service import Job, JobRequest, NotStarted, Phase
 
 
 @dataclass

@@ -76,8 +76,16 @@ class Workbench:
         for _ in range(rounds):
             sweeper.sweep()
             while dispatched:
-                processor.run(dispatched.pop(0), look=True)
+                processor.run(dispatched.pop(0), read_first=True)
             if not any(self.keys(queue.keys.prefix(kind)) for kind in ("messages", "delayed", "leases")):
                 return
             self.clock.advance(queue.settings.rescue_after.total_seconds() + 1)
         raise AssertionError(f"never settled: {self.keys(queue.keys.root)}")
+
+
+def next_tick(sweeper: Sweeper) -> float | None:
+    """Tick; how many seconds until the next one is worthwhile. An error in the tick is raised."""
+    report = sweeper.tick()
+    if report and report.error:
+        raise report.error
+    return report.next_tick if report else None

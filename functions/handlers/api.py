@@ -7,10 +7,10 @@ from functools import cache
 from typing import Any
 
 import queues
+from s3queue.connect import open_store
 from s3queue.dashboard.api import build
 from s3queue.dashboard.resolver import Resolver
 from s3queue.settings import Deployment
-from s3queue.wiring import open_store
 
 from .telemetry import is_starting, start_logging
 

@@ -18,17 +18,15 @@ from typing import Any
 
 import queues
 from s3queue.clock import Clock, SystemClock
+from s3queue.connect import open_store
 from s3queue.queue import Queue
-from s3queue.settings import Deployment
-from s3queue.sweep import Sweeper
-from s3queue.wiring import open_store
+from s3queue.settings import SWEEPER_STAYS_SECONDS, Deployment
+from s3queue.spark_runs.runs import SparkRuns
+from s3queue.sweeper.sweeper import Sweeper
 
-from .lane import Lane, open_lane
 from .telemetry import Telemetry, is_starting, start_logging
 
 _log = logging.getLogger(__name__)
-#: The next minute's sweeper comes then; a little before, so that the two rarely meet.
-MINUTE_SECONDS = 54.0
 #: One sweep's own budget is 20 s; what remains of the function's time must hold it.
 LAST_SWEEP_SECONDS = 25.0
 #: A queue whose sweep failed (a throttled dispatch, an outage) gets another one after this time.
@@ -53,7 +51,7 @@ class Runtime:
     rounds: Mapping[str, Round]
     #: Queues that cannot be swept, because their modules do not load.
     broken: Mapping[str, Exception]
-    lane: Lane | None
+    runs: SparkRuns | None
     clock: Clock
 
 
@@ -65,25 +63,25 @@ def runtime() -> Runtime:
     store, _ = open_store(f"s3://{deployment.bucket}")
     client = cache(_lambda_client)
     worker_id = f"sweeper-{uuid.uuid4().hex[:12]}"
-    lane = open_lane(deployment)
+    runs = SparkRuns.of(deployment)
     rounds: dict[str, Round] = {}
     broken: dict[str, Exception] = {}
     for name, function in deployment.workers.items():
         try:
             definition = queues.load_one(name)
         except Exception as error:
-            _log.exception("the queue %s cannot be swept: its module does not load", name)
+            _log.exception("queue not swept, its module does not load: %s", name)
             broken[name] = error
             continue
         queue = Queue(store=store, name=name, settings=definition.settings, worker_id=worker_id)
         definition.events.pass_on(queue.events)
         telemetry = Telemetry(queue, logger)
         telemetry.publish(deployment)
-        look_after_runs = lane.look_after if lane else None
+        look_after_runs = runs.look_after if runs else None
         sweeper = Sweeper(queue=queue, dispatch=wake(function, client), look_after_runs=look_after_runs)
         rounds[name] = Round(sweeper, telemetry)
     logger.append_keys(worker=worker_id)
-    return Runtime(rounds, broken, lane, SystemClock())
+    return Runtime(rounds, broken, runs, SystemClock())
 
 
 def handle(event: Any, context: Any) -> dict[str, int]:
@@ -96,7 +94,7 @@ def handle(event: Any, context: Any) -> dict[str, int]:
     if isinstance(event, dict) and event.get("detail-type") == EMR_CHANGE:
         _job_changed(kept, event)
         return {}
-    until = min(MINUTE_SECONDS, context.get_remaining_time_in_millis() / 1000 - LAST_SWEEP_SECONDS)
+    until = min(SWEEPER_STAYS_SECONDS, context.get_remaining_time_in_millis() / 1000 - LAST_SWEEP_SECONDS)
     try:
         return _sweep(kept, kept.clock.monotonic() + until)
     finally:
@@ -118,29 +116,20 @@ def _sweep(kept: Runtime, until: float) -> dict[str, int]:
             break
         clock.sleep(max(0.0, at - now))
         looks[name] += 1
-        try:
-            pause = _tick(kept.rounds[name])
-            errors.pop(name, None)
-        except Exception as error:
-            _log.exception("the sweep of %s failed; the others go on, and it has its turn again", name)
-            errors[name] = error
-            pause = AGAIN_SECONDS
-        if pause is not None:
-            heapq.heappush(agenda, (clock.monotonic() + pause, name))
+        report = kept.rounds[name].sweeper.tick()
+        errors.pop(name, None)
+        if report is None:
+            continue
+        kept.rounds[name].telemetry.swept(report)
+        if report.error:
+            _log.error("sweep failed, trying again: %s", name, exc_info=report.error)
+            errors[name] = report.error
+            report.next_tick = AGAIN_SECONDS
+        if report.next_tick is not None:
+            heapq.heappush(agenda, (clock.monotonic() + report.next_tick, name))
     if errors:
         raise next(iter(errors.values()))
     return looks
-
-
-def _tick(one: Round) -> float | None:
-    before = getattr(one.sweeper, "report", None)
-    try:
-        return one.sweeper.tick()
-    finally:
-        # A tick that found no reason to look leaves the last report in place: it has been told already.
-        report = getattr(one.sweeper, "report", None)
-        if report is not None and report is not before:
-            one.telemetry.swept(report)
 
 
 def wake(function: str, client: Callable[[], Any]) -> Callable[[Sequence[str]], None]:
@@ -188,10 +177,10 @@ def _lambda_client() -> Any:
 def _job_changed(kept: Runtime, event: Mapping[str, Any]) -> None:
     detail = event.get("detail") or {}
     _log.info("Spark run %s is %s", detail.get("jobRunId"), detail.get("state"))
-    if kept.lane is None:
-        _log.warning("this deployment has no Spark lane: the run is not one of its own")
+    if kept.runs is None:
+        _log.warning("job change ignored: this deployment has no Spark application")
         return
-    kept.lane.job_changed({name: one.sweeper.queue for name, one in kept.rounds.items()}, detail)
+    kept.runs.job_changed({name: one.sweeper.queue for name, one in kept.rounds.items()}, detail)
 
 
 if is_starting():

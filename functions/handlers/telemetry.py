@@ -19,8 +19,8 @@ from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 from s3queue.events import publish_to
 from s3queue.keys import due_of
 from s3queue.queue import Queue
-from s3queue.report import Report
 from s3queue.settings import Deployment
+from s3queue.sweeper.report import Report
 
 from .tracing import Tracer
 

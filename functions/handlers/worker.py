@@ -1,4 +1,4 @@
-"""The worker function of one queue: S3 rings, it claims, runs and records."""
+"""The worker function of one queue: S3 notifies it; it claims, runs and records."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from functools import cache
 from typing import Any
 
 import queues
+from s3queue.connect import connect
 from s3queue.queue import Queue
 from s3queue.settings import Deployment
-from s3queue.wiring import connect
+from s3queue.spark_runs.runs import SparkRuns
+from s3queue.worker import notifications as notifications
+from s3queue.worker.invocation import InvocationRunner
 
-from . import doorbells
-from .attendant import Attendant
-from .lane import open_lane
 from .telemetry import Telemetry, is_starting, start_logging, start_tracing
 
 
@@ -26,7 +26,7 @@ class Runtime:
     deployment: Deployment
     queue: Queue
     telemetry: Telemetry
-    attendant: Attendant
+    runner: InvocationRunner
 
 
 @cache
@@ -44,7 +44,9 @@ def runtime() -> Runtime:
     definition.events.pass_on(queue.events)
     telemetry = Telemetry(queue, logger, tracer)
     telemetry.publish(deployment)
-    return Runtime(deployment, queue, telemetry, Attendant(queue, definition, telemetry, open_lane(deployment)))
+    runs = SparkRuns.of(deployment)
+    runner = InvocationRunner(queue, definition, launch=runs.launch if runs else None, around_message=telemetry.message)
+    return Runtime(deployment, queue, telemetry, runner)
 
 
 def _start() -> str:
@@ -62,8 +64,8 @@ def handle(event: Any, context: Any) -> dict[str, int]:
     """
     kept = runtime()
     with kept.telemetry.invocation(context):
-        found = doorbells.read(event, kept.queue.keys, kept.deployment.bucket)
-        return kept.attendant.answer(found, lambda: context.get_remaining_time_in_millis() / 1000)
+        found = notifications.read(event, kept.queue.keys, kept.deployment.bucket)
+        return kept.runner.run(found, lambda: context.get_remaining_time_in_millis() / 1000)
 
 
 if is_starting():

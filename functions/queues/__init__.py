@@ -10,8 +10,8 @@ import importlib
 import pkgutil
 from types import ModuleType
 
-from s3queue.definition import Definition
 from s3queue.errors import InvalidRequest
+from s3queue.worker.definition import Definition
 
 
 def load() -> dict[str, Definition]:

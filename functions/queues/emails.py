@@ -21,9 +21,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, EmailStr, Field
 
-from s3queue.context import Context
-from s3queue.definition import define
 from s3queue.errors import Reject
+from s3queue.worker.context import Context
+from s3queue.worker.definition import define
 
 SMTP_SECONDS = 10.0
 DEFAULT_SENDER = "s3queue@localhost.localdomain"

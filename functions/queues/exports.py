@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
-from s3queue.definition import define
+from s3queue.worker.definition import define
 
 #: What may be read and where results may go, as prefixes of the bucket: never a queue's own objects.
 SOURCES = ("archive/", "analytics/", "datasets/")

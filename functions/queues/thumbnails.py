@@ -13,13 +13,13 @@ import warnings
 from functools import cache
 from typing import TYPE_CHECKING
 
-from s3queue.context import Context
-from s3queue.definition import define
+from s3queue.connect import open_store
 from s3queue.errors import Reject
 from s3queue.keys import Keys, name_of
 from s3queue.settings import Deployment
 from s3queue.store import ObjectStore
-from s3queue.wiring import open_store
+from s3queue.worker.context import Context
+from s3queue.worker.definition import define
 
 if TYPE_CHECKING:
     from PIL import Image

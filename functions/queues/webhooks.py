@@ -32,9 +32,9 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, ConfigDict, HttpUrl
 
-from s3queue.context import Context
-from s3queue.definition import define
 from s3queue.errors import Reject, Retry
+from s3queue.worker.context import Context
+from s3queue.worker.definition import define
 
 #: For each step of the exchange, and for all of it: a receiver that sends a byte a second must not hold the worker.
 STEP_SECONDS = 8.0

@@ -1,9 +1,20 @@
 """s3queue: a message queue whose only server is an S3 bucket."""
 
-from .claim import Claim
-from .context import Context
-from .dead_letters import DeadLetter, DeadLetters
-from .definition import Definition, define
+from s3queue.documents.message import Message
+from s3queue.documents.record import Record
+from s3queue.protocol.claim import Claim
+from s3queue.protocol.dead_letters import DeadLetter, DeadLetters
+from s3queue.protocol.locks import Lock
+from s3queue.protocol.stats import Stats
+from s3queue.protocol.status import Status
+from s3queue.sweeper.report import Report
+from s3queue.sweeper.sweeper import Sweeper
+from s3queue.worker.context import Context
+from s3queue.worker.definition import Definition, define
+from s3queue.worker.processor import Processor
+from s3queue.worker.pull_worker import Worker
+
+from .connect import connect
 from .errors import (
     AccessDenied,
     Conflict,
@@ -24,20 +35,10 @@ from .errors import (
     Unavailable,
 )
 from .events import Events
-from .locks import Lock
-from .message import Message
-from .processing import Processor
 from .queue import Queue
-from .record import Record
-from .report import Report
 from .retry import RetryPolicy
 from .settings import Deployment, QueueSettings
-from .stats import Stats
-from .status import Status
 from .store import ObjectStore
-from .sweep import Sweeper
-from .wiring import connect
-from .worker import Worker
 
 __version__ = "0.1.0"
 

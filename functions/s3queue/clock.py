@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -81,3 +81,12 @@ class RandomChance:
         drawn = list(items)
         self._source.shuffle(drawn)
         return drawn
+
+
+def as_duration(seconds: float | timedelta) -> timedelta:
+    return seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
+
+
+def whole_second(at: datetime) -> datetime:
+    """Rounded up: S3's clock ticks in seconds, and nothing is due before its time."""
+    return at if at.microsecond == 0 else at.replace(microsecond=0) + timedelta(seconds=1)

@@ -18,6 +18,15 @@ from .keys import check_queue
 from .retry import RetryPolicy
 
 MIB = 1024 * 1024
+#: Lambda's own limit for one invocation.
+LAMBDA_LIMIT = timedelta(minutes=15)
+#: An invocation that was throttled drains the queue, so it gets at least this long; an idle one returns at once.
+DRAIN = timedelta(seconds=60)
+#: Between the last moment a handler may run and the end of the invocation: record the outcome, flush logs and traces.
+WRAP_UP = timedelta(seconds=5)
+#: The next minute's sweeper comes a little after this, so that the two rarely meet.
+SWEEPER_STAYS_SECONDS = 54.0
+SWEEPER_MIB = 512
 _UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": MIB, "gib": 1024**3}
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(b|[kmg]i?b)?\s*", re.IGNORECASE)
 
@@ -112,6 +121,11 @@ class QueueSettings:
     def is_heavy(self, size: int) -> bool:
         """Whether a message of this many bytes is Spark's."""
         return self.engine == "spark" or (self.heavy_above is not None and size > self.heavy_above)
+
+    @property
+    def function_timeout(self) -> timedelta:
+        """Of the worker function: room for one handler after the drain has begun, and for recording how it ended."""
+        return min(max(DRAIN, 2 * self.handler_timeout + WRAP_UP), LAMBDA_LIMIT)
 
     @property
     def retry(self) -> RetryPolicy:

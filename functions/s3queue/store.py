@@ -13,7 +13,7 @@ from typing import IO, Protocol
 from .errors import Conflict, Unavailable
 
 #: Tries of one conditional write whose answers do not say what happened, before the caller is told so.
-SETTLE_TRIES = 4
+UNKNOWN_TRIES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,16 +145,16 @@ def put_surely(
 ) -> Written:
     """A conditional write whose outcome is known when this returns.  [P2]
 
-    The body must be unique (a nonce), so that finding it stored proves that this very write won. A lost answer is
-    settled by reading: ours → won; the precondition still holds → written again, which is safe because the first try,
-    should it still be on its way, then fails its own condition; anything else → lost.
+    The body must be unique (a nonce), so that finding it stored proves that this very write won. After a lost
+    answer the object is read: ours → won; the precondition still holds → written again, which is safe because the first
+    try, should it still be on its way, then fails its own condition; anything else → lost.
 
     Raises:
         Conflict: someone else's write is there; ours never will be.
         Unavailable: still unknown after several tries.
     """
     unknown: Unavailable | None = None
-    for _ in range(SETTLE_TRIES):
+    for _ in range(UNKNOWN_TRIES):
         try:
             return store.put(key, body, if_match=if_match, if_absent=if_absent, content_type=content_type)
         except Conflict as conflict:
@@ -183,7 +183,7 @@ def delete_surely(store: ObjectStore, key: str, *, if_match: str) -> bool:
         Unavailable: still unknown after several tries.
     """
     unknown: Unavailable | None = None
-    for _ in range(SETTLE_TRIES):
+    for _ in range(UNKNOWN_TRIES):
         try:
             store.delete(key, if_match=if_match)
             return True

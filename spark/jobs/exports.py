@@ -18,9 +18,9 @@ from pyspark.errors import (
 )
 
 from queues.exports import Aggregation, Export
-from s3queue.context import Context
 from s3queue.errors import Reject
 from s3queue.store import listing
+from s3queue.worker.context import Context
 from spark import datasets
 from spark.bucket import Bucket
 from spark.expressions import BadExpression, Node, parse, to_column

@@ -10,7 +10,7 @@ import pytest
 
 from s3queue import AccessDenied, QueueError, Unavailable
 from s3queue.dashboard.api import build
-from s3queue.overview import overview
+from s3queue.dashboard.overview import overview
 from scenery import working_hour
 from workbench import Workbench
 

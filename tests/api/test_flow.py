@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from s3queue.clock import RandomChance
-from s3queue.dashboard.flow import BUDGET, floor_name, flow, made_at
+from s3queue.dashboard.throughput import BUDGET, floor_name, flow, made_at
 from workbench import Workbench
 
 

@@ -114,7 +114,7 @@ def run(bench: Bench) -> None:
 
 def imports(bench: Bench, part: Part, process: Process) -> None:
     """Import and init phase of every function, in turns with a bare client."""
-    cases = {f"{module}.py, imported": (module, {}) for module in ("doorbells", "lane", "attendant")}
+    cases = {f"{module}.py, imported": (module, {}) for module in ("notifications", "lane", "invocation_runner")}
     cases |= {f"worker of {queue}, direct": ("worker", _deployed(queue)) for queue in queues.load()}
     cases |= {"worker of emails, boto3": ("worker", _deployed("emails", store="boto3"))}
     cases |= {f"{module}, direct": (module, _deployed()) for module in ("sweeper", "api")}

@@ -23,13 +23,13 @@ from api.conftest import event
 from clocks import ManualClock
 from counting import CountingStore
 from s3queue.clock import Clock, SystemClock
+from s3queue.connect import open_store
 from s3queue.dashboard.api import build
 from s3queue.dashboard.resolver import Resolver
 from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
-from s3queue.sweep import Sweeper
-from s3queue.wiring import open_store
+from s3queue.sweeper.sweeper import Sweeper
 from servers import ACCESS_KEY, REGION, fresh_bucket, s3_client, seaweedfs_server
 
 from .growth_memory import BODY, MESSAGES, QUEUE, EndlessStore

@@ -14,16 +14,16 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
-from s3queue.batch import LineNumbers
 from s3queue.clock import Clock
-from s3queue.definition import define
-from s3queue.processing import Processor
+from s3queue.connect import connect
+from s3queue.documents.batch import LineNumbers
 from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
 from s3queue.store import Object, ObjectInfo, Page, Written
 from s3queue.stores.memory import MemoryStore
-from s3queue.wiring import connect
-from s3queue.worker import Worker
+from s3queue.worker.definition import define
+from s3queue.worker.processor import Processor
+from s3queue.worker.pull_worker import Worker
 
 QUEUE = "orders"
 MESSAGES = f"{QUEUE}/messages/"

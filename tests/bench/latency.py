@@ -26,18 +26,18 @@ from typing import Any, TypeVar
 from aws_lambda_powertools import Logger
 from rich.console import Console
 
-from handlers import doorbells
-from handlers.attendant import Attendant
 from handlers.telemetry import Telemetry
 from infra.local.application import for_this_machine
 from infra.local.home import Home
 from infra.local.stack import LocalStack, local_stack
 from infra.local.steps import Steps
-from s3queue.definition import define
+from s3queue.connect import connect
 from s3queue.queue import Queue
 from s3queue.store import ObjectStore
-from s3queue.wiring import connect
-from s3queue.worker import Worker
+from s3queue.worker import notifications as notifications
+from s3queue.worker.definition import define
+from s3queue.worker.invocation import InvocationRunner
+from s3queue.worker.pull_worker import Worker
 from servers import REGION, fresh_bucket, s3_client, seaweedfs_server
 
 from .cold_start import event
@@ -227,7 +227,7 @@ def _in_process(bench: Bench, part: Part, endpoint: str) -> None:
 
 
 class CalledWorker:
-    """handlers.worker without Lambda: event → doorbell → claim → handler."""
+    """handlers.worker without Lambda: event → notification → claim → handler."""
 
     def __init__(self, queue: Queue, bucket: str) -> None:
         self._queue, self._bucket = queue, bucket
@@ -235,14 +235,14 @@ class CalledWorker:
         definition = define(queue.name)
         definition.handler(self._handle)
         telemetry = Telemetry(queue, Logger(service="bench", stream=io.StringIO()))
-        self._attendant = Attendant(queue, definition, telemetry, None)
+        self._attendant = InvocationRunner(queue, definition, telemetry, None)
 
     def latency(self) -> float:
         path = self._queue.enqueue({"order": 4711})
         rung = event(self._bucket, self._queue.keys.message(path))
         called_at = time.perf_counter()
         with redirect_stdout(io.StringIO()):
-            found = self._attendant.answer(doorbells.read(rung, self._queue.keys, self._bucket), lambda: 60.0)
+            found = self._attendant.answer(notifications.read(rung, self._queue.keys, self._bucket), lambda: 60.0)
         assert found == {"completed": 1}, found
         return (self._started_at - called_at) * 1000
 

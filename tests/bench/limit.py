@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from s3queue.connect import StoreKind
 from s3queue.stores.direct import DirectStore
 from s3queue.stores.s3 import client
-from s3queue.wiring import StoreKind
 from servers import fresh_bucket, s3_client, seaweedfs_server
 
 from .harness import Bench

@@ -1,7 +1,7 @@
 """Past one machine: the model of `s3queue estimate`, against the shipped code in virtual time.
 
-Thousands of messages go through the real attendant and the real sweeper, as greenlets over a bucket in memory; every
-request takes the time that the model takes it to. What the model said before is then divided by what was counted.
+Thousands of messages go through the real InvocationRunner and the real Sweeper, as greenlets over a bucket in memory;
+every request takes the time that the model takes it to. What the model said before is then divided by what was counted.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from counting import CountingStore
-from handlers.sweeper import MINUTE_SECONDS
 from invocations import WorkerFunction
 from s3queue import Queue, Reject, Sweeper
-from s3queue.bill import bill_of, break_even, sqs_bill_of
-from s3queue.estimate import EVENT_SECONDS, Estimate, estimate
-from s3queue.prices import requests_cost
-from s3queue.tally import BILLED_AS_READS, BILLED_AS_WRITES, Tally
-from s3queue.workload import Workload
+from s3queue.costs.bill import bill_of, break_even, sqs_bill_of
+from s3queue.costs.estimate import EVENT_SECONDS, Estimate, estimate
+from s3queue.costs.prices import requests_cost
+from s3queue.costs.requests import BILLED_AS_READS, BILLED_AS_WRITES, RequestCounts
+from s3queue.costs.workload import Workload
+from s3queue.settings import SWEEPER_STAYS_SECONDS
 from simulation.world import Fault, Process, ProcessClock, World
+from workbench import next_tick
 
 from .harness import Bench
 
@@ -95,8 +96,8 @@ class Simulated:
         return self._busy == 0 and not self._waiting and self._ended == self.objects
 
     @property
-    def counted(self) -> Tally:
-        return Tally(Counter((verb.upper(), key.split("/")[1] or "root") for verb, key in self.store.log))
+    def counted(self) -> RequestCounts:
+        return RequestCounts(Counter((verb.upper(), key.split("/")[1] or "root") for verb, key in self.store.log))
 
     @property
     def estimate(self) -> Estimate:
@@ -104,7 +105,7 @@ class Simulated:
         return estimate(replace(self.load, late=min(self.late / self.objects, 1 - self.load.rescued)))
 
     @property
-    def predicted(self) -> Tally:
+    def predicted(self) -> RequestCounts:
         return self.estimate.requests * self.seconds + self.estimate.sweeping * self.lasted
 
     def _queue(self, process: Process) -> Queue:
@@ -169,17 +170,17 @@ class Simulated:
         sweeper = Sweeper(queue=self._queue(process), dispatch=lambda paths: self._ring(tuple(paths), None))
 
         def minute() -> None:
-            until = self.world.now + MINUTE_SECONDS
-            pause = sweeper.tick()
+            until = self.world.now + SWEEPER_STAYS_SECONDS
+            pause = next_tick(sweeper)
             while pause is not None and self.world.now + pause < until:
                 self.world.sleep(pause)
-                pause = sweeper.tick()
+                pause = next_tick(sweeper)
 
         for start in range(0, int(30 * self.seconds), 60):
             self.world.spawn(process, minute, after=start + self.random.uniform(0, 1))
 
 
-def dollars(spent: Tally) -> float:
+def dollars(spent: RequestCounts) -> float:
     return requests_cost(puts=spent.total(BILLED_AS_WRITES), gets=spent.total(BILLED_AS_READS))
 
 
@@ -223,7 +224,7 @@ def _compare(bench: Bench, what: str, runs: Sequence[Simulated]) -> None:
     }
 
 
-def _counts(spent: Tally) -> dict[str, float]:
+def _counts(spent: RequestCounts) -> dict[str, float]:
     return {f"{verb} {kind}": round(count, 1) for (verb, kind), count in sorted(spent.counts.items())}
 
 

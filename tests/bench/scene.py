@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from s3queue import Queue, QueueSettings, Worker, connect
-from s3queue.wiring import StoreKind
+from s3queue.connect import StoreKind
 from servers import ACCESS_KEY, REGION, SECRET_KEY
 
 #: 300 bytes, as in other comparisons of S3 clients.

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from finished import NOON, keys_under, put_record, record
 from recorded import recorded, requests_in
-from s3queue.record import Failure, Record
+from s3queue.documents.record import Failure, Record
 from s3queue.stores.s3 import client
 from servers import ACCESS_KEY, REGION, SECRET_KEY, fresh_bucket, seaweedfs_server
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from s3queue.cli.estimate import rate, share
+from s3queue.cli.commands.estimate import rate, share
 
 BILLS = ("s3queue", "sqs", "sqs_batched")
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from s3queue import Retry
-from s3queue.cli.tail import Watcher
+from s3queue.cli.commands.tail import Watcher
 from s3queue.clock import SystemClock
 from s3queue.keys import due_of, priority_of
 
@@ -241,7 +241,7 @@ def test_tail_tells_each_step_once(cli):
     assert (retry["event"], retry["error_type"], retry["error"]) == ("message.retry", "ValueError", "broken")
     claim = None
     while claim is None:
-        claim = queue.claim(path, look=True)
+        claim = queue.claim(path, read_first=True)
     queue.complete(claim)
     assert ("message.completed", path) in told(watcher.look())
     assert watcher.look() == []

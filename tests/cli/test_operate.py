@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from s3queue import Worker
-from s3queue.cli import races
-from s3queue.cli.aws import Notification
-from s3queue.cli.checks import Examination, reach
+from s3queue.cli.aws import NotificationRule
+from s3queue.cli.doctor import races
+from s3queue.cli.doctor.checks import Examination, reach
 from s3queue.cli.session import Session
 from s3queue.cli.words import age, clean, duration
 from s3queue.errors import AccessDenied, Conflict
@@ -155,7 +155,7 @@ def test_a_race_that_is_lost_to_a_retry_is_not_called_a_second_winner(cli, broke
 
 
 def test_denied_permissions_name_the_action_and_what_stays_behind(cli, broken):
-    from s3queue.cli.checks import permissions
+    from s3queue.cli.doctor.checks import permissions
 
     broken.denied = (("put", "leases"), ("delete", "records"))
     of = examined(cli, broken)
@@ -180,8 +180,8 @@ def test_a_clock_that_is_off_is_noticed(cli, broken, seconds, verdict):
 
 def test_an_event_filter_that_is_too_wide_is_told_from_a_narrow_one():
     arn = "arn:aws:lambda:us-east-1:123456789012:function:orders-worker"
-    narrow = Notification(arn, "orders/messages/", "", ("s3:ObjectCreated:*",))
-    wide = Notification(arn, "orders/", "", ("s3:ObjectCreated:*",))
+    narrow = NotificationRule(arn, "orders/messages/", "", ("s3:ObjectCreated:*",))
+    wide = NotificationRule(arn, "orders/", "", ("s3:ObjectCreated:*",))
     assert narrow.function == "orders-worker"
     assert not narrow.is_rung_by("orders/leases/")
     assert wide.is_rung_by("orders/leases/")

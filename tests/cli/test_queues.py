@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from s3queue.overview import overview
+from s3queue.dashboard.overview import overview
 
 
 def test_the_list_says_what_the_overview_says(cli):

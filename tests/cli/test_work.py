@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from s3queue.heartbeat import Pulse
-from s3queue.locks import Lock
+from s3queue.protocol.liveness import HeartbeatWriter
+from s3queue.protocol.locks import Lock
 
 MODULE = """
 from s3queue import define
@@ -109,9 +109,9 @@ def test_workers_are_listed_with_what_they_hold(cli):
     queue = cli.queue(worker_id="worker-7")
     queue.enqueue(b"x")
     (claim,) = queue.claim_next()
-    pulse = Pulse(queue, timedelta(seconds=30))
-    pulse.hold(claim)
-    pulse.beat({"succeeded": 3})
+    heartbeat = HeartbeatWriter(queue, timedelta(seconds=30))
+    heartbeat.hold(claim)
+    heartbeat.beat({"succeeded": 3})
 
     (worker,) = cli("workers", "orders", "--json").json
 

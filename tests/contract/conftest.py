@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from s3queue.connect import StoreKind, open_store
 from s3queue.store import ObjectStore
 from s3queue.stores.memory import MemoryStore
-from s3queue.wiring import StoreKind, open_store
 from servers import fresh_bucket, s3_client
 
 

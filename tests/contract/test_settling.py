@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from s3queue.errors import Conflict, Contended, Unavailable
-from s3queue.store import SETTLE_TRIES, ObjectStore, Written, delete_surely, put_surely
+from s3queue.store import UNKNOWN_TRIES, ObjectStore, Written, delete_surely, put_surely
 
 
 class Faulty:
@@ -156,7 +156,7 @@ def test_a_read_that_fails_too_is_repeated(faulty):
 
 
 def test_what_stays_unknown_is_said_to_be_unknown(faulty):
-    faulty.puts = ["never arrives"] * SETTLE_TRIES
+    faulty.puts = ["never arrives"] * UNKNOWN_TRIES
 
     with pytest.raises(Unavailable):
         put_surely(faulty, "lease", b"mine", if_absent=True)
@@ -200,7 +200,7 @@ def test_a_deletion_that_never_arrived_before_someone_else_wrote_is_not_ours(fau
 
 
 def test_a_deletion_that_stays_unknown_is_said_to_be_unknown(faulty):
-    faulty.deletes = ["never arrives"] * SETTLE_TRIES
+    faulty.deletes = ["never arrives"] * UNKNOWN_TRIES
 
     with pytest.raises(Unavailable):
         delete_surely(faulty, "lease", if_match="0" * 32)

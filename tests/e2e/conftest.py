@@ -19,10 +19,10 @@ from infra.local.application import for_this_machine
 from infra.local.home import Home
 from infra.local.stack import LocalStack, local_stack
 from infra.local.steps import Steps
+from s3queue.connect import connect
+from s3queue.documents.record import Record
+from s3queue.protocol.status import Status
 from s3queue.queue import Queue
-from s3queue.record import Record
-from s3queue.status import Status
-from s3queue.wiring import connect
 from tests.e2e.endpoint import Endpoint
 
 HERE = Path(__file__).parent

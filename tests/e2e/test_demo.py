@@ -17,10 +17,11 @@ from infra.local.demo.messages import Sent, crowd, slow_webhook
 from infra.local.demo.receiver import Receiver
 from queues import webhooks
 from queues.exports import Export
-from s3queue.processing import Processor
+from s3queue.connect import connect
+from s3queue.documents.run_documents import Manifest
 from s3queue.queue import Queue
-from s3queue.runs import Manifest, RunBook
-from s3queue.wiring import connect
+from s3queue.spark_runs.slots import RunStore
+from s3queue.worker.processor import Processor
 
 SECRET = "shared"
 
@@ -74,7 +75,7 @@ def worked(queue: Queue, asked: Sequence[exports.Export], *, runs: int = 1) -> d
         key = f"analytics/exports/{one.sent.path}/part-0.json"
         queue.store.put(key, b"".join(json.dumps(row).encode() + b"\n" for row in one.rows))
         queue.complete(claim, {"files": [key], "rows": len(one.rows)})
-    book, counts = RunBook(queue), {"completed": len(asked) - 2, "dead": 2}
+    book, counts = RunStore(queue), {"completed": len(asked) - 2, "dead": 2}
     for number in range(runs):
         manifest = Manifest(
             run=f"run-{number}",

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from s3queue.configured import REFRESH_SECONDS
 from s3queue.keys import format_due
+from s3queue.protocol.overrides import REFRESH_SECONDS
 from s3queue.queue import Queue
 from tests.e2e.conftest import Bench
 from tests.e2e.endpoint import Endpoint

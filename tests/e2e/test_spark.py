@@ -8,7 +8,7 @@ from urllib.request import urlopen
 import pytest
 
 from infra import LOCAL_APPLICATION
-from s3queue.runs import RunBook
+from s3queue.spark_runs.slots import RunStore
 from tests.e2e.conftest import Bench
 
 
@@ -36,7 +36,7 @@ def test_heavy_messages_are_one_run_and_each_has_its_own_outcome(bench: Bench, u
     # A worker's name is its run's: at most a second one, for what came while the first one closed.
     runs = {record.worker for record in records}
     assert len(runs) <= 2
-    bench.until(lambda: RunBook(queue).slot(0) is None)
+    bench.until(lambda: RunStore(queue).slot(0) is None)
 
     # Whoever asks EMR for a run's page is shown what its driver logged.
     emr = bench.stack.client("emr-serverless")

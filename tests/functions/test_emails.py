@@ -51,7 +51,7 @@ class Emails:
         return self.run()
 
     def run(self) -> str:
-        return str(self.processor.run(self.path, look=True))
+        return str(self.processor.run(self.path, read_first=True))
 
     def again(self) -> str:
         self.bench.clock.advance(60)

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from queues.exports import Export, queue
-from s3queue.definition import parser
+from s3queue.worker.definition import parser
 
 GOOD = {"source": "datasets/orders/", "source_format": "csv", "destination": "analytics/exports/orders/"}
 

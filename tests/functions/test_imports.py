@@ -27,8 +27,8 @@ EMAIL_VALIDATOR = {"email_validator", "idna"}
 
 
 def imported(module: str, **environment: str) -> set[str]:
-    """The packages, other than the standard library, that importing a handler brings into a fresh process."""
-    code = f"import sys, handlers.{module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    """The packages, other than the standard library, that importing a module brings into a fresh process."""
+    code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     paths = ":".join([str(infra.FUNCTIONS), *{sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}])
     # Without `site`: what a developer's environment imports at its start is not the handler's.
     done = subprocess.run(
@@ -44,22 +44,25 @@ def imported(module: str, **environment: str) -> set[str]:
 
 
 def started(module: str, queue: str = "", *, store: str) -> set[str]:
-    """The same in Lambda's init phase, with all that a deployment may have: a Spark lane, X-Ray."""
+    """The same in Lambda's init phase, with all that a deployment may have: a Spark application, X-Ray."""
     deployment = Deployment(
         bucket="bucket", queue=queue, workers={name: f"s3queue-{name}" for name in queues.load()}, spark_application="a"
     )
     environment = {"AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand", "AWS_XRAY_DAEMON_ADDRESS": "127.0.0.1:2000"}
-    return imported(module, S3QUEUE_STORE=store, **deployment.to_env(), **environment) - IF_THERE
+    return imported(f"handlers.{module}", S3QUEUE_STORE=store, **deployment.to_env(), **environment) - IF_THERE
 
 
-@pytest.mark.parametrize("module", ["doorbells", "lane", "tracing"])
+@pytest.mark.parametrize(
+    "module",
+    ["s3queue.worker.invocation", "s3queue.worker.notifications", "s3queue.spark_runs.runs", "handlers.tracing"],
+)
 def test_a_part_of_a_worker_imports_nothing_but_this_repository(module: str) -> None:
     assert imported(module) <= OURS
 
 
-@pytest.mark.parametrize("module", ["attendant", "worker", "sweeper"])
+@pytest.mark.parametrize("module", ["worker", "sweeper"])
 def test_a_function_imports_no_sdk_before_it_starts(module: str) -> None:
-    assert imported(module) == OURS | POWERTOOLS | ({"queues"} if module != "attendant" else set())
+    assert imported(f"handlers.{module}") == OURS | POWERTOOLS | {"queues"}
 
 
 @pytest.mark.parametrize("store", STORES)

@@ -32,7 +32,7 @@ def installation(installation: Installation) -> Installation:
 @pytest.fixture(autouse=True)
 def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a real clock, one look at every queue."""
-    monkeypatch.setattr(sweeper, "MINUTE_SECONDS", 0.0)
+    monkeypatch.setattr(sweeper, "SWEEPER_STAYS_SECONDS", 0.0)
 
 
 def orphan(installation: Installation) -> str:
@@ -82,7 +82,7 @@ def test_a_dispatch_that_lambda_refused_leaves_the_reminder(
     with pytest.raises(ClientError, match="TooManyRequests"):
         sweeper.handle({}, LambdaContext(90))
     assert len(installation.keys("emails/retries/")) == 1
-    assert installation.told().line("the sweep of emails failed")["level"] == "ERROR"
+    assert installation.told().line("sweep failed, trying again: emails")["level"] == "ERROR"
     # The other queue had its turn all the same.
     assert installation.keys("webhooks/") == ["webhooks/stats.json"]
     aws.refuses = ""
@@ -111,7 +111,7 @@ def test_a_queue_whose_module_does_not_load_is_an_error_and_stops_no_other(
 
 
 class Jobs:
-    """A lane that keeps what it hears."""
+    """Spark runs that keeps what it hears."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[list[str], Mapping[str, Any]]] = []
@@ -126,20 +126,20 @@ class Jobs:
         self.heard.append((list(queues), detail))
 
 
-def test_the_end_of_a_spark_run_is_passed_to_the_lane(
+def test_the_end_of_a_spark_run_is_passed_to_the_runs(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lane = Jobs()
-    monkeypatch.setattr(sweeper, "open_lane", lambda deployment: lane)
+    runs = Jobs()
+    monkeypatch.setattr(sweeper.SparkRuns, "of", lambda deployment: runs)
     event = installation.event("emr_failed")
     assert sweeper.handle(event, LambdaContext(90)) == {}
-    assert lane.heard == [(["emails", "webhooks"], event["detail"])]
+    assert runs.heard == [(["emails", "webhooks"], event["detail"])]
     assert installation.told().line("Spark run 00f9s0pl8vr4mo0l is FAILED")
 
 
-def test_a_spark_run_without_a_lane_is_someone_elses(installation: Installation) -> None:
+def test_a_spark_run_without_a_spark_application_is_someone_elses(installation: Installation) -> None:
     sweeper.handle(installation.event("emr_failed"), LambdaContext(90))
-    assert installation.told().line("this deployment has no Spark lane")["level"] == "WARNING"
+    assert installation.told().line("job change ignored")["level"] == "WARNING"
     assert installation.keys() == []
 
 
@@ -165,7 +165,7 @@ class Minute:
         self.refusals = 0
         self.rounds: dict[str, Round] = {}
         self.broken: dict[str, Exception] = {}
-        monkeypatch.setattr(sweeper, "MINUTE_SECONDS", 54.0)
+        monkeypatch.setattr(sweeper, "SWEEPER_STAYS_SECONDS", 54.0)
         monkeypatch.setattr(sweeper, "runtime", lambda: Runtime(self.rounds, self.broken, None, self.clock))
 
     def queue(self, name: str, **settings: Any) -> Queue:
@@ -279,7 +279,7 @@ def test_two_sweepers_at_once_hand_over_twice_and_one_worker_wins(minute: Minute
     assert minute.rounds["orders"] is not first
     minute.pass_by()
     assert {sent for _, sent in minute.sent} == {path}
-    assert [bool(queue.claim(sent, look=True)) for _, sent in minute.sent[:2]] == [True, False]
+    assert [bool(queue.claim(sent, read_first=True)) for _, sent in minute.sent[:2]] == [True, False]
 
 
 def test_a_worker_that_fell_silent_is_counted_and_named(

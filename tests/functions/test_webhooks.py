@@ -16,7 +16,7 @@ import pytest
 
 from queues import webhooks
 from s3queue import Processor
-from s3queue.lease import Lease
+from s3queue.documents.lease import Lease
 from tests.functions.endpoints import HttpEndpoint
 from workbench import Workbench
 
@@ -42,7 +42,7 @@ class Webhooks:
         return self.run()
 
     def run(self) -> str:
-        return str(self.processor.run(self.path, look=True))
+        return str(self.processor.run(self.path, read_first=True))
 
     def told(self) -> str:
         """What is stored about the message: its record, or the lease that waits."""

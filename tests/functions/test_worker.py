@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import quote_plus
 
 import pytest
+from tests.unit.worker.test_notifications import NAMED
 
 import infra
 import queues
@@ -21,7 +22,6 @@ from handlers import worker
 from s3queue import NotFound
 from tests.functions.conftest import SECRET_WORDS, Installation, LambdaContext
 from tests.functions.endpoints import HOST, AwsEndpoint
-from tests.functions.test_doorbells import NAMED
 
 CREATED = ["put", "post", "copy", "multipart", "encoded_keys", "several_records", "eventbridge"]
 LONG_AGO = datetime.now(UTC) - timedelta(minutes=5)
@@ -208,12 +208,12 @@ def test_a_batch_is_one_claim_and_every_line_a_mail(installation: Installation, 
     assert installation.keys("emails/dead/") == ["emails/dead/messages/news.ndjson.line-00000018"]
 
 
-def test_a_heavy_message_without_a_lane_stays_and_uses_no_attempt(installation: Installation) -> None:
+def test_a_heavy_message_without_a_spark_application_stays_and_uses_no_attempt(installation: Installation) -> None:
     installation.configure(queue="exports", workers={"exports": "s3queue-exports"})
     key = installation.put("exports/messages/november.json", {"source": "emails"})
     for event in (installation.created(key), {"paths": ["messages/november.json"]}):
         assert worker.handle(event, LambdaContext()) == {"heavy": 1}
-        line = installation.told().line("1 heavy messages stay")
+        line = installation.told().line("1 heavy messages not claimed")
         assert (line["level"], line["queue"]) == ("WARNING", "exports")
     assert installation.keys() == [key]
 

@@ -100,7 +100,7 @@ def test_the_functions_emit_the_dimensions_that_the_alarms_look_for(
 
     from handlers.telemetry import Telemetry
     from loggers import forget_loggers
-    from s3queue.wiring import connect
+    from s3queue.connect import connect
 
     request.addfinalizer(forget_loggers)
 

@@ -16,7 +16,7 @@ from infra.permissions import SWEEPER, WORKER
 from s3queue import Queue, QueueSettings, Reject
 from s3queue.errors import AccessDenied
 from s3queue.idempotency import S3PersistenceLayer
-from s3queue.locks import Lock
+from s3queue.protocol.locks import Lock
 from s3queue.store import Object, ObjectInfo, ObjectStore, Page, Written
 from tests.infra.conftest import Variant
 from tests.infra.iam import Role
@@ -126,7 +126,7 @@ class Deployed:
             if body == FAIL:
                 raise ValueError("again")
 
-        return self.bench.processor(self.worker, handle).run(path, look=True)
+        return self.bench.processor(self.worker, handle).run(path, read_first=True)
 
     def sweep(self) -> None:
         self.sweeper.sweep()

@@ -17,11 +17,11 @@ from infra.queue_stack import QueueStack
 from infra.spark_lane import SparkStack
 from s3queue import Context, Reject
 from s3queue import Queue as Queue_
-from s3queue.jobs import NotStarted
-from s3queue.launch import Launcher
-from s3queue.run_watch import RunWatch
-from s3queue.runs import as_run
 from s3queue.settings import Deployment, QueueSettings
+from s3queue.spark_runs.launcher import Launcher
+from s3queue.spark_runs.service import NotStarted
+from s3queue.spark_runs.slots import as_run
+from s3queue.spark_runs.watch import RunWatch
 from spark.driver import Driver
 from spark.messages import MessageWork
 from spark_jobs import FakeJobs, throttled

@@ -4,7 +4,6 @@ operator. They call the real code, as the deployed handlers do.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -12,16 +11,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from s3queue.backlog import Backlog
-from s3queue.claim import Claim
-from s3queue.context import Context
-from s3queue.dead_letters import DeadLetters
-from s3queue.definition import Definition
 from s3queue.errors import QueueError, Reject, Unavailable
-from s3queue.heartbeat import Pulse
-from s3queue.processing import Processor
+from s3queue.protocol.backlog import Backlog
+from s3queue.protocol.claim import Claim
+from s3queue.protocol.dead_letters import DeadLetters
+from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.settings import QueueSettings
-from s3queue.sweep import Sweeper
+from s3queue.sweeper.sweeper import Sweeper
+from s3queue.worker.context import Context
+from s3queue.worker.definition import Definition
+from s3queue.worker.processor import Processor
 
 from .faults import Profile
 from .judge import Judge
@@ -34,7 +33,7 @@ class HandlerFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Doorbell:
+class Notification:
     """What wakes a function: an S3 event, or a dispatch of the sweeper."""
 
     paths: tuple[str, ...]
@@ -112,7 +111,7 @@ class Fleet:
         self._world = cast.world
         self._drains = drains
         self._idle: list[Container] = []
-        self._waiting: deque[Doorbell] = deque()
+        self._waiting: deque[Notification] = deque()
         self.busy = 0
         for _ in range(size):
             self._idle.append(Container(cast))
@@ -129,35 +128,35 @@ class Fleet:
         for _ in range(copies):
             late = profile.late_events and chance.random() < profile.late_events
             after = chance.random() * (10.0 if late else 0.5)
-            self._world.at(sent_at + after, lambda: self.ring(Doorbell((path,), sent_at)))
+            self._world.at(sent_at + after, lambda: self.ring(Notification((path,), sent_at)))
 
     def dispatch(self, paths: Sequence[str]) -> None:
-        self.ring(Doorbell(tuple(paths), self._world.now, is_dispatch=True))
+        self.ring(Notification(tuple(paths), self._world.now, is_dispatch=True))
 
-    def ring(self, doorbell: Doorbell) -> None:
-        self._waiting.append(doorbell)
+    def ring(self, notification: Notification) -> None:
+        self._waiting.append(notification)
         self._wake()
 
     def _wake(self) -> None:
         while self._idle and self._waiting:
             container = self._idle.pop(0)
-            doorbell = self._waiting.popleft()
+            notification = self._waiting.popleft()
             self.busy += 1
-            container.process.on_death = lambda bell=doorbell: self._replace(bell)
-            self._world.spawn(container.process, self._invoke, container, doorbell)
+            container.process.on_death = lambda bell=notification: self._replace(bell)
+            self._world.spawn(container.process, self._invoke, container, notification)
 
-    def _replace(self, doorbell: Doorbell) -> None:
+    def _replace(self, notification: Notification) -> None:
         """The container died. The platform starts another one, and may send the event again."""
         self.busy -= 1
         self._idle.append(Container(self._cast))
         if self._world.random.random() < 0.3:
-            self._waiting.append(doorbell)
+            self._waiting.append(notification)
         self._wake()
 
-    def _invoke(self, container: Container, doorbell: Doorbell) -> None:
+    def _invoke(self, container: Container, notification: Notification) -> None:
         late_after = self._cast.settings.late_after.total_seconds()
-        looks = doorbell.is_dispatch or self._world.now - doorbell.sent_at > late_after
-        container.serve(doorbell.paths, looks=looks, drains=looks and self._drains)
+        looks = notification.is_dispatch or self._world.now - notification.sent_at > late_after
+        container.serve(notification.paths, looks=looks, drains=looks and self._drains)
         self.busy -= 1
         self._idle.append(container)
         self._wake()
@@ -191,13 +190,13 @@ class Container:
                 for candidate in backlog.drain():
                     if self._is_out_of_time():
                         return
-                    backlog.report(won=self._run(candidate.path, candidate.look))
+                    backlog.report(won=self._run(candidate.path, candidate.read_first))
             except QueueError:
                 return
 
-    def _run(self, path: str, look: bool) -> bool:
+    def _run(self, path: str, read_first: bool) -> bool:
         try:
-            outcome = self.processor.run(path, look=look)
+            outcome = self.processor.run(path, read_first=read_first)
         except QueueError:
             outcome = None
         self._cast.judge.let_go(self.process)
@@ -214,7 +213,7 @@ class PullWorker:
         self.process = cast.process("pull")
         self._queue = cast.queue(self.process)
         self._processor = cast.processor(self._queue, self.process, renew=self._renew)
-        self._pulse = Pulse(self._queue, cast.settings.visibility_timeout)
+        self._heartbeat = HeartbeatWriter(self._queue, cast.settings.visibility_timeout)
         for number in range(threads):
             self._world.spawn(self.process, self._pull, after=1.0 + number * 0.1)
         self._world.spawn(self.process, self._beat, after=0.5)
@@ -228,29 +227,29 @@ class PullWorker:
         while self._world.now < self._until:
             try:
                 for candidate in backlog.drain():
-                    backlog.report(won=self.work(candidate.path, candidate.look))
+                    backlog.report(won=self.work(candidate.path, candidate.read_first))
                     if self._world.now >= self._until:
                         break
             except QueueError:
                 pass
             self._world.sleep(2.0)
 
-    def work(self, path: str, look: bool) -> bool:
-        claim = self._queue.claim(path, look=look)
+    def work(self, path: str, read_first: bool) -> bool:
+        claim = self._queue.claim(path, read_first=read_first)
         won = claim is not None
         while claim:
-            self._pulse.hold(claim)
+            self._heartbeat.hold(claim)
             try:
                 self._processor.process(claim)
             finally:
-                self._pulse.drop(claim)
+                self._heartbeat.drop(claim)
                 self._cast.judge.drop(claim)
             claim = self._queue.claim(path) if claim.superseded else None
         return won
 
     def _beat(self) -> None:
-        while self._world.now < self._until or len(self._pulse):
-            self._pulse.beat({})
+        while self._world.now < self._until or len(self._heartbeat):
+            self._heartbeat.beat({})
             self._world.sleep(self._cast.settings.visibility_timeout.total_seconds() / 3)
 
 
@@ -268,11 +267,14 @@ def sweeping(cast: Cast, dispatch: Callable[[Sequence[str]], None], every: float
     def run() -> None:
         sweeper = Sweeper(queue=cast.queue(process), dispatch=send)
         while True:
-            with contextlib.suppress(QueueError):
-                sweeper.tick()
+            report = sweeper.tick()
             cast.judge.let_go(process)
-            cast.counts.update(sweeper.report.endings)
-            cast.counts["rescued"] += sweeper.report.orphans
+            if report:
+                # Whatever an outage does not explain is a bug, and ends the schedule.
+                if report.error and not isinstance(report.error, QueueError):
+                    raise report.error
+                cast.counts.update(report.endings)
+                cast.counts["rescued"] += report.orphans
             cast.world.sleep(every)
 
     cast.world.spawn(process, run, after=cast.world.random.random() * every)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from s3queue.batch import read_lines
-from s3queue.claim import Claim
+from s3queue.documents.batch import read_lines
+from s3queue.documents.lease import Lease
+from s3queue.documents.record import Record
 from s3queue.keys import is_batch
-from s3queue.lease import Lease
+from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
-from s3queue.record import Record
 
 from .world import Process, World
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from s3queue.dead_letters import DeadLetters
 from s3queue.errors import QueueError
 from s3queue.keys import is_batch
+from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.settings import QueueSettings
-from s3queue.sweep import Sweeper
+from s3queue.sweeper.sweeper import Sweeper
 
 from .actors import Cast, Container, PullWorker
 from .faults import Profile, ScriptedFaults
@@ -98,8 +98,8 @@ def _run(name: str, body: bytes, before: int = 0) -> Plot:
     def plot(stage: Stage) -> str:
         path = stage.put(name, body)
         for number in range(before):
-            stage.prepare(lambda helper, look=number > 0: helper.processor.run(path, look=look))
-        stage.act(lambda worker: worker.processor.run(path, look=before > 0))
+            stage.prepare(lambda helper, read_first=number > 0: helper.processor.run(path, read_first=read_first))
+        stage.act(lambda worker: worker.processor.run(path, read_first=before > 0))
         return path
 
     return plot
@@ -118,7 +118,7 @@ def _release(before: int) -> Plot:
         path = stage.put("m", script("m", "fk"))
         if before:
             stage.prepare(lambda helper: helper.processor.run(path))
-        stage.act(lambda worker: (claim := worker.queue.claim(path, look=True)) and worker.queue.release(claim))
+        stage.act(lambda worker: (claim := worker.queue.claim(path, read_first=True)) and worker.queue.release(claim))
         return path
 
     return plot
@@ -134,7 +134,7 @@ def _interrupted_batch(before: int) -> Plot:
 
         def interrupted(worker: Container) -> None:
             worker.out_of_time_at(stage.world.now)
-            worker.processor.run(path, look=before > 0)
+            worker.processor.run(path, read_first=before > 0)
 
         stage.act(interrupted)
         return path
@@ -166,7 +166,7 @@ def _re_put_waiting(stage: Stage) -> str:
     path = stage.put("m", script("m", "f"))
     stage.prepare(lambda helper: helper.processor.run(path))
     stage.put("m", script("n", "f"))
-    stage.act(lambda worker: worker.processor.run(path, look=True))
+    stage.act(lambda worker: worker.processor.run(path, read_first=True))
     return path
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from s3queue import Claim, Context, Queue, QueueError, QueueSettings, Record, Reject, Worker, connect
-from s3queue.outcomes import Outcomes
+from s3queue.protocol.outcomes import Outcomes
 from s3queue.store import listing
 from servers import fresh_bucket, s3_client, seaweedfs_server
 

@@ -12,9 +12,9 @@ from pyspark.testing import assertDataFrameEqual
 
 from deadly import deadly
 from finished import NOON, keys_under, put_record, put_records, record
+from s3queue.documents.record import Failure
 from s3queue.errors import Conflict, CorruptState, NewerFormat
 from s3queue.keys import Keys
-from s3queue.record import Failure
 from spark import archive as job
 from spark.archive import archive, main, not_in
 from spark.archive_log import Log, read_parts

@@ -11,8 +11,8 @@ from pyspark.sql import functions as sf
 from pyspark.testing import assertDataFrameEqual
 
 from s3queue import Queue, QueueSettings
-from s3queue.launch import Launcher
-from s3queue.runs import as_run
+from s3queue.spark_runs.launcher import Launcher
+from s3queue.spark_runs.slots import as_run
 from spark.batches import BatchWork, outcomes_of
 from spark.driver import Driver
 from spark_jobs import FakeJobs

@@ -11,11 +11,11 @@ import pytest
 
 from dying import DyingStore, Killed
 from s3queue import Context, Queue, QueueSettings, Reject
-from s3queue.jobs import NotStarted
-from s3queue.launch import Launcher
-from s3queue.record import Record
-from s3queue.run_watch import LAUNCH_GRACE, RunWatch
-from s3queue.runs import RunBook, as_run
+from s3queue.documents.record import Record
+from s3queue.spark_runs.launcher import Launcher
+from s3queue.spark_runs.service import NotStarted
+from s3queue.spark_runs.slots import RunStore, as_run
+from s3queue.spark_runs.watch import LAUNCH_GRACE, RunWatch
 from s3queue.stores.memory import MemoryStore
 from spark.driver import Driver, NotOurs, RunLost
 from spark.messages import MessageWork, SparkGone
@@ -213,7 +213,7 @@ def test_when_the_time_is_up_what_was_not_started_is_given_back_untried(world):
     counts = world.driver(work=MessageWork(world.queue, per_message, None), seconds=30).drain()
 
     assert counts == {"completed": 1, "released": 2}
-    assert RunBook(world.queue).slot(0) is None
+    assert RunStore(world.queue).slot(0) is None
     assert world.queue.claim(next(path for path in paths if path not in world.records())).attempt == 1
 
 
@@ -262,7 +262,7 @@ def test_a_dead_session_fails_no_message_that_was_not_started(world):
         driver.drain()
 
     assert len(world.records()) == 1
-    assert RunBook(world.queue).slot(0) is None
+    assert RunStore(world.queue).slot(0) is None
     assert world.manifest()["state"] == "failed"
     assert all(world.queue.claim(path).attempt == 1 for path in paths if path not in world.records())
 
@@ -353,7 +353,7 @@ def test_whether_the_service_tells_of_a_dead_driver_or_not_nothing_is_lost(told)
         world.jobs.phases[job] = ("ended", "FAILED")
         if told:
             world.watch.job_changed({"exports": world.queue}, {"jobRunId": job, "state": "FAILED"})
-            assert RunBook(world.queue).slot(0) is None
+            assert RunStore(world.queue).slot(0) is None
         world.settle()
         check_everything(world, paths)
 

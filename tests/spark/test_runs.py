@@ -15,13 +15,13 @@ import pytest
 from infra.local.emr import EmrServerless
 from infra.spark_code import ENTRY_POINT, code_zip
 from s3queue import Queue
-from s3queue.emr_serverless import EmrServerless as Jobs
-from s3queue.launch import Launcher
-from s3queue.run_watch import RunWatch
-from s3queue.runs import RunBook
 from s3queue.settings import Deployment
+from s3queue.spark_runs.emr_serverless import EmrServerless as Jobs
+from s3queue.spark_runs.launcher import Launcher
+from s3queue.spark_runs.slots import RunStore
+from s3queue.spark_runs.watch import RunWatch
 from s3queue.stores.s3 import S3Store, client
-from s3queue.sweep import Sweeper
+from s3queue.sweeper.sweeper import Sweeper
 from servers import ACCESS_KEY, REGION, SECRET_KEY, fresh_bucket
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("spark")]
@@ -133,7 +133,7 @@ def test_a_driver_killed_with_9_loses_nothing(lane, moment):
     good, bad = enqueue(lane, 4, bad=1)
     lane.launch([])
     (job,) = lane.emr.jobs.values()
-    book = RunBook(lane.queue)
+    book = RunStore(lane.queue)
 
     def state() -> dict:
         (run,) = [key for key in lane.keys("runs") if key.endswith(".json")]

@@ -9,9 +9,9 @@ import pytest
 from pyspark.testing import assertDataFrameEqual
 
 from finished import NOON, keys_under, put_record, put_records, record
+from s3queue.documents.record import Failure
 from s3queue.errors import Conflict
 from s3queue.keys import LATEST_STATISTICS
-from s3queue.record import Failure
 from s3queue.stores.memory import MemoryStore
 from spark.archive import archive
 from spark.record_rows import READ_SCHEMA, RECORD_SCHEMA, record_row

@@ -129,7 +129,7 @@ def test_the_longest_name_that_leaves_room_for_its_lease_is_taken_and_one_more_i
     path = queue.enqueue(b"x", name=letter * longest)
     queue.fail(queue.claim(path), "once")
     bench.clock.advance(5)
-    queue.fail(queue.claim(path, look=True), "dead", dead=True)
+    queue.fail(queue.claim(path, read_first=True), "dead", dead=True)
     assert bench.keys("orders/dead/") == [f"orders/dead/{path}"]
 
     with pytest.raises(InvalidName, match="too long"):
@@ -202,7 +202,7 @@ def test_a_folder_placeholder_is_no_message_however_it_is_met(bench, queue):
     assert queue.claim_next(10) == []
     bench.sweeper(queue, dispatched).sweep()
 
-    assert [path for path in dispatched if queue.claim(path, look=True)] == []
+    assert [path for path in dispatched if queue.claim(path, read_first=True)] == []
     assert queue.stats().pending == 0
     assert bench.read("orders/messages/2026/") == b""
     assert not bench.keys("orders/leases/")
@@ -335,7 +335,7 @@ def test_a_lease_overwritten_with_garbage_buries_its_message_with_the_reason(ben
     assert status.state == "corrupt"
     assert f"orders/leases/{path}" in status.problem
     assert queue.claim(path) is None
-    assert queue.claim(path, look=True) is None
+    assert queue.claim(path, read_first=True) is None
     bench.clock.advance(60)
 
     report = bench.sweeper(queue).sweep()
@@ -406,7 +406,7 @@ def test_a_lease_of_a_future_version_is_never_touched(bench, queue):
         assert "upgrade this side" in report.corrupt[f"orders/leases/{path}"]
         assert sum(bench.store.take().values()) < CALM
 
-    assert queue.claim(path, look=True) is None
+    assert queue.claim(path, read_first=True) is None
     assert queue.claim_next() == []
     assert bench.read(f"orders/leases/{path}") == body
     assert bench.read(f"orders/{path}") == b"x"
@@ -452,7 +452,7 @@ def test_a_record_of_a_future_version_that_cannot_be_placed_stops_its_message_on
         sweeper.sweep()
         while dispatched:
             with contextlib.suppress(NewerFormat):
-                processor.run(dispatched.pop(0), look=True)
+                processor.run(dispatched.pop(0), read_first=True)
         bench.clock.advance(60)
 
     assert [queue.status(other).state for other in others] == ["completed"] * 3
@@ -704,7 +704,7 @@ def test_a_handler_that_deletes_its_own_message_leaves_a_clear_story(bench, endi
     processor = bench.processor(queue, handler)
     processor.run(path)
     bench.clock.advance(10)
-    processor.run(path, look=True)
+    processor.run(path, read_first=True)
     bench.clock.advance(100)
     bench.sweeper(queue).sweep()
 
@@ -754,7 +754,7 @@ def test_an_error_of_any_size_and_script_can_be_kept_and_read(bench, queue, erro
         raise error
 
     for _ in range(3):
-        bench.processor(queue, handler).run(path, look=True)
+        bench.processor(queue, handler).run(path, read_first=True)
         bench.clock.advance(60)
 
     (letter,) = DeadLetters(queue).list()

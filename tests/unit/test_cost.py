@@ -7,7 +7,7 @@ import json
 import pytest
 
 from s3queue import Retry, Worker
-from workbench import Workbench
+from workbench import Workbench, next_tick
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_retry_is_three_puts_and_three_gets_more(bench):
     processor = bench.processor(queue, fails_once)
     assert processor.run(path) == "retried"
     bench.clock.advance(10)
-    assert processor.run(path, look=True) == "completed"
+    assert processor.run(path, read_first=True) == "completed"
 
     happy = {"put": 2, "get": 1, "delete": 2}
     assert bench.store.take() == happy | {"put": happy["put"] + 3, "get": happy["get"] + 3}
@@ -136,7 +136,7 @@ def test_an_idle_queue_costs_one_list_a_sweep_and_nothing_in_between(bench):
 
     for _ in range(10):
         bench.clock.advance(60)
-        assert sweeper.tick() is None
+        assert next_tick(sweeper) is None
 
     assert bench.store.take() == {"list": 10}
 

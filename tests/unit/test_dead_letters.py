@@ -102,7 +102,7 @@ def test_a_replayed_message_starts_again_with_all_its_attempts(bench):
     path = queue.enqueue(b"payload", priority=9, metadata={"who": "Zoë"}, content_type="text/csv")
     queue.fail(queue.claim(path), "first")
     bench.clock.advance(5)
-    queue.fail(queue.claim(path, look=True), "second")
+    queue.fail(queue.claim(path, read_first=True), "second")
     bench.clock.advance(60)
 
     assert letters.replay(path) == path

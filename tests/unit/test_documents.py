@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from s3queue.batch import LISTED_LINES, RESULTS_BYTES, LineNumbers, Lines, join_lines, read_lines, spooled
+from s3queue.documents.batch import LISTED_LINES, RESULTS_BYTES, LineNumbers, Lines, join_lines, read_lines, spooled
+from s3queue.documents.lease import ATTEMPTS_KEPT, GRAIN, Lease, StoredLease
+from s3queue.documents.message import INLINE_BYTES, Generation
+from s3queue.documents.record import ERROR_CHARACTERS, Attempt, Failure, Record
 from s3queue.errors import CorruptState, NewerFormat
-from s3queue.lease import ATTEMPTS_KEPT, GRAIN, Lease
-from s3queue.message import INLINE_BYTES, Generation
-from s3queue.record import ERROR_CHARACTERS, Attempt, Failure, Record
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 AT = datetime(2026, 11, 16, 10, 15, tzinfo=UTC)
@@ -196,12 +196,15 @@ def test_a_lease_of_a_newer_format_is_left_alone_and_a_record_of_one_still_tells
 
 
 def test_a_lease_is_over_only_when_s3s_whole_seconds_cannot_deceive():
-    lease = FULL_LEASE
+    def is_over(lease: Lease, age: timedelta) -> bool:
+        written_at = datetime(2026, 11, 16, tzinfo=UTC)
+        return StoredLease(lease=lease, key="k", etag="e", written_at=written_at, read_at=written_at + age).is_over()
+
     for state in ("processing", "burying"):
         held = Lease(state=state, attempt=1, owner="w", nonce="n", timeout=timedelta(seconds=30))
-        assert not held.is_over(held.timeout + GRAIN)
-        assert held.is_over(held.timeout + GRAIN + timedelta(seconds=1))
-    assert not lease.is_over(timedelta(days=1000))
+        assert not is_over(held, held.timeout + GRAIN)
+        assert is_over(held, held.timeout + GRAIN + timedelta(seconds=1))
+    assert not is_over(FULL_LEASE, timedelta(days=1000))
 
 
 def test_a_lease_with_thousands_of_attempts_stays_small():

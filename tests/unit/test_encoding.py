@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from s3queue.documents.message import encode_body
 from s3queue.encoding import (
     RESULT_BYTES,
     decode_metadata,
@@ -20,7 +21,6 @@ from s3queue.encoding import (
     storable,
 )
 from s3queue.errors import CorruptState, InvalidRequest
-from s3queue.message import encode_body
 
 #: Text as Python can hold it: lone surrogates too, as in a file name that is not UTF-8.
 texts = some.text(some.characters(exclude_categories=[]))

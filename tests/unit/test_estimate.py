@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from handlers import attendant as attendant_module
-from handlers import sweeper as sweeper_module
-from invocations import FUNCTION_SECONDS, WorkerFunction
-from s3queue import InvalidRequest, QueueSettings, Reject, tally, workload
-from s3queue import estimate as estimate_module
-from s3queue.bill import RECORD_BYTES, SQS_MOST, bill_of, break_even, sqs_bill_of
-from s3queue.estimate import MOST_SHARDS, Prefix, estimate
-from s3queue.launch import Launcher
-from s3queue.run_watch import LAUNCH_GRACE
-from s3queue.runs import as_run
-from s3queue.tally import Tally
-from s3queue.workload import Workload, light_object
+from invocations import WorkerFunction
+from s3queue import InvalidRequest, QueueSettings, Reject
+from s3queue.costs import requests as operations
+from s3queue.costs.bill import RECORD_BYTES, SQS_MOST, bill_of, break_even, sqs_bill_of
+from s3queue.costs.estimate import MOST_SHARDS, Prefix, estimate
+from s3queue.costs.requests import RequestCounts
+from s3queue.costs.workload import Workload, light_object, rings
+from s3queue.settings import SWEEPER_STAYS_SECONDS
+from s3queue.spark_runs.launcher import Launcher
+from s3queue.spark_runs.slots import as_run
+from s3queue.spark_runs.watch import LAUNCH_GRACE
 from spark.driver import Driver
 from spark.messages import MessageWork
 from spark_jobs import FakeJobs
-from workbench import Workbench
+from workbench import Workbench, next_tick
 
 REPOSITORY = Path(__file__).parents[2]
 MILLION = 1_000_000
@@ -36,18 +34,18 @@ def bench():
     return Workbench()
 
 
-def counted(bench: Workbench) -> Tally:
+def counted(bench: Workbench) -> RequestCounts:
     """What was asked since the last look, as the model counts. `queue.json` is read by the clock, not by message."""
-    found = Tally(Counter((verb.upper(), kind_of(key)) for verb, key in bench.store.log))
+    found = RequestCounts(Counter((verb.upper(), kind_of(key)) for verb, key in bench.store.log))
     bench.store.take()
-    return Tally({which: count for which, count in found.counts.items() if which != ("GET", "queue.json")})
+    return RequestCounts({which: count for which, count in found.counts.items() if which != ("GET", "queue.json")})
 
 
 def kind_of(key: str) -> str:
-    return key.split("/")[1] or tally.ROOT
+    return key.split("/")[1] or operations.ROOT
 
 
-def same(found: Tally, expected: Tally) -> bool:
+def same(found: RequestCounts, expected: RequestCounts) -> bool:
     """Request by request and kind by kind; pytest shows what differs."""
     kinds = found.counts.keys() | expected.counts.keys()
     real, predicted = ({which: one.counts.get(which, 0) for which in kinds} for one in (found, expected))
@@ -189,13 +187,13 @@ def test_a_retry_that_is_due_later_is_the_sweepers_to_dispatch(bench):
     bench.clock.advance(21)
     spent = counted(bench)
     sweeper.sweep()
-    dropped = Tally({which: count for which, count in counted(bench).counts.items() if which[0] == "DELETE"})
+    dropped = RequestCounts({which: count for which, count in counted(bench).counts.items() if which[0] == "DELETE"})
 
     assert function.invoke(*dispatched, rung_at=None) == {"dead": 1}
 
     load = load_of(queue, retries=1.0)
     assert same(spent + dropped + counted(bench), light_object(load))
-    assert workload.rings(load) == 2
+    assert rings(load) == 2
 
 
 def test_a_batch_that_outlives_its_invocation_is_handed_on(bench):
@@ -215,7 +213,7 @@ def test_a_batch_that_outlives_its_invocation_is_handed_on(bench):
     spent = counted(bench)
     while bench.keys("orders/messages/"):
         sweeper.sweep()
-        spent += Tally({which: count for which, count in counted(bench).counts.items() if which[0] == "DELETE"})
+        spent += RequestCounts({which: count for which, count in counted(bench).counts.items() if which[0] == "DELETE"})
         function.invoke(*dispatched, rung_at=None)
         dispatched.clear()
         invocations += 1
@@ -223,7 +221,7 @@ def test_a_batch_that_outlives_its_invocation_is_handed_on(bench):
 
     assert seen == list(range(90))
     load = load_of(queue, batch=90, handler_seconds=1.0)
-    assert workload.rings(load) == invocations == 3
+    assert rings(load) == invocations == 3
     assert same(spent, light_object(load))
 
 
@@ -275,24 +273,24 @@ def test_a_minute_of_the_sweeper_while_retries_wait_and_letters_lie_there(bench)
     settings = QueueSettings.of(max_attempts=9)
     predicted = estimate(Workload(rate=100, retries=0.2, handler_seconds=0.5, settings=settings)).sweeping * 60
     # Dead letters are looked through once an hour, and this was the minute.
-    once = tally.RETAIN * (1 - 60 / 3600)
+    once = operations.RETAIN * (1 - 60 / 3600)
     assert same(spent, without_queue_json(predicted) + once)
 
 
-def minute_of(bench: Workbench, sweeper) -> Tally:
+def minute_of(bench: Workbench, sweeper) -> RequestCounts:
     """Ticks as the sweeper function has them, until nothing is worth another look or the minute is over."""
     began = bench.clock.monotonic()
     bench.store.take()
-    pause = sweeper.tick()
-    while pause is not None and bench.clock.monotonic() + pause < began + sweeper_module.MINUTE_SECONDS:
+    pause = next_tick(sweeper)
+    while pause is not None and bench.clock.monotonic() + pause < began + SWEEPER_STAYS_SECONDS:
         bench.clock.advance(pause)
-        pause = sweeper.tick()
+        pause = next_tick(sweeper)
     bench.clock.advance(began + 60 - bench.clock.monotonic())
     return counted(bench)
 
 
-def without_queue_json(spent: Tally) -> Tally:
-    return Tally({which: count for which, count in spent.counts.items() if which != ("GET", "queue.json")})
+def without_queue_json(spent: RequestCounts) -> RequestCounts:
+    return RequestCounts({which: count for which, count in spent.counts.items() if which != ("GET", "queue.json")})
 
 
 # Heavy messages
@@ -309,9 +307,9 @@ def test_a_spark_run(bench, messages, adopted, further):
 
     Driver(mine, work, seconds=3600, threads=1, beats=False).drain()
 
-    each = tally.ENQUEUE + tally.CLAIM + tally.BEGIN + tally.RECORD + tally.CLEAR
-    run = without_queue_json(tally.LAUNCH + tally.DRIVE)
-    assert same(counted(bench), each * messages + run + tally.ADOPT * adopted + tally.NEXT_BATCH * further)
+    each = operations.ENQUEUE + operations.CLAIM + operations.BEGIN + operations.RECORD + operations.CLEAR
+    run = without_queue_json(operations.LAUNCH + operations.DRIVE)
+    assert same(counted(bench), each * messages + run + operations.ADOPT * adopted + operations.NEXT_BATCH * further)
 
 
 def test_a_spark_batch_that_is_not_full_looks_for_more(bench):
@@ -323,8 +321,13 @@ def test_a_spark_batch_that_is_not_full_looks_for_more(bench):
     mine = as_run(queue, next(iter(jobs.started)))
     Driver(mine, MessageWork(mine, lambda spark, message, context: None, None), seconds=3600, beats=False).drain()
 
-    each = tally.ENQUEUE + tally.CLAIM + tally.BEGIN + tally.RECORD + tally.CLEAR
-    run = without_queue_json(tally.LAUNCH + tally.DRIVE) + tally.ADOPT + tally.NEXT_BATCH + tally.LOOK_FOR_MORE
+    each = operations.ENQUEUE + operations.CLAIM + operations.BEGIN + operations.RECORD + operations.CLEAR
+    run = (
+        without_queue_json(operations.LAUNCH + operations.DRIVE)
+        + operations.ADOPT
+        + operations.NEXT_BATCH
+        + operations.LOOK_FOR_MORE
+    )
     assert same(counted(bench), each * 6 + run)
 
 
@@ -338,7 +341,7 @@ def test_a_heavy_message_that_finds_a_run_at_work(bench):
 
     assert launcher.launch(queue, [path]) == "busy"
 
-    assert same(counted(bench), tally.RING_IN_VAIN)
+    assert same(counted(bench), operations.RING_IN_VAIN)
 
 
 def test_runs_are_as_many_as_the_work_needs():
@@ -365,20 +368,6 @@ def test_a_run_is_paid_for_a_minute_at_least():
 # What follows from it
 
 
-def test_what_the_model_repeats_from_other_places_is_what_they_say():
-    assert estimate_module.SWEEPER_STAYS_SECONDS == sweeper_module.MINUTE_SECONDS
-    assert workload.PATIENCE_SECONDS == attendant_module.PATIENCE_SECONDS
-    assert workload.GRACE_SECONDS == attendant_module.GRACE_SECONDS
-    assert workload.WRAP_UP_SECONDS == attendant_module.WRAP_UP_SECONDS
-    assert workload.FUNCTION_SECONDS == FUNCTION_SECONDS
-    # Read, not imported: the CDK is a Node.js process.
-    sweeper, queue = ((REPOSITORY / "infra" / name).read_text() for name in ("sweeper.py", "s3_queue.py"))
-    assert re.search(r"^MEMORY_MIB = (\d+)$", sweeper, re.M)[1] == str(estimate_module.SWEEPER_MIB)
-    assert re.search(r"^DRAIN = timedelta\(seconds=(\d+)\)$", queue, re.M)[1] == f"{workload.FUNCTION_SECONDS:.0f}"
-    assert re.search(r"^WRAP_UP = timedelta\(seconds=(\d+)\)$", queue, re.M)[1] == "5"
-    assert re.search(r"^LAMBDA_LIMIT = timedelta\(minutes=(\d+)\)$", queue, re.M)[1] == "15"
-
-
 def test_a_record_is_as_large_as_the_bill_says(bench):
     queue = bench.queue()
     WorkerFunction(queue, lambda body: None).invoke(queue.enqueue({}), rung_at=bench.clock.now())
@@ -394,7 +383,7 @@ def test_a_million_messages_cost_what_the_protocol_says(batch, history, expected
     settings = QueueSettings.of(history=history)
     load = Workload(rate=1000, batch=batch, handler_seconds=0.0, settings=settings)
     spent = light_object(load) * (1 / batch)
-    cost = spent.total(tally.BILLED_AS_WRITES) * 5.00 + spent.total(tally.BILLED_AS_READS) * 0.40
+    cost = spent.total(operations.BILLED_AS_WRITES) * 5.00 + spent.total(operations.BILLED_AS_READS) * 0.40
     assert cost == pytest.approx(expected)
 
 

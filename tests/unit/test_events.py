@@ -55,7 +55,7 @@ def test_a_failure_and_a_death_are_told_with_their_error(bench, queue, heard):
     processor = bench.processor(queue, handler)
     processor.run(path)
     bench.clock.advance(5)
-    processor.run(path, look=True)
+    processor.run(path, read_first=True)
 
     retry = next(fields for fields in heard if fields["event"] == "message.retry")
     dead = next(fields for fields in heard if fields["event"] == "message.dead")
@@ -199,7 +199,7 @@ def test_eventbridge_gets_what_the_queue_is_set_to(bench, queue, which, publishe
     processor = bench.processor(queue, handler)
     processor.run(path)
     bench.clock.advance(5)
-    processor.run(path, look=True)
+    processor.run(path, read_first=True)
 
     assert [entry["DetailType"] for entry in bus.entries] == published
     for entry in bus.entries:

@@ -344,7 +344,7 @@ def test_a_lost_answer_is_no_second_run():
 
 def test_importing_s3queue_does_not_import_powertools():
     script = (
-        "import sys, s3queue, s3queue.locks\n"
+        "import sys, s3queue, s3queue.protocol.locks\n"
         "assert not [name for name in sys.modules if name.startswith(('aws_lambda_powertools', 'boto'))]"
     )
     functions = Path(__file__).parents[2] / "functions"

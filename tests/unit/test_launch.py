@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from s3queue import Queue, QueueSettings
-from s3queue.jobs import NotStarted
-from s3queue.launch import Launcher
-from s3queue.lease import Lease
-from s3queue.run_watch import COOL, LAUNCH_GRACE, RunWatch
-from s3queue.runs import START_WITHIN, RunBook
+from s3queue.documents.lease import Lease
+from s3queue.spark_runs.launcher import Launcher
+from s3queue.spark_runs.service import NotStarted
+from s3queue.spark_runs.slots import START_WITHIN, RunStore
+from s3queue.spark_runs.watch import COOL, LAUNCH_GRACE, RunWatch
 from s3queue.stores.memory import MemoryStore
 from spark_jobs import FakeJobs, silent, throttled
 from workbench import Workbench
@@ -109,7 +109,7 @@ def test_a_thousand_heavy_messages_at_once_start_at_most_max_runs_runs(max_runs,
         thread.join()
 
     assert len(jobs.started) == max_runs
-    named = [path for run in jobs.started for path in RunBook(queues[0]).manifest(run)[0].paths]
+    named = [path for run in jobs.started for path in RunStore(queues[0]).manifest(run)[0].paths]
     assert len(named) == len(set(named)) == 10 * max_runs
 
 
@@ -163,7 +163,7 @@ def test_throttling_in_a_later_attempt_burns_none_either(bench, jobs):
         launcher(jobs).launch(queue, [path])
 
     assert leases(bench, queue)[path].state == "waiting"
-    assert queue.claim(path, look=True).attempt == 2
+    assert queue.claim(path, read_first=True).attempt == 2
 
 
 def test_after_a_refusal_nobody_asks_again_for_a_while_and_then_it_works(bench, jobs):
@@ -195,7 +195,7 @@ def test_a_launch_whose_answer_was_lost_is_found_again_and_not_doubled(bench, jo
 
     assert len(jobs.started) == 1
     assert len(set(jobs.asked)) == 1
-    held = RunBook(queue).slot(0)
+    held = RunStore(queue).slot(0)
     assert (held.slot.state, held.slot.job) == ("started", f"job-{held.slot.run}")
     assert leases(bench, queue)[path].attempt == 1
 
@@ -225,13 +225,13 @@ def test_an_old_launch_is_looked_for_by_name_because_tokens_do_not_live_for_ever
     RunWatch(jobs, "bench").look_after(queue)
 
     assert len(jobs.asked) == 1
-    assert RunBook(queue).slot(0).slot.job == f"job-{jobs.asked[0]}"
+    assert RunStore(queue).slot(0).slot.job == f"job-{jobs.asked[0]}"
 
 
 def test_a_launcher_that_crashed_before_it_asked_leaves_no_slot_taken(bench, jobs):
     queue = bench.queue("exports", **SPARK)
     path = queue.enqueue({"n": 1})
-    book = RunBook(queue)
+    book = RunStore(queue)
     book.open_slot(0, book.new_run())
 
     assert launcher(jobs).launch(queue, [path]) == "busy"
@@ -263,7 +263,7 @@ def test_a_run_that_failed_before_it_started_gives_its_messages_back(bench, jobs
     RunWatch(jobs, "bench").job_changed({"exports": queue}, {"jobRunId": job, "state": "FAILED"})
 
     assert leases(bench, queue) == {}
-    assert RunBook(queue).slot(0) is None
+    assert RunStore(queue).slot(0) is None
     assert bench.keys(queue.keys.prefix("workers")) == []
     assert queue.claim(path).attempt == 1
 
@@ -273,7 +273,7 @@ def test_a_failed_run_fails_what_it_had_started_and_gives_back_the_rest(bench, j
     for n in range(3):
         queue.enqueue({"n": n})
     launcher(jobs).launch(queue, [])
-    book = RunBook(queue)
+    book = RunStore(queue)
     (run,) = jobs.started
     at_work, etag = book.manifest(run)
     book.write_manifest(replace(at_work, state="running", started=1), etag)

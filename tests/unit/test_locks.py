@@ -10,10 +10,10 @@ import pytest
 
 from clocks import ManualClock
 from counting import CountingStore
+from s3queue.documents.lease import GRAIN
 from s3queue.errors import Conflict, InvalidName, InvalidRequest, LeaseLost, NewerFormat, Unavailable
 from s3queue.keys import Keys
-from s3queue.lease import GRAIN
-from s3queue.locks import Lock, break_lock, list_locks, read_lock
+from s3queue.protocol.locks import Lock, break_lock, list_locks, read_lock
 from s3queue.stores.memory import MemoryStore
 
 KEYS = Keys("reports")

@@ -101,7 +101,7 @@ def test_the_last_failed_attempt_is_a_death(bench):  # [P5]
     processor = bench.processor(queue, handler)
     outcomes = []
     for _ in range(6):
-        outcomes.append(processor.run(path, look=True))
+        outcomes.append(processor.run(path, read_first=True))
         bench.clock.advance(60)
 
     assert outcomes == ["retried", "retried", "dead", None, None, None]
@@ -119,9 +119,9 @@ def test_retry_is_as_told_and_counts_as_an_attempt(bench):
     assert processor.run(path) == "retried"
     assert queue.status(path).lease.retry_at == bench.clock.now() + timedelta(seconds=30)
     bench.clock.advance(29)
-    assert processor.run(path, look=True) is None
+    assert processor.run(path, read_first=True) is None
     bench.clock.advance(1)
-    assert processor.run(path, look=True) == "dead"
+    assert processor.run(path, read_first=True) == "dead"
 
 
 def test_retry_without_a_time_waits_as_the_policy_says(bench, queue):
@@ -580,7 +580,7 @@ def test_a_failed_line_is_retried_alone(bench, queue):
     assert processor.run(path) == "retried"
     assert "2 of 10 lines failed, the first: no 3" in queue.status(path).lease.failure.message
     bench.clock.advance(10)
-    assert processor.run(path, look=True) == "completed"
+    assert processor.run(path, read_first=True) == "completed"
 
     assert [body for attempt, body in runs if attempt == 2] == [3, 7]
     assert len(runs) == 12
@@ -601,7 +601,7 @@ def test_a_dead_line_becomes_a_dead_letter_of_its_own_with_its_number(bench):  #
     processor = bench.processor(queue, handler)
     processor.run(path)
     bench.clock.advance(10)
-    assert processor.run(path, look=True) == "completed"
+    assert processor.run(path, read_first=True) == "completed"
 
     assert runs == [(1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (2, 4)]
     (letter,) = DeadLetters(queue).list()
@@ -682,14 +682,14 @@ def test_a_batch_that_runs_out_of_time_goes_on_where_it_stopped_and_burns_no_att
     while not outcomes or outcomes[-1] == "released":
         in_this_invocation.clear()
         processor = bench.processor(queue, handler, should_stop=lambda: len(in_this_invocation) >= 3)
-        outcomes.append(processor.run(path, look=bool(outcomes)))
+        outcomes.append(processor.run(path, read_first=bool(outcomes)))
         bench.clock.advance(1)
 
     # Twenty lines in invocations of three, all of them attempt 1, each line once.
     assert outcomes == ["released"] * 6 + ["retried"]
     assert runs == [(1, number) for number in range(20)]
     bench.clock.advance(10)
-    assert bench.processor(queue, handler).run(path, look=True) == "completed"
+    assert bench.processor(queue, handler).run(path, read_first=True) == "completed"
     assert runs[20:] == [(2, 2)]
     assert [letter.line for letter in DeadLetters(queue).list()] == [3]
 
@@ -699,8 +699,8 @@ def test_even_the_shortest_invocation_gets_one_line_done(bench, queue):
     runs = []
     processor = bench.processor(queue, runs.append, should_stop=lambda: True)
 
-    for look in (False, True, True, True):
-        processor.run(path, look=look)
+    for read_first in (False, True, True, True):
+        processor.run(path, read_first=read_first)
         bench.clock.advance(1)
 
     assert runs == [1, 2, 3]
@@ -798,7 +798,7 @@ def test_a_handler_of_lists_that_fails_retries_its_call_only(bench, queue):
     processor = bench.processor(queue, handler)
     assert processor.run(path) == "retried"
     bench.clock.advance(10)
-    assert processor.run(path, look=True) == "completed"
+    assert processor.run(path, read_first=True) == "completed"
     assert calls == [(1, 0, 100), (1, 100, 50), (2, 100, 50)]
 
 

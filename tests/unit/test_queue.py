@@ -27,7 +27,7 @@ from s3queue import (
     Unavailable,
     connect,
 )
-from s3queue.lease import Lease
+from s3queue.documents.lease import Lease
 from servers import fresh_bucket, s3_client
 from workbench import Workbench
 
@@ -352,13 +352,13 @@ def test_of_two_workers_one_gets_the_message(bench, queue):  # [P2]
 
     assert queue.claim(path)
     assert bench.queue(worker_id="rival").claim(path) is None
-    assert bench.queue(worker_id="rival").claim(path, look=True) is None
+    assert bench.queue(worker_id="rival").claim(path, read_first=True) is None
     assert bench.queue(worker_id="rival").claim_next() == []
 
 
 def test_a_claim_of_nothing_leaves_nothing_behind(bench, queue):
     assert queue.claim("messages/none") is None
-    assert queue.claim("messages/none", look=True) is None
+    assert queue.claim("messages/none", read_first=True) is None
     assert bench.keys() == []
 
 
@@ -515,7 +515,7 @@ def test_the_first_outcome_stands_and_a_zombie_gets_to_see_it(bench, queue):  # 
     bench.sweeper(queue).sweep()
     bench.clock.advance(60)
     heir = bench.queue(worker_id="heir")
-    record = heir.complete(heir.claim(path, look=True), "by the heir")
+    record = heir.complete(heir.claim(path, read_first=True), "by the heir")
 
     assert queue.complete(zombie, "by the zombie") == record
     assert queue.status(path).record.result == "by the heir"
@@ -528,7 +528,7 @@ def test_a_zombie_cannot_fail_a_message_that_someone_else_holds(bench, queue):  
     bench.sweeper(queue).sweep()
     bench.clock.advance(60)
     heir = bench.queue(worker_id="heir")
-    claim = heir.claim(path, look=True)
+    claim = heir.claim(path, read_first=True)
 
     with pytest.raises(LeaseLost):
         queue.fail(zombie, "too late")
@@ -556,9 +556,9 @@ def test_a_failed_message_waits_as_long_as_the_policy_says(bench, queue):
         "no luck",
     )
     assert bench.keys("orders/retries/") == [f"orders/retries/20261116T101501Z/{path}"]
-    assert queue.claim(path, look=True) is None
+    assert queue.claim(path, read_first=True) is None
     bench.clock.advance(1)
-    claim = queue.claim(path, look=True)
+    claim = queue.claim(path, read_first=True)
     assert claim.attempt == 2
 
 
@@ -567,7 +567,7 @@ def test_backoff_doubles_and_is_capped(bench):
     path = queue.enqueue(b"x")
     waits = []
     for _ in range(5):
-        claim = queue.claim(path, look=True)
+        claim = queue.claim(path, read_first=True)
         lease = queue.fail(claim, "again")
         waits.append((lease.retry_at - claim.now()).total_seconds())
         bench.clock.advance(waits[-1])
@@ -581,7 +581,7 @@ def test_the_last_failure_buries_the_message_with_its_payload_and_its_story(benc
     queue.fail(queue.claim(path), KeyError("first"))
     bench.clock.advance(5)
 
-    record = queue.fail(queue.claim(path, look=True), ValueError("second"))
+    record = queue.fail(queue.claim(path, read_first=True), ValueError("second"))
 
     assert isinstance(record, Record)
     assert [(attempt.number, attempt.failure.type) for attempt in record.attempts] == [
@@ -643,12 +643,12 @@ def test_a_release_after_a_failure_keeps_the_count_of_attempts(bench, queue):  #
     bench.clock.advance(5)
 
     for _ in range(10):
-        claim = queue.claim(path, look=True)
+        claim = queue.claim(path, read_first=True)
         assert claim.attempt == 2
         queue.release(claim)
         bench.clock.advance(1)
 
-    claim = queue.claim(path, look=True)
+    claim = queue.claim(path, read_first=True)
     assert [attempt.failure.message for attempt in claim.lease.attempts] == ["first"]
 
 
@@ -717,7 +717,7 @@ def test_attempts_belong_to_a_generation(bench):  # [P5]
     bench.clock.advance(5)
     put(bench, "orders/messages/report", b"new")
 
-    claim = queue.claim("messages/report", look=True)
+    claim = queue.claim("messages/report", read_first=True)
 
     assert (claim.attempt, claim.message.body, claim.lease.attempts) == (1, b"new", ())
 
@@ -729,7 +729,7 @@ def test_a_record_of_a_newer_generation_is_never_replaced_by_an_older_ones(bench
     put(bench, "orders/messages/report", b"new")
     bench.sweeper(queue).sweep()
     bench.clock.advance(5)
-    newer = queue.complete(queue.claim("messages/report", look=True), "new result")
+    newer = queue.complete(queue.claim("messages/report", read_first=True), "new result")
 
     assert queue.complete(zombie, "old result") == newer
     assert queue.status("messages/report").record.result == "new result"
@@ -747,7 +747,7 @@ def test_status_follows_a_message_through_its_life(bench):
     queue.fail(claim, "first")
     assert queue.status(path).state == "waiting"
     bench.clock.advance(5)
-    claim = queue.claim(path, look=True)
+    claim = queue.claim(path, read_first=True)
     assert queue.status(path).to_json()["attempt"] == 2
     queue.fail(claim, "second")
 
@@ -1042,7 +1042,7 @@ def test_the_fence_differs_for_every_claim_and_grows_with_the_attempt(bench, que
     first = queue.claim(path)
     queue.fail(first, "once")
     bench.clock.advance(5)
-    second = queue.claim(path, look=True)
+    second = queue.claim(path, read_first=True)
 
     assert first.fence != second.fence
     assert [int(claim.fence.split("-")[0]) for claim in (first, second)] == [1, 2]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from s3queue import Unavailable
-from s3queue.heartbeat import Pulse
-from s3queue.lease import Lease
-from workbench import Workbench
+from s3queue.documents.lease import Lease
+from s3queue.protocol.liveness import HeartbeatWriter
+from workbench import Workbench, next_tick
 
 
 @pytest.fixture
@@ -64,15 +64,15 @@ def test_a_message_whose_worker_fell_silent_is_tried_again(bench, queue, dispatc
     bench.clock.advance(2)
     assert sweeper.sweep().due == 1
     assert dispatched == [path]
-    assert queue.claim(path, look=True).attempt == 2
+    assert queue.claim(path, read_first=True).attempt == 2
 
 
 def test_a_message_whose_workers_always_fall_silent_is_dead_after_its_last_attempt(bench, dispatched):  # [P1] [P5]
     queue = bench.queue(max_attempts=2)
     path = queue.enqueue(b"poison")
     sweeper = bench.sweeper(queue, dispatched)
-    for look in (False, True):
-        assert queue.claim(path, look=look)
+    for read_first in (False, True):
+        assert queue.claim(path, read_first=read_first)
         bench.clock.advance(60)
         sweeper.sweep()
         bench.clock.advance(10)
@@ -162,13 +162,13 @@ def test_a_message_that_was_put_anew_under_an_expired_lease_starts_again_at_one(
     path = queue.enqueue(b"old", name="report")
     queue.fail(queue.claim(path), "once")
     bench.clock.advance(2)
-    queue.claim(path, look=True)
+    queue.claim(path, read_first=True)
     bench.memory.put(f"orders/{path}", b"new")
     bench.clock.advance(60)
 
     assert bench.sweeper(queue, dispatched).sweep().endings == {"restarted": 1}
     bench.clock.advance(2)
-    claim = queue.claim(path, look=True)
+    claim = queue.claim(path, read_first=True)
     assert (claim.attempt, claim.message.body) == (1, b"new")
 
 
@@ -176,7 +176,7 @@ def test_a_lease_whose_message_is_gone_is_removed_and_the_loss_is_recorded(bench
     path = queue.enqueue(b"x")
     queue.fail(queue.claim(path), "once")
     bench.clock.advance(2)
-    queue.claim(path, look=True)
+    queue.claim(path, read_first=True)
     bench.memory.delete(f"orders/{path}")
     bench.clock.advance(60)
 
@@ -191,12 +191,12 @@ def test_a_lease_whose_message_is_gone_is_removed_and_the_loss_is_recorded(bench
 def test_a_lease_lives_as_long_as_its_owners_heartbeat_names_it(bench, queue):  # [P2]
     path = queue.enqueue(b"x")
     claim = queue.claim(path)
-    pulse = Pulse(queue, queue.settings.visibility_timeout)
-    pulse.hold(claim)
+    heartbeat = HeartbeatWriter(queue, queue.settings.visibility_timeout)
+    heartbeat.hold(claim)
     sweeper = bench.sweeper(bench.queue(worker_id="sweeper"))
     for _ in range(30):
         bench.clock.advance(10)
-        assert pulse.beat({})
+        assert heartbeat.beat({})
         assert sweeper.sweep().endings == {}
 
     bench.clock.advance(33)
@@ -206,37 +206,40 @@ def test_a_lease_lives_as_long_as_its_owners_heartbeat_names_it(bench, queue):  
 def test_a_lease_that_its_living_owner_forgot_runs_out(bench, queue):
     path = queue.enqueue(b"x")
     claim = queue.claim(path)
-    pulse = Pulse(queue, queue.settings.visibility_timeout)
-    pulse.hold(claim)
-    pulse.beat({})
-    pulse.drop(claim)
+    heartbeat = HeartbeatWriter(queue, queue.settings.visibility_timeout)
+    heartbeat.hold(claim)
+    heartbeat.beat({})
+    heartbeat.drop(claim)
     for _ in range(4):
         bench.clock.advance(10)
-        pulse.beat({})
+        heartbeat.beat({})
 
     assert bench.sweeper(bench.queue(worker_id="sweeper")).sweep().endings == {"retried": 1}
 
 
 def test_a_thousand_leases_of_one_living_worker_cost_a_sweep_one_read(bench, queue):
-    pulse = Pulse(queue, queue.settings.visibility_timeout)
+    heartbeat = HeartbeatWriter(queue, queue.settings.visibility_timeout)
     for _ in range(1000):
-        pulse.hold(queue.claim(queue.enqueue(b"x")))
+        heartbeat.hold(queue.claim(queue.enqueue(b"x")))
     sweeper = bench.sweeper(bench.queue(worker_id="sweeper"))
     for _ in range(4):
         bench.clock.advance(15)
-        pulse.beat({})
+        heartbeat.beat({})
     sweeper.sweep()  # reads each of them once
     bench.store.take()
 
     bench.clock.advance(15)
-    pulse.beat({})
+    heartbeat.beat({})
     assert sweeper.sweep().endings == {}
 
     assert bench.store.take().get("get", 0) <= 2
 
 
 def test_silent_workers_are_forgotten_and_living_ones_are_not(bench, queue):
-    silent, living = Pulse(bench.queue(worker_id="silent"), timedelta(seconds=30)), Pulse(queue, timedelta(seconds=30))
+    silent, living = (
+        HeartbeatWriter(bench.queue(worker_id="silent"), timedelta(seconds=30)),
+        HeartbeatWriter(queue, timedelta(seconds=30)),
+    )
     silent.beat({})
     bench.clock.advance(601)
     living.beat({})
@@ -271,7 +274,7 @@ def test_a_retry_that_is_due_in_two_seconds_waits_two_seconds_and_not_a_minute(b
 
     waited = 0.0
     while not dispatched:
-        pause = sweeper.tick()
+        pause = next_tick(sweeper)
         if not dispatched:
             assert pause is not None
             bench.clock.advance(pause)
@@ -294,7 +297,7 @@ def test_a_delayed_message_is_dispatched_when_it_is_due_and_runs_from_where_it_l
     assert dispatched == [path]
     assert path.startswith("delayed/")
 
-    queue.complete(queue.claim(path, look=True))
+    queue.complete(queue.claim(path, read_first=True))
     assert queue.status(path).state == "completed"
     assert bench.keys("orders/delayed/") == [f"orders/{later}"]
 
@@ -465,7 +468,7 @@ def test_an_idle_sweeper_that_is_asked_every_few_seconds_costs_nothing_between_s
 
     for _ in range(12):
         bench.clock.advance(5)
-        assert sweeper.tick() is None
+        assert next_tick(sweeper) is None
 
     assert bench.store.take() == {"list": 2}
 

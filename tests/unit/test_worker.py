@@ -19,7 +19,7 @@ import pytest
 import s3queue
 from counting import CountingStore
 from s3queue import AccessDenied, Context, Lock, Queue, QueueSettings, Sweeper, Unavailable, Worker
-from s3queue.heartbeat import Pulse
+from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.store import Page
 from s3queue.stores.memory import MemoryStore
 from workbench import Workbench
@@ -127,7 +127,7 @@ def test_the_others_go_on_while_one_thread_looks_for_more():
 
 def test_a_look_ahead_heeds_a_pause_so_that_a_large_backlog_stops_too(monkeypatch):
     # Every look asks for the settings, however soon after the last: what is tested is that a look ahead asks at all.
-    monkeypatch.setattr("s3queue.configured.REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr("s3queue.protocol.overrides.REFRESH_SECONDS", 0.0)
     queue = real_queue(concurrency=1)
     for number in range(2500):
         queue.enqueue(str(number))
@@ -193,23 +193,23 @@ def test_what_cannot_be_cleared_away_is_left_to_the_sweeper(caplog):
 
     assert worker.stats()["succeeded"] == 1
     assert queue.outcomes.read(path).outcome == "completed"
-    assert "the sweeper will clear it away" in caplog.text
+    assert "delete failed, left to the sweeper" in caplog.text
 
 
 def test_a_claim_that_is_dropped_late_does_not_take_another_one_of_its_name_along(bench):
     queue = bench.queue()
     queue.enqueue(b"1", name="one")
     first = queue.claim("messages/one")
-    pulse = Pulse(queue, timedelta(seconds=30))
-    pulse.hold(first)
+    heartbeat = HeartbeatWriter(queue, timedelta(seconds=30))
+    heartbeat.hold(first)
     queue.complete(first)
     queue.enqueue(b"2", name="one")
     second = queue.claim("messages/one")
-    pulse.hold(second)
+    heartbeat.hold(second)
 
-    pulse.drop(first)
+    heartbeat.drop(first)
 
-    assert pulse.held() == [second]
+    assert heartbeat.held() == [second]
 
 
 def test_as_many_run_at_once_as_concurrency_says():

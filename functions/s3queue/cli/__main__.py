@@ -1,5 +1,5 @@
 """`python -m s3queue.cli`, where the command itself is not installed."""
 
-from s3queue.cli import main
+from . import main
 
 main()

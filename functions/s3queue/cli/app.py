@@ -8,12 +8,12 @@ import typer
 
 from s3queue import __version__
 
-from . import (
+from .command import program
+from .commands import (
     configure,
     dashboard,
     dead,
     dead_replay,
-    doctor,
     estimate,
     locks,
     look,
@@ -24,7 +24,7 @@ from . import (
     work,
     workers,
 )
-from .command import program
+from .doctor import command as doctor
 
 __all__ = ["program"]
 #: Imported for what they register; `command.ORDER` says how the help lists it.

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from s3queue.dashboard.overview import queue_names
 from s3queue.errors import QueueError
-from s3queue.overview import queue_names
 from s3queue.settings import QueueSettings
 
 from .session import Session

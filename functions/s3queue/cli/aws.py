@@ -24,7 +24,7 @@ _TARGETS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Notification:
+class NotificationRule:
     """A rule of the bucket: which keys ring whom."""
 
     target: str
@@ -68,7 +68,7 @@ def asking(what: str, permission: str) -> Iterator[None]:
         raise Unavailable(f"{what}: {error}") from error
 
 
-def notifications(session: Session) -> list[Notification]:
+def notifications(session: Session) -> list[NotificationRule]:
     """All of the bucket's rules, and whether it tells EventBridge (target `events`)."""
     with asking(f"the notifications of {session.bucket_url}", "s3:GetBucketNotification"):
         found = session.s3_client().get_bucket_notification_configuration(Bucket=session.bucket)
@@ -80,12 +80,12 @@ def notifications(session: Session) -> list[Notification]:
                 for entry in rule.get("Filter", {}).get("Key", {}).get("FilterRules", ())
             }
             rules.append(
-                Notification(
+                NotificationRule(
                     rule[target], filters.get("prefix", ""), filters.get("suffix", ""), tuple(rule.get("Events", ()))
                 )
             )
     if found.get("EventBridgeConfiguration") is not None:
-        rules.append(Notification("events", "", "", ("s3:ObjectCreated:*",)))
+        rules.append(NotificationRule("events", "", "", ("s3:ObjectCreated:*",)))
     return rules
 
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from s3queue.definition import Definition
 from s3queue.errors import InvalidRequest
+from s3queue.worker.definition import Definition
 
 #: Where the layout of this project keeps its import root.
 _ROOTS = ("", "functions")

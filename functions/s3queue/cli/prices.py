@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from s3queue.prices import requests_cost
+from s3queue.costs.prices import requests_cost
 
 
 def per_hour(lists: float, interval: timedelta) -> str:

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 import typer
 
+from s3queue.connect import open_store
 from s3queue.errors import AccessDenied, InvalidRequest
 from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
-from s3queue.wiring import open_store
 
 from .output import Output
 

@@ -13,15 +13,15 @@ from typing import Annotated, Any
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Body, Path, Query
 
-from s3queue.dead_letters import DeadLetters
+from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
 
 from . import browse, letters, models, requests, stuck
-from .desk import Desk
-from .flow import flow
+from .bucket_view import BucketView
 from .pages import register_pages
 from .resolver import JSON, Resolver
+from .throughput import flow
 
 TITLE = "s3queue"
 VERSION = "1"
@@ -55,7 +55,7 @@ _CHANGES = {409: "Someone else got there first.", 429: "The queue is full."}
 def build(store: ObjectStore, *, defined: Mapping[str, QueueSettings] | None = None, discover: bool = True) -> Resolver:
     """The API over one bucket; `defined` are the deployed queues, `discover` also finds those that nobody deployed."""
     app = Resolver()
-    desk = Desk(store=store, defined=defined or {}, discover=discover)
+    desk = BucketView(store=store, defined=defined or {}, discover=discover)
     _register_queues(app, desk)
     _register_messages(app, desk)
     _register_dead(app, desk)
@@ -80,7 +80,7 @@ def _described(answer: Any, *, changes: bool = False, created: bool = False) -> 
     return {"responses": responses}
 
 
-def _register_queues(app: Resolver, desk: Desk) -> None:
+def _register_queues(app: Resolver, desk: BucketView) -> None:
     @app.get("/api/queues", summary="All queues, with a verdict", tags=["queues"], **_described(models.Queues))
     def queues(cursor: Cursor = "", limit: Limit = requests.MOST_ROWS) -> models.Queues:
         return desk.queues(cursor, limit)
@@ -130,7 +130,7 @@ def _register_queues(app: Resolver, desk: Desk) -> None:
         return desk.statistics()
 
 
-def _register_messages(app: Resolver, desk: Desk) -> None:
+def _register_messages(app: Resolver, desk: BucketView) -> None:
     @app.get("/api/queues/<queue>/messages", summary="By state", tags=["messages"], **_described(models.Messages))
     def messages(
         queue: QueueName,
@@ -172,7 +172,7 @@ def _register_messages(app: Resolver, desk: Desk) -> None:
         return browse.life(desk.queue(queue), path, with_body=body)
 
 
-def _register_dead(app: Resolver, desk: Desk) -> None:
+def _register_dead(app: Resolver, desk: BucketView) -> None:
     @app.get("/api/queues/<queue>/dead", summary="Dead letters", tags=["dead letters"], **_described(models.DeadPage))
     def dead(
         queue: QueueName,

@@ -5,18 +5,18 @@ from __future__ import annotations
 from base64 import b64encode
 from datetime import timedelta
 
+from s3queue.documents.lease import Lease
+from s3queue.documents.message import is_placeholder
+from s3queue.documents.record import Record
 from s3queue.encoding import decode_metadata, format_instant
 from s3queue.errors import CorruptState, InvalidRequest, MessageNotFound
 from s3queue.keys import due_of, priority_of
-from s3queue.lease import Lease
-from s3queue.protocol import is_placeholder
 from s3queue.queue import Queue
-from s3queue.record import Record
 from s3queue.store import ObjectInfo, Page, listing
 
 from . import models
-from .desk import in_parallel
-from .flow import MINUTES, Recent
+from .bucket_view import in_parallel
+from .throughput import MINUTES, Recent
 
 #: What a payload is cut to: enough to see what it is.
 BODY_BYTES = 64 * 1024

@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 
-from s3queue.dead_letters import DeadLetter, DeadLetters
 from s3queue.encoding import format_instant
 from s3queue.errors import QueueError
+from s3queue.protocol.dead_letters import DeadLetter, DeadLetters
 from s3queue.queue import Queue
 
 from . import models, requests
-from .desk import in_parallel
+from .bucket_view import in_parallel
 
 #: Dead letters that are looked at to group them; each is a HEAD.
 MOST_READ = 1000

@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from s3queue.clock import RandomChance
+from s3queue.connect import open_store
 from s3queue.store import ObjectStore
-from s3queue.wiring import open_store
 
 from .api import build
 from .resolver import JSON, MOST_BYTES, SECURITY_HEADERS, Resolver

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta
 
+from s3queue.documents.lease import GRAIN
 from s3queue.encoding import format_instant
 from s3queue.errors import CorruptState
-from s3queue.heartbeat import Owners
-from s3queue.lease import GRAIN, Lease
-from s3queue.overview import live_workers
+from s3queue.protocol.liveness import LiveOwners
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo
 
 from . import models
-from .desk import in_parallel
+from .bucket_view import in_parallel
+from .overview import live_workers
 
 #: Leases that look overdue and are read; the oldest ones.
 LEASES_READ = 20
@@ -31,7 +31,7 @@ def stuck(queue: Queue) -> models.Stuck:
     overdue = sorted(
         (entry for entry in page.objects if page.at - entry.modified_at > limit), key=lambda entry: entry.modified_at
     )
-    owners = Owners(queue)
+    owners = LiveOwners(queue)
     leases = [found for entry in overdue[:LEASES_READ] if (found := _look(queue, entry, page.at, owners))]
     listed = runs(queue)
     dead = queue.store.list(queue.keys.prefix("dead"))
@@ -76,23 +76,28 @@ def _is_stale(run: models.Run) -> bool:
     return run.age_seconds > RUN_SILENT.total_seconds() and str(state).upper() not in ENDED
 
 
-def _look(queue: Queue, entry: ObjectInfo, now: datetime, owners: Owners) -> models.StuckLease | None:
+def _look(queue: Queue, entry: ObjectInfo, now: datetime, owners: LiveOwners) -> models.StuckLease | None:
     path = queue.keys.path_under("leases", entry.key)
-    found = queue.store.open(entry.key)
-    if path is None or found is None:
-        return None
     age = now - entry.modified_at
     try:
-        lease = Lease.from_bytes(found.read(), found.key)
+        held = queue.read_lease(path) if path else None
     except CorruptState as error:
         return models.StuckLease(
-            path=path, state="corrupt", owner="", attempt=0, age_seconds=age.total_seconds(), reason=str(error)
+            path=path or entry.key,
+            state="corrupt",
+            owner="",
+            attempt=0,
+            age_seconds=age.total_seconds(),
+            reason=str(error),
         )
+    if path is None or held is None:
+        return None
+    lease = held.lease
     if lease.state == "waiting":
         if lease.retry_at is None or now - lease.retry_at <= queue.settings.rescue_after:
             return None
         reason = "its retry is due, and nobody took it: is the sweeper alive?"
-    elif not lease.is_over(age) or owners.keep(lease.owner, path):
+    elif not held.is_over() or owners.keep(lease.owner, path):
         return None
     else:
         reason = "its lease ran out, and no sweeper has given it to someone else yet"

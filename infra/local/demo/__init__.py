@@ -22,8 +22,8 @@ from infra.local.home import LOCAL, Home
 from infra.local.job_runs import ENDED
 from infra.local.stack import LocalStack, local_stack
 from infra.local.steps import Steps
+from s3queue.connect import connect
 from s3queue.queue import Queue
-from s3queue.wiring import connect
 
 from . import exports
 from .accounts import Accounts, Check

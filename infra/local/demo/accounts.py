@@ -14,8 +14,8 @@ from textwrap import shorten
 from rich.table import Table
 from rich.text import Text
 
+from s3queue.documents.record import Record
 from s3queue.queue import Queue
-from s3queue.record import Record
 from s3queue.store import ObjectInfo, listing
 
 from .messages import Sent, recipients

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from s3queue.documents.record import Record
+from s3queue.documents.run_documents import Manifest
 from s3queue.queue import Queue
-from s3queue.record import Record
-from s3queue.runs import Manifest, RunBook
+from s3queue.spark_runs.slots import RunStore
 from s3queue.store import listing
 
 from .accounts import Check
@@ -117,7 +118,7 @@ def runs(queue: Queue) -> list[Manifest]:
     """The runs that there were, oldest first."""
     prefix = queue.keys.prefix("runs")
     names = [entry.key.removeprefix(prefix) for page in listing(queue.store, prefix) for entry in page.objects]
-    found = [RunBook(queue).manifest(name.removesuffix(".json")) for name in sorted(names) if name.endswith(".json")]
+    found = [RunStore(queue).manifest(name.removesuffix(".json")) for name in sorted(names) if name.endswith(".json")]
     return [manifest for manifest, _ in filter(None, found)]
 
 

@@ -1,0 +1,178 @@
+"""configure, set-concurrency, pause, resume: how a queue behaves, changed while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+
+from s3queue.cli.arguments import QueueName, settings_like
+from s3queue.cli.aws import reserve_concurrency, worker_function
+from s3queue.cli.command import command, program
+from s3queue.cli.output import table
+from s3queue.cli.session import Session, shifted
+from s3queue.cli.words import age, duration, pair
+from s3queue.errors import InvalidRequest, QueueError
+from s3queue.queue import Queue
+from s3queue.settings import QueueSettings
+
+PANEL = "Queues"
+_YES, _NO = ("true", "yes", "on"), ("false", "no", "off")
+
+
+def told_apart(queue: str | None, settings: Sequence[str] | None) -> tuple[str | None, list[str]]:
+    """QUEUE may be left out when the URL names it: a setting is told by its equals sign."""
+    if queue and "=" in queue:
+        return None, [queue, *(settings or ())]
+    return queue, list(settings or ())
+
+
+def changes_of(pairs: Sequence[str]) -> dict[str, Any]:
+    """What `KEY=VALUE` asks for, as `Queue.configure` takes it; `KEY=default` takes an override back.
+
+    Raises:
+        InvalidRequest: no such setting, or no such value for it.
+    """
+    known = {field.name: getattr(QueueSettings(), field.name) for field in fields(QueueSettings)}
+    changes: dict[str, Any] = {}
+    for text in pairs:
+        name, value = pair(text)
+        name = name.replace("-", "_")
+        setting = name if name in known else name.removesuffix("_seconds")
+        if setting not in known:
+            raise InvalidRequest(f"there is no setting {name!r}; the settings are {', '.join(sorted(known))}")
+        if value in ("default", ""):
+            changes[setting] = None
+        elif isinstance(known[setting], timedelta):
+            changes[setting] = duration(value)
+        else:
+            changes[setting] = _value(setting, value, known[setting])
+    return changes
+
+
+def _value(setting: str, value: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        if value.lower() not in (*_YES, *_NO):
+            raise InvalidRequest(f"{setting} is true or false, not {value!r}")
+        return value.lower() in _YES
+    if isinstance(default, int) and setting != "max_message_size":
+        try:
+            return int(value)
+        except ValueError:
+            raise InvalidRequest(f"{setting} is a whole number, not {value!r}") from None
+    return int(value) if value.isdigit() else value
+
+
+@command(
+    program,
+    "configure orders",
+    "configure orders max_attempts=5 visibility_timeout=2m",
+    "configure orders max_attempts=default",
+    panel=PANEL,
+)
+def configure(
+    ctx: typer.Context,
+    queue: QueueName = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="What to change; durations like 90s, sizes like '64 MiB', `default` takes a change back.",
+            autocompletion=settings_like,
+        ),
+    ] = None,
+) -> None:
+    """Show a queue's settings, or change them for every process within ten seconds.
+
+    JSON: queue, overrides (what queue.json says), settings (with what was not changed at its default).
+    """
+    session = Session.of(ctx)
+    queue, pairs = told_apart(queue, settings)
+    changed = session.queue(queue)
+    changes = changes_of(pairs)
+    if changes:
+        changed.configure(**changes)
+    _show(session, changed)
+
+
+def _show(session: Session, queue: Queue) -> None:
+    overrides = queue.overrides()
+    effective = QueueSettings().with_overrides(overrides)
+    rows = []
+    for field in fields(effective):
+        value = getattr(effective, field.name)
+        is_changed = field.name in overrides or f"{field.name}_seconds" in overrides
+        shown = age(value) if isinstance(value, timedelta) else str(value)
+        rows.append([field.name, shown, "queue.json" if is_changed else "the definition's, or this default"])
+    session.answer(
+        {"queue": queue.name, "overrides": overrides, "settings": effective.to_json()},
+        table(["setting", "value", "from"], rows, title=queue.name),
+    )
+
+
+@command(
+    program,
+    "set-concurrency orders 20",
+    "set-concurrency orders 20 --function my-worker",
+    name="set-concurrency",
+    panel=PANEL,
+)
+def set_concurrency(
+    ctx: typer.Context,
+    queue: QueueName = None,
+    concurrency: Annotated[str | None, typer.Argument(metavar="N", help="At work at one time.")] = None,
+    function: Annotated[
+        str | None, typer.Option("--function", help="The worker function; else the one that S3 wakes for the queue.")
+    ] = None,
+) -> None:
+    """How many messages are worked on at one time: pull workers' threads, and the function's reserved concurrency.
+
+    JSON: queue, concurrency, function (null if there is none).
+    """
+    session = Session.of(ctx)
+    name, wanted = shifted(session, queue, concurrency, "the number N")
+    if not wanted.isdigit():
+        raise InvalidRequest(f"{wanted!r} is no whole number; -h shows an example")
+    changed = session.queue(name)
+    number = int(wanted)
+    changed.configure(concurrency=number)
+    known = function or worker_function(session, changed.name)
+    if known:
+        try:
+            reserve_concurrency(session, known, number)
+        except QueueError as error:
+            raise type(error)(f"queue.json says {number} now, but the function does not: {error}") from error
+    told = f"and {known} may run {number} at a time" if known else "for pull workers; no worker function is known"
+    session.done(
+        {"queue": changed.name, "concurrency": number, "function": known},
+        f"{changed.name} has concurrency {number}, {told}",
+    )
+
+
+@command(program, "pause orders", panel=PANEL)
+def pause(ctx: typer.Context, queue: QueueName = None) -> None:
+    """Claim nothing more: what runs is finished, what comes waits.
+
+    JSON: queue, paused.
+    """
+    session = Session.of(ctx)
+    paused = session.queue(queue)
+    paused.pause()
+    session.done(
+        {"queue": paused.name, "paused": True}, f"{paused.name} is paused; s3queue resume {paused.name} ends it"
+    )
+
+
+@command(program, "resume orders", panel=PANEL)
+def resume(ctx: typer.Context, queue: QueueName = None) -> None:
+    """Go on with a paused queue; workers notice within ten seconds, functions with the next sweep.
+
+    JSON: queue, paused.
+    """
+    session = Session.of(ctx)
+    resumed = session.queue(queue)
+    resumed.resume()
+    session.done({"queue": resumed.name, "paused": False}, f"{resumed.name} goes on")

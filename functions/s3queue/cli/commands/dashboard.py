@@ -1,0 +1,55 @@
+"""dashboard: the page and the REST API on this machine, with the operator's own credentials."""
+
+from __future__ import annotations
+
+import webbrowser
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from s3queue.cli.command import command, program
+from s3queue.cli.session import Session
+from s3queue.errors import InvalidRequest
+
+PANEL = "Operate"
+#: The first one that is free, from here on, unless a port was asked for.
+PORT = 8765
+TRIES = 10
+
+
+@command(program, "dashboard", "dashboard --port 9000 --no-open", panel=PANEL)
+def dashboard(
+    ctx: typer.Context,
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1.")] = None,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = True,
+) -> None:
+    """The dashboard and its REST API on 127.0.0.1, until Ctrl-C. The address holds a key: only who has it gets in.
+
+    JSON: url, bucket.
+    """
+    session = Session.of(ctx)
+    store = session.store()
+    try:
+        # Here: nothing else of the command needs Powertools and pydantic.
+        from s3queue.dashboard.server import Server
+    except ModuleNotFoundError as missing:
+        raise InvalidRequest(f"the dashboard needs {missing.name}: pip install 's3queue[cli,dashboard]'") from None
+    server = None
+    for candidate in [port] if port is not None else [*range(PORT, PORT + TRIES), 0]:
+        try:
+            server = Server(store, port=candidate)
+            break
+        except OSError as error:
+            taken = f"port {candidate} cannot be used: {error.strerror}; choose another with --port"
+    if server is None:
+        raise InvalidRequest(taken)
+    with server:
+        session.line({"url": server.url, "bucket": store.url}, Text(f"{store.url} at {server.url}"))
+        session.note("whoever has this address acts with your credentials; Ctrl-C ends it")
+        if open_browser:
+            webbrowser.open(server.url)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            session.note("stopped")

@@ -1,0 +1,139 @@
+"""dead list | show | errors: what died, and of what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from s3queue.cli.arguments import ErrorType, NewerThan, OlderThan, QueueName, paths_like
+from s3queue.cli.bodies import Body
+from s3queue.cli.command import BAD, command, group, program
+from s3queue.cli.output import facts, table
+from s3queue.cli.session import Session, shifted
+from s3queue.cli.words import age, bytes_, clean, when
+from s3queue.keys import line_of
+from s3queue.protocol.dead_letters import DeadLetter, DeadLetters
+from s3queue.queue import Queue
+
+dead = group("Dead letters: what could not be done, why, and how to try it again.")
+program.add_typer(dead, name="dead", rich_help_panel="Dead letters")
+Limit = Annotated[int | None, typer.Option("--limit", "-l", min=1, help="At most so many.")]
+
+
+def rows(letters: Sequence[DeadLetter], queue: Queue) -> Any:
+    now = queue.clock.now()
+    return table(
+        ["=path", "~died", ">tries", "~error"],
+        [[one.path, when(one.died_at, now), one.attempts, f"{one.error_type}: {one.error}"] for one in letters],
+    )
+
+
+@command(dead, "dead list orders", "dead list orders --error-type TimeoutError --newer-than 1h", name="list")
+def list_(
+    ctx: typer.Context,
+    queue: QueueName = None,
+    error_type: ErrorType = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    limit: Limit = 100,
+) -> None:
+    """Dead letters, and what each died of. Exit code 1 if a filter selects none.
+
+    JSON: a list of path, size, died_at, error_type, error, attempts, worker, line, enqueued_at.
+    """
+    session = Session.of(ctx)
+    looked = session.queue(queue)
+    found: list[DeadLetter] = []
+    is_cut = False
+    for letter in DeadLetters(looked).list(error_type=error_type, older_than=older_than, newer_than=newer_than):
+        if limit and len(found) == limit:
+            is_cut = True
+            break
+        found.append(letter)
+    session.answer([one.to_json() for one in found], rows(found, looked))
+    if is_cut:
+        session.note(f"the first {limit}; --limit N shows more")
+    if not found:
+        session.note(f"{looked.name} has no such dead letter")
+        if error_type or older_than or newer_than:
+            raise typer.Exit(BAD)
+
+
+@command(dead, "dead show orders messages/0199b3c4-…", "dead show orders messages/0199b3c4-… --body")
+def show(
+    ctx: typer.Context,
+    queue: QueueName = None,
+    path: Annotated[
+        str | None, typer.Argument(metavar="PATH", help="As dead list shows it.", autocompletion=paths_like(("dead",)))
+    ] = None,
+    body: Annotated[bool, typer.Option("--body", help="Print the payload, control characters made visible.")] = False,
+) -> None:
+    """One dead letter: its error, its attempts, and with --body its payload. (s3queue show tells its whole life.)
+
+    JSON: queue, path, size, died_at, error_type, error, attempts, worker, line, enqueued_at, details; with --body: body
+    or body_base64.
+    """
+    session = Session.of(ctx)
+    name, wanted = shifted(session, queue, path, "the dead letter's PATH")
+    looked = session.queue(name)
+    letter = DeadLetters(looked).describe(wanted)
+    origin = line_of(wanted)
+    record = looked.outcomes.read(wanted) or (looked.outcomes.read(origin[0]) if origin else None)
+    details = record.failure.details if record and record.failure else ""
+    now = looked.clock.now()
+    pairs: list[tuple[str, Any]] = [
+        ("path", letter.path),
+        ("error", f"{letter.error_type}: {letter.error}"),
+        ("attempts", letter.attempts),
+        ("worker", letter.worker or "-"),
+        ("enqueued", when(letter.enqueued_at, now)),
+        ("died", when(letter.died_at, now)),
+        ("size", bytes_(letter.size)),
+    ]
+    pairs += [("line", letter.line)] if letter.line else []
+    pairs += [("trace", Text(clean(details.rstrip(), keep="\n")))] if details else []
+    document = {"queue": looked.name} | letter.to_json() | {"details": details or None}
+    shown: list[Any] = [facts(pairs)]
+    stored = looked.store.open(looked.keys.dead(wanted)) if body else None
+    if stored:
+        start = Body.read(stored)
+        document |= start.to_json()
+        shown += ["", start.text()]
+    session.answer(document, *shown)
+
+
+@command(dead, "dead errors orders", "dead errors orders --newer-than 1h")
+def errors(
+    ctx: typer.Context, queue: QueueName = None, older_than: OlderThan = None, newer_than: NewerThan = None
+) -> None:
+    """How many died of what, most first, with an example of each.
+
+    JSON: a list of error_type, count, newest_at, example (a path), error.
+    """
+    session = Session.of(ctx)
+    looked = session.queue(queue)
+    letters = list(DeadLetters(looked).list(older_than=older_than, newer_than=newer_than))
+    counts = Counter(letter.error_type for letter in letters)
+    newest = {letter.error_type: letter for letter in sorted(letters, key=lambda one: one.died_at)}
+    found = [
+        {
+            "error_type": kind,
+            "count": count,
+            "newest_at": newest[kind].to_json()["died_at"],
+            "example": newest[kind].path,
+            "error": newest[kind].error,
+        }
+        for kind, count in counts.most_common()
+    ]
+    now = looked.clock.now()
+    rows = [
+        [kind, count, age(now - newest[kind].died_at) + " ago", newest[kind].error, newest[kind].path]
+        for kind, count in counts.most_common()
+    ]
+    session.answer(found, table(["error", ">count", "newest", "~message", "=example"], rows))
+    if not found:
+        session.note(f"{looked.name} has no dead letter" + (" of that age" if older_than or newer_than else ""))

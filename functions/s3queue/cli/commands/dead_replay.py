@@ -1,0 +1,184 @@
+"""dead replay | delete | purge: what becomes of the dead, by path or by filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+
+from s3queue.cli.arguments import DryRun, ErrorType, NewerThan, OlderThan, QueueName, Yes, paths_like
+from s3queue.cli.command import BAD, command
+from s3queue.cli.session import Session
+from s3queue.cli.words import counted, moment
+from s3queue.errors import InvalidRequest, MessageNotFound, QueueError
+from s3queue.protocol.dead_letters import DeadLetter, DeadLetters
+from s3queue.queue import Queue
+from s3queue.store import delete_surely
+
+from .dead import dead, rows
+
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PATH", help="messages/…, as dead list shows it.", autocompletion=paths_like(("dead",))),
+]
+
+
+def _arguments(session: Session, queue: str | None, paths: list[str] | None) -> tuple[Queue, list[str]]:
+    """QUEUE may be left out when the URL names it: a path is told by its beginning."""
+    if queue and queue.startswith(("messages/", "delayed/")):
+        return session.queue(), [queue, *(paths or ())]
+    return session.queue(queue), list(paths or ())
+
+
+def _selected(
+    session: Session,
+    queue: Queue,
+    paths: Sequence[str],
+    error_type: str | None,
+    older_than: timedelta | None,
+    newer_than: timedelta | None,
+    everything: bool,
+) -> list[DeadLetter]:
+    """What the paths or the filters mean.
+
+    Raises:
+        InvalidRequest: neither was given, or both. MessageNotFound: no dead letter has this path.
+    """
+    is_filtered = error_type is not None or older_than is not None or newer_than is not None
+    if sum((bool(paths), is_filtered or everything)) != 1:
+        raise InvalidRequest("give PATHs, or a filter (--error-type, --older-than, --newer-than), or --all")
+    letters = DeadLetters(queue)
+    if paths:
+        return [letters.describe(path) for path in paths]
+    with session.progress("look", None) as bar:
+        found = []
+        for letter in letters.list(error_type=error_type, older_than=older_than, newer_than=newer_than):
+            found.append(letter)
+            bar.advance(bar.task_ids[0])
+    return found
+
+
+@command(
+    dead,
+    "dead replay orders messages/0199b3c4-…",
+    "dead replay orders --error-type TimeoutError --newer-than 1h --dry-run",
+    "dead replay orders --all",
+)
+def replay(
+    ctx: typer.Context,
+    queue: QueueName = None,
+    paths: Paths = None,
+    error_type: ErrorType = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every dead letter.")] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Put dead letters back as messages, with all their attempts before them.
+
+    JSON: queue, replayed (old path: new path), failed (path: why), dry_run.
+    """
+    session = Session.of(ctx)
+    looked, given = _arguments(session, queue, paths)
+    letters = _selected(session, looked, given, error_type, older_than, newer_than, everything)
+    if _is_only_shown(session, looked, letters, "replayed", "would replay", dry_run):
+        return
+    store = DeadLetters(looked)
+
+    def deal(letter: DeadLetter) -> str | QueueError:
+        try:
+            return store.replay(letter.path)
+        except QueueError as error:
+            return error
+
+    outcomes = {letter.path: outcome for letter, outcome in session.each("replay", letters, deal)}
+    replayed = {path: outcome for path, outcome in outcomes.items() if isinstance(outcome, str)}
+    failed = {path: str(outcome) for path, outcome in outcomes.items() if isinstance(outcome, QueueError)}
+    session.done(
+        {"queue": looked.name, "replayed": replayed, "failed": failed, "dry_run": False},
+        f"{looked.name}: {counted(len(replayed), 'dead letter')} replayed",
+    )
+    for path, why in failed.items():
+        session.note(f"{path} stays: {why}")
+    if failed:
+        raise typer.Exit(BAD)
+
+
+@command(dead, "dead delete orders messages/0199b3c4-… --yes")
+def delete(
+    ctx: typer.Context, queue: QueueName = None, paths: Paths = None, yes: Yes = False, dry_run: DryRun = False
+) -> None:
+    """Delete dead letters by path, for good; their records stay.
+
+    JSON: queue, deleted (paths), dry_run.
+    """
+    session = Session.of(ctx)
+    looked, given = _arguments(session, queue, paths)
+    if not given:
+        raise InvalidRequest("which? give PATHs; s3queue dead purge takes filters")
+    letters = _selected(session, looked, given, None, None, None, False)
+    _delete(session, looked, letters, yes, dry_run)
+
+
+@command(
+    dead,
+    "dead purge orders --older-than 7d --dry-run",
+    "dead purge orders --error-type Reject --yes",
+    "dead purge orders --all",
+)
+def purge(
+    ctx: typer.Context,
+    queue: QueueName = None,
+    error_type: ErrorType = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every dead letter.")] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Delete the dead letters that a filter selects, for good; their records stay.
+
+    JSON: queue, deleted (paths), dry_run.
+    """
+    session = Session.of(ctx)
+    looked = session.queue(queue)
+    letters = _selected(session, looked, (), error_type, older_than, newer_than, everything)
+    _delete(session, looked, letters, yes, dry_run)
+
+
+def _delete(session: Session, queue: Queue, letters: Sequence[DeadLetter], yes: bool, dry_run: bool) -> None:
+    if _is_only_shown(session, queue, letters, "deleted", "would delete", dry_run):
+        return
+    session.confirm(f"Delete {counted(len(letters), 'dead letter')} of {queue.name} for good?", yes=yes)
+
+    def deal(letter: DeadLetter) -> bool:
+        # If it died again since it was listed, it is another letter.
+        return delete_surely(queue.store, queue.keys.dead(letter.path), if_match=letter.etag)
+
+    gone = [letter.path for letter, is_gone in session.each("delete", letters, deal) if is_gone]
+    session.done(
+        {"queue": queue.name, "deleted": gone, "dry_run": False},
+        f"{queue.name}: {counted(len(gone), 'dead letter')} deleted",
+    )
+
+
+def _is_only_shown(
+    session: Session, queue: Queue, letters: Sequence[DeadLetter], field: str, would: str, dry_run: bool
+) -> bool:
+    """True if there is nothing to change: a dry run; exits with 1 if nothing was selected."""
+    if not letters:
+        raise MessageNotFound(
+            f"{queue.name} has no such dead letter; s3queue dead errors {queue.name} shows what there is"
+        )
+    if dry_run:
+        paths = [letter.path for letter in letters]
+        chosen: Any = dict.fromkeys(paths) if field == "replayed" else paths
+        failed: dict[str, Any] = {"failed": {}} if field == "replayed" else {}
+        session.answer({"queue": queue.name, field: chosen, **failed, "dry_run": True}, rows(letters, queue))
+        oldest = min(letter.died_at for letter in letters)
+        session.note(
+            f"{would} {counted(len(letters), 'dead letter')}, the oldest of {moment(oldest)}; nothing was changed"
+        )
+    return dry_run

@@ -1,0 +1,111 @@
+"""locks list | why | break."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from s3queue.cli.arguments import QueueName, Yes
+from s3queue.cli.command import BAD, command, group, program
+from s3queue.cli.output import table
+from s3queue.cli.session import Session, shifted
+from s3queue.cli.words import age, when
+from s3queue.encoding import format_instant
+from s3queue.errors import QueueError
+from s3queue.protocol.locks import LockState, break_lock, list_locks, read_lock
+from s3queue.queue import Queue
+
+locks = group("Locks of a queue: who holds what since when.")
+program.add_typer(locks, name="locks", rich_help_panel="Work")
+LockName = Annotated[str | None, typer.Argument(metavar="NAME", help="The lock's name, as locks list shows it.")]
+
+
+def lock_document(lock: LockState) -> dict[str, Any]:
+    return {
+        "name": lock.name,
+        "state": lock.state,
+        "owner": lock.owner,
+        "token": lock.token,
+        "since_at": format_instant(lock.since_at),
+        "ttl_seconds": lock.ttl.total_seconds(),
+    }
+
+
+@command(locks, "locks list orders", name="list")
+def list_(ctx: typer.Context, queue: QueueName = None) -> None:
+    """Every lock, held or not: a lock that was used is kept for a day, for its token.
+
+    JSON: a list of name, state (held, free, stale, unreadable), owner, token, since_at, ttl_seconds.
+    """
+    session = Session.of(ctx)
+    looked = session.queue(queue)
+    now = looked.store.list(looked.keys.prefix("locks"), limit=1).at
+    found = list(list_locks(looked.store, looked.keys))
+    rows = [
+        [one.name, one.state, one.owner or "-", str(one.token), when(one.since_at, now), age(one.ttl)] for one in found
+    ]
+    session.answer(
+        [lock_document(one) for one in found],
+        table(["~lock", "state", "~owner", ">token", "since", ">ttl"], rows),
+    )
+    if not found:
+        session.note(f"{looked.name} has no lock")
+
+
+@command(locks, "locks why orders sweeper")
+def why(ctx: typer.Context, queue: QueueName = None, name: LockName = None) -> None:
+    """Why a lock can, or cannot, be taken now, and what to do about it.
+
+    JSON: queue, name, state, owner, token, since_at, ttl_seconds, why.
+    """
+    session = Session.of(ctx)
+    where, wanted = shifted(session, queue, name, "the lock's NAME")
+    looked = session.queue(where)
+    found = read_lock(looked.store, looked.keys.lock(wanted))
+    if found is None:
+        document = {"name": wanted, "state": "free", "owner": "", "token": 0, "since_at": None, "ttl_seconds": None}
+        sentence = "nobody used it for a day, or ever: the next one takes it"
+    else:
+        document, sentence = lock_document(found), _why(looked, found)
+    session.answer({"queue": looked.name} | document | {"why": sentence}, f"{wanted}: {sentence}")
+
+
+def _why(queue: Queue, lock: LockState) -> str:
+    now = queue.store.list(queue.keys.lock(lock.name), limit=1).at
+    if lock.state == "held":
+        return (
+            f"held by {lock.owner} since {when(lock.since_at, now)}, token {lock.token}; it frees itself when its "
+            f"holder has not renewed it for {age(lock.ttl)}. If that holder is gone for good: s3queue locks break"
+        )
+    if lock.state == "stale":
+        return f"{lock.owner} fell silent for longer than its ttl of {age(lock.ttl)}: the next one takes it over"
+    if lock.state == "free":
+        return f"released {when(lock.since_at, now)}: the next one takes it, with token {lock.token + 1}"
+    return "it holds no lock document: someone else wrote it; it is taken over once it is older than the taker's ttl"
+
+
+@command(locks, "locks break orders monthly-report --yes", name="break")
+def break_(ctx: typer.Context, queue: QueueName = None, name: LockName = None, yes: Yes = False) -> None:
+    """Free a lock by force, if its holder is gone. A holder that lives after all finds out at its next renewal.
+
+    JSON: queue, name, state (what it was), owner, token, since_at, ttl_seconds, broken.
+    """
+    session = Session.of(ctx)
+    where, wanted = shifted(session, queue, name, "the lock's NAME")
+    looked = session.queue(where)
+    key = looked.keys.lock(wanted)
+    found = read_lock(looked.store, key)
+    if found is None:
+        raise QueueError(f"{looked.name} has no lock {wanted!r}; s3queue locks list shows those that there are")
+    is_free = found.state == "free"
+    if not is_free:
+        owner = found.owner or "someone unknown"
+        session.confirm(f"Break {wanted}, {found.state}, owned by {owner}?", yes=yes)
+        found = break_lock(looked.store, key) or found
+    said = "is free already" if is_free else f"is free now; it was {found.state}, owned by {found.owner or 'unknown'}"
+    session.done(
+        {"queue": looked.name} | lock_document(found) | {"broken": not is_free}, f"{wanted} of {looked.name} {said}"
+    )
+    if is_free:
+        raise typer.Exit(BAD)

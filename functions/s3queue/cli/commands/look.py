@@ -1,0 +1,197 @@
+"""size, stats, peek: how a queue stands."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group as Together
+from rich.live import Live
+
+from s3queue.cli.arguments import For, QueueName
+from s3queue.cli.bodies import Body
+from s3queue.cli.command import command, program
+from s3queue.cli.output import facts, table
+from s3queue.cli.prices import per_hour
+from s3queue.cli.session import Session
+from s3queue.cli.words import age, bytes_, duration, when
+from s3queue.clock import SystemClock
+from s3queue.dashboard.overview import QueueOverview, overview
+from s3queue.documents.message import is_placeholder
+from s3queue.encoding import format_instant
+from s3queue.keys import due_of, is_batch, priority_of
+from s3queue.protocol.stats import PAGES
+from s3queue.queue import Queue
+from s3queue.store import ObjectInfo, listing
+
+PANEL = "Messages"
+Exact = Annotated[bool, typer.Option("--exact", help="Count everything, however many LISTs it takes.")]
+#: LISTs of one count while every kind of object fits on a page.
+LISTS_PER_COUNT = 7
+
+
+@command(program, "size orders", "size orders --json", panel=PANEL)
+def size(ctx: typer.Context, queue: QueueName = None, exact: Exact = False) -> None:
+    """How many messages are not finished: pending, delayed, at work, or waiting for a retry. A batch counts as one.
+
+    JSON: queue, size, exact, at.
+    """
+    session = Session.of(ctx)
+    counted = session.queue(queue)
+    stats = counted.stats(pages=None if exact else PAGES)
+    number = stats.pending + stats.delayed + stats.processing + stats.failed
+    document = {"queue": counted.name, "size": number, "exact": stats.exact, "at": stats.to_json()["at"]}
+    session.answer(document, str(number))
+    if not stats.exact:
+        session.note("at least: the count stopped at its page limit; --exact counts on")
+
+
+@command(program, "stats orders", "stats orders --watch", "stats orders --json | jq .pending", panel=PANEL)
+def stats(
+    ctx: typer.Context,
+    queue: QueueName = None,
+    exact: Exact = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Count again and again; Ctrl-C ends it.")] = False,
+    interval: Annotated[
+        timedelta,
+        typer.Option("--interval", parser=duration, metavar="DURATION", show_default="2s", help="Between two counts."),
+    ] = timedelta(seconds=2),
+    stop_after: For = None,
+) -> None:
+    """Counts, ages and rate of one queue, and a verdict.
+
+    JSON: queue, health, reason, paused, swept_at, and pending, delayed, processing, failed, completed, dead, total,
+    oldest_seconds, newest_seconds, finished_per_minute, rescued, exact, at. With --watch one document a line.
+    """
+    session = Session.of(ctx)
+    watched = session.queue(queue)
+    pages = None if exact else PAGES
+
+    def look() -> QueueOverview:
+        return overview(watched.store, watched.name, pages=pages)
+
+    if not watch:
+        found = look()
+        session.answer(_document(found), _panel(found))
+        return
+    session.note(
+        f"counting every {age(interval)}: about {LISTS_PER_COUNT} LISTs each, "
+        f"{per_hour(LISTS_PER_COUNT, interval)}; Ctrl-C ends it"
+    )
+    looks = _every(interval, stop_after)
+    if session.json or not session.console().is_terminal:
+        for _ in looks:
+            found = look()
+            session.line(_document(found), _panel(found))
+        return
+    with Live(console=session.console(), auto_refresh=False) as live:
+        for _ in looks:
+            live.update(_panel(look()), refresh=True)
+
+
+def _every(interval: timedelta, stop_after: timedelta | None) -> Iterator[int]:
+    """Now, and again after each interval, until the time is up."""
+    clock = SystemClock()
+    start = clock.monotonic()
+    for number in itertools.count():
+        yield number
+        passed = clock.monotonic() - start
+        if stop_after is not None and passed + interval.total_seconds() > stop_after.total_seconds():
+            return
+        clock.sleep(max(0.05, interval.total_seconds()))
+
+
+def _document(found: QueueOverview) -> dict[str, Any]:
+    described = found.to_json()
+    counts: dict[str, Any] = described.pop("stats")
+    return {"queue": described.pop("name")} | described | counts
+
+
+def _panel(found: QueueOverview) -> Together:
+    counted = found.stats
+    more = "" if counted.exact else " or more"
+    recent = counted.finished_per_minute
+    verdict = facts([("queue", found.name), ("health", found.health), ("why", found.reason)])
+    numbers = facts(
+        [
+            ("pending", f"{counted.pending:,}{more}"),
+            ("delayed", f"{counted.delayed:,}{more}"),
+            ("at work", f"{counted.processing:,}"),
+            ("wait for a retry", f"{counted.failed:,}"),
+            ("completed", f"{counted.completed:,}{more} (records kept)"),
+            ("dead", f"{counted.dead:,}{more}"),
+            ("oldest waits for", age(counted.oldest_seconds)),
+            ("newest waits for", age(counted.newest_seconds)),
+            ("finished", "unknown: too many records to read" if recent is None else f"{recent:,} in the last minute"),
+            ("rescued", _rescued(counted.rescued)),
+            ("last swept", when(found.swept_at, counted.at)),
+            ("counted", when(counted.at, counted.at)),
+        ]
+    )
+    return Together(verdict, "", numbers)
+
+
+def _rescued(many: int | None) -> str:
+    return "unknown: no sweeper has counted yet" if many is None else f"{many:,} in the hour before the last sweep"
+
+
+@command(program, "peek orders", "peek orders --limit 3 --body", panel=PANEL)
+def peek(
+    ctx: typer.Context,
+    queue: QueueName = None,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="How many at most.")] = 10,
+    body: Annotated[bool, typer.Option("--body", help="Print the payloads too; one GET each.")] = False,
+) -> None:
+    """The next messages, in the order in which they would be claimed; nothing is claimed.
+
+    JSON: a list of path, size, priority, enqueued_at, due_at, leased, and with --body: body or body_base64.
+    """
+    session = Session.of(ctx)
+    peeked = session.queue(queue)
+    found = _next(peeked, limit)
+    documents, rows = [], []
+    for entry, path, is_leased in found:
+        due_at = due_of(path)
+        document: dict[str, Any] = {
+            "path": path,
+            "size": entry.size,
+            "priority": priority_of(path),
+            "enqueued_at": format_instant(entry.modified_at),
+            "due_at": format_instant(due_at) if due_at else None,
+            "leased": is_leased,
+        }
+        stored = peeked.store.open(entry.key) if body else None
+        payload = Body.read(stored) if stored else None
+        documents.append(document | (payload.to_json() if payload else {}))
+        state = "leased" if is_leased else "delayed" if due_at and due_at > entry.at else "pending"
+        length = bytes_(entry.size) + (" batch" if is_batch(path) else "")
+        cells: list[Any] = [path, state, priority_of(path), length, when(entry.modified_at, entry.at)]
+        rows.append([*cells, payload.text() if payload else ""] if body else cells)
+    columns = ["=path", "state", ">priority", ">size", "~enqueued", *(["~body"] if body else [])]
+    session.answer(documents, table(columns, rows))
+    if not found:
+        session.note(f"{peeked.name} has no message")
+
+
+def _next(queue: Queue, limit: int) -> list[tuple[ObjectInfo, str, bool]]:
+    """The first messages of a page of each kind, those at work last; bounded however long the queue is."""
+    found: list[tuple[ObjectInfo, str]] = []
+    for kind in ("messages", "delayed"):
+        for page in listing(queue.store, queue.keys.prefix(kind), pages=PAGES):
+            for entry in page.objects:
+                path = queue.keys.path(entry.key)
+                if path and not is_placeholder(entry):
+                    found.append((entry, path))
+    leased: set[str | None] = set()
+    for page in listing(queue.store, queue.keys.prefix("leases"), pages=PAGES):
+        leased |= {queue.keys.path_under("leases", entry.key) for entry in page.objects}
+
+    def turn(one: tuple[ObjectInfo, str]) -> tuple[bool, int, datetime, str]:
+        entry, path = one
+        since = due_of(path) or entry.modified_at
+        return path in leased, -priority_of(path) if since <= entry.at else 1, since, path
+
+    return [(entry, path, path in leased) for entry, path in sorted(found, key=turn)[:limit]]

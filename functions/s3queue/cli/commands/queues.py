@@ -1,0 +1,200 @@
+"""queues, create, delete: which queues there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+
+from s3queue.cli.arguments import DryRun, QueueName, Yes
+from s3queue.cli.command import command, program
+from s3queue.cli.output import table
+from s3queue.cli.session import Session
+from s3queue.cli.words import age, counted, when
+from s3queue.dashboard.overview import QueueOverview, overview, queue_names
+from s3queue.errors import Conflict
+from s3queue.queue import Queue
+from s3queue.store import ObjectInfo, listing
+
+from .configure import changes_of, told_apart
+
+#: Queues counted at one time.
+COUNTED = 8
+PANEL = "Queues"
+
+
+@command(program, "queues", "queues --json | jq -r '.[] | select(.health == \"stuck\") | .name'", panel=PANEL)
+def queues(
+    ctx: typer.Context,
+    exact: Annotated[bool, typer.Option("--exact", help="Count everything, however many LISTs it takes.")] = False,
+) -> None:
+    """All queues of the bucket: depth, oldest, dead, and a verdict with its reason.
+
+    JSON: a list of name, stats, paused, swept_at, health, reason.
+    """
+    session = Session.of(ctx)
+    store = session.store()
+    names = queue_names(store)
+    with ThreadPoolExecutor(COUNTED) as pool:
+        found = list(pool.map(lambda name: overview(store, name, pages=None if exact else 2), names))
+    shown = table(
+        ["queue", "health", ">pending", ">delayed", ">at work", ">retry", ">dead", ">oldest", "~why"],
+        [_row(one) for one in found],
+    )
+    session.answer([one.to_json() for one in found], shown)
+    if not found:
+        session.note(f"{session.bucket_url} has no queue yet: s3queue create NAME, or send to one")
+
+
+def _row(one: QueueOverview) -> Sequence[Any]:
+    stats = one.stats
+    more = "" if stats.exact else "+"
+    counts = [
+        f"{count:,}{more}" for count in (stats.pending, stats.delayed, stats.processing, stats.failed, stats.dead)
+    ]
+    return [one.name, one.health, *counts, age(stats.oldest_seconds), one.reason]
+
+
+@command(program, "create orders", "create orders max_attempts=5 visibility_timeout=2m", panel=PANEL)
+def create(
+    ctx: typer.Context,
+    queue: QueueName = None,
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings, as for configure.")
+    ] = None,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Not an error if it is there already.")] = False,
+) -> None:
+    """Make a queue: writes its queue.json. (A PutObject under QUEUE/messages/ makes one too.)
+
+    JSON: queue, settings.
+    """
+    session = Session.of(ctx)
+    queue, pairs = told_apart(queue, settings)
+    made = session.queue(queue)
+    changes = changes_of(pairs)
+    is_there = made.store.list(made.keys.root, limit=1).objects
+    if is_there and not exist_ok:
+        raise Conflict(f"{session.bucket_url}/{made.name} is there already; change it with s3queue configure")
+    kept = made.configure(**changes)
+    session.done(
+        {"queue": made.name, "settings": kept.to_json()},
+        f"{made.name} is ready at {session.bucket_url}/{made.name}; work on it with s3queue work MODULE, or deploy it",
+    )
+
+
+@command(program, "delete orders --dry-run", "delete orders --yes", panel=PANEL)
+def delete(
+    ctx: typer.Context,
+    queue: QueueName = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    force: Annotated[bool, typer.Option("--force", help="Even if messages are being worked on.")] = False,
+) -> None:
+    """Delete a queue for good: messages, records, dead letters, settings: every object under its name.
+
+    JSON: queue, deleted, dry_run.
+    """
+    session = Session.of(ctx)
+    doomed = session.queue(queue)
+    with session.progress("count", None) as bar:
+        found = [entry for page in listing(doomed.store, doomed.keys.root) for entry in page.objects]
+        bar.update(bar.task_ids[0], completed=len(found))
+    if not found:
+        session.note(f"{session.bucket_url}/{doomed.name} has no objects")
+        raise typer.Exit(1)
+    leases = [entry for entry in found if entry.key.startswith(doomed.keys.prefix("leases"))]
+    if dry_run:
+        described = (
+            f"{doomed.name}: would delete {counted(len(found), 'object')}, {counted(len(leases), 'lease')} of them"
+        )
+        session.done({"queue": doomed.name, "deleted": len(found), "dry_run": True}, described)
+        return
+    if leases and not force:
+        raise Conflict(
+            f"{doomed.name} has {counted(len(leases), 'lease')}: someone may be at work; s3queue pause {doomed.name} "
+            "and wait, or add --force"
+        )
+    session.confirm(f"Delete {doomed.name} with its {counted(len(found), 'object')} for good?", yes=yes)
+    deleted = _delete_all(session, doomed, found)
+    session.done(
+        {"queue": doomed.name, "deleted": deleted, "dry_run": False},
+        f"{doomed.name} is gone: {counted(deleted, 'object')} deleted",
+    )
+
+
+def _delete_all(session: Session, queue: Queue, found: Sequence[ObjectInfo]) -> int:
+    """Paused first and forgotten last, so that nobody starts on what is about to go."""
+    queue.pause()
+    last = {queue.keys.overrides}
+    keys = [entry.key for entry in found if entry.key not in last]
+    done = sum(1 for _ in session.each("delete", keys, queue.store.delete))
+    queue.store.delete(queue.keys.overrides)
+    return done + any(entry.key in last for entry in found)
+
+
+@command(program, "purge orders --dry-run", "purge orders --yes", panel=PANEL)
+def purge(ctx: typer.Context, queue: QueueName = None, yes: Yes = False, dry_run: DryRun = False) -> None:
+    """Delete every message that nobody is working on, without a record. What runs now is finished.
+
+    JSON: queue, purged, kept, dry_run.
+    """
+    session = Session.of(ctx)
+    emptied = session.queue(queue)
+    found = [
+        entry
+        for kind in ("messages", "delayed")
+        for page in listing(emptied.store, emptied.keys.prefix(kind))
+        for entry in page.objects
+    ]
+    if not found or dry_run:
+        described = f"{emptied.name}: would delete {counted(len(found), 'message')}, but for those being worked on"
+        session.done({"queue": emptied.name, "purged": len(found), "kept": 0, "dry_run": dry_run}, described)
+        return
+    session.confirm(f"Delete {counted(len(found), 'message')} of {emptied.name} for good?", yes=yes)
+    purged = sum(gone for _, gone in session.each("purge", found, emptied.purge_message))
+    kept = len(found) - purged
+    session.done(
+        {"queue": emptied.name, "purged": purged, "kept": kept, "dry_run": False},
+        f"{emptied.name}: {counted(purged, 'message')} deleted"
+        + (f"; {kept} were being worked on, or gone already" if kept else ""),
+    )
+
+
+@command(program, "cleanup orders --dry-run", "cleanup orders --yes", panel=PANEL)
+def cleanup(ctx: typer.Context, queue: QueueName = None, yes: Yes = False, dry_run: DryRun = False) -> None:
+    """Delete records and dead letters past their retention. For buckets without lifecycle rules.
+
+    JSON: queue, deleted, dry_run.
+    """
+    session = Session.of(ctx)
+    cleaned = session.queue(queue)
+    cleaned.refresh()
+    retentions: dict[str, timedelta] = {
+        "records": cleaned.settings.record_retention,
+        "dead": cleaned.settings.dead_retention,
+    }
+    old: list[ObjectInfo] = []
+    for kind, retention in retentions.items():
+        for page in listing(cleaned.store, cleaned.keys.prefix(kind)):
+            old += [entry for entry in page.objects if page.at - entry.modified_at > retention]
+    kept = ", ".join(f"{kind} for {age(retention)}" for kind, retention in retentions.items())
+    if not old or dry_run:
+        described = f"{cleaned.name}: {counted(len(old), 'object')} past retention ({kept})"
+        session.done({"queue": cleaned.name, "deleted": len(old), "dry_run": dry_run}, described)
+        return
+    oldest = min(old, key=lambda entry: entry.modified_at)
+    session.confirm(
+        f"Delete {counted(len(old), 'object')} of {cleaned.name} for good, the oldest of "
+        f"{when(oldest.modified_at, oldest.at)}? It keeps {kept}.",
+        yes=yes,
+    )
+    with session.progress("clean up", len(old)) as bar:
+        deleted = cleaned.cleanup()
+        bar.update(bar.task_ids[0], completed=deleted)
+    session.done(
+        {"queue": cleaned.name, "deleted": deleted, "dry_run": False},
+        f"{cleaned.name}: {counted(deleted, 'object')} deleted",
+    )

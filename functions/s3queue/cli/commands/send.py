@@ -1,0 +1,201 @@
+"""send: from a line, a file, stdin or nothing to messages."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from s3queue.cli.arguments import QueueName
+from s3queue.cli.command import command, program
+from s3queue.cli.session import Session
+from s3queue.cli.words import counted, duration, instant, pair
+from s3queue.documents.batch import read_lines
+from s3queue.errors import InvalidRequest
+from s3queue.queue import Queue
+
+PANEL = "Messages"
+#: Paths that a screen is given at once.
+ON_SCREEN = 20
+#: What `--count` sends if it is not told what.
+TEST_BODY = '{"test": true, "n": {n}}'
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """What to send, and what it is."""
+
+    body: bytes
+    content_type: str
+    is_batch: bool = False
+
+
+@command(
+    program,
+    "send orders '{\"id\": 17}'",
+    "send orders @invoice.pdf --priority 200 --metadata customer=4711",
+    "send orders @orders.ndjson          (every line is a message; one PUT)",
+    "send orders --at 2026-11-16T10:15:00Z 'good morning'",
+    "send orders --count 1000 '{\"n\": {n}}' --per-object 100",
+    "echo hello | s3queue send orders",
+    panel=PANEL,
+)
+def send(
+    ctx: typer.Context,
+    queue: QueueName = None,
+    body: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="BODY",
+            help="Text or JSON; @file sends a file, @@ a leading @; stdin if it is - or missing.",
+            show_default=False,
+        ),
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=1, help="Send it this often; {n} in it becomes the number.")] = 1,
+    per_object: Annotated[
+        int | None, typer.Option("--per-object", min=1, help="Put this many messages into each .ndjson batch.")
+    ] = None,
+    priority: Annotated[int, typer.Option("--priority", min=0, max=255, help="255 runs first.")] = 0,
+    delay: Annotated[
+        timedelta | None, typer.Option("--delay", parser=duration, metavar="DURATION", help="Not before this long.")
+    ] = None,
+    at: Annotated[
+        datetime | None, typer.Option("--at", parser=instant, metavar="INSTANT", help="Not before then; ISO 8601.")
+    ] = None,
+    dedup_id: Annotated[
+        str | None, typer.Option("--dedup-id", help="Not if one with this id is there already.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The message's name, instead of a new UUID.")] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option("--metadata", metavar="KEY=VALUE", help="Kept with the message; may repeat.")
+    ] = None,
+    content_type: Annotated[str | None, typer.Option("--content-type", help="Else told by what is sent.")] = None,
+) -> None:
+    """Send a message, a file, or very many; prints each message's path.
+
+    JSON: queue, messages (how many), paths (one per object).
+    """
+    session = Session.of(ctx)
+    if body is None and session.named and queue is not None and "://" not in queue:
+        queue, body = None, queue
+    if count > 1 and (dedup_id or name):
+        raise InvalidRequest("--count with one --dedup-id or --name would send one message only; leave one of them out")
+    target = session.queue(queue)
+    payload = _payload(body, count)
+    # For queue.json's max_message_size, max_depth and shards: without it, the defaults would count.
+    target.refresh()
+    options: dict[str, Any] = {
+        "priority": priority,
+        "delay": delay,
+        "due_at": at,
+        "metadata": dict(pair(text) for text in metadata or ()),
+    }
+    if payload.is_batch or per_object:
+        messages, paths = _send_lines(session, target, payload, count, per_object, name, options)
+    else:
+        single = options | {"dedup_id": dedup_id, "name": name, "content_type": content_type or payload.content_type}
+        messages, paths = count, _send_each(session, target, payload, count, single)
+    answer = {"queue": target.name, "messages": messages, "paths": paths}
+    # Many are for a pipe; on a screen the note says enough.
+    if len(paths) <= ON_SCREEN or session.json or not sys.stdout.isatty():
+        session.answer(answer, *paths)
+    if len(paths) > 1 or messages > 1:
+        session.note(f"{counted(messages, 'message')} sent to {target.name} in {counted(len(paths), 'object')}")
+
+
+def _send_each(session: Session, queue: Queue, payload: Payload, count: int, options: dict[str, Any]) -> list[str]:
+    def enqueue(number: int) -> str:
+        return queue.enqueue(_numbered(payload.body, number) if count > 1 else payload.body, **options)
+
+    return [path for _, path in session.each("send", range(1, count + 1), enqueue)]
+
+
+def _send_lines(
+    session: Session,
+    queue: Queue,
+    payload: Payload,
+    count: int,
+    per_object: int | None,
+    name: str | None,
+    options: dict[str, Any],
+) -> tuple[int, list[str]]:
+    """Lines as batches: one object for all of them if it may be that large and nothing else was asked for."""
+    lines = list(_lines(payload, count))
+    if not lines:
+        raise InvalidRequest("there is no line to send: every line of an .ndjson that is not blank is a message")
+    whole = b"\n".join(lines) + b"\n"
+    if per_object is None and len(whole) <= queue.settings.max_message_size:
+        name = name or queue.chance.name(queue.clock.now())
+        named = name if name.endswith(".ndjson") else f"{name}.ndjson"
+        return len(lines), [queue.enqueue(whole, name=named, content_type="application/x-ndjson", **options)]
+    if name:
+        raise InvalidRequest("--name names one object, and these lines need several; leave it out")
+    with session.progress("send", len(lines)) as bar:
+
+        def counting() -> Iterator[bytes]:
+            for line in lines:
+                bar.advance(bar.task_ids[0])
+                yield line
+
+        return len(lines), queue.enqueue_many(counting(), per_object=per_object or len(lines), **options)
+
+
+def _lines(payload: Payload, count: int) -> Iterator[bytes]:
+    import io
+
+    for number in range(1, count + 1):
+        if payload.is_batch:
+            yield from (line for _, line in read_lines(io.BytesIO(payload.body)))
+        else:
+            yield _numbered(payload.body, number)
+
+
+def _numbered(body: bytes, number: int) -> bytes:
+    return body.replace(b"{n}", str(number).encode())
+
+
+def _payload(body: str | None, count: int) -> Payload:
+    """What the argument means.
+
+    Raises:
+        InvalidRequest: nothing to send, or a file that cannot be read.
+    """
+    if body is None and count > 1 and sys.stdin.isatty():
+        body = TEST_BODY
+    if body is None or body == "-":
+        if sys.stdin.isatty():
+            raise InvalidRequest("what to send? give a BODY, @file, or pipe it in")
+        read = sys.stdin.buffer.read()
+        if not read and body is None:
+            raise InvalidRequest("nothing came in on stdin, and no BODY was given; '' sends an empty message")
+        return Payload(read, _type_of(read))
+    if body.startswith("@@"):
+        body = body[1:]
+    elif body.startswith("@"):
+        file = Path(body[1:])
+        try:
+            read = file.read_bytes()
+        except OSError as error:
+            raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from None
+        return Payload(read, _type_of(read), is_batch=file.suffix == ".ndjson")
+    encoded = body.encode("utf-8", "surrogateescape")
+    return Payload(encoded, _type_of(encoded))
+
+
+def _type_of(body: bytes) -> str:
+    try:
+        json.loads(body)
+        return "application/json"
+    except (ValueError, RecursionError):
+        pass
+    try:
+        body.decode()
+        return "text/plain; charset=utf-8"
+    except UnicodeDecodeError:
+        return "application/octet-stream"

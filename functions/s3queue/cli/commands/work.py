@@ -1,0 +1,179 @@
+"""work, sweep: a pull worker in this terminal, and one sweep by hand."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from s3queue.cli.arguments import QueueName
+from s3queue.cli.aws import dispatcher, worker_function
+from s3queue.cli.command import command, program
+from s3queue.cli.definitions import find, load
+from s3queue.cli.output import facts
+from s3queue.cli.session import Session
+from s3queue.cli.words import clean, duration
+from s3queue.clock import SystemClock
+from s3queue.errors import InvalidRequest
+from s3queue.settings import QueueSettings
+from s3queue.sweeper.sweeper import Sweeper
+from s3queue.worker.pull_worker import Worker
+
+PANEL = "Work"
+#: Events of a worker that are worth a line each.
+_TOLD = ("message.completed", "message.retry", "message.dead")
+
+
+@command(
+    program,
+    "work queues.emails --url s3://my-bucket",
+    "work ./emails.py --concurrency 8",
+    "work queues.emails --until-empty",
+    panel=PANEL,
+)
+def work(
+    ctx: typer.Context,
+    module: Annotated[str, typer.Argument(metavar="MODULE", help="queues.emails, queues.emails:queue, or a .py file.")],
+    concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Else the queue's own.")] = None,
+    poll_interval: Annotated[
+        timedelta,
+        typer.Option(
+            "--poll-interval", parser=duration, metavar="DURATION", show_default="1s", help="Between looks when idle."
+        ),
+    ] = timedelta(seconds=1),
+    sweep: Annotated[bool, typer.Option("--sweep/--no-sweep", help="Also sweep, if no sweeper function does.")] = True,
+    until_empty: Annotated[bool, typer.Option("--until-empty", help="End when nothing is runnable.")] = False,
+) -> None:
+    """Run a queue's handler here: import MODULE, claim its messages, stop gracefully on Ctrl-C or SIGTERM.
+
+    JSON, at the end: queue, worker, and processed, succeeded, failed, retried, dead, released, lost, running.
+    """
+    session = Session.of(ctx)
+    definition = load(module)
+    if definition.function is None:
+        raise InvalidRequest(f"{module} has no handler: decorate a function with @queue.handler")
+    if session.named and session.named != definition.name:
+        raise InvalidRequest(f"--url names the queue {session.named}, but {module} defines {definition.name}")
+    queue = session.queue(definition.name, settings=definition.settings)
+    queue.refresh()
+    worker = Worker(
+        queue, definition, concurrency=concurrency, poll_interval=poll_interval.total_seconds(), sweep=sweep
+    )
+    if not session.quiet:
+        logging.basicConfig(level=logging.WARNING, format="%(message)s")
+        for name in _TOLD:
+            queue.events.on(name, lambda fields: _tell(session, fields))  # type: ignore[arg-type]
+    session.note(f"{queue.worker_id} works on {session.bucket_url}/{queue.name}; Ctrl-C lets it finish what runs")
+    with _graceful(session, worker) as stopping:
+        if until_empty:
+            worker.run_until_empty()
+        else:
+            worker.start()
+            while not stopping:
+                SystemClock().sleep(0.2)
+    document = {"queue": queue.name, "worker": queue.worker_id} | worker.stats()
+    session.done(document, ", ".join(f"{count} {name}" for name, count in worker.stats().items() if count) or "nothing")
+
+
+@contextmanager
+def _graceful(session: Session, worker: Worker) -> Any:
+    """The first signal lets running handlers finish; the second leaves them to their leases."""
+    stopping: list[int] = []
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if stopping:
+            raise KeyboardInterrupt
+        stopping.append(number)
+        session.note("finishing what runs; once more gives it up")
+
+    previous = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stopping
+        worker.stop()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _tell(session: Session, fields: Mapping[str, Any]) -> None:
+    error = f": {fields['error_type']}: {fields['error']}" if fields.get("error") else ""
+    word = str(fields["event"]).removeprefix("message.")
+    session.note(clean(f"{word:<10}{fields['path']}, attempt {fields.get('attempt', 0)}{error}"))
+
+
+@command(
+    program,
+    "sweep orders",
+    "sweep orders --module queues.orders",
+    "sweep orders --defaults --json",
+    panel=PANEL,
+)
+def sweep(
+    ctx: typer.Context,
+    queue: QueueName = None,
+    module: Annotated[
+        str | None, typer.Option("--module", help="Where the queue is defined; else queues.QUEUE is looked for.")
+    ] = None,
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="It is defined nowhere: its settings are the defaults and queue.json.")
+    ] = False,
+    function: Annotated[
+        str | None, typer.Option("--function", help="The worker function to wake; else the one that S3 wakes.")
+    ] = None,
+) -> None:
+    """One sweep by hand: expired leases, due retries and delays, lost events. Safe at any time, next to any sweeper.
+
+    It must know the queue's max_attempts: with another one it would bury too early or run too often.
+    JSON: queue, endings, due, orphans, races, removed, corrupt, requests, complete, function.
+    """
+    session = Session.of(ctx)
+    named = session.queue(queue)
+    settings = _settings(named.name, "max_attempts" in named.overrides(), module, defaults)
+    known = function or worker_function(session, named.name)
+    # Without anyone to wake, nothing is handed over: a pull worker finds what is due by itself, by its reminders.
+    swept = session.queue(queue, settings=settings if known else replace(settings, paused=True))
+    dispatch = dispatcher(session, known) if known else (lambda paths: None)
+    report = Sweeper(queue=swept, dispatch=dispatch).sweep(seconds=300.0, requests=100_000)
+    document = report.to_json() | {"function": known}
+    endings = ", ".join(f"{count} {ending}" for ending, count in report.endings.items()) or "none"
+    handed = f"woke {known}" if known else "no worker function is known: left to pull workers"
+    shown = facts(
+        [
+            ("expired leases", endings),
+            ("due", f"{report.due} ({handed})"),
+            ("rescued", f"{report.orphans} without a lease for too long"),
+            ("removed", report.removed),
+            ("requests", report.requests),
+            ("complete", "yes" if report.complete else "no: sweep again"),
+            *(("corrupt", f"{key}: {why}") for key, why in report.corrupt.items()),
+        ]
+    )
+    session.answer(document, shown)
+    if report.corrupt:
+        raise typer.Exit(1)
+
+
+def _settings(queue: str, is_told: bool, module: str | None, defaults: bool) -> QueueSettings:
+    """What the queue is defined with.
+
+    Raises:
+        InvalidRequest: nobody says.
+    """
+    definition = load(module) if module else find(queue)
+    if definition:
+        if definition.name != queue:
+            raise InvalidRequest(f"{module} defines the queue {definition.name}, not {queue}")
+        return definition.settings
+    if defaults or is_told:
+        return QueueSettings()
+    raise InvalidRequest(
+        f"how many attempts do messages of {queue} have? Name its --module, or say --defaults if it has the default "
+        f"{QueueSettings().max_attempts}, or s3queue configure {queue} max_attempts=N"
+    )

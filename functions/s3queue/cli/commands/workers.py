@@ -1,0 +1,102 @@
+"""workers, runs: who is at work."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import typer
+
+from s3queue.cli.arguments import QueueName
+from s3queue.cli.command import command, program
+from s3queue.cli.output import table
+from s3queue.cli.session import Session
+from s3queue.cli.words import age, when
+from s3queue.dashboard.overview import live_workers
+from s3queue.encoding import format_instant
+from s3queue.queue import Queue
+from s3queue.store import listing
+
+PANEL = "Work"
+#: Larger documents are not read: a slot or a manifest's head is small.
+DOCUMENT_BYTES = 1024 * 1024
+
+
+@command(program, "workers orders", "workers orders --json | jq -r '.[] | select(.is_fresh) | .id'", panel=PANEL)
+def workers(ctx: typer.Context, queue: QueueName = None) -> None:
+    """The pull workers of a queue, by their heartbeats. (Functions have none: they live for one message.)
+
+    JSON: a list of id, started_at, seen_at, is_fresh, holds, stats.
+    """
+    session = Session.of(ctx)
+    looked = session.queue(queue)
+    found = live_workers(looked)
+    now = looked.store.list(looked.keys.prefix("workers"), limit=1).at
+    rows = [
+        [
+            one.id,
+            "fresh" if one.is_fresh else "silent",
+            when(one.seen_at, now),
+            age(now - one.heartbeat.started_at),
+            len(one.heartbeat.holds),
+            *(one.heartbeat.stats.get(name, 0) for name in ("succeeded", "retried", "dead")),
+        ]
+        for one in found
+    ]
+    columns = ["~worker", "state", "last seen", ">up for", ">holds", ">succeeded", ">retried", ">dead"]
+    session.answer([one.to_json() for one in found], table(columns, rows))
+    if not found:
+        session.note(f"{looked.name} has no pull worker")
+
+
+@command(program, "runs exports", "runs exports --json", panel=PANEL)
+def runs(ctx: typer.Context, queue: QueueName = None) -> None:
+    """Spark runs of a queue: its slots, and the manifests of what each run holds.
+
+    JSON: a list of name, kind (slot or manifest), modified_at, age_seconds, size, document.
+    """
+    session = Session.of(ctx)
+    looked = session.queue(queue)
+    found = _runs(looked)
+    rows = []
+    for one in found:
+        document = one["document"] or {}
+        run = document.get("run") or document.get("run_id") or document.get("id") or "-"
+        held = next((len(document[name]) for name in ("holds", "paths", "messages") if _is_list(document, name)), "-")
+        beat = f"{age(one['age_seconds'])} ago"
+        rows.append([one["name"], one["kind"], run, document.get("state") or "-", held, beat])
+    session.answer(found, table(["~name", "kind", "~run", "state", ">holds", "last written"], rows))
+    if not found:
+        session.note(f"{looked.name} has no Spark run")
+
+
+def _is_list(document: dict[str, Any], name: str) -> bool:
+    return isinstance(document.get(name), list)
+
+
+def _runs(queue: Queue) -> list[dict[str, Any]]:
+    found = []
+    prefix = queue.keys.prefix("runs")
+    for page in listing(queue.store, prefix):
+        for entry in page.objects:
+            name = entry.key.removeprefix(prefix)
+            stored = queue.store.open(entry.key) if entry.size <= DOCUMENT_BYTES else None
+            found.append(
+                {
+                    "name": name,
+                    "kind": "slot" if name.startswith("slot-") else "manifest",
+                    "modified_at": format_instant(entry.modified_at),
+                    "age_seconds": (page.at - entry.modified_at).total_seconds(),
+                    "size": entry.size,
+                    "document": _document(stored.read()) if stored else None,
+                }
+            )
+    return found
+
+
+def _document(body: bytes) -> dict[str, Any] | None:
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None

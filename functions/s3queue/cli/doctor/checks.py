@@ -1,0 +1,279 @@
+"""What the doctor checks, one generator of findings each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+from s3queue.cli.aws import NotificationRule, asking, notifications
+from s3queue.cli.session import Session
+from s3queue.cli.words import age
+from s3queue.clock import SystemClock
+from s3queue.dashboard.overview import UNSWEPT, live_workers, overview
+from s3queue.errors import AccessDenied, Conflict, CorruptState, QueueError
+from s3queue.queue import Queue
+
+Verdict = Literal["ok", "warning", "problem", "skipped"]
+#: A scratch key of each kind that no worker, sweeper or producer mistakes for something. Under `messages/` and
+#: `delayed/` an empty object whose name ends with a slash is a folder, and no message; and this one is never due.
+SCRATCH = {
+    "messages": "messages/doctor-{token}/",
+    "delayed": "delayed/99991231T235959Z/doctor-{token}/",
+    "leases": "leases/doctor-{token}",
+    "records": "records/doctor-{token}",
+    "retries": "retries/doctor-{token}",
+    "dead": "dead/doctor-{token}",
+    "locks": "locks/doctor-{token}",
+    "workers": "workers/doctor-{token}",
+    "runs": "runs/doctor-{token}",
+}
+#: From here on a producer's `delay` is off by more than people expect; S3 itself refuses requests at 15 minutes.
+SKEWED, REFUSED = timedelta(seconds=5), timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's answer."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    way_out: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"check": self.check, "verdict": self.verdict, "found": self.found, "way_out": self.way_out or None}
+
+
+@dataclass(slots=True)
+class Examination:
+    """The queue under examination, and what has to be cleared away again."""
+
+    session: Session
+    queue: Queue
+    _scratch: set[str] = field(default_factory=set)
+
+    def scratch(self, kind: str) -> str:
+        """A fresh key; whatever lies there is deleted when the check is over."""
+        key = self.queue.keys.root + SCRATCH[kind].format(token=self.queue.chance.token())
+        self._scratch.add(key)
+        return key
+
+    def clean_up(self) -> None:
+        for key in sorted(self._scratch):
+            try:
+                self.queue.store.delete(key)
+                self._scratch.discard(key)
+            except QueueError:
+                continue
+
+    def leftovers(self) -> list[Finding]:
+        """Scratch objects that these credentials may write and not delete."""
+        left = []
+        for key in sorted(self._scratch):
+            try:
+                if self.queue.store.head(key) is None:
+                    continue
+            except QueueError:
+                continue
+            left.append(key)
+        if not left:
+            return []
+        return [
+            Finding("clean up", "warning", f"left behind: {', '.join(left)}", "harmless; delete them with aws s3 rm")
+        ]
+
+
+def credentials(of: Examination) -> Iterator[Finding]:
+    if not of.session.is_s3:
+        yield Finding("credentials", "skipped", "a bucket in memory needs none")
+        return
+    import boto3
+
+    with asking("credentials", "sts:GetCallerIdentity"):
+        found = boto3.session.Session().get_credentials()
+    if found is None:
+        yield Finding("credentials", "problem", "none were found", "aws configure, aws sso login, or set AWS_PROFILE")
+    else:
+        yield Finding("credentials", "ok", f"found by {found.method}, key {found.access_key[:4]}…")
+
+
+def reach(of: Examination) -> Iterator[Finding]:
+    """One LIST: the bucket answers, and its Date tells how wrong this machine's clock is."""
+    clock = SystemClock()
+    before, started = clock.now(), clock.monotonic()
+    page = of.queue.store.list(of.queue.keys.root, limit=1)
+    took = clock.monotonic() - started
+    where = f"{of.session.bucket_url}/{of.queue.name}"
+    if page.objects:
+        yield Finding("bucket", "ok", f"{where} answers in {took * 1000:.0f} ms")
+    else:
+        yield Finding("bucket", "warning", f"{where} answers, and has no objects", f"s3queue create {of.queue.name}")
+    # Date has whole seconds, and was written somewhere between the question and the answer.
+    skew = page.at + timedelta(seconds=0.5) - (before + timedelta(seconds=took / 2))
+    if abs(skew) <= SKEWED:
+        yield Finding("clock", "ok", "this machine and S3 agree to the second or so")
+        return
+    ahead = "behind" if skew > timedelta() else "ahead of"
+    verdict: Verdict = "problem" if abs(skew) > REFUSED else "warning"
+    yield Finding(
+        "clock", verdict, f"this machine is {age(abs(skew))} {ahead} S3", "synchronise it (NTP): delays count from it"
+    )
+
+
+def permissions(of: Examination) -> Iterator[Finding]:
+    """PUT, GET and DELETE in every prefix, as the protocol sends them: state is written conditionally."""
+    for kind in SCRATCH:
+        yield _permitted(of, kind)
+    store, keys = of.queue.store, of.queue.keys
+    try:
+        of.queue.overrides()
+        store.head(keys.stats)
+        yield Finding("permissions: queue.json", "ok", "GET")
+    except AccessDenied as error:
+        yield Finding("permissions: queue.json", "problem", "GET is denied", str(error))
+    except CorruptState as error:
+        yield Finding("queue.json", "problem", str(error), "correct it, or delete it to go back to the definition")
+
+
+def _permitted(of: Examination, kind: str) -> Finding:
+    store, key = of.queue.store, of.scratch(kind)
+    allowed, denied = [], {}
+    etag = ""
+    steps: dict[str, Any] = {
+        "PUT": lambda: store.put(key, b"", if_absent=True),
+        "GET": lambda: store.head(key),
+        "DELETE": lambda: store.delete(key, if_match=etag) if etag else store.delete(key),
+    }
+    for verb, ask in steps.items():
+        try:
+            answer = ask()
+            etag = answer.etag if verb == "PUT" else etag
+            allowed.append(verb)
+        except AccessDenied as error:
+            denied[verb] = str(error)
+        except Conflict:
+            # A sweeper may have cleared it away already; the request was allowed.
+            allowed.append(verb)
+    name = f"permissions: {kind}/"
+    if denied:
+        return Finding(name, "problem", f"denied: {', '.join(denied)}", "; ".join(denied.values()))
+    return Finding(name, "ok", ", ".join(allowed))
+
+
+def bucket_settings(of: Examination) -> Iterator[Finding]:
+    if not of.session.is_s3:
+        return
+    try:
+        with asking("versioning", "s3:GetBucketVersioning"):
+            status = of.session.s3_client().get_bucket_versioning(Bucket=of.session.bucket).get("Status")
+    except QueueError as error:
+        yield Finding("versioning", "skipped", f"cannot be read: {error}")
+        return
+    if status == "Enabled":
+        yield Finding(
+            "versioning",
+            "warning",
+            "on: every lease ever written is kept, and paid for",
+            "suspend it, and expire noncurrent versions",
+        )
+    else:
+        yield Finding("versioning", "ok", "off")
+
+
+def events(of: Examination) -> Iterator[Finding]:
+    """Whether S3 wakes someone for new messages, and nobody for the rest."""
+    if not of.session.is_s3:
+        yield Finding("events", "skipped", "a bucket in memory wakes nobody")
+        return
+    try:
+        rules = [rule for rule in notifications(of.session) if rule.hears_creation]
+    except QueueError as error:
+        yield Finding("events", "skipped", f"cannot be read: {error}", "--send-test shows whether they arrive")
+        return
+    keys = of.queue.keys
+    rung = [rule for rule in rules if keys.prefix("messages").startswith(rule.prefix)]
+    if rung:
+        yield Finding("events", "ok", f"{keys.prefix('messages')} wakes {', '.join(_named(rule) for rule in rung)}")
+    else:
+        fresh = [worker for worker in live_workers(of.queue) if worker.is_fresh]
+        if fresh:
+            yield Finding("events", "ok", f"none, and none needed: {len(fresh)} pull workers look by themselves")
+        else:
+            yield Finding(
+                "events",
+                "problem",
+                f"nothing is woken for {keys.prefix('messages')}, and no pull worker lives",
+                "deploy the queue, or run s3queue work MODULE",
+            )
+    for rule in rules:
+        if rule.function and rule.is_rung_by(keys.prefix("leases")):
+            yield Finding(
+                "event filter",
+                "problem",
+                f"{_named(rule)} is also woken for {keys.prefix('leases')}: every claim wakes it again",
+                f"set the rule's prefix to {keys.prefix('messages')}",
+            )
+
+
+def _named(rule: NotificationRule) -> str:
+    return rule.function or ("EventBridge" if rule.target == "events" else rule.target)
+
+
+def event_arrives(of: Examination, wait: timedelta) -> Iterator[Finding]:
+    """An empty batch has no line, so that no handler runs; whoever it wakes completes it all the same."""
+    queue, clock = of.queue, SystemClock()
+    queue.refresh()
+    if queue.settings.paused:
+        yield Finding("test message", "skipped", "the queue is paused", f"s3queue resume {queue.name}")
+        return
+    name = f"doctor-{queue.chance.token()}.ndjson"
+    started = clock.monotonic()
+    path = queue.enqueue(b"\n", name=name, priority=255, content_type="application/x-ndjson")
+    key = queue.keys.message(path)
+    while clock.monotonic() - started < wait.total_seconds():
+        if queue.store.head(key) is None:
+            record = queue.outcomes.read(path)
+            by = f" by {record.worker}" if record and record.worker else ""
+            queue.store.delete(queue.keys.record(path))
+            yield Finding("test message", "ok", f"finished{by} after {age(clock.monotonic() - started)}")
+            return
+        clock.sleep(0.25)
+    queue.store.delete(key)
+    yield Finding(
+        "test message",
+        "problem",
+        f"nobody finished it within {age(wait)}; it was taken back",
+        "see the worker function's log, its permission to be invoked by S3, and its reserved concurrency",
+    )
+
+
+def sweeper(of: Examination) -> Iterator[Finding]:
+    found = overview(of.queue.store, of.queue.name, pages=1)
+    swept_at, now = found.swept_at, found.stats.at
+    busy = found.stats.pending or found.stats.processing or found.stats.failed or found.stats.delayed
+    if swept_at is None:
+        verdict: Verdict = "problem" if busy else "warning"
+        way_out = f"deploy the sweeper, or run s3queue work MODULE, or s3queue sweep {of.queue.name}"
+        yield Finding("sweeper", verdict, "none has ever looked at this queue", way_out)
+    elif busy and now - swept_at > UNSWEPT:
+        found_it = f"silent for {age(now - swept_at)}, and there is work"
+        yield Finding(
+            "sweeper", "problem", found_it, "see its log and its schedule; crashes are not repaired meanwhile"
+        )
+    else:
+        idle = "" if busy else "; an idle queue needs no more"
+        yield Finding("sweeper", "ok", f"published {age(now - swept_at)} ago{idle}")
+
+
+def state(of: Examination) -> Iterator[Finding]:
+    found = overview(of.queue.store, of.queue.name, pages=2)
+    verdicts: dict[str, Verdict] = {"stuck": "problem", "unswept": "problem", "failing": "warning", "paused": "warning"}
+    ways = {
+        "stuck": f"s3queue workers {found.name}; s3queue peek {found.name}",
+        "failing": f"s3queue dead errors {found.name}",
+        "paused": f"s3queue resume {found.name}",
+    }
+    verdict = verdicts.get(found.health, "ok")
+    yield Finding("queue", verdict, f"{found.health}: {found.reason}", ways.get(found.health, ""))

@@ -1,0 +1,86 @@
+"""connect(): from a URL to a Queue. The one place that chooses a store."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Literal, get_args
+from urllib.parse import urlsplit
+
+from .errors import InvalidRequest
+from .queue import Queue
+from .settings import QueueSettings
+from .store import ObjectStore
+
+if TYPE_CHECKING:
+    from s3queue.stores.memory import MemoryStore
+
+#: What speaks to S3: boto3, or our own few lines, which take a fraction of its CPU and of its start.
+StoreKind = Literal["boto3", "direct"]
+_memories: dict[str, MemoryStore] = {}
+_mutex = threading.Lock()
+
+
+def connect(
+    url: str,
+    *,
+    settings: QueueSettings | None = None,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    worker_id: str = "",
+    store: StoreKind | None = None,
+    client: Any = None,
+) -> Queue:
+    """The queue at `s3://bucket/queue`, or at `memory://name/queue` (one per name and process; for trying out).
+
+    Credentials, region and endpoint come from the environment as boto3 reads them (`AWS_ENDPOINT_URL` too). `store`, or
+    else `S3QUEUE_STORE`, is `boto3` or `direct`; a boto3 `client` of one's own is used as it is.
+
+    Raises:
+        InvalidRequest, InvalidName: the URL does not name a queue.
+    """
+    opened, name = open_store(url, endpoint_url=endpoint_url, region=region, store=store, client=client)
+    if not name:
+        raise InvalidRequest(f"{url!r} names no queue: s3://bucket/queue is the form")
+    return Queue(store=opened, name=name, settings=settings or QueueSettings(), worker_id=worker_id)
+
+
+def open_store(
+    url: str,
+    *,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    store: StoreKind | None = None,
+    client: Any = None,
+) -> tuple[ObjectStore, str]:
+    """The bucket that the URL names, and what follows it: a queue's name, or nothing."""
+    parts = urlsplit(url)
+    name = parts.path.strip("/")
+    if parts.scheme == "memory" and (parts.netloc or name):
+        return _memory(parts.netloc), name or parts.netloc
+    if parts.scheme == "s3" and parts.netloc:
+        return _s3(parts.netloc, endpoint_url, region, store, client), name
+    raise InvalidRequest(f"{url!r} is not s3://bucket/queue or memory://name")
+
+
+def _s3(bucket: str, endpoint_url: str | None, region: str | None, kind: StoreKind | None, client: Any) -> ObjectStore:
+    chosen = kind or ("boto3" if client else os.environ.get("S3QUEUE_STORE") or "boto3")
+    if chosen not in get_args(StoreKind):
+        raise InvalidRequest(f"store {chosen!r} is none of {', '.join(get_args(StoreKind))}; check S3QUEUE_STORE")
+    if chosen == "direct":
+        from s3queue.stores.direct import DirectStore
+
+        return DirectStore(bucket, endpoint_url=endpoint_url, region=region)
+    from s3queue.stores.s3 import S3Store
+    from s3queue.stores.s3 import client as new_client
+
+    return S3Store(bucket, client=client or new_client(endpoint_url, region))
+
+
+def _memory(name: str) -> MemoryStore:
+    from s3queue.stores.memory import MemoryStore
+
+    with _mutex:
+        if name not in _memories:
+            _memories[name] = MemoryStore(name)
+        return _memories[name]

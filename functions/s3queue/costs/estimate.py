@@ -1,0 +1,326 @@
+"""Estimate: what a load asks of S3, Lambda and EMR, before anybody has deployed anything. Arithmetic, no I/O.
+
+Requests are the protocol's own (requests.py), so they are exact; what follows from times (concurrency, GB-seconds, how
+often the sweeper finds something in flight) is as good as the times are. Arrivals are taken as random and steady; a
+burst needs more at its peak, and costs the same.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from s3queue.protocol.overrides import REFRESH_SECONDS
+from s3queue.settings import SWEEPER_MIB, SWEEPER_STAYS_SECONDS
+from s3queue.sweeper.cleanup import RETENTION_SECONDS
+from s3queue.sweeper.sweeper import DUE_SECONDS, LONGEST_PAUSE_SECONDS, SWEEP_REQUESTS
+from s3queue.worker.own_retries import GRACE_SECONDS
+
+from . import requests as operations
+from .requests import NOTHING, WRITES, RequestCounts
+from .workload import Workload, light_object, look_around, pause_before, rings, seconds_of, waits_for
+
+#: What S3 promises a prefix, a second; more is a question of shards.
+WRITES_PER_PREFIX = 3500
+READS_PER_PREFIX = 5500
+MOST_SHARDS = 256
+#: What lies behind a shard of the message's name. Reminders do not: they lie in the order of their time.
+SHARDED = frozenset({"messages", "leases", "records", "dead"})
+#: From the PUT to the function's start: an assumption. S3 says seconds, and it is usually less.
+EVENT_SECONDS = 0.5
+#: What an account may have at work at one time, until it asks for more.
+LAMBDA_CONCURRENCY = 1000
+EMR_VCPU = 16
+LIST_PAGE = 1000
+#: A run's driver starts about this long after it was asked for. Each worker has two cores, 4 GB, and Spark's overhead,
+#: and is paid for a minute at least.
+RUN_START_SECONDS = 60.0
+RUN_LEAST_SECONDS = 60.0
+WORKER_VCPU, WORKER_GB = 2, 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prefix:
+    """What one kind of object of one queue is asked, a second."""
+
+    kind: str
+    writes: float
+    reads: float
+
+    @property
+    def shards(self) -> int:
+        """S3 says 3,500 writes *or* 5,500 reads: so each takes its share of the same limit."""
+        return max(1, math.ceil(self.writes / WRITES_PER_PREFIX + self.reads / READS_PER_PREFIX - 1e-9))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """What a function does: invocations a second, and how long each takes."""
+
+    invocations: float
+    seconds: float
+    memory_mib: int
+
+    @property
+    def concurrency(self) -> float:
+        """Little's law: how many are at work at any time, on average."""
+        return self.invocations * self.seconds
+
+    @property
+    def gb_seconds(self) -> float:
+        """A second."""
+        return self.concurrency * self.memory_mib / 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """Spark runs of all queues together."""
+
+    #: Runs a second, and how long each lasts from its launch.
+    started: float
+    seconds: float
+    messages: float
+    #: Of one queue, at one time; more than `max_runs` do not keep up.
+    needed: int
+    max_runs: int
+    #: Workers of one run: a driver and its executors.
+    workers: int
+
+    @property
+    def billed_seconds(self) -> float:
+        """Of every worker, a second: from the launch on, and a minute at least."""
+        return self.started * max(RUN_LEAST_SECONDS, self.seconds) * self.workers
+
+    @property
+    def keep_up(self) -> bool:
+        return self.needed <= self.max_runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a workload asks for."""
+
+    workload: Workload
+    #: A light message or batch from its PUT to its end, on average.
+    per_object: RequestCounts
+    #: A second, of all queues: the producers' and functions' requests, the sweeper's, the Spark runs'.
+    requests: RequestCounts
+    sweeping: RequestCounts
+    running: RequestCounts
+    prefixes: tuple[Prefix, ...]
+    shards: int
+    worker: Function
+    sweeper: Function
+    runs: Runs | None
+
+    @property
+    def per_message(self) -> RequestCounts:
+        """Without the sweeper, whose requests do not grow with the messages."""
+        rate = self.workload.rate
+        return (self.requests + self.running) * (1 / rate) if rate else NOTHING
+
+    @property
+    def queues_needed(self) -> int:
+        """One queue has at most 256 shards, and its reminders have none: beyond that the load needs several."""
+        fixed = max((one.shards for one in self.prefixes if one.kind not in SHARDED), default=1)
+        return self.workload.queues * max(fixed, math.ceil(self.shards / MOST_SHARDS))
+
+
+def estimate(workload: Workload) -> Estimate:
+    """Everything about a workload; the shards first, because a look at a sharded queue asks more."""
+    shards = max(1, workload.settings.shards)
+    found = _estimate(workload, shards)
+    while shards <= MOST_SHARDS and (needed := _shards(found)) > shards:
+        shards = needed
+        found = _estimate(workload, shards)
+    return found
+
+
+def _shards(found: Estimate) -> int:
+    return max((one.shards for one in found.prefixes if one.kind in SHARDED), default=1)
+
+
+def _estimate(load: Workload, shards: int) -> Estimate:
+    rate = load.objects
+    ringing = rings(load)
+    # How long an object lies there does not hang on how often somebody looks around meanwhile.
+    seconds = seconds_of(load, light_object(load, shards, others=1.0))
+    runs = _runs(load)
+    waiting = EVENT_SECONDS + seconds
+    in_flight = rate * waiting / load.queues
+    if runs:
+        in_flight += load.rate * load.heavy * (runs.seconds / 2 + load.heavy_seconds) / load.queues
+    per_object = light_object(load, shards, others=in_flight)
+    seconds = seconds_of(load, per_object)
+    worker = Function(
+        invocations=rate * ringing + load.rate * load.heavy,
+        seconds=_mean(rate * ringing, seconds / ringing, load.rate * load.heavy, _seconds_to_ring(load)),
+        memory_mib=load.settings.memory_mib,
+    )
+    requests = per_object * rate + _rung_twice(load, in_flight, shards)
+    requests += operations.REFRESH * _refreshes(worker, load.queues)
+    sweeping, awake = _sweeping(load, in_flight)
+    running = _running(load, runs) if runs else NOTHING
+    sweeper = Function(
+        invocations=1 / 60,
+        seconds=awake + sweeping.total() * 60 * load.seconds_per_request,
+        memory_mib=SWEEPER_MIB,
+    )
+    everything = (requests + sweeping + running) * (1 / load.queues)
+    prefixes = tuple(
+        Prefix(
+            kind=kind,
+            writes=everything.total(WRITES, kind),
+            reads=everything.total(kind=kind) - everything.total(WRITES, kind),
+        )
+        for kind in everything.kinds()
+        if kind != operations.ROOT and "." not in kind
+    )
+    return Estimate(
+        workload=load,
+        per_object=per_object,
+        requests=requests,
+        sweeping=sweeping,
+        running=running,
+        prefixes=prefixes,
+        shards=shards,
+        worker=worker,
+        sweeper=sweeper,
+        runs=runs,
+    )
+
+
+def _refreshes(worker: Function, queues: int) -> float:
+    """Reads of `queue.json` a second: by each process when the last one is ten seconds old."""
+    # Random arrivals have peaks, and whoever was started for one stays.
+    at_work = worker.concurrency / queues
+    processes = queues * math.ceil(at_work + 3 * math.sqrt(at_work))
+    return processes / (REFRESH_SECONDS + processes / worker.invocations) if worker.invocations else 0.0
+
+
+def _mean(first: float, seconds: float, second: float, others: float) -> float:
+    return (first * seconds + second * others) / (first + second) if first + second else seconds
+
+
+# The sweeper
+
+
+def _sweeping(load: Workload, in_flight: float) -> tuple[RequestCounts, float]:
+    """Its requests a second, of all queues, and the seconds of a minute for which it is awake.
+
+    A sweep that finds nothing in flight is its last of the minute; while there is something, it looks every two
+    seconds for what is due, and sweeps again.
+    """
+    is_busy, pause = 1 - math.exp(-in_flight), _sweep_pause(load)
+    sweeps, busy, dues, _ = _minute(is_busy, pause)
+    published = busy + (1 - is_busy) * (sweeps - 1 + is_busy ** round(SWEEPER_STAYS_SECONDS / pause + 0.5))
+    reminders = 1 - math.exp(-sum(_reminders(load)) / load.queues)
+    pages = max(1, math.ceil(in_flight / LIST_PAGE))
+    minute = operations.SWEEP_IDLE * (sweeps - busy) + (operations.SWEEP_BUSY + operations.SWEEP_PAGE * pages) * busy
+    minute += (
+        operations.PUBLISH * published
+        + operations.LOOK_AT_DUE * dues
+        + operations.LOOK_AT_REMINDERS * (reminders * (busy + dues))
+    )
+    letters = load.rate * load.dying / load.queues * load.settings.dead_retention.total_seconds()
+    looked_through = min(math.ceil(letters / LIST_PAGE), SWEEP_REQUESTS) * 60 / RETENTION_SECONDS
+    _, _, _, awake = _minute(1 - math.exp(-in_flight * load.queues), pause)
+    return (minute + operations.RETAIN * looked_through) * (load.queues / 60), awake
+
+
+def _sweep_pause(load: Workload) -> float:
+    return min(max(load.settings.rescue_after.total_seconds() / 2, DUE_SECONDS), LONGEST_PAUSE_SECONDS)
+
+
+def _rung_twice(load: Workload, in_flight: float, shards: int) -> RequestCounts:
+    """Requests a second for retries that the sweeper dispatches although a function waits for them.
+
+    A reminder lies there from its time until that function has served it, and the sweeper looks every two seconds.
+    """
+    served = operations.CLAIM_AGAIN + operations.RECORD + operations.CLEAR
+    seconds = GRACE_SECONDS + served.total() * load.seconds_per_request + load.handler_seconds
+    attempts = (attempt for attempt in range(1, load.settings.max_attempts) if waits_for(load, attempt))
+    lying = load.objects * sum(load.retried(attempt) for attempt in attempts) * seconds / load.queues
+    _, busy, dues, _ = _minute(1 - math.exp(-in_flight), _sweep_pause(load))
+    rung = look_around(shards, in_flight, is_busy=1.0) * (1 - math.exp(-lying))
+    return (rung + (operations.LOOK + operations.FORGET_REMINDER) * lying) * ((busy + dues) / 60 * load.queues)
+
+
+def _minute(is_busy: float, pause: float) -> tuple[float, float, float, float]:
+    """Of one minute's ticks: sweeps, those that find something, looks at what is due, and the seconds awake."""
+    sweeps = busy = dues = awake = 0.0
+    at, next_sweep, reached = 0.0, 0.0, 1.0
+    while at < SWEEPER_STAYS_SECONDS:
+        if at >= next_sweep:
+            sweeps += reached
+            reached *= is_busy
+            busy += reached
+            next_sweep = at + pause
+        else:
+            dues += reached
+        at += DUE_SECONDS
+        awake += reached * DUE_SECONDS
+    return sweeps, busy, dues, awake
+
+
+def _reminders(load: Workload) -> list[float]:
+    """How many of them lie there at any time."""
+    attempts = range(1, load.settings.max_attempts)
+    return [load.objects * load.retried(attempt) * pause_before(load, attempt) for attempt in attempts]
+
+
+# Spark
+
+
+def _seconds_to_ring(load: Workload) -> float:
+    return operations.RING_IN_VAIN.total() * load.seconds_per_request
+
+
+def _runs(load: Workload) -> Runs | None:
+    """A run starts with the first message that finds none, takes all that come meanwhile, and ends with the last."""
+    arriving = load.rate * load.heavy / load.queues
+    if not arriving:
+        return None
+    settings = load.settings
+    limit = settings.run_timeout.total_seconds()
+    work = load.heavy_seconds / settings.concurrency
+    busy = arriving * work
+    if busy < 1:
+        # A queue that is served until it is empty: what came before the driver did, and what comes while it works.
+        seconds = max(load.heavy_seconds, (1 + arriving * RUN_START_SECONDS) * work / (1 - busy))
+        cycle = 1 / arriving + RUN_START_SECONDS + seconds
+        parts = max(1, math.ceil(seconds / limit))
+        started, lasting, needed = parts / cycle, seconds / parts, 1
+    else:
+        needed = math.floor(busy) + 1
+        started, lasting = needed / (RUN_START_SECONDS + limit), limit
+    return Runs(
+        started=started * load.queues,
+        seconds=RUN_START_SECONDS + lasting,
+        messages=arriving / started,
+        needed=needed,
+        max_runs=settings.max_runs,
+        workers=1 + settings.max_executors,
+    )
+
+
+def _running(load: Workload, runs: Runs) -> RequestCounts:
+    """Requests a second: the heavy messages', and what their runs need for themselves."""
+    heavy = (
+        operations.ENQUEUE
+        + operations.RING_IN_VAIN
+        + operations.CLAIM
+        + operations.BEGIN
+        + operations.RECORD
+        + operations.CLEAR
+    )
+    batches = max(0, math.ceil((runs.messages - 1) / load.settings.batch))
+    beats = runs.seconds / (load.settings.visibility_timeout.total_seconds() / 3)
+    run = (
+        operations.LAUNCH
+        + operations.DRIVE
+        + operations.ADOPT
+        + (operations.NEXT_BATCH + operations.LOOK_FOR_MORE) * batches
+        + operations.HEARTBEAT * beats
+    )
+    return heavy * (load.rate * load.heavy) + run * runs.started

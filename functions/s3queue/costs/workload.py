@@ -1,0 +1,186 @@
+"""Workload: what is sent, and what one object of it asks for on its way: its requests, its seconds, its invocations."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from s3queue.documents.message import INLINE_BYTES
+from s3queue.errors import InvalidRequest
+from s3queue.settings import QueueSettings
+from s3queue.worker.invocation import PATIENCE_SECONDS, WRAP_UP_SECONDS
+from s3queue.worker.own_retries import GRACE_SECONDS
+
+from . import requests as operations
+from .requests import NOTHING, RequestCounts
+
+MONTH = timedelta(days=30)
+#: One small request to S3 from a function of the same region: an assumption, and `Workload.request_seconds`.
+REQUEST_SECONDS = 0.030
+#: Measured (`make bench`): what the functions' store computes for one request, on a whole core; with boto3 eight times
+#: as much. A function has a core from this memory on.
+REQUEST_CPU_SECONDS = 0.00025
+MIB_PER_VCPU = 1769
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What is sent, and what becomes of it. Shares are from 0 to 1.
+
+    Raises:
+        InvalidRequest: what cannot be; named.
+    """
+
+    #: Messages a second, of all queues together.
+    rate: float
+    #: Bytes of one message.
+    size: int = 1024
+    #: Messages in one object.
+    batch: int = 1
+    #: Of attempts that fail and are tried again.
+    retries: float = 0.0
+    #: Of messages that are rejected at once.
+    dead: float = 0.0
+    #: Of events that come late (throttled), and of events that never come.
+    late: float = 0.0
+    rescued: float = 0.0
+    #: How long the handler takes for one message.
+    handler_seconds: float = 0.05
+    #: Of messages that are Spark's, and how long one takes there. They come one to an object.
+    heavy: float = 0.0
+    heavy_seconds: float = 60.0
+    #: The messages are spread evenly over them.
+    queues: int = 1
+    request_seconds: float = REQUEST_SECONDS
+    #: memory_mib, history, max_attempts, shards, batch and max_runs of a run, …
+    settings: QueueSettings = field(default_factory=QueueSettings)
+
+    def __post_init__(self) -> None:
+        for name in ("retries", "dead", "late", "rescued", "heavy"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InvalidRequest(f"{name} is a share, from 0 to 1, not {getattr(self, name)}")
+        if self.late + self.rescued > 1:
+            raise InvalidRequest(f"late ({self.late}) and rescued ({self.rescued}) are more than all events together")
+        for name in ("rate", "size", "handler_seconds", "heavy_seconds", "request_seconds"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InvalidRequest(f"{name} must be 0 or more, not {getattr(self, name)}")
+        for name in ("batch", "queues"):
+            if getattr(self, name) < 1:
+                raise InvalidRequest(f"{name} must be at least 1, not {getattr(self, name)}")
+
+    @property
+    def messages(self) -> float:
+        """In a month."""
+        return self.rate * MONTH.total_seconds()
+
+    @property
+    def objects(self) -> float:
+        """Light objects a second: messages, or batches of them."""
+        return self.rate * (1 - self.heavy) / self.batch
+
+    @property
+    def seconds_per_request(self) -> float:
+        """Waiting for S3, and computing what to say: less than a core computes that much longer."""
+        return self.request_seconds + REQUEST_CPU_SECONDS * max(1.0, MIB_PER_VCPU / self.settings.memory_mib)
+
+    def retried(self, attempt: int) -> float:
+        """How many of the objects are tried again after this attempt: those of which any line has failed so far."""
+        return 1 - (1 - self.retries**attempt * (1 - self.dead)) ** self.batch
+
+    @property
+    def dying(self) -> float:
+        """The share of messages that end as a dead letter: rejected, or failed at every attempt."""
+        return self.dead + (1 - self.dead) * self.retries**self.settings.max_attempts
+
+
+def light_object(load: Workload, shards: int = 1, others: float = 0.0) -> RequestCounts:
+    """One object from its PUT to its end, on average, while so many `others` of its queue are in flight."""
+    is_large = load.size * load.batch > INLINE_BYTES
+    reads = operations.CLAIM + (operations.REOPEN if is_large else NOTHING)
+    again = operations.CLAIM_AGAIN + operations.FORGET_REMINDER + (operations.REOPEN if is_large else NOTHING)
+    buried = 1 - (1 - load.dying) ** load.batch
+    settings = load.settings
+    spent = operations.ENQUEUE + reads
+    spent += ((operations.RECORD if settings.history else NOTHING) + operations.CLEAR) * (1 - buried)
+    if load.batch == 1:
+        spent += (operations.BURY + operations.MOVE) * buried
+    else:
+        spent += (operations.BURY + operations.MOVE_LINES) * buried + operations.MOVE_LINE * (load.dying * load.batch)
+        spent += operations.EXTEND * _extensions(load)
+    looks_after = load.late + load.rescued
+    spent += operations.LOOK * looks_after
+    for attempt in range(1, settings.max_attempts):
+        tried_again = load.retried(attempt)
+        spent += (operations.FAIL + again) * tried_again
+        if not waits_for(load, attempt):
+            looks_after += tried_again
+        elif attempt == 1:
+            # Whoever waits for a retry looks once whether others wait; its own message is one that lies there.
+            spent += (operations.LOOK_AT_REMINDERS + look_around(shards, others + 1, is_busy=1.0)) * tried_again
+    released = _continuations(load)
+    spent += (operations.RELEASE + again) * released
+    if released:
+        # Whoever is sent to go on looks around at its end: all but the last find their own reminder there.
+        looks_after += 1
+        spent += (operations.LOOK_AT_REMINDERS + look_around(shards, others + 1, is_busy=1.0)) * (released - 1)
+    return spent + look_around(shards, others, is_busy=1 - math.exp(-others)) * looks_after
+
+
+def look_around(shards: int, lying: float, is_busy: float) -> RequestCounts:
+    """One look of a function at what else may run, if there is anything; of several shards, at each that has any."""
+    if shards == 1:
+        return operations.LOOK_AROUND + operations.LOOK_AT_MESSAGES * is_busy
+    occupied = shards * (1 - math.exp(-lying / shards))
+    return operations.LOOK_AROUND + operations.LOOK_AT_TOP * is_busy + operations.LOOK_AT_MESSAGES * occupied
+
+
+def _handling(load: Workload) -> float:
+    """Seconds that a handler works on one object: every message once, and again after each failure."""
+    tries = sum(load.retries**attempt for attempt in range(load.settings.max_attempts))
+    return load.handler_seconds * load.batch * tries
+
+
+def pause_before(load: Workload, attempt: int) -> float:
+    """Seconds until the next attempt, on average: due times are whole seconds."""
+    longest = load.settings.retry.delay(attempt).total_seconds()
+    return (longest / 2 if load.settings.retry_jitter else longest) + 0.5 + GRACE_SECONDS
+
+
+def waits_for(load: Workload, attempt: int) -> bool:
+    """Whether a function waits for the next attempt itself; a later one is the sweeper's to dispatch."""
+    return pause_before(load, attempt) <= PATIENCE_SECONDS
+
+
+def _lifetime(load: Workload) -> float:
+    """Seconds that an invocation has for the lines of a batch: there must be room for one more handler at its end."""
+    settings = load.settings
+    return max(1.0, (settings.function_timeout - settings.handler_timeout).total_seconds() - WRAP_UP_SECONDS)
+
+
+def _continuations(load: Workload) -> int:
+    """How often a batch is handed on because an invocation's time is up."""
+    return max(0, math.ceil(_handling(load) / _lifetime(load)) - 1) if load.batch > 1 else 0
+
+
+def _extensions(load: Workload) -> float:
+    """How often a batch's lease is written anew: in each invocation, whenever half of it is over."""
+    half = load.settings.visibility_timeout.total_seconds() / 2
+    handed_on = _continuations(load)
+    last = _handling(load) - handed_on * _lifetime(load)
+    return handed_on * (_lifetime(load) // half) + last // half
+
+
+def rings(load: Workload) -> float:
+    """Invocations for one object."""
+    dispatched = (load.retried(n) for n in range(1, load.settings.max_attempts) if not waits_for(load, n))
+    return 1 + sum(dispatched) + _continuations(load)
+
+
+def seconds_of(load: Workload, per_object: RequestCounts) -> float:
+    """How long functions are at work on one object: its requests, one after the other, its handler, its waits."""
+    asked = per_object.total() - operations.ENQUEUE.total()
+    waits = (
+        load.retried(n) * pause_before(load, n) for n in range(1, load.settings.max_attempts) if waits_for(load, n)
+    )
+    return asked * load.seconds_per_request + _handling(load) + sum(waits)

@@ -1,0 +1,133 @@
+"""BucketView: the bucket as the API sees it. Its numbers are the library's own, so that the CLI says the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from s3queue.clock import Clock, SystemClock
+from s3queue.costs.prices import PRICES, requests_cost
+from s3queue.encoding import format_instant
+from s3queue.errors import NotFound, QueueError
+from s3queue.keys import check_queue
+from s3queue.protocol.stats import Stats
+from s3queue.queue import Queue
+from s3queue.settings import QueueSettings
+from s3queue.store import ObjectStore
+
+from . import models
+from .overview import QueueOverview, overview, queue_names, verdict
+
+T = TypeVar("T")
+U = TypeVar("U")
+#: Requests in flight at one time: queues counted, leases read.
+READERS = 16
+#: LIST pages per kind of object in one count: a hundred thousand messages are not read to say that there are many.
+PAGES = 2
+STATISTICS = "analytics/latest.json"
+COUNTED = ("pending", "delayed", "processing", "failed", "completed", "dead")
+
+
+@dataclass(slots=True, kw_only=True)
+class BucketView:
+    """One bucket and the queues in it."""
+
+    store: ObjectStore
+    #: The deployed queues and what they were defined with.
+    defined: Mapping[str, QueueSettings] = field(default_factory=dict)
+    #: Also look for queues that nobody deployed; needs the permission to LIST the whole bucket.
+    discover: bool = True
+    clock: Clock = field(default_factory=SystemClock)
+
+    def names(self) -> list[str]:
+        found = queue_names(self.store) if self.discover else []
+        return sorted({*self.defined, *found})
+
+    def queue(self, name: str) -> Queue:
+        """A queue that is there, with its run-time settings.
+
+        Raises:
+            NotFound: no such queue; a message sent there would wait for ever.
+        """
+        check_queue(name)
+        queue = Queue(store=self.store, name=name, settings=self.defined.get(name, QueueSettings()), clock=self.clock)
+        if name not in self.defined and not self.store.list(queue.keys.root, limit=1).objects:
+            raise NotFound(f"there is no queue {name!r}; create it with `s3queue create`, or by its first message")
+        queue.refresh()
+        return queue
+
+    def view(self, name: str) -> models.QueueView:
+        """One queue's numbers and verdict; a queue that cannot be read says why instead of hiding the others."""
+        try:
+            seen = overview(self.store, name, settings=self.defined.get(name), pages=PAGES)
+        except QueueError as error:
+            return models.QueueView(
+                name=name,
+                health="unknown",
+                reason=f"{type(error).__name__}: {error}",
+                paused=False,
+                swept_at=None,
+                stats=None,
+                published=None,
+                cost=None,
+            )
+        return _view(seen)
+
+    def queues(self, cursor: str, limit: int) -> models.Queues:
+        names = [name for name in self.names() if name > cursor]
+        views = in_parallel(self.view, names[:limit])
+        health, reason = verdict([(view.name, view.health, view.reason) for view in views])
+        counted = [view.stats for view in views if view.stats]
+        dollars = sum(view.cost.dollars for view in views if view.cost)
+        return models.Queues(
+            at=max((stats.at for stats in counted), default=format_instant(self.clock.now())),
+            bucket=self.store.url,
+            verdict=models.Verdict(health=health, reason=reason),
+            totals={name: sum(getattr(stats, name) for stats in counted) for name in COUNTED},
+            cost=models.Cost(dollars=dollars, formula=FORMULA),
+            queues=views,
+            next_cursor=names[limit - 1] if len(names) > limit else None,
+        )
+
+    def statistics(self) -> models.Statistics:
+        found = self.store.open(STATISTICS)
+        if found is None:
+            return models.Statistics(available=False, modified_at=None, document=None)
+        try:
+            document = json.loads(found.read())
+        except ValueError:
+            document = None
+        modified_at = format_instant(found.modified_at)
+        return models.Statistics(available=document is not None, modified_at=modified_at, document=document)
+
+
+FORMULA = (
+    "(completed + dead) * (3 PUT + 1 GET) + (processing + waiting for a retry) * (2 PUT + 1 GET) "
+    f"+ (pending + delayed) * 1 PUT, at {PRICES.s3_write:.2f} $ a million PUT, {PRICES.s3_read:.2f} $ a million GET. "
+    "Of the messages still on record; retries, sweeps and Lambda come on top; batches cost one message per object."
+)
+
+
+def cost_of(stats: Stats) -> models.Cost:
+    """What is on record, in S3 requests: the happy path of PROTOCOL.md, which is the least that it can have cost."""
+    finished, running = stats.completed + stats.dead, stats.processing + stats.failed
+    writes = 3 * finished + 2 * running + stats.pending + stats.delayed
+    return models.Cost(dollars=requests_cost(puts=writes, gets=finished + running), formula=FORMULA)
+
+
+def in_parallel(function: Callable[[T], U], items: Iterable[T]) -> list[U]:
+    with ThreadPoolExecutor(READERS) as readers:
+        return list(readers.map(function, items))
+
+
+def _view(seen: QueueOverview) -> models.QueueView:
+    described: dict[str, Any] = seen.to_json()
+    published = None if seen.stats.exact else seen.published
+    return models.QueueView(
+        **described,
+        published=models.Counts(**published.to_json()) if published else None,
+        cost=cost_of(seen.stats),
+    )

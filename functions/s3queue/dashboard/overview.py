@@ -1,0 +1,176 @@
+"""Overview: all queues of a bucket at a glance, and what is stuck and why. What CLI, API and dashboard show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from s3queue.documents.heartbeat import Heartbeat
+from s3queue.encoding import format_instant
+from s3queue.errors import CorruptState, InvalidName
+from s3queue.keys import check_queue
+from s3queue.protocol.stats import Stats
+from s3queue.queue import Queue
+from s3queue.settings import QueueSettings
+from s3queue.store import ObjectStore, listing
+
+Health = Literal["healthy", "idle", "paused", "stuck", "failing", "unswept"]
+#: Of a queue that could not be read, nobody knows.
+Verdict = Health | Literal["unknown"]
+#: A message that waits longer than this without being worked on is worth a look.
+TOO_OLD = timedelta(minutes=5)
+#: A sweeper publishes every minute while there is something to do.
+UNSWEPT = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveWorker:
+    """A pull worker, by its heartbeat."""
+
+    id: str
+    heartbeat: Heartbeat
+    seen_at: datetime
+    is_fresh: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "started_at": format_instant(self.heartbeat.started_at),
+            "seen_at": format_instant(self.seen_at),
+            "is_fresh": self.is_fresh,
+            "holds": list(self.heartbeat.holds),
+            "stats": dict(self.heartbeat.stats),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOverview:
+    """One queue: its numbers, and a verdict with its reason."""
+
+    name: str
+    stats: Stats
+    settings: QueueSettings
+    #: The sweeper's last count.
+    published: Stats | None
+    health: Health
+    reason: str
+
+    @property
+    def swept_at(self) -> datetime | None:
+        return self.published.at if self.published else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "stats": self.stats.to_json(),
+            "paused": self.settings.paused,
+            "swept_at": format_instant(self.swept_at) if self.swept_at else None,
+            "health": self.health,
+            "reason": self.reason,
+        }
+
+
+def queue_names(store: ObjectStore) -> list[str]:
+    """The queues that have objects in this bucket. One LIST."""
+    names = []
+    for prefix in store.list("", delimiter="/").prefixes:
+        try:
+            names.append(check_queue(prefix.rstrip("/")))
+        except InvalidName:
+            continue
+    return names
+
+
+def overview(
+    store: ObjectStore, name: str, *, settings: QueueSettings | None = None, pages: int | None = 2
+) -> QueueOverview:
+    """Count one queue and judge it; `pages` bounds the LISTs per kind of object, so that a huge queue stays cheap."""
+    queue = Queue(store=store, name=name, settings=settings or QueueSettings())
+    problem = ""
+    try:
+        queue.settings = queue.defined.with_overrides(queue.overrides())
+    except CorruptState as error:
+        problem = str(error)
+    stats = queue.stats(pages=pages)
+    published = queue.published_stats()
+    if published:
+        stats = replace(stats, rescued=published.rescued)
+    health, reason = judge(stats, queue.settings, published.at if published else None)
+    if problem:
+        health, reason = "stuck", problem
+    return QueueOverview(
+        name=name, stats=stats, settings=queue.settings, published=published, health=health, reason=reason
+    )
+
+
+def judge(stats: Stats, settings: QueueSettings, swept_at: datetime | None) -> tuple[Health, str]:
+    """A verdict and its reason, worst first."""
+    oldest = timedelta(seconds=stats.oldest_seconds or 0)
+    if settings.paused:
+        return "paused", f"{stats.pending} messages wait until it is resumed"
+    if stats.pending and oldest > TOO_OLD:
+        work = f"{stats.processing} are at work" if stats.processing else "nobody works on it"
+        return "stuck", f"the oldest message waits for {_words(oldest)}, and {work}"
+    busy = stats.pending or stats.processing or stats.failed
+    if busy and (swept_at is None or stats.at - swept_at > UNSWEPT):
+        since = f"for {_words(stats.at - swept_at)}" if swept_at else "yet"
+        return "unswept", f"no sweeper has looked at it {since}: lost events and crashes are not repaired"
+    if stats.dead:
+        letters = "1 dead letter waits" if stats.dead == 1 else f"{stats.dead} dead letters wait"
+        return "failing", f"{letters} for a decision"
+    if busy:
+        return "healthy", f"{stats.pending} pending, {stats.processing} at work, {stats.failed} wait for a retry"
+    return "idle", "nothing to do"
+
+
+def live_workers(queue: Queue) -> list[LiveWorker]:
+    """The pull workers of a queue, fresh or silent; one GET each."""
+    found = []
+    for page in listing(queue.store, queue.keys.prefix("workers")):
+        for entry in page.objects:
+            stored = queue.store.open(entry.key)
+            try:
+                heartbeat = Heartbeat.from_bytes(stored.read(), entry.key) if stored else None
+            except CorruptState:
+                continue
+            if stored and heartbeat:
+                fresh = heartbeat.is_fresh(stored.at - stored.modified_at)
+                found.append(
+                    LiveWorker(id=heartbeat.worker, heartbeat=heartbeat, seen_at=stored.modified_at, is_fresh=fresh)
+                )
+    return found
+
+
+def totals(overviews: Mapping[str, QueueOverview]) -> dict[str, int]:
+    """The counts of all queues together."""
+    counts = ("pending", "delayed", "processing", "failed", "completed", "dead")
+    return {name: sum(getattr(one.stats, name) for one in overviews.values()) for name in counts}
+
+
+#: Worst first.
+SEVERITY: tuple[Verdict, ...] = ("stuck", "unknown", "unswept", "failing", "paused", "healthy", "idle")
+
+
+def verdict(judged: Sequence[tuple[str, Verdict, str]]) -> tuple[Verdict, str]:
+    """One verdict over all queues, from the (name, health, reason) of each: the worst one speaks for them."""
+    if not judged:
+        return "idle", "there is no queue in this bucket yet"
+    ranked = sorted(judged, key=lambda one: SEVERITY.index(one[1]))
+    name, health, reason = ranked[0]
+    if health in ("healthy", "idle"):
+        busy = sum(one[1] == "healthy" for one in judged)
+        queues = "1 queue" if len(judged) == 1 else f"{len(judged)} queues"
+        return health, f"{queues}, {busy} at work" if busy else f"{queues}, nothing to do"
+    others = sum(one[1] not in ("healthy", "idle") for one in judged) - 1
+    more = f"; {others} more {'queue needs' if others == 1 else 'queues need'} a look" if others else ""
+    said = "cannot be read" if health == "unknown" else f"is {health}"
+    return health, f"{name} {said}: {reason}{more}"
+
+
+def _words(age: timedelta) -> str:
+    seconds = int(age.total_seconds())
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"

@@ -1,0 +1,131 @@
+"""Lease: who works on a message, which attempt this is, or when it may be tried again. Every write is conditional."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from s3queue.encoding import FORMAT, dump, format_instant, load, parse_instant
+from s3queue.errors import CorruptState, NewerFormat
+from s3queue.store import Object
+
+from .batch import Lines
+from .message import Generation
+from .record import Attempt, Failure
+
+State = Literal["processing", "waiting", "burying"]
+#: S3 tells time in whole seconds, in `Date` and in `LastModified`; an age is trusted only beyond this.
+GRAIN = timedelta(seconds=2)
+#: Attempts remembered in a lease, so that a huge max_attempts does not make a huge lease.
+ATTEMPTS_KEPT = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The state of one message that is being worked on, waits for its next attempt, or is being buried."""
+
+    state: State
+    attempt: int
+    owner: str
+    #: Makes two writes of equal content two different ETags, and a lost answer recognisable.  [P2]
+    nonce: str
+    timeout: timedelta
+    #: When the present attempt was claimed, by S3's clock; None in the first write, whose answer tells it.
+    claimed_at: datetime | None = None
+    #: The generation that the attempts belong to, as far as it is known: the first write does not know it.
+    generation: Generation | None = None
+    retry_at: datetime | None = None
+    failure: Failure | None = None
+    attempts: tuple[Attempt, ...] = ()
+    lines: Lines | None = None
+    #: What the handler last said: how far it is, and in words.
+    progress: tuple[float, str] | None = None
+
+    def to_bytes(self) -> bytes:
+        return dump(
+            {
+                "state": self.state,
+                "attempt": self.attempt,
+                "owner": self.owner,
+                "nonce": self.nonce,
+                "timeout_seconds": self.timeout.total_seconds(),
+                "claimed_at": format_instant(self.claimed_at) if self.claimed_at else None,
+                "message_etag": self.generation.etag if self.generation else None,
+                "enqueued_at": format_instant(self.generation.put_at) if self.generation else None,
+                "retry_at": format_instant(self.retry_at) if self.retry_at else None,
+                "failure": self.failure.to_json() if self.failure else None,
+                "attempts": [attempt.to_json() for attempt in self.attempts[-ATTEMPTS_KEPT:]],
+                "lines": self.lines.to_json() if self.lines else None,
+                "progress": list(self.progress) if self.progress else None,
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, body: bytes, key: str) -> Lease:
+        """Raises CorruptState, naming the key, if these bytes are no lease; NewerFormat if they are a later one's."""
+        found = load(body, key)
+        if found["v"] > FORMAT:
+            raise NewerFormat(f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side")
+        try:
+            return cls._from_json(found)
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise CorruptState(f"{key} is not a lease: {error!r}") from None
+
+    @classmethod
+    def _from_json(cls, found: Mapping[str, Any]) -> Lease:
+        if found["state"] not in ("processing", "waiting", "burying"):
+            raise ValueError(f"no such state: {found['state']!r}")
+        progress = found.get("progress")
+        return cls(
+            state=found["state"],
+            attempt=int(found.get("attempt", 0)),
+            owner=str(found["owner"]),
+            nonce=str(found["nonce"]),
+            timeout=timedelta(seconds=float(found["timeout_seconds"])),
+            claimed_at=parse_instant(found["claimed_at"]) if found.get("claimed_at") else None,
+            generation=Generation(etag=str(found["message_etag"]), put_at=parse_instant(found["enqueued_at"]))
+            if found.get("message_etag")
+            else None,
+            retry_at=parse_instant(found["retry_at"]) if found.get("retry_at") else None,
+            failure=Failure.from_json(found["failure"]) if found.get("failure") else None,
+            attempts=tuple(Attempt.from_json(attempt) for attempt in found.get("attempts", ())),
+            lines=Lines.from_json(found["lines"]) if found.get("lines") else None,
+            progress=(float(progress[0]), str(progress[1])) if progress else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLease:
+    """A lease as it was read: with the ETag that a write must match, and S3's time at the reading."""
+
+    lease: Lease
+    key: str
+    etag: str
+    #: When it was written, and when it was read, both by S3's clock.
+    written_at: datetime
+    read_at: datetime
+
+    @classmethod
+    def read(cls, found: Object) -> StoredLease:
+        """Raises CorruptState, naming the key, if it holds no lease; NewerFormat if a newer version wrote it."""
+        return cls.of(found, Lease.from_bytes(found.read(), found.key))
+
+    @classmethod
+    def of(cls, found: Object, lease: Lease) -> StoredLease:
+        return cls(lease=lease, key=found.key, etag=found.etag, written_at=found.modified_at, read_at=found.at)
+
+    @property
+    def over_at(self) -> datetime:
+        """When it runs out by itself, unless its owner's heartbeat keeps it."""
+        return self.written_at + self.lease.timeout + GRAIN
+
+    def is_over(self) -> bool:
+        """Whether it has run out, by S3's clock. One that waits never runs out: it is due."""
+        return self.lease.state != "waiting" and self.read_at > self.over_at
+
+    def is_due(self) -> bool:
+        """Whether it waits for the next attempt, and may have it now."""
+        retry_at = self.lease.retry_at
+        return self.lease.state == "waiting" and (retry_at is None or retry_at <= self.read_at)

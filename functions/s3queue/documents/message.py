@@ -1,0 +1,112 @@
+"""Message: the object that a producer PUT, as a worker sees it. Its payload is never rewritten."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import IO, Any
+
+from s3queue import keys
+from s3queue.encoding import Json, encode_metadata
+from s3queue.errors import InvalidRequest, MessageNotFound
+from s3queue.store import ObjectInfo
+
+#: Bodies up to this size are kept in memory by the claim's own GET; larger ones are streamed when asked for.
+INLINE_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """Which PUT of a name this is. Equal bytes within one second count as the same PUT: S3 cannot tell them apart."""
+
+    etag: str
+    put_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message, read once; a large body is fetched only when it is opened."""
+
+    queue: str
+    path: str
+    generation: Generation
+    size: int
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = ""
+    #: The body, if it was small enough to come with the claim.
+    inline: bytes | None = field(default=None, repr=False)
+    #: Opens the stored object again, this generation of it only.
+    reopen: Callable[[], IO[bytes] | None] = field(default=lambda: None, repr=False, compare=False)
+
+    @property
+    def enqueued_at(self) -> datetime:
+        return self.generation.put_at
+
+    @property
+    def priority(self) -> int:
+        return keys.priority_of(self.path)
+
+    @property
+    def is_batch(self) -> bool:
+        return keys.is_batch(self.path)
+
+    @property
+    def body(self) -> bytes:
+        """The whole payload in memory."""
+        if self.inline is not None:
+            return self.inline
+        with self.open() as stream:
+            return stream.read()
+
+    def stored(self, key: str, at: datetime) -> ObjectInfo:
+        """The stored object that this message was read from, metadata encoded as it is there."""
+        return ObjectInfo(
+            key=key,
+            etag=self.generation.etag,
+            size=self.size,
+            modified_at=self.enqueued_at,
+            at=at,
+            metadata=encode_metadata(self.metadata),
+            content_type=self.content_type,
+        )
+
+    def json(self) -> Any:
+        """The payload as JSON. Raises ValueError if it is not."""
+        return json.loads(self.body)
+
+    def open(self) -> IO[bytes]:
+        """The payload as a stream, of any size.
+
+        Raises:
+            MessageNotFound: it was deleted or PUT anew since it was claimed.
+        """
+        if self.inline is not None:
+            return io.BytesIO(self.inline)
+        stream = self.reopen()
+        if stream is None:
+            raise MessageNotFound(f"{self.queue}/{self.path} is no longer the object that was claimed")
+        return stream
+
+
+def encode_body(body: bytes | str | Json) -> tuple[bytes, str]:
+    """A payload as bytes and its content type: bytes as they are, text as UTF-8, anything else as JSON.
+
+    Raises:
+        InvalidRequest: JSON cannot hold it.
+    """
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(body), "application/octet-stream"
+    try:
+        if isinstance(body, str):
+            return body.encode(), "text/plain; charset=utf-8"
+        return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(), "application/json"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"this body is neither bytes, str, nor JSON: {error}") from None
+
+
+def is_placeholder(stored: ObjectInfo | None) -> bool:
+    """What S3 consoles PUT to show a folder: an empty object whose key ends with a slash. It is no message."""
+    return stored is not None and stored.size == 0 and stored.key.endswith("/")

@@ -1,0 +1,101 @@
+"""The documents of Spark runs: the slot that allows a run, and the manifest that says what the run holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from s3queue.encoding import FORMAT, dump, format_instant, load, parse_instant
+from s3queue.errors import CorruptState, NewerFormat
+
+SlotState = Literal["launching", "started", "cooling"]
+ManifestState = Literal["launching", "running", "closed", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """`runs/slot-{k}`: which run has it. Every write is conditional."""
+
+    run: str
+    state: SlotState
+    #: Makes two writes of equal content two different ETags.
+    nonce: str
+    #: EMR's id of the job; empty until its answer came.
+    job: str = ""
+    #: Why no run could be started, while it cools.
+    reason: str = ""
+
+    def to_bytes(self) -> bytes:
+        described = {"run": self.run, "state": self.state, "nonce": self.nonce, "job": self.job, "reason": self.reason}
+        return dump(described)
+
+    @classmethod
+    def from_bytes(cls, body: bytes, key: str) -> Slot:
+        """Raises CorruptState, naming the key, if these bytes are no slot."""
+        found = load(body, key)
+        try:
+            if found["state"] not in ("launching", "started", "cooling"):
+                raise ValueError(f"no such state: {found['state']!r}")
+            job, reason = str(found.get("job", "")), str(found.get("reason", ""))
+            return cls(run=str(found["run"]), state=found["state"], nonce=str(found["nonce"]), job=job, reason=reason)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptState(f"{key} is not a slot: {error!r}; delete it if no run is at work") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """`runs/{run}.json`: what a run holds, and how far it is. Written by the launcher, then by the driver."""
+
+    run: str
+    slot: int
+    state: ManifestState
+    opened_at: datetime
+    nonce: str = ""
+    #: The messages of the present batch, in the order in which they are started.
+    paths: tuple[str, ...] = ()
+    #: How many of them, from the first on, may have been started: the others can be given back.  [P5]
+    started: int = 0
+    batches: int = 0
+    #: How many messages came to which outcome.
+    counts: Mapping[str, int] = field(default_factory=dict)
+    note: str = ""
+
+    def to_bytes(self) -> bytes:
+        return dump(
+            {
+                "run": self.run,
+                "slot": self.slot,
+                "state": self.state,
+                "opened_at": format_instant(self.opened_at),
+                "nonce": self.nonce,
+                "paths": list(self.paths),
+                "started": self.started,
+                "batches": self.batches,
+                "counts": dict(self.counts),
+                "note": self.note,
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, body: bytes, key: str) -> Manifest:
+        """Raises CorruptState, naming the key, if these bytes are no manifest; NewerFormat if a later one's."""
+        found: dict[str, Any] = load(body, key)
+        if found["v"] > FORMAT:
+            raise NewerFormat(f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side")
+        try:
+            return cls(
+                run=str(found["run"]),
+                slot=int(found["slot"]),
+                state=found["state"],
+                opened_at=parse_instant(found["opened_at"]),
+                nonce=str(found.get("nonce", "")),
+                paths=tuple(found.get("paths", ())),
+                started=int(found.get("started", 0)),
+                batches=int(found.get("batches", 0)),
+                counts=dict(found.get("counts", {})),
+                note=str(found.get("note", "")),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptState(f"{key} is not a manifest: {error!r}") from None

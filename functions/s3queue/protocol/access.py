@@ -1,0 +1,44 @@
+"""QueueAccess: what every part of one queue shares: its bucket, its keys, who asks, and the settings in force."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from s3queue.clock import Chance, Clock, RandomChance, SystemClock
+from s3queue.documents.lease import StoredLease
+from s3queue.events import Events
+from s3queue.keys import Keys
+from s3queue.settings import QueueSettings
+from s3queue.store import ObjectStore
+
+
+@dataclass(slots=True, kw_only=True)
+class QueueAccess:
+    """One queue of a bucket, as one worker, producer or operator reaches it."""
+
+    store: ObjectStore
+    name: str
+    #: The settings in force: those that the queue was defined with, and `queue.json` on top.
+    settings: QueueSettings = field(default_factory=QueueSettings)
+    #: New at every start: a heartbeat or lease of an earlier life must not count for this one.
+    worker_id: str = ""
+    clock: Clock = field(default_factory=SystemClock)
+    chance: Chance = field(default_factory=RandomChance)
+    events: Events = field(default_factory=Events)
+    #: What the queue was defined with.
+    defined: QueueSettings = field(init=False)
+    keys: Keys = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keys = Keys(self.name)
+        self.defined = self.settings
+        self.worker_id = self.worker_id or f"worker-{self.chance.token()}"
+
+    def read_lease(self, path: str) -> StoredLease | None:
+        """The lease on a path as it is stored now; None if there is none. One GET.
+
+        Raises:
+            CorruptState: it holds no lease. NewerFormat: a newer version wrote it.
+        """
+        found = self.store.open(self.keys.lease(path))
+        return StoredLease.read(found) if found else None

@@ -1,0 +1,97 @@
+"""What the sweeper does with a lease whose owner fell silent: finish what it finished, fail what it did not.  [P6]"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Literal
+
+from s3queue.clock import whole_second
+from s3queue.documents.batch import Lines
+from s3queue.documents.lease import Lease, StoredLease
+from s3queue.documents.message import Generation, Message
+from s3queue.documents.record import Failure, Record
+from s3queue.encoding import decode_metadata
+from s3queue.errors import CorruptState
+from s3queue.store import delete_surely
+
+from .claim import Claim
+from .lease_protocol import LeaseProtocol
+
+LeaseEnding = Literal["gone", "finished", "retried", "dead", "restarted"]
+
+
+def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Failure | None = None) -> LeaseEnding:
+    """Do what the owner of this lease, read just now and over, would have done.  [P1] [P6]
+
+    A message that is finished is cleared away; a burial is gone on with; anything else is a failed attempt, `because`
+    of what is known of its owner's end.
+
+    Raises:
+        LeaseLost: someone else got to it first.
+        NewerFormat: a newer version wrote its record; only that version can decide.
+    """
+    queue, lease = leases.queue, held.lease
+    before = queue.clock.monotonic()
+    stored = queue.store.head(queue.keys.message(path))
+    if stored is None:
+        leases.record_vanished(path, lease, held.read_at)
+        delete_surely(queue.store, held.key, if_match=held.etag)
+        return "gone"
+    generation = Generation(etag=stored.etag, put_at=stored.modified_at)
+    claimed_at = lease.claimed_at or held.written_at
+    claim = Claim(
+        message=Message(
+            queue=queue.name,
+            path=path,
+            generation=generation,
+            size=stored.size,
+            metadata=decode_metadata(stored.metadata),
+            content_type=stored.content_type,
+        ),
+        lease=lease,
+        lease_etag=held.etag,
+        claimed_at=claimed_at,
+        since=before - (held.read_at - claimed_at).total_seconds(),
+        deadline=before + lease.timeout.total_seconds(),
+        clock=queue.clock,
+        fence="",
+        lines=lease.lines or Lines(),
+    )
+    if lease.generation and _is_another(lease, generation):
+        # The name was PUT anew: those attempts were another generation's, this one has had none.  [P5]
+        _restart(leases, claim, held)
+        return "restarted"
+    claim.lease = replace(lease, generation=generation, claimed_at=claimed_at)
+    record = leases.outcomes.read(path)
+    if record and record.generation == generation:
+        # Under a lease of its own: two sweepers must not clear at different times.
+        leases.write(claim, replace(claim.lease, state="burying"))
+        leases.finish(claim, record)
+        return "finished"
+    silence = f"{lease.owner} fell silent in attempt {lease.attempt}: crashed, or out of time"
+    failure = because or Failure("LeaseExpired", silence)
+    if lease.state == "burying":
+        leases.bury(claim, lease.failure or failure)
+        return "dead"
+    return "dead" if isinstance(leases.fail(claim, failure), Record) else "retried"
+
+
+def _is_another(lease: Lease, generation: Generation) -> bool:
+    """Equal bytes are the same message while it is at work; one that is being buried may have been replayed since."""
+    assert lease.generation
+    return lease.generation != generation if lease.state == "burying" else lease.generation.etag != generation.etag
+
+
+def unreadable_lease(error: CorruptState, timeout: timedelta) -> Lease:
+    """Garbage in a lease's place tells neither attempts nor owner: its message is buried with this reason.  [P5]"""
+    return Lease(state="burying", attempt=0, owner="unknown", nonce="", timeout=timeout, failure=Failure.of(error))
+
+
+def _restart(leases: LeaseProtocol, claim: Claim, held: StoredLease) -> None:
+    due_at = whole_second(held.read_at)
+    fresh = Lease(
+        state="waiting", attempt=0, owner=claim.lease.owner, nonce="", timeout=claim.lease.timeout, retry_at=due_at
+    )
+    leases.write(claim, fresh)
+    leases.remind(claim.path, due_at)

@@ -1,0 +1,253 @@
+"""The protocol of PROTOCOL.md, from the claim on: complete, fail, bury, extend, release.
+
+Every write is conditional or harmless to repeat; after an unknown answer the object is read (`store.put_surely`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from s3queue.clock import as_duration, whole_second
+from s3queue.documents.lease import Lease
+from s3queue.documents.record import Failure, Outcome, Record
+from s3queue.encoding import storable
+from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
+from s3queue.events import Event
+from s3queue.store import ObjectInfo, Written, delete_surely, put_surely
+
+from .access import QueueAccess
+from .claim import Claim
+from .outcomes import Outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseProtocol:
+    """What workers and the sweeper do with the messages of one queue that have a lease."""
+
+    queue: QueueAccess
+    outcomes: Outcomes
+
+    def finish(self, claim: Claim, record: Record) -> None:
+        """Clear away a message that someone recorded and did not clear.  [P4] [P6]
+
+        Raises:
+            LeaseLost: the claim ran out on the way; the next one goes on.
+        """
+        claim.check_alive()
+        if record.outcome == "dead" or record.dead_lines:
+            self.outcomes.move_to_dead(record, self._stored(claim), claim.lease.lines)
+            claim.check_alive()
+        claim.superseded = self.outcomes.clear(claim.path, record.generation, claim.lease_etag, claim.is_alive)
+
+    def complete(self, claim: Claim, result: Any = None, *, clear: bool = True) -> Record:
+        """Record the outcome; the message will not run again.  [P1] [P3]
+
+        If another worker finished the same message first, its record is kept and returned. A result that JSON cannot
+        hold is noted as such: the work is done all the same. With `clear=False` the message and its lease stay for
+        `clear`, which may come later, while the claim is held.
+
+        Raises:
+            Unavailable: unknown whether it was recorded; calling again is safe.
+        """
+        kept, problem = storable(result)
+        record = replace(self._record(claim, "completed"), result=kept, result_error=problem)
+        return self._complete(claim, record, clear=clear)
+
+    def complete_lines(self, claim: Claim, total: int, *, clear: bool = True) -> Record:
+        """A batch whose every line is done or dead: one record, and a dead letter for each dead line.  [P1] [P3]
+
+        Raises:
+            LeaseLost: there are dead lines, and a zombie's failures never count.
+        """
+        claim.lines.total = total
+        if claim.lines.dead:
+            return self.bury(claim, next(iter(claim.lines.dead.values())))
+        record = replace(self._record(claim, "completed"), lines=claim.lines.summary())
+        return self._complete(claim, record, clear=clear)
+
+    def _complete(self, claim: Claim, record: Record, *, clear: bool) -> Record:
+        if self.queue.settings.history:
+            record = self.outcomes.write_record(record)
+        if clear or not self.queue.settings.history:
+            self.clear(claim)
+        else:
+            claim.is_recorded = True
+        self.emit("message.completed", claim, outcome=record.outcome)
+        return record
+
+    def clear(self, claim: Claim) -> None:
+        """Delete a message that was completed, and its lease. The sweeper does it for those who do not come to it.
+
+        Raises:
+            Unavailable: unknown whether they are gone; calling again is safe.
+        """
+        # A zombie's completion counts, but it clears nothing: equal bytes PUT anew would look like the old ones.
+        if claim.is_alive():
+            is_repeated, claim.is_clearing = claim.is_clearing, True
+            claim.superseded = self.outcomes.clear(
+                claim.path, claim.message.generation, claim.lease_etag, claim.is_alive, is_repeated=is_repeated
+            )
+        claim.is_recorded = False
+
+    def fail(
+        self,
+        claim: Claim,
+        error: BaseException | Failure | str,
+        *,
+        retry_after: float | timedelta | None = None,
+        dead: bool = False,
+    ) -> Lease | Record:
+        """The attempt failed: the lease waits for the next one, or the message is buried.  [P5]
+
+        `dead=True`, a `Reject`, or the last attempt buries it at once.
+
+        Raises:
+            LeaseLost: someone else has it by now; a zombie's failure never counts.
+            Unavailable: unknown; the lease runs out, and the sweeper fails it.
+        """
+        failure = Failure.of(error)
+        retry = self.queue.settings.retry
+        if dead or isinstance(error, Reject) or not retry.can_retry(claim.attempt):
+            return self.bury(claim, failure)
+        after = as_duration(retry_after) if retry_after is not None else retry.delay(claim.attempt, self.queue.chance)
+        retry_at = whole_second(claim.now() + after)
+        waiting = replace(
+            claim.lease, state="waiting", retry_at=retry_at, failure=failure, attempts=claim.tried(failure)
+        )
+        self.write(claim, replace(waiting, lines=claim.progressed()))
+        self.remind(claim.path, retry_at)
+        self.emit("message.retry", claim, error=failure.message, error_type=failure.type, retry_at=retry_at)
+        return claim.lease
+
+    def bury(self, claim: Claim, failure: Failure) -> Record:
+        """The burying lease first: only its holder may call a message dead, and the sweeper can go on with it.  [P6]"""
+        lines = claim.progressed()
+        attempts = claim.lease.attempts if claim.lease.state == "burying" else claim.tried(failure)
+        self.write(claim, replace(claim.lease, state="burying", failure=failure, attempts=attempts, lines=lines))
+        is_finished = lines is not None and lines.total is not None and bool(lines.done)
+        record = self._record(claim, "completed" if is_finished else "dead", failure)
+        if lines:
+            record = replace(record, lines=lines.summary())
+        recorded = self.outcomes.bury(record, self._stored(claim), lines, claim.check_alive)
+        claim.superseded = self.outcomes.clear(claim.path, claim.message.generation, claim.lease_etag, claim.is_alive)
+        name: Event = "message.completed" if recorded.outcome == "completed" else "message.dead"
+        self.emit(name, claim, outcome=recorded.outcome, error=failure.message, error_type=failure.type)
+        return recorded
+
+    def extend(self, claim: Claim, timeout: float | timedelta | None = None) -> None:
+        """Keep the message for another `timeout` from now, and store the progress made so far.  [P2]
+
+        Raises:
+            LeaseLost: someone else has it by now.
+        """
+        limit = as_duration(timeout) if timeout is not None else claim.lease.timeout
+        self.write(claim, replace(claim.lease, timeout=limit, lines=claim.progressed()))
+
+    def release(self, claim: Claim) -> None:
+        """Give the message back untouched: it is not an attempt. A batch keeps what its lines have come to.  [P5]
+
+        Raises:
+            LeaseLost: someone else has it by now.
+        """
+        lease = replace(claim.lease, lines=claim.progressed())
+        self.give_back(claim.path, lease, claim.lease_etag, claim.now())
+        self.emit("message.released", claim)
+
+    def give_back(self, path: str, lease: Lease, etag: str, now: datetime) -> None:
+        """Undo a claim in which nothing was started, whoever's it was.  [P5]
+
+        Raises:
+            LeaseLost: the lease is not the one with this ETag any more.
+        """
+        if lease.attempt == 1 and not lease.attempts and lease.lines is None:
+            if not delete_surely(self.queue.store, self.queue.keys.lease(path), if_match=etag):
+                raise LeaseLost(f"the lease on {self.queue.name}/{path} is someone else's")
+            return
+        retry_at = whole_second(now)
+        waiting = replace(lease, state="waiting", attempt=lease.attempt - 1, retry_at=retry_at)
+        try:
+            self.put_lease(path, waiting, if_match=etag)
+        except Conflict as conflict:
+            raise LeaseLost(str(conflict)) from conflict
+        self.remind(path, retry_at)
+
+    def write(self, claim: Claim, lease: Lease) -> None:
+        """Replace the claim's lease, and move its deadline with it.  [P2]
+
+        Raises:
+            LeaseLost: it is not the claim's any more.
+        """
+        before = self.queue.clock.monotonic()
+        try:
+            claim.lease, written = self.put_lease(claim.path, lease, if_match=claim.lease_etag)
+        except Conflict as conflict:
+            raise LeaseLost(f"{self.queue.name}/{claim.path}: {conflict}") from conflict
+        claim.lease_etag = written.etag
+        claim.deadline = before + lease.timeout.total_seconds()
+
+    def remind(self, path: str, at: datetime) -> None:
+        """A hint for the sweeper; without it the sweeper finds the waiting lease itself, only later."""
+        with contextlib.suppress(QueueError):
+            self.queue.store.put(self.queue.keys.reminder(at, path), b"")
+
+    def record_vanished(self, path: str, lease: Lease, at: datetime) -> None:
+        """Someone deleted a message that was claimed: say so, unless it was finished before.  [P1]"""
+        if lease.generation is None or not self.queue.settings.history:
+            return
+        record = self.outcomes.read(path)
+        if record is None or record.generation.etag != lease.generation.etag:
+            failure = Failure("MessageVanished", "it was deleted before it was finished, and not by s3queue")
+            self.outcomes.write_record(
+                Record(
+                    path=path,
+                    outcome="dead",
+                    generation=lease.generation,
+                    finished_at=at,
+                    attempt=lease.attempt,
+                    worker=lease.owner,
+                    attempts=lease.attempts,
+                    failure=failure,
+                )
+            )
+
+    def put_lease(self, path: str, lease: Lease, *, if_match: str | None) -> tuple[Lease, Written]:
+        """Create or replace a lease under a fresh nonce; what was written.
+
+        Raises:
+            Conflict: someone else was first.
+        """
+        lease = replace(lease, nonce=self.queue.chance.token())
+        key = self.queue.keys.lease(path)
+        return lease, put_surely(self.queue.store, key, lease.to_bytes(), if_match=if_match, if_absent=if_match is None)
+
+    def _stored(self, claim: Claim) -> ObjectInfo:
+        return claim.message.stored(self.queue.keys.message(claim.path), claim.now())
+
+    def _record(self, claim: Claim, outcome: Outcome, failure: Failure | None = None) -> Record:
+        return Record(
+            path=claim.path,
+            outcome=outcome,
+            generation=claim.message.generation,
+            finished_at=claim.now(),
+            attempt=claim.attempt,
+            worker=claim.lease.owner,
+            attempts=claim.lease.attempts if claim.lease.state == "burying" else claim.tried(failure),
+            failure=failure,
+            size=claim.message.size,
+        )
+
+    def emit(self, name: Event, claim: Claim, **fields: Any) -> None:
+        self.queue.events.emit(
+            name,
+            queue=self.queue.name,
+            path=claim.path,
+            attempt=claim.attempt,
+            worker=claim.lease.owner,
+            at=claim.now(),
+            enqueued_at=claim.message.enqueued_at,
+            claimed_at=claim.claimed_at,
+            **fields,
+        )

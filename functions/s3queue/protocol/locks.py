@@ -1,0 +1,318 @@
+"""Lock: at most one holder at a time, by conditional writes alone; a lock that its holder forgot frees itself.
+
+A lock is the object at `queue.keys.lock(name)`. Releasing it does not delete the object: it keeps the number of the
+last fencing token, and the sweeper removes it only after a day in which nobody touched it. A new one starts from the
+time in milliseconds, so that tokens grow even then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from s3queue.clock import Chance, Clock, RandomChance, SystemClock, as_duration
+from s3queue.documents.lease import GRAIN
+from s3queue.documents.lock_document import LockDocument
+from s3queue.errors import (
+    Conflict,
+    CorruptState,
+    InvalidName,
+    InvalidRequest,
+    LeaseLost,
+    NewerFormat,
+    QueueError,
+    Unavailable,
+)
+from s3queue.keys import Keys, check_name, lock_name
+from s3queue.store import ObjectStore, listing, put_surely
+
+State = Literal["held", "free", "stale", "unreadable"]
+#: Tries against writers that come between our reading and our writing.
+TRIES = 5
+#: Pauses between two looks at a lock that someone else holds, in seconds.
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockState:
+    """A lock as an operator sees it, at the moment of the answer."""
+
+    name: str
+    #: `stale`: its holder has been silent for longer than it promised; the next one takes over.
+    state: State
+    #: The number of the latest acquisition; 0 if it cannot be read.
+    token: int
+    owner: str
+    #: Since when it has been so: acquired, or released, by S3's clock.
+    since_at: datetime
+    ttl: timedelta
+    #: How long ago it was last written, by S3's clock.
+    age: timedelta
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Grant:
+    """What a holder knows of its own lock."""
+
+    document: LockDocument
+    etag: str
+    #: By the monotonic clock, counted from before the request that won or renewed it was sent.
+    deadline: float
+
+
+class Lock:
+    """A lock with a time to live and a fencing token.
+
+    `name` is the lock's key: `Lock(queue.store, queue.keys.lock("monthly report"), ttl=60)`.
+
+    Between `acquire` and the deadline nobody else holds it. The deadline moves with `renew`: call it well before the
+    ttl is over, or `check` before every step that must not happen twice. What cannot be protected by asking first, such
+    as a write to another system, is protected by handing it the `token`: refuse one smaller than the largest seen.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        name: str,
+        ttl: float | timedelta = timedelta(seconds=5),
+        *,
+        owner: str = "",
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+    ) -> None:
+        if lock_name(check_name(name)) is None:
+            raise InvalidName(f"{name!r} is no lock's key: queue.keys.lock({name!r}) builds one")
+        self.ttl = as_duration(ttl)
+        if self.ttl <= timedelta():
+            raise InvalidRequest(f"a lock's ttl must be longer than nothing, not {self.ttl}")
+        self._store = store
+        self._key = name
+        self._clock = clock or SystemClock()
+        self._chance = chance or RandomChance()
+        #: Who is shown as the holder.
+        self.owner = owner or self._chance.token()
+        self._grant: _Grant | None = None
+
+    @property
+    def token(self) -> int:
+        """The number of this acquisition, larger than every earlier one's.
+
+        Raises:
+            LeaseLost: it is not held.
+        """
+        return self._held().document.token
+
+    @property
+    def is_held(self) -> bool:
+        return self.remaining() > timedelta()
+
+    def remaining(self) -> timedelta:
+        """How long it is still held for certain; nothing if it is not."""
+        grant = self._grant
+        left = grant.deadline - self._clock.monotonic() if grant else 0.0
+        return timedelta(seconds=max(0.0, left))
+
+    def check(self) -> None:
+        """Raises LeaseLost unless it is held at this moment. Asks nobody."""
+        self._held()
+        if not self.is_held:
+            raise LeaseLost(f"{self._key}: held for longer than its ttl of {self.ttl}")
+
+    def acquire(self, wait: float | timedelta | None = 0.0) -> bool:
+        """Whether it is held now; tries for `wait` seconds (None: for as long as it takes).
+
+        A lock whose holder has been silent for longer than its ttl, by S3's clock, is taken over.
+
+        Raises:
+            Unavailable: unknown whether it was acquired; if so, it frees itself after its ttl.
+        """
+        seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
+        until = None if seconds is None else self._clock.monotonic() + seconds
+        pause = FIRST_PAUSE
+        while not self._try():
+            left = pause if until is None else until - self._clock.monotonic()
+            if left <= 0:
+                return False
+            self._clock.sleep(min(left, self._chance.uniform(pause / 2, pause)))
+            pause = min(pause * 2, LONGEST_PAUSE)
+        return True
+
+    def renew(self) -> None:
+        """Hold it for another ttl from now on, with the same token.
+
+        Raises:
+            LeaseLost: its time was over, or someone took it over: stop what it protected.
+            Unavailable: not known; it is still held until the old deadline, and may be renewed again.
+        """
+        self.check()
+        self._write(self._held().document)
+
+    def release(self) -> None:
+        """Free it for the next one. Releasing what is not held does nothing.
+
+        Raises:
+            LeaseLost: it was no longer ours to free: what it protected ran for longer than its ttl.
+            Unavailable: not known; it frees itself after its ttl.
+        """
+        if self._grant is None:
+            return
+        self._grant = replace(self._grant, deadline=float("-inf"))
+        self._write(replace(self._grant.document, owner="", acquired_at=None))
+        self._grant = None
+
+    @contextmanager
+    def held(self, wait: float | timedelta | None = None) -> Iterator[Lock]:
+        """`with lock.held(wait=2):` acquires and releases.
+
+        Raises:
+            Conflict: someone else held it all the time; the block did not run.
+            LeaseLost: the block ran, but for longer than the lock was held.
+        """
+        if not self.acquire(wait):
+            raise Conflict(f"{self._key} is held by someone else")
+        try:
+            yield self
+        except BaseException:
+            with suppress(QueueError):
+                self.release()
+            raise
+        with suppress(Unavailable):
+            self.release()
+
+    def __enter__(self) -> Lock:
+        self._entered = self.held()
+        return self._entered.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._entered.__exit__(*error)  # type: ignore[arg-type]
+
+    def _try(self) -> bool:
+        """One look, and one write if it is free. Reading first: a lock that was ever used exists."""
+        found = read_lock(self._store, self._key)
+        if found is None:
+            return self._take(LockDocument(first_token(self._clock), self.owner, self.ttl), None)
+        if found.state == "held" or (found.state == "unreadable" and found.age <= self.ttl + GRAIN):
+            return False
+        token = found.token + 1 if found.token else first_token(self._clock)
+        return self._take(LockDocument(token, self.owner, self.ttl), found.etag)
+
+    def _take(self, document: LockDocument, etag: str | None) -> bool:
+        started = self._clock.monotonic()
+        body = document.to_bytes(self._chance.token())
+        try:
+            written = put_surely(self._store, self._key, body, if_match=etag, if_absent=etag is None)
+        except Conflict:
+            return False
+        held = replace(document, acquired_at=written.at)
+        self._grant = _Grant(held, written.etag, started + self.ttl.total_seconds())
+        if self.is_held:
+            return True
+        # The answer took longer than the ttl: what was won is over, and someone else may be on its way.
+        with suppress(Conflict):
+            self.release()
+        self._grant = None
+        return False
+
+    def _write(self, document: LockDocument) -> None:
+        """Replace our own document; an answer that was lost earlier may have left it under another ETag."""
+        grant = self._held()
+        for _ in range(TRIES):
+            started = self._clock.monotonic()
+            body = document.to_bytes(self._chance.token())
+            try:
+                written = put_surely(self._store, self._key, body, if_match=grant.etag)
+            except Conflict:
+                found = read_lock(self._store, self._key)
+                # A token is given once, so ours under another ETag is our own write.
+                is_ours = found and (found.token, found.owner) == (grant.document.token, grant.document.owner)
+                if not found or not is_ours or found.etag == grant.etag:
+                    break
+                grant = replace(grant, etag=found.etag)
+                continue
+            self._grant = _Grant(grant.document, written.etag, started + self.ttl.total_seconds())
+            return
+        self._grant = None
+        raise LeaseLost(f"{self._key} was taken over")
+
+    def _held(self) -> _Grant:
+        if self._grant is None:
+            raise LeaseLost(f"{self._key} is not held")
+        return self._grant
+
+
+def first_token(clock: Clock) -> int:
+    """Where a lock without a memory starts: behind every token that it can have given before."""
+    return int(clock.now().timestamp() * 1000)
+
+
+def read_lock(store: ObjectStore, key: str) -> LockState | None:
+    """The lock at this key; None if it was never used, or not for so long that the sweeper removed it.
+
+    Raises:
+        NewerFormat: a newer version of s3queue wrote it.
+    """
+    found = store.open(key)
+    if found is None:
+        return None
+    body, age = found.read(), found.at - found.modified_at
+    state: State
+    document: LockDocument | None
+    try:
+        document = LockDocument.from_bytes(body, key)
+    except NewerFormat:
+        raise
+    except CorruptState:
+        document = None
+    if document is None:
+        state, document = "unreadable", LockDocument(0, "", timedelta())
+    elif not document.owner:
+        state = "free"
+    else:
+        state = "stale" if age > document.ttl + GRAIN else "held"
+    return LockState(
+        name=lock_name(key) or key,
+        state=state,
+        token=document.token,
+        owner=document.owner,
+        since_at=document.acquired_at or found.modified_at,
+        ttl=document.ttl,
+        age=age,
+        etag=found.etag,
+    )
+
+
+def list_locks(store: ObjectStore, keys: Keys) -> Iterator[LockState]:
+    """Every lock of a queue: who holds what since when. One LIST, and one GET for each."""
+    for page in listing(store, keys.prefix("locks")):
+        for entry in page.objects:
+            found = read_lock(store, entry.key)
+            if found:
+                yield found
+
+
+def break_lock(
+    store: ObjectStore, key: str, *, clock: Clock | None = None, chance: Chance | None = None
+) -> LockState | None:
+    """Free a lock by force, for an operator who knows that its holder is gone; returns what was broken.
+
+    A holder that lives after all finds out at its next `renew`, and its token is smaller than the next one's.
+
+    Raises:
+        Conflict: its holder kept renewing it: it lives.
+    """
+    for _ in range(TRIES):
+        found = read_lock(store, key)
+        if found is None or found.state == "free":
+            return found
+        token = found.token or first_token(clock or SystemClock())
+        body = LockDocument(token, "", timedelta()).to_bytes((chance or RandomChance()).token())
+        try:
+            put_surely(store, key, body, if_match=found.etag)
+        except Conflict:
+            continue
+        return found
+    raise Conflict(f"{key}: its holder keeps renewing it")

@@ -1,0 +1,262 @@
+"""Outcomes: writes the one record of a message, moves the dead, and clears away what is finished.
+
+Worker and sweeper finish a message through the same three steps, so that either can go on where the other crashed: the
+record, then (if it died) the dead letter, then message and lease, in this order.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import IO
+
+from s3queue import keys as names
+from s3queue.clock import Chance
+from s3queue.documents.batch import Lines, read_lines, spooled
+from s3queue.documents.message import INLINE_BYTES, Generation
+from s3queue.documents.record import Failure, Record
+from s3queue.encoding import decode_metadata, encode_metadata, format_instant
+from s3queue.errors import Conflict, CorruptState, NewerFormat, Unavailable
+from s3queue.keys import Keys
+from s3queue.store import UNKNOWN_TRIES, ObjectInfo, ObjectStore, delete_surely, put_surely
+
+#: S3 takes 2 KB of user metadata; what the producer wrote stays, ours is cut to fit.
+METADATA_BYTES = 2000
+#: Metadata that a dead letter carries, and a replayed message sheds.
+DEAD_METADATA = "s3queue-"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """The finishing steps over one queue's objects."""
+
+    store: ObjectStore
+    keys: Keys
+    chance: Chance
+
+    def read(self, path: str) -> Record | None:
+        """The record of a path; None if there is none, or garbage in its place.
+
+        Raises:
+            NewerFormat: only a newer version can tell what became of the message.
+        """
+        key = self.keys.record(path)
+        found = self.store.open(key)
+        return _readable(found.read(), key) if found else None
+
+    def write_record(self, record: Record) -> Record:
+        """Write the outcome unless there is one already; returns the one that counts.  [P1] [P3]
+
+        The first writer of a generation wins, and a newer generation's record is never replaced by an older one's.
+
+        Raises:
+            Unavailable: unknown whether it was written; calling again is safe.
+            NewerFormat: a newer version wrote a record that this one cannot place.
+        """
+        record = replace(record, nonce=self.chance.token())
+        key = self.keys.record(record.path)
+        body = record.to_bytes()
+        for _ in range(UNKNOWN_TRIES):
+            try:
+                put_surely(self.store, key, body, if_absent=True)
+                return record
+            except Conflict:
+                found = self.store.open(key)
+            if found is None:
+                continue
+            stored = _readable(found.read(), key)
+            if stored and (stored.generation == record.generation or self._is_newer(stored, record)):
+                return stored
+            try:
+                put_surely(self.store, key, body, if_match=found.etag)
+                return record
+            except Conflict:
+                continue
+        raise Unavailable(f"{key} changes faster than it can be read; try again")
+
+    def _is_newer(self, stored: Record, record: Record) -> bool:
+        if stored.generation.put_at != record.generation.put_at:
+            return stored.generation.put_at > record.generation.put_at
+        # Two PUTs within one second: the one that is still there came last.
+        present = self.store.head(self.keys.message(record.path))
+        return present is None or present.etag != record.generation.etag
+
+    def bury(self, record: Record, message: ObjectInfo, lines: Lines | None, check: Callable[[], None]) -> Record:
+        """Record a death and move the message to `dead/`; the caller holds a burying lease and clears afterwards.
+
+        `check` raises once the lease is over. If the message was completed meanwhile, that stands.  [P3]
+        """
+        written = self.write_record(record)
+        check()
+        if written.generation == record.generation and (written.outcome == "dead" or written.dead_lines):
+            self.move_to_dead(written, message, lines)
+            check()
+        return written
+
+    def move_to_dead(self, record: Record, message: ObjectInfo, lines: Lines | None) -> None:
+        """Copy what died. Harmless to repeat: the same bytes to the same keys."""
+        key = self.keys.message(record.path)
+        etag = record.generation.etag
+        if not lines or not (lines.done or lines.dead):
+            metadata = _dead_metadata(message, record, record.failure)
+            try:
+                self.store.copy(
+                    key,
+                    self.keys.dead(record.path),
+                    if_match=etag,
+                    metadata=metadata,
+                    content_type=message.content_type,
+                )
+            except Conflict:
+                return  # the producer PUT the name anew: that generation goes its own way
+            return
+        try:
+            found = self.store.open(key, if_match=etag)
+        except Conflict:
+            return
+        if found:
+            self._move_lines(record, message, lines, spooled(found.stream))
+
+    def _move_lines(self, record: Record, message: ObjectInfo, lines: Lines, batch: IO[bytes]) -> None:
+        """Every dead line becomes a dead letter of its own; lines that never came to an end stay together."""
+        with batch, tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES) as rest:
+            for number, line in read_lines(batch):
+                failure = lines.dead.get(number)
+                if failure:
+                    self.store.put(
+                        self.keys.dead(names.line_path(record.path, number)),
+                        line,
+                        metadata=_dead_metadata(message, record, failure, line=number),
+                        content_type="application/json",
+                    )
+                elif number not in lines.done:
+                    rest.write(line + b"\n")
+            if rest.tell():
+                rest.seek(0)
+                metadata = _dead_metadata(message, record, record.failure)
+                self.store.put(
+                    self.keys.dead(record.path),
+                    rest,
+                    metadata=metadata,
+                    content_type=message.content_type,
+                )
+
+    def clear(
+        self,
+        path: str,
+        generation: Generation,
+        lease_etag: str,
+        is_alive: Callable[[], bool],
+        *,
+        is_repeated: bool = False,
+    ) -> bool:
+        """Delete the message, then the lease; True if a newer generation may be waiting in the message's place.
+
+        In this order: a lease goes only after its message is gone, so a fresh lease on a present message proves that
+        it was never finished.  [P4] [P6]
+        """
+        deleted = self._delete_message(path, generation, is_alive, is_repeated)
+        delete_surely(self.store, self.keys.lease(path), if_match=lease_etag)
+        return not deleted
+
+    def _delete_message(
+        self, path: str, generation: Generation, is_alive: Callable[[], bool], is_repeated: bool
+    ) -> bool:
+        """Delete this generation; False if something else, or nothing, was there.  [P1]
+
+        Equal bytes have equal ETags. After an answer that timed out, or in a second call, they may be a new PUT or a
+        replay: look before asking again, and never ask again for a lease that is over.
+        """
+        key = self.keys.message(path)
+        unknown: Unavailable | None = None
+        if is_repeated:
+            found = self.store.head(key)
+            if found is None or (found.etag, found.modified_at) != (generation.etag, generation.put_at):
+                return found is None
+        for _ in range(UNKNOWN_TRIES):
+            try:
+                self.store.delete(key, if_match=generation.etag)
+                return True
+            except Conflict as conflict:
+                return (unknown is not None or conflict.retried) and self.store.head(key) is None
+            except Unavailable as error:
+                unknown = error
+            found = self.store.head(key)
+            if found is None:
+                return True
+            if (found.etag, found.modified_at) != (generation.etag, generation.put_at):
+                return False
+            if not is_alive():
+                break
+        raise unknown or Unavailable(f"unknown whether {key} was deleted; try again")
+
+    def bury_misnamed(self, path: str, reason: str) -> Record | None:
+        """A message that no lease can name is buried without one: nothing runs, and every step may be repeated."""
+        message = self.store.head(self.keys.message(path))
+        if message is None:
+            return None
+        generation = Generation(etag=message.etag, put_at=message.modified_at)
+        buried = self.keys.buried_path(path)
+        failure = Failure("InvalidName", f"{reason}; its key was {self.keys.message(path)}")
+        record = Record(
+            path=buried,
+            outcome="dead",
+            generation=generation,
+            finished_at=message.at,
+            failure=failure,
+            size=message.size,
+        )
+        self.write_record(record)
+        metadata = _dead_metadata(message, record, failure)
+        try:
+            self.store.copy(
+                message.key,
+                self.keys.dead(buried),
+                if_match=message.etag,
+                metadata=metadata,
+                content_type=message.content_type,
+            )
+        except Conflict:
+            return None
+        delete_surely(self.store, message.key, if_match=message.etag)
+        return record
+
+
+def _readable(body: bytes, key: str) -> Record | None:
+    """None for garbage, which is no outcome and may be replaced; a newer format is left alone."""
+    try:
+        return Record.from_bytes(body, key)
+    except NewerFormat:
+        raise
+    except CorruptState:
+        return None
+
+
+def _dead_metadata(message: ObjectInfo, record: Record, failure: Failure | None, *, line: int = 0) -> dict[str, str]:
+    """The producer's metadata, and the failure as far as S3's limit leaves room for it."""
+    metadata = {name: value for name, value in message.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
+    facts = {
+        "error-type": failure.type if failure else "Error",
+        "attempts": str(record.attempt),
+        "died-at": format_instant(record.finished_at),
+        "enqueued-at": format_instant(record.generation.put_at),
+        "line": str(line) if line else "",
+        "worker": record.worker,
+        "error": failure.message[:600] if failure else "",
+    }
+    for name, value in facts.items():
+        room = METADATA_BYTES - sum(len(key) + len(text) for key, text in metadata.items()) - len(DEAD_METADATA + name)
+        encoded = encode_metadata({DEAD_METADATA + name: value})
+        while value and len(next(iter(encoded.values()))) > room:
+            value = value[: len(value) // 2]
+            encoded = encode_metadata({DEAD_METADATA + name: value})
+        if value:
+            metadata |= encoded
+    return metadata
+
+
+def dead_facts(metadata: Mapping[str, str]) -> dict[str, str]:
+    """What a dead letter's metadata says of its death: error-type, error, attempts, died-at, worker, line."""
+    decoded = decode_metadata(metadata)
+    return {name.removeprefix(DEAD_METADATA): text for name, text in decoded.items() if name.startswith(DEAD_METADATA)}

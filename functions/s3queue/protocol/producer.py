@@ -1,0 +1,231 @@
+"""Producer: what those who enqueue call. One PUT a message, or one for a whole batch of them.
+
+A process that goes on enqueuing also reads `queue.json` every ten seconds, so that a `max_depth` set there holds it up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from s3queue import keys as names
+from s3queue.clock import as_duration
+from s3queue.documents.batch import join_lines
+from s3queue.documents.message import encode_body
+from s3queue.encoding import Json, encode_metadata
+from s3queue.errors import (
+    AccessDenied,
+    Conflict,
+    InvalidName,
+    InvalidRequest,
+    MessageTooLarge,
+    QueueFull,
+    Unavailable,
+)
+
+from .access import QueueAccess
+from .overrides import REFRESH_SECONDS, RuntimeOverrides
+from .stats import published_stats
+
+#: The published stats are read at most this often per process, and only if the queue has a `max_depth`.
+DEPTH_SECONDS = 10.0
+#: Lines of one batch object.
+BULK_SIZE = 100
+#: Batches that `enqueue_many` has under way at a time.
+BULK_PUTS = 4
+
+
+@dataclass(slots=True)
+class Producer:
+    """Enqueues into one queue."""
+
+    queue: QueueAccess
+    overrides: RuntimeOverrides
+    _depth: int = field(init=False, default=0)
+    _depth_read: float = field(init=False, default=float("-inf"))
+    _enqueues_since: float = field(init=False, default=float("inf"))
+
+    def enqueue(
+        self,
+        body: bytes | str | Json,
+        *,
+        priority: int = 0,
+        delay: float | timedelta | None = None,
+        due_at: datetime | None = None,
+        dedup_id: str | None = None,
+        name: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str | None = None,
+    ) -> str:
+        """Add a message and return its path. One PUT.
+
+        With a `dedup_id` the message is written only if none with that id is there (pending, at work or waiting) in the
+        same place: priority and due time are part of its key. A `delay` counts from this machine's clock.
+
+        Raises:
+            MessageTooLarge, InvalidPriority, InvalidName, QueueFull: nothing was written; change the call.
+            Unavailable: unknown whether it was written; with a `dedup_id` or `name`, calling again is safe.
+        """
+        if dedup_id is not None and name is not None:
+            raise InvalidRequest("give a name or a dedup_id, not both: a dedup_id becomes the name")
+        encoded, found_type = encode_body(body)
+        if dedup_id is not None:
+            if not dedup_id:
+                raise InvalidRequest("a dedup_id must not be empty")
+            name = f"dedup-{hashlib.sha256(dedup_id.encode()).hexdigest()[:40]}"
+        self._keep_up()
+        path = self._path(name, priority, delay, due_at)
+        self._check_size(len(encoded), path)
+        self._check_depth()
+        try:
+            self.queue.store.put(
+                self.queue.keys.message(path),
+                encoded,
+                if_absent=dedup_id is not None,
+                metadata=encode_metadata(metadata or {}),
+                content_type=content_type or found_type,
+            )
+        except Conflict:
+            return path
+        self.queue.events.emit(
+            "message.enqueued", queue=self.queue.name, path=path, size=len(encoded), priority=priority
+        )
+        return path
+
+    def enqueue_many(
+        self,
+        bodies: Iterable[bytes | str | Json],
+        *,
+        per_object: int = BULK_SIZE,
+        priority: int = 0,
+        delay: float | timedelta | None = None,
+        due_at: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
+        concurrency: int = BULK_PUTS,
+    ) -> list[str]:
+        """Add messages as `.ndjson` batches of up to `per_object` lines each; one PUT and one path per batch.
+
+        `concurrency` of them are under way at a time, so that the next ones need not wait for S3's answer.
+
+        Raises:
+            InvalidRequest: a body is not a single line, or not JSON; batches before it are enqueued.
+            Unavailable: unknown whether one of the batches was written; those before it are enqueued.
+        """
+        if per_object < 1:
+            raise InvalidRequest(f"per_object {per_object}: at least 1")
+        if concurrency < 1:
+            raise InvalidRequest(f"concurrency {concurrency}: at least 1")
+        kept = encode_metadata(metadata or {})
+        paths: list[str] = []
+
+        def put(path: str, batch: bytes) -> None:
+            self.queue.store.put(
+                self.queue.keys.message(path), batch, metadata=kept, content_type="application/x-ndjson"
+            )
+            self.queue.events.emit(
+                "message.enqueued", queue=self.queue.name, path=path, size=len(batch), priority=priority
+            )
+
+        under_way: deque[Future[None]] = deque()
+        with ThreadPoolExecutor(concurrency) as producers:
+            for batch in self._batches(bodies, per_object):
+                self._keep_up()
+                # Named here, one after the other: a name begins with its time, and the backlog is taken in that order.
+                paths.append(self._path(None, priority, delay, due_at, suffix=".ndjson"))
+                self._check_depth()
+                if len(under_way) == concurrency:
+                    under_way.popleft().result()
+                under_way.append(producers.submit(put, paths[-1], batch))
+            for last in under_way:
+                last.result()
+        return paths
+
+    def _batches(self, bodies: Iterable[Any], per_object: int) -> Iterator[bytes]:
+        # One buffer, not a list: a million short lines are a million objects.
+        lines, count = io.BytesIO(), 0
+        for index, body in enumerate(bodies):
+            try:
+                line = join_lines([body])
+            except (TypeError, ValueError) as error:
+                raise InvalidRequest(f"body number {index} cannot be a line of a batch: {error}") from None
+            self._check_size(len(line), f"body number {index}")
+            if count and (count == per_object or lines.tell() + len(line) > self.queue.settings.max_message_size):
+                yield lines.getvalue()
+                lines, count = io.BytesIO(), 0
+            lines.write(line)
+            count += 1
+        if count:
+            yield lines.getvalue()
+
+    def presign(
+        self, *, name: str | None = None, priority: int = 0, expires: float | timedelta = 3600, once: bool = True
+    ) -> tuple[str, str]:
+        """A URL with which someone without credentials may PUT one message, and its path.
+
+        `once`: the PUT must carry the header `If-None-Match: *`, so that the URL enqueues one message, once.
+        """
+        path = self._path(name, priority, None, None)
+        seconds = int(as_duration(expires).total_seconds())
+        return self.queue.store.presign_put(self.queue.keys.message(path), seconds=seconds, if_absent=once), path
+
+    def _path(
+        self,
+        name: str | None,
+        priority: int,
+        delay: float | timedelta | None,
+        due_at: datetime | None,
+        suffix: str = "",
+    ) -> str:
+        if delay is not None and due_at is not None:
+            raise InvalidRequest("give a delay or a due_at, not both")
+        if due_at is not None and due_at.tzinfo is None:
+            raise InvalidRequest(f"due_at {due_at} has no time zone: which instant is meant?")
+        now = self.queue.clock.now()
+        name = names.check_name(name) if name is not None else self.queue.chance.name(now) + suffix
+        if self.queue.settings.shards:
+            shard = hashlib.sha256(name.encode()).digest()[0] * self.queue.settings.shards // 256
+            name = f"{shard:02x}/{name}"
+        name = names.priority_prefix(priority) + name
+        due_at = now + as_duration(delay) if delay is not None else due_at
+        path = f"delayed/{names.format_due(due_at)}/{name}" if due_at and due_at > now else f"messages/{name}"
+        problem = self.queue.keys.problem(path)
+        if problem:
+            raise InvalidName(f"{self.queue.name}/{path}: {problem}")
+        return path
+
+    def _keep_up(self) -> None:
+        """Read `queue.json` now and then. Not for the first message: who sends one pays for one PUT.
+
+        Whoever may only PUT, or gets no answer, goes on with what is known.
+        """
+        now = self.queue.clock.monotonic()
+        self._enqueues_since = min(self._enqueues_since, now)
+        if now - self._enqueues_since >= REFRESH_SECONDS:
+            with suppress(AccessDenied, Unavailable):
+                self.overrides.refresh()
+
+    def _check_size(self, size: int, what: str) -> None:
+        if size > self.queue.settings.max_message_size:
+            limit = self.queue.settings.max_message_size
+            raise MessageTooLarge(f"{self.queue.name}/{what} has {size} bytes; max_message_size is {limit}")
+
+    def _check_depth(self) -> None:
+        if self.queue.settings.max_depth is None:
+            return
+        now = self.queue.clock.monotonic()
+        if now - self._depth_read >= DEPTH_SECONDS:
+            self._depth_read = now
+            published = published_stats(self.queue.store, self.queue.keys)
+            self._depth = published.pending + published.delayed if published else 0
+        if self._depth >= self.queue.settings.max_depth:
+            raise QueueFull(
+                f"{self.queue.name} had {self._depth} messages at the sweeper's last count; max_depth is "
+                f"{self.queue.settings.max_depth}: wait, or raise it with configure(max_depth=…)"
+            )

@@ -1,0 +1,51 @@
+"""Removal: what an operator deletes by hand: messages without a record, outcomes past their retention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from s3queue.errors import CorruptState
+from s3queue.store import ObjectInfo, delete_surely, listing
+
+from .access import QueueAccess
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Deletes objects of one queue, each only if it is still the one that was listed."""
+
+    queue: QueueAccess
+
+    def cleanup(self) -> int:
+        """Delete records and dead letters past their retention; how many. For buckets without lifecycle rules."""
+        deleted = 0
+        settings = self.queue.settings
+        for kind, retention in {"records": settings.record_retention, "dead": settings.dead_retention}.items():
+            for page in listing(self.queue.store, self.queue.keys.prefix(kind)):
+                for entry in page.objects:
+                    if page.at - entry.modified_at > retention:
+                        # If it was replaced since the LIST, it is a younger one's: leave it.
+                        deleted += delete_surely(self.queue.store, entry.key, if_match=entry.etag)
+        return deleted
+
+    def purge(self) -> int:
+        """Delete every message that nobody is working on, without a record; how many. What runs now is finished."""
+        deleted = 0
+        for kind in ("messages", "delayed"):
+            for page in listing(self.queue.store, self.queue.keys.prefix(kind)):
+                deleted += sum(self.purge_message(entry) for entry in page.objects)
+        return deleted
+
+    def purge_message(self, entry: ObjectInfo) -> bool:
+        """Delete one listed message without a record, unless someone works on it or PUT it anew; whether it is gone."""
+        path = self.queue.keys.path(entry.key)
+        if path:
+            try:
+                held = self.queue.read_lease(path)
+            except CorruptState:
+                return False
+            if held and held.lease.state != "waiting":
+                return False
+            if held and not delete_surely(self.queue.store, held.key, if_match=held.etag):
+                return False
+        return delete_surely(self.queue.store, entry.key, if_match=entry.etag)

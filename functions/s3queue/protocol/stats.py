@@ -1,0 +1,154 @@
+"""Stats: counts, ages and rates of a queue, from LISTs alone; how the sweeper publishes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from s3queue.documents.message import is_placeholder
+from s3queue.encoding import dump, format_instant, load, parse_instant
+from s3queue.errors import CorruptState
+from s3queue.keys import Keys, due_of, line_of
+from s3queue.store import ObjectInfo, ObjectStore, listing
+
+#: Pages that one count reads at most, unless it is asked for all: beyond it a count is a lower bound.
+PAGES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """A queue at one moment. Messages are counted as objects: a batch is one, whatever its lines."""
+
+    #: May run now and is not being worked on.
+    pending: int = 0
+    #: Lies in `delayed/` and is not due.
+    delayed: int = 0
+    processing: int = 0
+    #: Failed at least once and waits for its next attempt.
+    failed: int = 0
+    #: Records without a dead letter; a record goes after its retention.
+    completed: int = 0
+    #: Dead letters, a batch's dead lines one by one.
+    dead: int = 0
+    #: Age of the oldest and the newest message that may run; None if there is none.
+    oldest_seconds: float | None = None
+    newest_seconds: float | None = None
+    #: Records written within the last minute; None if the count stopped before it had seen all of them.
+    finished_per_minute: int | None = 0
+    #: Handed over by the sweeper in the hour before it published, because their event was lost, late or throttled; as
+    #: far as that sweeper remembers. None: only a sweeper can tell, and none did.
+    rescued: int | None = None
+    #: False: some count stopped at the page limit and is a lower bound.
+    exact: bool = True
+    at: datetime
+
+    @property
+    def total(self) -> int:
+        """Everything that is not finished, and everything that is and still has its record or dead letter."""
+        return self.pending + self.delayed + self.processing + self.failed + self.completed + self.dead
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"total": self.total, "at": format_instant(self.at)}
+
+    def to_bytes(self, extra: Mapping[str, Any] | None = None) -> bytes:
+        return dump(self.to_json() | dict(extra or {}))
+
+    @classmethod
+    def from_bytes(cls, body: bytes, key: str) -> Stats:
+        """Raises CorruptState, naming the key, if these bytes are no stats."""
+        found = load(body, key)
+        known = {field.name for field in fields(cls)}
+        try:
+            return cls(**{name: found[name] for name in known & found.keys()} | {"at": parse_instant(found["at"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptState(f"{key} holds no stats: {error!r}") from None
+
+
+@dataclass(slots=True)
+class Counter:
+    """Adds up what LISTs of messages and leases show; the sweeper and `stats` count with the same one."""
+
+    keys: Keys
+    now: datetime
+    unleased: int = 0
+    delayed: int = 0
+    oldest: datetime | None = None
+    newest: datetime | None = None
+
+    def add(self, messages: Iterable[ObjectInfo], leased: set[str]) -> None:
+        for message in messages:
+            path = self.keys.path(message.key)
+            if path is None or path in leased or is_placeholder(message):
+                continue
+            due_at = due_of(path)
+            if due_at and due_at > self.now:
+                self.delayed += 1
+                continue
+            self.unleased += 1
+            # A delayed message is as old as it is overdue: the time that it was asked to wait is nobody's fault.
+            since = due_at or message.modified_at
+            self.oldest = min(self.oldest or since, since)
+            self.newest = max(self.newest or since, since)
+
+    def age(self, since: datetime | None) -> float | None:
+        return max(timedelta(), self.now - since).total_seconds() if since else None
+
+
+def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Stats:
+    """Count a queue now: one LIST for what there is, then one per 1,000 objects, `pages` per kind at most.
+
+    Which leases wait for a retry is told by their reminders, not by reading them: an estimate for some seconds.
+    """
+    root = store.list(keys.root, delimiter="/")
+    kinds = keys.kinds(root.prefixes)
+    counts: dict[str, int] = {}
+    leased: set[str] = set()
+    counter = Counter(keys, root.at)
+    exact = True
+    recent: int | None = 0
+    recorded_dead = 0
+    for kind in ("leases", "messages", "delayed", "retries", "records", "dead"):
+        counts[kind] = 0
+        if kind not in kinds:
+            continue
+        last = None
+        for page in listing(store, keys.prefix(kind), pages=pages):
+            last = page
+            counts[kind] += len(page.objects)
+            if kind == "leases":
+                leased.update(path for entry in page.objects if (path := keys.path_under(kind, entry.key)))
+            elif kind in ("messages", "delayed"):
+                counter.add(page.objects, leased)
+            elif kind == "dead":
+                recorded_dead += sum(line_of(entry.key) is None for entry in page.objects)
+            elif kind == "records":
+                minute = timedelta(minutes=1)
+                recent = (recent or 0) + sum(page.at - entry.modified_at <= minute for entry in page.objects)
+        if last and last.next_after is not None:
+            exact = False
+            recent = None if kind == "records" else recent
+    failed = min(counts["retries"], counts["leases"])
+    return Stats(
+        pending=counter.unleased,
+        delayed=counter.delayed,
+        processing=counts["leases"] - failed,
+        failed=failed,
+        completed=max(0, counts["records"] - recorded_dead),
+        dead=counts["dead"],
+        oldest_seconds=counter.age(counter.oldest),
+        newest_seconds=counter.age(counter.newest),
+        finished_per_minute=recent,
+        exact=exact,
+        at=root.at,
+    )
+
+
+def published_stats(store: ObjectStore, keys: Keys) -> Stats | None:
+    """The sweeper's last count; None if there is none, or garbage in its place. One GET."""
+    found = store.open(keys.stats)
+    try:
+        return Stats.from_bytes(found.read(), found.key) if found else None
+    except CorruptState:
+        return None

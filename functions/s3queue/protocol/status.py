@@ -1,0 +1,125 @@
+"""Status: where one message stands, and its life so far: enqueued, every attempt, its outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from s3queue.documents.lease import Lease
+from s3queue.documents.record import Attempt, Record
+from s3queue.encoding import format_instant
+from s3queue.errors import CorruptState, MessageNotFound
+from s3queue.keys import Keys, due_of
+from s3queue.store import ObjectInfo, ObjectStore
+
+State = Literal["pending", "delayed", "processing", "waiting", "burying", "completed", "dead", "corrupt"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """A message's state, and the documents that say so."""
+
+    path: str
+    state: State
+    message: ObjectInfo | None = None
+    lease: Lease | None = None
+    record: Record | None = None
+    dead: ObjectInfo | None = None
+    #: Why the state is `corrupt`: which object makes no sense.
+    problem: str = ""
+
+    @property
+    def enqueued_at(self) -> datetime | None:
+        if self.message:
+            return self.message.modified_at
+        return self.record.generation.put_at if self.record else None
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Every attempt that has ended: of the present generation while it is at work, else of the recorded one."""
+        if self.lease:
+            return self.lease.attempts
+        return self.record.attempts if self.record else ()
+
+    def to_json(self) -> dict[str, Any]:
+        lease, record = self.lease, self.record
+        described: dict[str, Any] = {
+            "path": self.path,
+            "state": self.state,
+            "enqueued_at": format_instant(self.enqueued_at) if self.enqueued_at else None,
+            "size": self.message.size if self.message else (record.size if record else None),
+            "attempts": [attempt.to_json() for attempt in self.attempts],
+        }
+        if lease:
+            described |= {
+                "attempt": lease.attempt,
+                "worker": lease.owner,
+                "retry_at": format_instant(lease.retry_at) if lease.retry_at else None,
+                "failure": lease.failure.to_json() if lease.failure else None,
+                "progress": list(lease.progress) if lease.progress else None,
+            }
+        elif record:
+            described |= {
+                "attempt": record.attempt,
+                "worker": record.worker,
+                "finished_at": format_instant(record.finished_at),
+                "result": record.result,
+                "result_error": record.result_error or None,
+                "failure": record.failure.to_json() if record.failure else None,
+                "lines": dict(record.lines) if record.lines else None,
+            }
+        return described | ({"problem": self.problem} if self.problem else {})
+
+
+def read_status(store: ObjectStore, keys: Keys, path: str) -> Status:
+    """Four reads: the message, its lease, its record, its dead letter.
+
+    Raises:
+        MessageNotFound: none of them exists.
+    """
+    message = store.head(keys.message(path))
+    lease: Lease | None = None
+    record: Record | None = None
+    problem = ""
+    if found := store.open(keys.lease(path)):
+        try:
+            lease = Lease.from_bytes(found.read(), found.key)
+        except CorruptState as error:
+            problem = str(error)
+    if found := store.open(keys.record(path)):
+        try:
+            record = Record.from_bytes(found.read(), found.key)
+        except CorruptState as error:
+            problem = problem or str(error)
+    dead = store.head(keys.dead(path))
+    state = _state(path, message, lease, record, dead, problem)
+    return Status(path=path, state=state, message=message, lease=lease, record=record, dead=dead, problem=problem)
+
+
+def _state(
+    path: str,
+    message: ObjectInfo | None,
+    lease: Lease | None,
+    record: Record | None,
+    dead: ObjectInfo | None,
+    problem: str,
+) -> State:
+    if problem:
+        return "corrupt"
+    is_recorded = message and record and record.generation.etag == message.etag
+    if message and lease and not (is_recorded and record and record.generation.put_at == message.modified_at):
+        return lease.state
+    if message and not lease:
+        due_at = due_of(path)
+        return "delayed" if due_at and due_at > message.at else "pending"
+    if record:
+        return record.outcome
+    if dead:
+        return "dead"
+    raise MessageNotFound(f"{keys_name(path)}: no message, record or dead letter has this path")
+
+
+def keys_name(path: str) -> str:
+    """The path as people should have typed it, if they forgot the folder."""
+    return path if path.startswith(("messages/", "delayed/")) else f"{path} (paths start with messages/ or delayed/)"

@@ -1,0 +1,138 @@
+"""What a run claims, and gives back: many messages at a time, because a run is worth many."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import TypeVar
+
+from s3queue.errors import CorruptState, QueueError
+from s3queue.keys import priority_of
+from s3queue.protocol.backlog import Backlog, Candidate
+from s3queue.protocol.claim import Claim
+from s3queue.queue import Queue
+from s3queue.store import ObjectInfo, listing
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+#: Requests at one time, on a small function as on a driver.
+THREADS = 8
+
+
+class Waiting:
+    """Messages that wait for their next attempt, found by their leases.
+
+    A sweeper that dispatches a retry drops its reminder, and a worker that finds a run at work leaves it to that run:
+    so a run looks at the leases themselves. Each is read once for every time that it is written.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._retry_at: dict[tuple[str, str], datetime | None] = {}
+        #: When the next of them is due, by S3's clock, and that clock's time at the last look.
+        self.next_at: datetime | None = None
+        self.at: datetime | None = None
+
+    def due(self) -> list[str]:
+        """Those that may be tried now, most urgent first. One LIST per 1,000 leases."""
+        keys = self._queue.keys
+        known: dict[tuple[str, str], datetime | None] = {}
+        due: list[str] = []
+        self.next_at = None
+        for page in listing(self._queue.store, keys.prefix("leases")):
+            self.at = page.at
+            for entry in page.objects:
+                path = keys.path_under("leases", entry.key)
+                if path is None:
+                    continue
+                marker = (entry.key, entry.etag)
+                known[marker] = retry_at = self._retry_at[marker] if marker in self._retry_at else self._read(entry)
+                if retry_at and retry_at <= page.at:
+                    due.append(path)
+                elif retry_at:
+                    self.next_at = min(self.next_at or retry_at, retry_at)
+        self._retry_at = known
+        return sorted(due, key=lambda path: (-priority_of(path), path))
+
+    def _read(self, entry: ObjectInfo) -> datetime | None:
+        path = self._queue.keys.path_under("leases", entry.key)
+        try:
+            held = self._queue.read_lease(path) if path else None
+        except CorruptState:
+            return None
+        lease = held.lease if held else None
+        return (lease.retry_at or entry.modified_at) if lease and lease.state == "waiting" else None
+
+
+def claim_heavy(
+    queue: Queue, paths: Iterable[str], limit: int, *, seconds: float, threads: int = THREADS
+) -> list[Claim]:
+    """Claim up to `limit` of Spark's messages: these `paths` first, then the backlog, for `seconds` at most."""
+    backlog = Backlog(queue, wants=queue.settings.is_heavy)
+    named = [Candidate(path, 0, queue.clock.now(), read_first=True) for path in paths]
+    pending = _chain(named, backlog)
+    until = queue.clock.monotonic() + seconds
+    claims: list[Claim] = []
+    mutex = threading.Lock()
+    at_work = 0
+
+    def work(_: int) -> None:
+        nonlocal at_work
+        while queue.clock.monotonic() < until:
+            with mutex:
+                candidate = next(pending, None) if len(claims) + at_work < limit else None
+                if candidate is None:
+                    return
+                at_work += 1
+            claim = None
+            try:
+                claim = _claim(queue, candidate)
+            except QueueError as error:
+                # The sweeper looks after it; the others need not wait for that.
+                _log.warning("%s/%s could not be claimed: %s", queue.name, candidate.path, error)
+            finally:
+                with mutex:
+                    at_work -= 1
+                    backlog.report(won=claim is not None)
+                    claims.extend([claim] if claim else [])
+
+    in_parallel(work, range(min(threads, limit)), threads)
+    return sorted(claims, key=lambda claim: (-claim.message.priority, claim.message.enqueued_at, claim.path))
+
+
+def _chain(named: Sequence[Candidate], backlog: Backlog) -> Iterator[Candidate]:
+    yield from named
+    yield from backlog.drain()
+
+
+def _claim(queue: Queue, candidate: Candidate) -> Claim | None:
+    if candidate.size is None and queue.settings.engine != "spark":
+        found = queue.store.head(queue.keys.message(candidate.path))
+        if found is None or not queue.settings.is_heavy(found.size):
+            return None
+    return queue.claim(candidate.path, read_first=candidate.read_first)
+
+
+def in_parallel(work: Callable[[T], None], items: Sequence[T], threads: int = THREADS) -> None:
+    """Do something with every item, a few at a time; an error is raised when all are done."""
+    if len(items) <= 1 or threads <= 1:
+        for item in items:
+            work(item)
+        return
+    with ThreadPoolExecutor(min(threads, len(items))) as pool:
+        for _ in pool.map(work, items):
+            pass
+
+
+def release_all(queue: Queue, claims: Sequence[Claim], *, threads: int = THREADS) -> None:
+    """Give claims back; one that is lost, or whose answer is, is the sweeper's."""
+
+    def release(claim: Claim) -> None:
+        with contextlib.suppress(QueueError):
+            queue.release(claim)
+
+    in_parallel(release, claims, threads)

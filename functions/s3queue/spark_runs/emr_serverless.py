@@ -1,0 +1,195 @@
+"""EMR Serverless behind the JobService port; the only file that knows its requests and its errors.
+
+The client is injected. Locally it talks to infra/local/emr.py by its endpoint URL, and nothing here knows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    NoCredentialsError,
+    NoRegionError,
+    ParamValidationError,
+)
+
+from s3queue.errors import AccessDenied, Unavailable
+from s3queue.settings import Deployment
+
+from .service import Job, JobRequest, NotStarted, Phase
+
+#: Tags, by which a job is known again: EMR's events name neither.
+QUEUE_TAG = "s3queue:queue"
+RUN_TAG = "s3queue:run"
+_ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
+#: `CANCELLING` still holds its messages.
+_RUNNING = frozenset({"RUNNING", "CANCELLING"})
+#: Time for the driver to close its slot after its last batch, before the service ends it by force.
+WRAP_UP_MINUTES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class EmrServerless:
+    """JobService of one application."""
+
+    client: Any
+    deployment: Deployment
+
+    def start(self, request: JobRequest) -> str:
+        answer = self._ask("StartJobRun", lambda: self.client.start_job_run(**self.described(request)))
+        if answer is None:
+            raise NotStarted(f"there is no EMR Serverless application {self.deployment.spark_application}")
+        return str(answer["jobRunId"])
+
+    def get(self, job: str) -> Job | None:
+        application = self.deployment.spark_application
+        answer = self._ask("GetJobRun", lambda: self.client.get_job_run(applicationId=application, jobRunId=job))
+        return _job(answer["jobRun"]) if answer else None
+
+    def find(self, run: str, *, since: datetime) -> Job | None:
+        token: str | None = ""
+        while token is not None:
+            more = {"nextToken": token} if token else {}
+            asked = {
+                "applicationId": self.deployment.spark_application,
+                "createdAtAfter": since,
+                "maxResults": 50,
+            } | more
+            answer = self._ask("ListJobRuns", partial(self.client.list_job_runs, **asked))
+            for found in (answer or {}).get("jobRuns", ()):
+                if found.get("name") == run:
+                    return self.get(str(found["id"]))
+            token = (answer or {}).get("nextToken")
+        return None
+
+    def cancel(self, job: str) -> None:
+        application = self.deployment.spark_application
+        self._ask("CancelJobRun", lambda: self.client.cancel_job_run(applicationId=application, jobRunId=job))
+
+    def described(self, request: JobRequest) -> dict[str, Any]:
+        """The request as EMR takes it; the same bytes for the same run, or its token would be refused."""
+        minutes = math.ceil(request.timeout.total_seconds() / 60)
+        return start_job_run(
+            self.deployment,
+            token=request.run,
+            name=request.run,
+            arguments=[
+                *("--bucket", request.bucket),
+                *("--queue", request.queue),
+                *("--run", request.run),
+                *("--seconds", str(minutes * 60)),
+            ],
+            minutes=minutes + WRAP_UP_MINUTES,
+            max_executors=request.max_executors,
+            tags={QUEUE_TAG: request.queue, RUN_TAG: request.run},
+        )
+
+    def _ask(self, action: str, send: Any) -> Any:
+        """None: there is no such job or application."""
+        try:
+            return send()
+        except ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "")
+            status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+            if code == "ResourceNotFoundException":
+                return None
+            if code in ("AccessDeniedException", "AccessDenied"):
+                raise AccessDenied(f"emr-serverless:{action} is not allowed: {error}") from error
+            # 429 and 402 are throttling and quotas, however they are called.
+            if status < 500:
+                raise NotStarted(f"{action}: {code}: {error.response.get('Error', {}).get('Message', '')}") from error
+            raise Unavailable(f"{action}: {error}") from error
+        except (ParamValidationError, NoCredentialsError, NoRegionError) as error:
+            raise NotStarted(f"{action}: {error}") from error
+        except BotoCoreError as error:
+            raise Unavailable(f"{action}: no answer: {error}") from error
+
+
+def start_job_run(
+    deployment: Deployment,
+    *,
+    token: str,
+    name: str,
+    arguments: Sequence[str],
+    minutes: int,
+    max_executors: int,
+    tags: Mapping[str, str],
+) -> dict[str, Any]:
+    """A StartJobRun of this code, bounded in time and size, its logs kept; the stack's schedules send it, too."""
+    monitoring: dict[str, Any] = {"managedPersistenceMonitoringConfiguration": {"enabled": True}}
+    if deployment.spark_logs:
+        monitoring["s3MonitoringConfiguration"] = {"logUri": deployment.spark_logs}
+    if deployment.spark_log_group:
+        group = {"enabled": True, "logGroupName": deployment.spark_log_group}
+        monitoring["cloudWatchLoggingConfiguration"] = group
+    return {
+        "applicationId": deployment.spark_application,
+        "clientToken": token,
+        "name": name,
+        "executionRoleArn": deployment.spark_role,
+        "executionTimeoutMinutes": minutes,
+        "jobDriver": {
+            "sparkSubmit": {
+                "entryPoint": deployment.spark_entry_point,
+                "entryPointArguments": list(arguments),
+                "sparkSubmitParameters": _parameters(deployment, max_executors),
+            }
+        },
+        "configurationOverrides": {"monitoringConfiguration": monitoring},
+        "tags": dict(tags),
+    }
+
+
+def _parameters(deployment: Deployment, max_executors: int) -> str:
+    settings = {
+        "spark.dynamicAllocation.enabled": "true",
+        # Infinite unless capped.
+        "spark.dynamicAllocation.maxExecutors": str(max_executors),
+        "spark.dynamicAllocation.initialExecutors": "1",
+        "spark.driver.cores": "2",
+        "spark.driver.memory": "4g",
+        "spark.executor.cores": "2",
+        "spark.executor.memory": "4g",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    if deployment.spark_packages:
+        # Whether EMR's image has boto3 and pyarrow is not documented: ours are brought along, and come first.
+        settings |= {
+            "spark.archives": f"{deployment.spark_packages}#packages",
+            "spark.emr-serverless.driverEnv.PYTHONPATH": "./packages",
+            "spark.executorEnv.PYTHONPATH": "./packages",
+        }
+    code = f"--py-files {deployment.spark_code} " if deployment.spark_code else ""
+    return code + " ".join(f"--conf {name}={value}" for name, value in settings.items())
+
+
+def client(region: str | None = None) -> Any:
+    """A client that repeats a throttled request a few times; the token makes a repeated start one job."""
+    import boto3
+    from botocore.config import Config
+
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=10, tcp_keepalive=True
+    )
+    return boto3.client("emr-serverless", region_name=region, config=config)
+
+
+def _job(found: Mapping[str, Any]) -> Job:
+    state = str(found["state"])
+    phase: Phase = "ended" if state in _ENDED else "running" if state in _RUNNING else "starting"
+    tags = found.get("tags", {})
+    return Job(
+        id=str(found["jobRunId"]),
+        run=str(tags.get(RUN_TAG) or found.get("name", "")),
+        queue=str(tags.get(QUEUE_TAG, "")),
+        phase=phase,
+        state=state,
+        details=str(found.get("stateDetails", "")),
+    )

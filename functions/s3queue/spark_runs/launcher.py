@@ -1,0 +1,145 @@
+"""Launch: heavy messages become one Spark run, however many of them ring at once.
+
+Slot, claims, manifest, heartbeat, then one StartJobRun; in this order, so that whoever finds the rest after a crash can
+go on with it (run_watch.py) and a launch whose answer was lost is found again, not doubled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from s3queue.documents.run_documents import Manifest
+from s3queue.errors import Conflict, CorruptState, QueueError, Unavailable
+from s3queue.protocol.backlog import Backlog
+from s3queue.protocol.claim import Claim
+from s3queue.protocol.liveness import HeartbeatWriter
+from s3queue.queue import Queue
+
+from .claims import THREADS, claim_heavy, release_all
+from .service import JobRequest, JobService, NotStarted
+from .slots import START_WITHIN, HeldSlot, RunStore, as_run
+from .watch import LAUNCH_GRACE, RunWatch, cool, is_cooling
+
+_log = logging.getLogger(__name__)
+#: `busy`: a run is there, and drains the queue. `unknown`: it was asked for, and the sweeper finds out.
+Launched = Literal["started", "busy", "nothing", "unknown"]
+#: Claiming for a run takes this part of the visibility timeout at most: the leases must outlive it.
+CLAIMING_PART = 3
+#: A look that claims nothing is repeated this often: someone may have seen the slot taken meanwhile, and gone.
+LOOKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """Starts runs for the queues of one bucket."""
+
+    jobs: JobService
+    bucket: str
+    threads: int = THREADS
+
+    def launch(self, queue: Queue, paths: Sequence[str]) -> Launched:
+        """See to it that these heavy messages run: start a run, or leave them to one that is there.
+
+        Raises:
+            NotStarted, AccessDenied: no run could be started. Nothing is claimed, no attempt is used; the sweeper
+                rings again.
+            Unavailable: the store did not say; the sweeper will find out.
+        """
+        book = RunStore(queue)
+        for _ in range(LOOKS):
+            held = self._open(queue, book)
+            if held is None:
+                return "busy"
+            mine = as_run(queue, held.slot.run)
+            seconds = queue.settings.visibility_timeout.total_seconds() / CLAIMING_PART
+            try:
+                claims = claim_heavy(mine, paths, queue.settings.batch, seconds=seconds, threads=self.threads)
+            except QueueError:
+                book.free_slot(held.number, held.slot.run)
+                raise
+            if claims:
+                return self._start(mine, book, held, claims)
+            book.free_slot(held.number, held.slot.run)
+            if not Backlog(queue, wants=queue.settings.is_heavy).look():
+                break
+        return "nothing"
+
+    def _open(self, queue: Queue, book: RunStore) -> HeldSlot | None:
+        """A slot of our own; None if a run is there already, and one is enough for what waits."""
+        free: list[tuple[int, HeldSlot | None]] = []
+        live = 0
+        for number in range(queue.settings.max_runs):
+            try:
+                found = book.slot(number)
+            except CorruptState as error:
+                _log.error("%s", error)
+                continue
+            if found and is_cooling(found):
+                return None  # the service has just said no; asking for each message would keep it saying so
+            if found and found.slot.state != "cooling" and found.age > LAUNCH_GRACE:
+                found = self._look_after(queue, book, found)
+            if found is None or found.slot.state == "cooling":
+                free.append((number, found))
+            else:
+                live += 1
+        if not free or (live and not self._is_worth(queue, live)):
+            return None
+        for number, found in free:
+            try:
+                return book.open_slot(number, book.new_run(), over=found)
+            except Conflict:
+                continue
+        return None
+
+    def _look_after(self, queue: Queue, book: RunStore, found: HeldSlot) -> HeldSlot | None:
+        """The slot of a run that may be silent; None if it was, and there was reason to free it."""
+        if RunWatch.is_fresh(queue, found.slot.run):
+            return found
+        try:
+            RunWatch(self.jobs, self.bucket).resolve(queue, found)
+        except QueueError as error:
+            _log.warning("%s: %s: %s; the sweeper looks again", queue.name, found.slot.run, error)
+        return book.slot(found.number)
+
+    def _is_worth(self, queue: Queue, live: int) -> bool:
+        """Whether more waits than the runs that are there have claimed: another one costs a minute of several cores."""
+        enough = min(1000, queue.settings.batch * (live + 1))
+        found = queue.store.list(queue.keys.prefix("messages")).objects
+        return sum(queue.settings.is_heavy(message.size) for message in found) >= enough
+
+    def _start(self, mine: Queue, book: RunStore, held: HeldSlot, claims: Sequence[Claim]) -> Launched:
+        run = held.slot.run
+        manifest = Manifest(
+            run=run,
+            slot=held.number,
+            state="launching",
+            opened_at=mine.clock.now(),
+            paths=tuple(claim.path for claim in claims),
+        )
+        try:
+            book.write_manifest(manifest, None)
+            if not HeartbeatWriter(mine, START_WITHIN, run=run).beat({}):
+                raise Unavailable(f"the heartbeat of {run} could not be written")
+        except QueueError:
+            release_all(mine, claims, threads=self.threads)
+            book.free_slot(held.number, run)
+            raise
+        try:
+            job = self.jobs.start(JobRequest.of(run, mine.name, self.bucket, mine.settings))
+        except Unavailable as error:
+            _log.warning("%s: unknown whether %s was started; the sweeper asks again: %s", mine.name, run, error)
+            return "unknown"
+        except QueueError as error:
+            release_all(mine, claims, threads=self.threads)
+            cool(book, held, run, str(error))
+            raise error if isinstance(error, NotStarted) else NotStarted(str(error)) from error
+        try:
+            book.write_slot(held, state="started", job=job)
+        except QueueError as error:
+            # Finished already, or unknown: the sweeper asks for the same run again, and is told the same job.
+            _log.info("%s: %s runs as %s, which its slot does not say: %s", mine.name, run, job, error)
+        _log.info("%s: %s (%s) runs %d messages", mine.name, run, job, len(claims))
+        return "started"

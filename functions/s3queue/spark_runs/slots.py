@@ -1,0 +1,121 @@
+"""Runs: the slots that bound how many Spark runs a queue has, and the manifest that says what each of them holds.
+
+`runs/slot-{k}` exists while a run is being launched or at work; whoever creates it may launch one. `runs/{run}.json`
+names the messages of the run's present batch: the run's one heartbeat keeps all of their leases alive.  [P2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from s3queue.documents.run_documents import Manifest, Slot
+from s3queue.errors import CorruptState, NewerFormat
+from s3queue.queue import Queue
+from s3queue.store import delete_surely, listing, put_surely
+
+#: A run that was asked for may take this long to start; until then its launcher's heartbeat keeps its messages.
+START_WITHIN = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldSlot:
+    """A slot as it was found."""
+
+    number: int
+    slot: Slot
+    etag: str
+    age: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class RunStore:
+    """Reads and writes the slots and manifests of one queue."""
+
+    queue: Queue
+
+    def new_run(self) -> str:
+        """An id that sorts by time, fit for a worker's name and for EMR's client token."""
+        return f"run-{self.queue.chance.name(self.queue.clock.now())}"
+
+    def slots(self) -> Iterator[HeldSlot]:
+        """Every slot that is taken. One LIST, and a GET for each."""
+        for page in listing(self.queue.store, f"{self.queue.keys.prefix('runs')}slot-"):
+            for entry in page.objects:
+                number = self.queue.keys.slot_number(entry.key)
+                if number is not None and (held := self.slot(number)):
+                    yield held
+
+    def slot(self, number: int) -> HeldSlot | None:
+        """Raises CorruptState if something else lies there."""
+        found = self.queue.store.open(self.queue.keys.slot(number))
+        if found is None:
+            return None
+        slot = Slot.from_bytes(found.read(), found.key)
+        return HeldSlot(number=number, slot=slot, etag=found.etag, age=found.at - found.modified_at)
+
+    def open_slot(self, number: int, run: str, *, over: HeldSlot | None = None) -> HeldSlot:
+        """Take a slot that is free, or one that was found and is nobody's.
+
+        Raises:
+            Conflict: someone else was faster.
+        """
+        return self._put(number, Slot(run=run, state="launching", nonce=""), over)
+
+    def write_slot(self, held: HeldSlot, **changes: Any) -> HeldSlot:
+        """Raises Conflict if it was written since it was read."""
+        return self._put(held.number, replace(held.slot, **changes), held)
+
+    def _put(self, number: int, slot: Slot, over: HeldSlot | None) -> HeldSlot:
+        slot = replace(slot, nonce=self.queue.chance.token())
+        key, if_match = self.queue.keys.slot(number), over.etag if over else None
+        written = put_surely(self.queue.store, key, slot.to_bytes(), if_match=if_match, if_absent=if_match is None)
+        return HeldSlot(number=number, slot=slot, etag=written.etag, age=timedelta())
+
+    def free_slot(self, number: int, run: str) -> bool:
+        """Give a run's slot up; False if it is not that run's."""
+        while (held := self.slot(number)) and held.slot.run == run:
+            if delete_surely(self.queue.store, self.queue.keys.slot(number), if_match=held.etag):
+                return True
+        return False
+
+    def manifest(self, run: str) -> tuple[Manifest, str] | None:
+        """A run's manifest and its ETag; None if there is none, or garbage in its place."""
+        found = self.queue.store.open(self.queue.keys.manifest(run))
+        if found is None:
+            return None
+        try:
+            return Manifest.from_bytes(found.read(), found.key), found.etag
+        except NewerFormat:
+            raise
+        except CorruptState:
+            return None
+
+    def write_manifest(self, manifest: Manifest, etag: str | None) -> tuple[Manifest, str]:
+        """Raises Conflict if it was written since it was read: the run is no longer the writer's."""
+        manifest = replace(manifest, nonce=self.queue.chance.token())
+        written = put_surely(
+            self.queue.store,
+            self.queue.keys.manifest(manifest.run),
+            manifest.to_bytes(),
+            if_match=etag,
+            if_absent=etag is None,
+        )
+        return manifest, written.etag
+
+
+def as_run(queue: Queue, run: str) -> Queue:
+    """The same queue, claimed from in the name of a run."""
+    other = Queue(
+        store=queue.store,
+        name=queue.name,
+        settings=queue.defined,
+        worker_id=run,
+        clock=queue.clock,
+        chance=queue.chance,
+        events=queue.events,
+    )
+    other.settings = queue.settings
+    return other

@@ -1,0 +1,103 @@
+"""ExpiredLeases: which leases need a look, and what becomes of one whose owner fell silent.  [P6]
+
+A lease is read when it looks overdue, and not again before it can have become so: a thousand that are kept by a
+heartbeat or wait for their retry cost no GET a sweep.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from s3queue.documents.lease import GRAIN, StoredLease
+from s3queue.errors import Conflict, CorruptState, NewerFormat, QueueError
+from s3queue.protocol.expire import expire, unreadable_lease
+from s3queue.protocol.liveness import LiveOwners
+from s3queue.queue import Queue
+from s3queue.store import ObjectInfo
+
+from .report import Report
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ExpiredLeases:
+    """What one sweeper knows of the leases that it read; keep it between sweeps."""
+
+    queue: Queue
+    #: (key, ETag) of leases that were read and need no look before an instant; one that is written anew has another.
+    _waits_until: dict[tuple[str, str], datetime] = field(default_factory=dict)
+    #: (key, ETag) of leases that are over but for their owner's heartbeat: they need not be read again, only it.
+    _kept_by: dict[tuple[str, str], str] = field(default_factory=dict)
+    _cursor: str = ""
+
+    def check(self, leases: dict[str, ObjectInfo], now: datetime, report: Report, due: list[str]) -> None:
+        """Deal with the leases that are overdue, beginning where the last sweep ran out of its budget.
+
+        `due` collects the paths whose retry may be handed over, also if the budget ends it.
+        """
+        present = {(entry.key, entry.etag) for entry in leases.values()}
+        self._waits_until = {which: at for which, at in self._waits_until.items() if which in present}
+        self._kept_by = {which: owner for which, owner in self._kept_by.items() if which in present}
+        owners = LiveOwners(self.queue)
+        for path in sorted(leases, key=lambda path: (path < self._cursor, path)):
+            entry = leases[path]
+            which = (entry.key, entry.etag)
+            due_at = self._waits_until.get(which, entry.modified_at + self.queue.settings.visibility_timeout + GRAIN)
+            if now <= due_at:
+                continue
+            self._cursor = path
+            owner = self._kept_by.get(which)
+            if not owner or not owners.keep(owner, path, over_at=due_at, now=now):
+                self._read(path, which, owners, report, due)
+        self._cursor = ""
+
+    def are_at_work(self, leases: Iterable[ObjectInfo], soon: datetime) -> bool:
+        """Whether any of them needs a look soon."""
+        return any(self._waits_until.get((entry.key, entry.etag), soon) <= soon for entry in leases)
+
+    def _read(self, path: str, which: tuple[str, str], owners: LiveOwners, report: Report, due: list[str]) -> None:
+        """Read a lease that looks overdue and do what is due, or remember when to look again."""
+        report.budget.spend()
+        found = self.queue.store.open(self.queue.keys.lease(path))
+        if found is None:
+            return
+        try:
+            held = StoredLease.read(found)
+        except NewerFormat as error:
+            report.corrupt[found.key] = str(error)
+            return
+        except CorruptState as error:
+            report.corrupt[found.key] = str(error)
+            garbage = unreadable_lease(error, self.queue.settings.visibility_timeout)
+            self._expire(path, StoredLease.of(found, garbage), report)
+            return
+        if held.lease.state == "waiting":
+            if held.is_due():
+                due.append(path)
+            elif held.lease.retry_at:
+                self._waits_until[which] = held.lease.retry_at
+        elif not held.is_over():
+            self._waits_until[which] = held.over_at
+        elif owners.keep(held.lease.owner, path, over_at=held.over_at, now=held.read_at):
+            self._kept_by[which] = held.lease.owner
+        else:
+            self._expire(path, held, report)
+
+    def _expire(self, path: str, held: StoredLease, report: Report) -> None:
+        report.budget.spend(5)
+        try:
+            ending = expire(self.queue.leases, path, held)
+        except Conflict:
+            report.races += 1
+        except CorruptState as error:
+            report.corrupt[held.key] = str(error)
+        except QueueError as error:
+            # Unknown, or not allowed: this one waits for the next sweep, the others need not.
+            _log.warning("expired lease kept for the next sweep: %s/%s: %s", self.queue.name, path, error)
+            report.complete = False
+        else:
+            report.endings[ending] = report.endings.get(ending, 0) + 1

@@ -1,0 +1,56 @@
+"""Report: what one sweep did, and what it saw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from s3queue.protocol.expire import LeaseEnding
+from s3queue.protocol.stats import Stats
+
+from .budget import Budget
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What one sweep did, and what it saw."""
+
+    queue: str
+    budget: Budget
+    #: How expired leases ended: gone, finished, retried, dead, restarted.
+    endings: dict[LeaseEnding, int] = field(default_factory=dict)
+    #: Due retries and due delayed messages that were handed to a worker.
+    due: int = 0
+    #: Messages without a lease that were older than `rescue_after`: their events were lost, late or throttled.
+    orphans: int = 0
+    #: Someone else got there first; nothing to do.
+    races: int = 0
+    removed: int = 0
+    #: Objects that make no sense to this version, and why.
+    corrupt: dict[str, str] = field(default_factory=dict)
+    #: False: the budget ended it; the next sweep goes on from there.
+    complete: bool = True
+    #: Whether anything is at work, waits or is due: if not, there is no need to look again soon.
+    in_flight: bool = False
+    stats: Stats | None = None
+    #: Seconds until the next tick is worthwhile; None: nothing is in flight, the next sweep can come in its own time.
+    next_tick: float | None = None
+    #: What ended a tick before its time; the next one begins again.
+    error: Exception | None = None
+
+    @property
+    def requests(self) -> int:
+        return self.budget.spent
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "queue": self.queue,
+            "endings": dict(self.endings),
+            "due": self.due,
+            "orphans": self.orphans,
+            "races": self.races,
+            "removed": self.removed,
+            "corrupt": dict(self.corrupt),
+            "requests": self.requests,
+            "complete": self.complete,
+        }

@@ -1,0 +1,69 @@
+"""BackgroundDelete: deletes what a worker completed beside its handlers, so that none of them waits for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from s3queue.errors import QueueError
+from s3queue.protocol.claim import Claim
+from s3queue.protocol.liveness import HeartbeatWriter
+from s3queue.queue import Queue
+
+from .processor import until_known
+
+_log = logging.getLogger(__name__)
+#: Threads for it at most; with more handlers than these, some clear away themselves.
+CLEARERS = 8
+
+
+class BackgroundDelete:
+    """Deletes completed messages and their leases, which the worker's heartbeat keeps until then.
+
+    A worker that is killed meanwhile has recorded the outcome, and the sweeper clears the rest away.
+    """
+
+    def __init__(
+        self, queue: Queue, heartbeat: HeartbeatWriter, concurrency: int, ended: Callable[[Claim], None]
+    ) -> None:
+        self._queue = queue
+        self._heartbeat = heartbeat
+        self._most = min(concurrency, CLEARERS)
+        #: Told, in another thread, of each that was handed over.
+        self._ended = ended
+        self._threads = ThreadPoolExecutor(self._most, f"{queue.worker_id}-clearing")
+        self._under_way = 0
+        self._mutex = threading.Lock()
+
+    def hand_over(self, claim: Claim) -> bool:
+        """Have it cleared while the caller goes on; False: everybody was busy, so it has been done here and now."""
+        with self._mutex:
+            is_free = self._under_way < self._most
+            self._under_way += is_free
+        if is_free:
+            self._threads.submit(self._clear_behind, claim)
+        else:
+            self._clear(claim)
+        return is_free
+
+    def end(self) -> None:
+        """Wait for what is under way."""
+        self._threads.shutdown()
+
+    def _clear_behind(self, claim: Claim) -> None:
+        try:
+            self._clear(claim)
+        finally:
+            with self._mutex:
+                self._under_way -= 1
+            self._ended(claim)
+
+    def _clear(self, claim: Claim) -> None:
+        try:
+            until_known(self._queue, lambda: self._queue.clear(claim))
+        except QueueError as error:
+            _log.warning("delete failed, left to the sweeper: %s/%s: %s", self._queue.name, claim.path, error)
+        finally:
+            self._heartbeat.drop(claim)

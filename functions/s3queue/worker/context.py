@@ -1,0 +1,88 @@
+"""Context: what a handler may know and do besides its message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import IO
+
+from s3queue.protocol.claim import Claim
+
+#: A handler that reports progress does not cost a PUT each time.
+PROGRESS_SECONDS = 5.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Context:
+    """Handed to every handler next to its message."""
+
+    claim: Claim
+    max_attempts: int
+    #: Writes the lease anew; a worker with a heartbeat passes one that only notes it for the next beat.
+    renew: Callable[[Claim, timedelta | None], None]
+    #: The line of a batch that this call is for, counted from 1; 0 for a single message or a list of lines.
+    line: int = 0
+    _reported: float = field(default=float("-inf"), repr=False)
+
+    @property
+    def worker_id(self) -> str:
+        return self.claim.lease.owner
+
+    @property
+    def attempt(self) -> int:
+        """Counted from 1."""
+        return self.claim.attempt
+
+    @property
+    def path(self) -> str:
+        return self.claim.path
+
+    @property
+    def queue(self) -> str:
+        return self.claim.message.queue
+
+    @property
+    def enqueued_at(self) -> datetime:
+        return self.claim.message.enqueued_at
+
+    @property
+    def claimed_at(self) -> datetime:
+        return self.claim.claimed_at
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        return self.claim.message.metadata
+
+    @property
+    def content_type(self) -> str:
+        return self.claim.message.content_type
+
+    @property
+    def fence(self) -> str:
+        """Pass it to whatever the handler writes to, and refuse an older one there: a paused worker may wake late."""
+        return self.claim.fence
+
+    def remaining(self) -> timedelta:
+        """How long the message stays this worker's."""
+        return self.claim.remaining()
+
+    def extend(self, timeout: float | timedelta | None = None) -> None:
+        """Keep the message for another `timeout` (default: the queue's) from now.
+
+        Raises:
+            LeaseLost: someone else has it by now; stop.
+        """
+        self.renew(self.claim, timedelta(seconds=timeout) if isinstance(timeout, (int, float)) else timeout)
+
+    def progress(self, fraction: float, text: str = "") -> None:
+        """Say how far this is; shown to operators, and stored every few seconds at most."""
+        self.claim.lease = replace(self.claim.lease, progress=(max(0.0, min(1.0, fraction)), text[:200]))
+        now = self.claim.clock.monotonic()
+        if now - self._reported >= PROGRESS_SECONDS:
+            self._reported = now
+            self.extend()
+
+    def open(self) -> IO[bytes]:
+        """The payload as a stream, of any size."""
+        return self.claim.message.open()

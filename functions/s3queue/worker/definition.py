@@ -1,0 +1,165 @@
+"""define(): a queue of the application, its settings and its handler; payloads parsed as the handler is annotated."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import typing
+from collections.abc import Callable
+from typing import IO, Any, BinaryIO, get_args, get_origin, get_type_hints
+
+from s3queue.documents.message import Message
+from s3queue.errors import InvalidRequest, Reject
+from s3queue.events import Events
+from s3queue.keys import check_queue
+from s3queue.settings import QueueSettings
+
+Handler = Callable[..., Any]
+#: What every payload can be given as.
+_STREAMS = (BinaryIO, IO, IO[bytes])
+
+
+class Definition:
+    """A queue and what is done with its messages. Made by `define`; one module in `functions/queues` each."""
+
+    def __init__(self, name: str, settings: QueueSettings) -> None:
+        self.name = check_queue(name)
+        self.settings = settings
+        #: Hooks for this queue's events, e.g. `queue.events.on("message.dead", page_someone)`.
+        self.events = Events()
+        self.function: Handler | None = None
+        self._parse: Callable[[bytes], Any] = lambda body: body
+        self._wants_context = True
+        #: The handler takes the payload as a stream, of any size.
+        self.takes_stream = False
+        #: The handler takes the lines of a batch as one list.
+        self.takes_list = False
+
+    def handler(self, function: Handler) -> Handler:
+        """Decorator. The first parameter's annotation says how payloads are parsed: a pydantic model, a dataclass,
+        dict, list, str, bytes, BinaryIO, or `list[Model]` for the lines of a batch. The second, if any, is the Context.
+
+        Returns → completed with this result. Raises → retried with backoff. Raises Reject → dead at once. Raises
+        Retry(after=30) → as told.
+        """
+        if self.function is not None:
+            raise InvalidRequest(f"queue {self.name!r} has a handler already: {self.function.__qualname__}")
+        parameters = list(inspect.signature(function).parameters.values())
+        if not 1 <= len(parameters) <= 2:
+            raise InvalidRequest(f"the handler of {self.name!r} takes the message and, if it likes, the context")
+        self._wants_context = len(parameters) == 2
+        annotation = get_type_hints(function).get(parameters[0].name, Any)
+        self.takes_stream = annotation in _STREAMS
+        self.takes_list = get_origin(annotation) is list and bool(get_args(annotation))
+        if not self.takes_stream:
+            self._parse = parser(get_args(annotation)[0] if self.takes_list else annotation)
+        self.function = function
+        return function
+
+    def on_error(self, hook: Callable[[typing.Mapping[str, Any]], None]) -> Callable[[typing.Mapping[str, Any]], None]:
+        """Decorator: called with the event's fields after every failed attempt."""
+        self.events.on("message.retry", hook)
+        self.events.on("message.dead", hook)
+        return hook
+
+    def on_complete(
+        self, hook: Callable[[typing.Mapping[str, Any]], None]
+    ) -> Callable[[typing.Mapping[str, Any]], None]:
+        """Decorator: called with the event's fields after every completion."""
+        self.events.on("message.completed", hook)
+        return hook
+
+    def parse(self, body: bytes) -> Any:
+        """The payload as the handler wants it.
+
+        Raises:
+            Reject: it does not parse; trying again will not help.
+        """
+        try:
+            return self._parse(body)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise Reject(f"the payload does not parse: {error}") from error
+
+    def argument(self, message: Message, settings: QueueSettings | None = None) -> Any:
+        """What a single message's handler is called with. `settings` are those that count now, `queue.json` on top.
+
+        Raises:
+            Reject: it is larger than `max_message_size`, or does not parse.
+        """
+        if self.takes_stream:
+            return message.open()
+        limit = (settings or self.settings).max_message_size
+        if message.size > limit:
+            raise Reject(
+                f"MessageTooLarge: {message.size} bytes, max_message_size is {limit}; take a BinaryIO to stream"
+            )
+        if not self.takes_list:
+            return self.parse(message.body)
+        try:
+            found = json.loads(message.body)
+        except ValueError as error:
+            raise Reject(f"the payload does not parse: {error}") from error
+        items = found if isinstance(found, list) else [found]
+        return [self.parse(json.dumps(item).encode()) for item in items]
+
+    def call(self, argument: Any, context: Any) -> Any:
+        if self.function is None:
+            raise InvalidRequest(f"queue {self.name!r} has no handler: decorate a function with @queue.handler")
+        return self.function(argument, context) if self._wants_context else self.function(argument)
+
+
+def define(name: str, **options: Any) -> Definition:
+    """A queue of this application: durations in seconds, sizes as `"64 MiB"`; see `QueueSettings` for the names.
+
+    Raises:
+        InvalidName, InvalidRequest: the name or an option, named.
+    """
+    return Definition(name, QueueSettings.of(**options))
+
+
+def parser(annotation: Any) -> Callable[[bytes], Any]:
+    """How bytes become what the annotation says."""
+    if annotation is bytes:
+        return lambda body: body
+    if annotation is str:
+        return lambda body: body.decode()
+    if hasattr(annotation, "model_validate_json"):
+        validate: Callable[[bytes], Any] = annotation.model_validate_json
+        return validate
+    if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
+        return lambda body: _as_dataclass(annotation, json.loads(body))
+    if annotation in (Any, inspect.Parameter.empty, object):
+        return json.loads
+    wanted = get_origin(annotation) or annotation
+    if wanted in (dict, list, int, float, bool):
+        return lambda body: _as_kind(wanted, json.loads(body))
+    raise InvalidRequest(
+        f"a handler cannot take {annotation!r}: use a pydantic model, a dataclass, dict, list, str, bytes or BinaryIO"
+    )
+
+
+def _as_kind(wanted: type, found: Any) -> Any:
+    if not isinstance(found, wanted) or (isinstance(found, bool) and wanted is not bool):
+        raise TypeError(f"a JSON {wanted.__name__} is wanted, not {type(found).__name__}")
+    return found
+
+
+def _as_dataclass(wanted: type, found: Any) -> Any:
+    """Nested dataclasses and plain JSON types are checked; for more, use pydantic."""
+    if not isinstance(found, dict):
+        raise TypeError(f"a JSON object is wanted for {wanted.__name__}, not {type(found).__name__}")
+    hints = get_type_hints(wanted)
+    values = {}
+    for name, value in found.items():
+        if name not in hints:
+            raise TypeError(f"{wanted.__name__} has no field {name!r}")
+        kind = hints[name]
+        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+            value = _as_dataclass(kind, value)
+        elif kind in (str, int, bool, dict, list):
+            value = _as_kind(kind, value)
+        elif kind is float:
+            value = float(_as_kind(int, value)) if isinstance(value, int) else _as_kind(float, value)
+        values[name] = value
+    return wanted(**values)

@@ -1,0 +1,186 @@
+"""InvocationRunner: works on the notifications of one queue within the time that a function's invocation has.
+
+First the messages that it was invoked for; then, if it came late or has to wait anyway, whatever else may run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+
+from s3queue.errors import QueueError, Unavailable
+from s3queue.protocol.backlog import Backlog
+from s3queue.queue import Queue
+
+from .definition import Definition
+from .notifications import Notification
+from .own_retries import OwnRetries
+from .processor import Processor
+
+_log = logging.getLogger(__name__)
+#: Between the last moment of a handler and the end of the invocation: write the outcome, flush metrics and traces.
+WRAP_UP_SECONDS = 3.0
+#: A retry that is due this soon is waited for: the sweeper may be asleep until its next minute, and a few seconds of an
+#: idle function cost less than a message that comes a minute late.
+PATIENCE_SECONDS = 10.0
+
+
+class InvocationRunner:
+    """One per process and queue; runs one invocation at a time, as Lambda calls it."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        definition: Definition,
+        *,
+        launch: Callable[[Queue, Sequence[str]], None] | None = None,
+        around_message: Callable[[str], AbstractContextManager[None]] = lambda path: nullcontext(),
+    ) -> None:
+        """`launch` starts a Spark run for heavy messages; `around_message` is entered for every message, by path."""
+        self._queue = queue
+        self._launch_run = launch
+        self._around_message = around_message
+        self._processor = Processor(queue=queue, definition=definition, should_stop=self._is_over)
+        self._retries = OwnRetries(queue, within=PATIENCE_SECONDS)
+        self._begin(lambda: 0.0)
+
+    def run(self, notifications: Iterable[Notification], time_left: Callable[[], float]) -> dict[str, int]:
+        """Work on these messages, then on what else is there if there is reason to look; how many ended how.
+
+        `time_left`: seconds until the invocation is ended by force. One message's failure never stops the others.
+
+        Raises:
+            Exception: what neither a message nor an outage explains (a missing permission, a bug), after everything
+                else was done.
+        """
+        self._begin(time_left)
+        if not self._is_open():
+            return {}
+        is_late = False
+        now, late_after = self._queue.clock.now(), self._queue.settings.late_after
+        for notification in notifications:
+            read_first = notification.is_late(now, late_after)
+            is_late = is_late or read_first
+            if self._is_over():
+                break
+            self._serve(notification.path, read_first=read_first, size=notification.size)
+        if is_late:
+            self._drain()
+        self._wait_for_retries(drained=is_late)
+        self._launch()
+        if self._ran_out:
+            _log.info("out of time, the rest is left to the sweeper")
+        if self._errors:
+            raise self._errors[0]
+        return dict(self._counts)
+
+    def _begin(self, time_left: Callable[[], float]) -> None:
+        self._time_left = time_left
+        self._ran_out = False
+        self._counts: Counter[str] = Counter()
+        self._errors: list[Exception] = []
+        self._retries.forget()
+        self._heavy: dict[str, None] = {}
+
+    def _is_open(self) -> bool:
+        try:
+            self._queue.refresh()
+        except QueueError as error:
+            _log.warning("queue.json not read, keeping the last known settings: %s", error)
+        if self._queue.settings.paused:
+            _log.info("queue is paused, nothing claimed")
+        return not self._queue.settings.paused
+
+    def _is_over(self, after: float = 0.0) -> bool:
+        """Whether a handler that starts now, or `after` so many seconds, might not finish in time."""
+        needed = self._queue.settings.handler_timeout.total_seconds() + WRAP_UP_SECONDS
+        is_over = self._time_left() - after < needed
+        self._ran_out = self._ran_out or is_over
+        return is_over
+
+    def _serve(self, path: str, *, read_first: bool, size: int | None = None) -> bool | None:
+        """Claim and run one message, or set it aside for Spark; whether it was won, None if it was set aside."""
+        with self._around_message(path):
+            try:
+                if self._is_heavy(path, size):
+                    self._heavy[path] = None
+                    return None
+                ending = self._processor.run(path, read_first=read_first)
+                if ending == "lost":
+                    _log.warning("message lost to another worker, or outcome unknown; left to the sweeper")
+                self._counts[ending or "not claimed"] += 1
+                return ending is not None
+            except Unavailable as error:
+                _log.warning("claim outcome unknown, left to the sweeper: %s", error)
+            except QueueError as error:
+                _log.error("claim failed, message kept: %s", error)
+                self._errors.append(error)
+            except Exception as error:
+                _log.exception("unexpected error while processing, continuing with the next message")
+                self._errors.append(error)
+        self._counts["not claimed"] += 1
+        return False
+
+    def _is_heavy(self, path: str, size: int | None) -> bool:
+        settings = self._queue.settings
+        if size is None and settings.engine != "spark" and settings.heavy_above is not None:
+            found = self._queue.store.head(self._queue.keys.message(path))
+            size = found.size if found else 0
+        return settings.is_heavy(size or 0)
+
+    def _drain(self) -> None:
+        """Highest priority first, until nothing may run or the time is up."""
+        if self._queue.settings.engine == "spark":
+            return  # a run drains the queue by itself
+        backlog = Backlog(self._queue)
+        try:
+            for candidate in backlog.drain():
+                self._retry_due()
+                if self._is_over() or not self._is_open():
+                    return
+                if self._queue.clock.now() - candidate.since <= self._queue.settings.late_after:
+                    continue  # its own event is on the way: whoever comes second would ask in vain, and pay for it
+                won = self._serve(candidate.path, read_first=candidate.read_first)
+                # What is set aside for Spark was not lost to someone else: it says nothing about the rest.
+                if won is not None:
+                    backlog.report(won=won)
+        except QueueError as error:
+            _log.warning("queue not listed, the sweeper will notify again: %s", error)
+
+    # Retries that are due soon
+
+    def _wait_for_retries(self, *, drained: bool) -> None:
+        if self._retries and not drained:
+            # Others may be waiting for this very function to be free: work, rather than sleep.
+            self._drain()
+        while (wait := self._retries.wait()) is not None:
+            if self._is_over(after=wait):
+                return
+            self._queue.clock.sleep(wait)
+            if not self._is_open():
+                return
+            self._retry_due()
+
+    def _retry_due(self) -> None:
+        while self._retries.wait() == 0.0 and not self._is_over() and (retry := self._retries.take_due()):
+            if self._serve(retry.path, read_first=True):
+                # The sweeper need not be reminded; if it is, it only looks in vain.
+                with suppress(QueueError):
+                    self._queue.store.delete(self._queue.keys.reminder(retry.retry_at, retry.path))
+
+    # Heavy messages
+
+    def _launch(self) -> None:
+        if not self._heavy:
+            return
+        paths = list(self._heavy)
+        self._counts["heavy"] += len(paths)
+        if self._launch_run is None:
+            _log.warning("%d heavy messages not claimed: this deployment has no Spark application", len(paths))
+            return
+        try:
+            self._launch_run(self._queue, paths)
+        except QueueError as error:
+            _log.warning("%d heavy messages not claimed, no Spark run started: %s", len(paths), error)

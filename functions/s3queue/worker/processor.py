@@ -1,0 +1,194 @@
+"""Processor: one claimed message through its handler to its outcome, in a function as in a pull worker."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
+
+from s3queue.documents.batch import read_lines, spooled
+from s3queue.documents.lease import Lease
+from s3queue.documents.record import Failure, Record
+from s3queue.errors import LeaseLost, MessageNotFound, QueueError, Reject, Retry, Unavailable
+from s3queue.protocol.claim import Claim
+from s3queue.queue import Queue
+
+from .context import Context
+from .definition import Definition
+
+_log = logging.getLogger(__name__)
+#: `lost`: the message is someone else's by now, or it is unknown what became of it; the sweeper knows what to do.
+AttemptEnding = Literal["completed", "retried", "dead", "released", "lost"]
+T = TypeVar("T")
+#: How often, and how long apart, an unknown answer is asked about before the sweeper is left to it.
+UNKNOWN_PAUSES = (0.2, 0.8, 2.0)
+#: Lines that a handler of lists gets in one call.
+LINES_PER_CALL = 100
+
+
+@dataclass(slots=True, kw_only=True)
+class Processor:
+    """Runs the handler of one queue."""
+
+    queue: Queue
+    definition: Definition
+    #: Asked between the lines of a batch: True gives the rest back.
+    should_stop: Callable[[], bool] = lambda: False
+    #: How `Context.extend` keeps a message; by default by writing its lease.
+    renew: Callable[[Claim, timedelta | None], None] | None = None
+    #: False: what is completed is left for the caller to clear, as `Claim.is_recorded` says.
+    clears: bool = True
+
+    def run(self, path: str, *, read_first: bool = False) -> AttemptEnding | None:
+        """Claim and process one message; None if it could not be claimed. A name that was PUT anew runs again."""
+        ending: AttemptEnding | None = None
+        claim = self.queue.claim(path, read_first=read_first)
+        while claim is not None:
+            ending = self.process(claim)
+            claim = self.claim_again(claim)
+        return ending
+
+    def claim_again(self, claim: Claim) -> Claim | None:
+        """The next generation, if the name was PUT anew while the last one was at work: nobody else is told of that."""
+        return self.queue.claim(claim.path) if claim.superseded and not self.should_stop() else None
+
+    def process(self, claim: Claim) -> AttemptEnding:
+        """Run the handler and write the outcome; never raises for anything that a handler or a message can do."""
+        try:
+            claim.check_alive()
+            self.queue.events.emit(
+                "message.processing",
+                queue=self.queue.name,
+                path=claim.path,
+                attempt=claim.attempt,
+                worker=claim.lease.owner,
+            )
+            return self._batch(claim) if claim.message.is_batch else self._single(claim)
+        except (LeaseLost, Unavailable):
+            return "lost"
+        except QueueError as error:
+            # A permission that is missing, a record of a newer version: nobody's fault here, and the lease runs out.
+            _log.error("outcome not written, lease will run out: %s/%s: %s", self.queue.name, claim.path, error)
+            return "lost"
+
+    def _single(self, claim: Claim) -> AttemptEnding:
+        try:
+            argument = self.definition.argument(claim.message, self.queue.settings)
+            # No handler starts on a lease that is over: reading the payload may have taken long.  [P4]
+            claim.check_alive()
+            result = self.definition.call(argument, self._context(claim))
+        except LeaseLost:
+            raise
+        except (Exception, SystemExit) as error:
+            return self._fail(claim, error, after=error.after if isinstance(error, Retry) else None)
+        self._known(lambda: self.queue.complete(claim, result, clear=self.clears))
+        return "completed"
+
+    def _batch(self, claim: Claim) -> AttemptEnding:
+        total = 0
+        after: timedelta | None = None
+        written = self.queue.clock.monotonic()
+        started = False
+        try:
+            payload = claim.message.open()
+        except MessageNotFound as error:
+            return self._fail(claim, error, after=None)
+        with spooled(payload) as stream:
+            for chunk in self._chunks(read_lines(stream), claim):
+                total += len(chunk)
+                pending = [(number, line) for number, line in chunk if claim.lines.is_pending(number, claim.attempt)]
+                if not pending:
+                    continue
+                # At least one line runs, so that even the shortest invocation gets on.
+                if started and self.should_stop():
+                    self._known(lambda: self.queue.release(claim))
+                    return "released"
+                if self.queue.clock.monotonic() - written > claim.lease.timeout.total_seconds() / 2:
+                    self.queue.extend(claim)
+                    written = self.queue.clock.monotonic()
+                started = True
+                claim.check_alive()
+                asked = self._run_lines(claim, pending)
+                after = max(after or asked, asked) if asked is not None else after
+        if claim.lines.failed:
+            return self._fail(claim, claim.lines.failure(total), after=after)
+        record = self._known(lambda: self.queue.complete_lines(claim, total, clear=self.clears))
+        return "dead" if record.outcome == "dead" else "completed"
+
+    def _chunks(self, lines: Iterator[tuple[int, bytes]], claim: Claim) -> Iterator[list[tuple[int, bytes]]]:
+        size = LINES_PER_CALL if self.definition.takes_list else 1
+        chunk: list[tuple[int, bytes]] = []
+        for entry in lines:
+            chunk.append(entry)
+            if len(chunk) == size:
+                yield chunk
+                chunk = []
+        if chunk:
+            yield chunk
+
+    def _run_lines(self, claim: Claim, pending: list[tuple[int, bytes]]) -> timedelta | None:
+        """Run some lines in one call and note what became of each; how long the handler asked to wait, if it did."""
+        parsed: list[tuple[int, Any]] = []
+        for number, line in pending:
+            try:
+                argument = io.BytesIO(line) if self.definition.takes_stream else self.definition.parse(line)
+                parsed.append((number, argument))
+            except Reject as error:
+                reason = Failure("Reject", f"line {number}: {error}")
+                claim.lines.fail(number, claim.attempt, reason, dead=True)
+        if not parsed:
+            return None
+        context = self._context(claim, line=0 if self.definition.takes_list else parsed[0][0])
+        try:
+            if self.definition.takes_list:
+                self.definition.call([argument for _, argument in parsed], context)
+                results: list[Any] = [None] * len(parsed)
+            else:
+                results = [self.definition.call(parsed[0][1], context)]
+        except LeaseLost:
+            raise
+        except (Exception, SystemExit) as error:
+            dead = isinstance(error, Reject) or not self.queue.settings.retry.can_retry(claim.attempt)
+            for number, _ in parsed:
+                claim.lines.fail(number, claim.attempt, Failure.of(error), dead=dead)
+            return error.after if isinstance(error, Retry) else None
+        for (number, _), result in zip(parsed, results, strict=True):
+            claim.lines.complete(number, result)
+        return None
+
+    def _fail(self, claim: Claim, error: BaseException | Failure, *, after: timedelta | None) -> AttemptEnding:
+        ended: Lease | Record = self._known(lambda: self.queue.fail(claim, error, retry_after=after))
+        if isinstance(ended, Lease):
+            return "retried"
+        return "dead" if ended.outcome == "dead" else "completed"
+
+    def _known(self, step: Callable[[], T]) -> T:
+        return until_known(self.queue, step)
+
+    def _context(self, claim: Claim, line: int = 0) -> Context:
+        renew = self.renew or self.queue.extend
+        return Context(claim=claim, max_attempts=self.queue.settings.max_attempts, renew=renew, line=line)
+
+
+def until_known(queue: Queue, step: Callable[[], T]) -> T:
+    """Repeat a step, which must be safe to repeat, while its outcome is unknown.
+
+    Raises:
+        Unavailable: still unknown after the last pause; the sweeper will find out.
+    """
+    for pause in UNKNOWN_PAUSES:
+        try:
+            return step()
+        except Unavailable:
+            queue.clock.sleep(pause)
+    return step()
+
+
+def renew_held(queue: Queue, claim: Claim, timeout: timedelta | None) -> None:
+    """`Context.extend` where a heartbeat keeps the message: a lease is written only if the handler asks for longer."""
+    claim.check_alive()
+    if timeout is not None and timeout > claim.remaining():
+        queue.extend(claim, timeout)
