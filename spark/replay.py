@@ -29,7 +29,7 @@ from s3queue.keys import Keys, name_of
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.protocol.outcomes import dead_facts
 from s3queue.queue import Queue
-from s3queue.store import ObjectInfo, delete_surely
+from s3queue.store import ObjectInfo, delete_seen
 from spark.bucket import Bucket
 from spark.scan import Batches, batches_of, in_threads, listed, rows_of, survey
 from spark.schemas import columns
@@ -131,9 +131,7 @@ def _replay(queue: Queue, path: str, chosen: Filter, dry_run: bool) -> tuple[str
         return ("would clear" if later else "would replay"), ""
     if later == "completed":
         # The same bytes may have died anew since we looked: that letter has the same ETag, and is not ours to clear.
-        again = queue.store.head(letter.key)
-        if again and again.modified_at == letter.modified_at:
-            delete_surely(queue.store, letter.key, if_match=letter.etag)
+        delete_seen(queue.store, letter.key, etag=letter.etag, modified_at=letter.modified_at)
         return "cleared", ""
     return "replayed", DeadLetters(queue).replay(path)
 

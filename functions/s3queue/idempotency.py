@@ -21,7 +21,7 @@ from .clock import Chance, Clock, RandomChance, SystemClock
 from .encoding import FORMAT, dump, load
 from .errors import Conflict, CorruptState, NewerFormat, Unavailable
 from .keys import Keys
-from .store import ObjectStore, delete_surely, put_surely
+from .store import ObjectStore, delete_unique, put_surely
 
 IN_PROGRESS = STATUS_CONSTANTS["INPROGRESS"]
 COMPLETED = STATUS_CONSTANTS["COMPLETED"]
@@ -100,7 +100,7 @@ class S3PersistenceLayer(BasePersistenceLayer):
             if found is None or found[0].status == COMPLETED:
                 return
             etag = found[1]
-        delete_surely(self._store, self._keys.idempotency(data_record.idempotency_key), if_match=etag)
+        delete_unique(self._store, self._keys.idempotency(data_record.idempotency_key), if_match=etag)
 
     @property
     def _etags(self) -> dict[str, str]:

@@ -5,7 +5,7 @@ Every answer carries `at`, the server's own `Date`, because lease ages are judge
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO, Protocol
@@ -84,7 +84,13 @@ class ObjectStore(Protocol):
         if_absent: bool = False,
         metadata: Mapping[str, str] | None = None,
         content_type: str = "application/octet-stream",
-    ) -> Written: ...
+        once: bool = False,
+    ) -> Written:
+        """Write an object. A store may repeat it after an unknown answer, unless it is to be sent `once`.
+
+        A message is: by the time of a repetition, the first one may have been run and deleted.
+        """
+        ...
 
     def open(self, key: str, *, if_match: str | None = None) -> Object | None:
         """GET; None if there is no such object."""
@@ -93,7 +99,10 @@ class ObjectStore(Protocol):
     def head(self, key: str) -> ObjectInfo | None: ...
 
     def delete(self, key: str, *, if_match: str | None = None) -> datetime:
-        """Without `if_match` a missing object is a success, as in S3."""
+        """Without `if_match` a missing object is a success, as in S3.
+
+        Sent once: equal bytes have equal ETags, and by the time of a repetition they may have been PUT anew.
+        """
         ...
 
     def copy(
@@ -105,7 +114,7 @@ class ObjectStore(Protocol):
         metadata: Mapping[str, str] | None = None,
         content_type: str = "",
     ) -> Written | None:
-        """Copy inside the bucket, `if_match` on the source; None if the source is gone.
+        """Copy inside the bucket, `if_match` on the source; None if the source is gone. Sent once.
 
         Metadata and content type come along, or are both replaced: by `metadata` if it is given, and `content_type`.
         """
@@ -176,8 +185,10 @@ def put_surely(
     raise unknown or Unavailable(f"unknown whether {key} was written; try again")
 
 
-def delete_surely(store: ObjectStore, key: str, *, if_match: str) -> bool:
-    """A conditional delete whose outcome is known when this returns: False if another object, or none, was there.
+def delete_unique(store: ObjectStore, key: str, *, if_match: str) -> bool:
+    """Delete a document that carries a nonce; False if another one, or none, was there.
+
+    Its ETag is given once, so asking again after an unknown answer cannot hit anything else.
 
     Raises:
         Unavailable: still unknown after several tries.
@@ -192,4 +203,34 @@ def delete_surely(store: ObjectStore, key: str, *, if_match: str) -> bool:
             return (unknown is not None or conflict.retried) and store.head(key) is None
         except Unavailable as error:
             unknown = error
+    raise unknown or Unavailable(f"unknown whether {key} was deleted; try again")
+
+
+def delete_seen(
+    store: ObjectStore, key: str, *, etag: str, modified_at: datetime, is_alive: Callable[[], bool] = lambda: True
+) -> bool:
+    """Delete the object that was seen; False if another one was there, or it was gone already.  [P1]
+
+    Equal bytes have equal ETags: after an unknown answer they may have been PUT anew, so look before asking again; and
+    never ask again once `is_alive` says no.
+
+    Raises:
+        Unavailable: still unknown.
+    """
+    unknown: Unavailable | None = None
+    for _ in range(UNKNOWN_TRIES):
+        try:
+            store.delete(key, if_match=etag)
+            return True
+        except Conflict as conflict:
+            return (unknown is not None or conflict.retried) and store.head(key) is None
+        except Unavailable as error:
+            unknown = error
+        found = store.head(key)
+        if found is None:
+            return True
+        if (found.etag, found.modified_at) != (etag, modified_at):
+            return False
+        if not is_alive():
+            break
     raise unknown or Unavailable(f"unknown whether {key} was deleted; try again")

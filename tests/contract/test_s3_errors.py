@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from s3queue.errors import (
     NotFound,
     Unavailable,
 )
-from s3queue.store import ObjectStore, delete_surely, put_surely
+from s3queue.store import ObjectStore, delete_unique, put_surely
 from s3queue.stores import s3
 from s3queue.stores.direct import DirectStore
 from s3queue.stores.s3 import CONTENDED_TRIES, S3Store, client
@@ -121,7 +122,43 @@ def test_what_the_server_does_not_say_is_unknown(server, store, operation, answe
     with pytest.raises(Unavailable, match=r"s3://jobs/q/"):
         requests_of(store)[operation]()
 
-    assert len(server.requests) == SDK_TRIES
+    # What may have been carried out is not sent again blindly; what S3 turned away unread is.
+    is_once = operation in ("delete", "copy") and answer.code != "SlowDown"
+    assert len(server.requests) == (1 if is_once else SDK_TRIES)
+
+
+ONCE = {
+    "delete": lambda store, etag: store.delete("message", if_match=etag),
+    "put": lambda store, etag: store.put("message", b"same bytes", if_absent=True, once=True),
+    "copy": lambda store, etag: store.copy("message", "dead", if_match=etag),
+}
+
+
+@pytest.mark.parametrize("operation", ONCE)
+@pytest.mark.parametrize("answer", [LOST, Answer(500, "InternalError", applied=True)], ids=["lost", "500"])
+def test_a_request_that_may_have_been_carried_out_is_never_repeated_below_the_protocol(
+    server, store, operation, answer
+):
+    """[P1] The DELETE lands, its answer is lost, the same bytes are PUT anew: a repetition would delete the new one."""
+    etag = hashlib.md5(b"same bytes", usedforsecurity=False).hexdigest()
+    if operation != "put":
+        store.put("message", b"same bytes")
+    server.requests.clear()
+    server.expect(answer)
+
+    with pytest.raises(Unavailable):
+        ONCE[operation](store, etag)
+
+    assert len(server.requests) == 1
+
+
+def test_a_request_that_s3_turned_away_is_sent_again(server, store):
+    store.put("message", b"once")
+    server.expect(Answer(503, "SlowDown"))
+
+    store.delete("message", if_match=hashlib.md5(b"once", usedforsecurity=False).hexdigest())
+
+    assert server.objects == {}
 
 
 @pytest.mark.parametrize("kind", ["boto3", "direct"])
@@ -184,11 +221,11 @@ def test_put_surely_finds_out_that_it_won(server, store, script):
     assert server.objects == {"/jobs/lease": b"mine"}
 
 
-def test_delete_surely_finds_out_that_it_was_the_one(server, store):
+def test_delete_unique_finds_out_that_it_was_the_one(server, store):
     etag = store.put("lease", b"mine").etag
     server.expect(LOST)
 
-    assert delete_surely(store, "lease", if_match=etag) is True
+    assert delete_unique(store, "lease", if_match=etag) is True
 
 
 @pytest.mark.parametrize(

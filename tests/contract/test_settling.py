@@ -1,13 +1,15 @@
-"""An unknown outcome is settled by reading: put_surely and delete_surely, whatever becomes of the answers."""
+"""An unknown outcome is settled by reading: put_surely and delete_unique, whatever becomes of the answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from s3queue.errors import Conflict, Contended, Unavailable
-from s3queue.store import UNKNOWN_TRIES, ObjectStore, Written, delete_surely, put_surely
+from s3queue.store import UNKNOWN_TRIES, ObjectStore, Written, delete_seen, delete_unique, put_surely
 
 
 class Faulty:
@@ -165,7 +167,7 @@ def test_what_stays_unknown_is_said_to_be_unknown(faulty):
 def test_a_deletion_of_what_is_ours_succeeds(faulty):
     etag = faulty.inner.put("lease", b"mine").etag
 
-    assert delete_surely(faulty, "lease", if_match=etag) is True
+    assert delete_unique(faulty, "lease", if_match=etag) is True
     assert stored(faulty) is None
 
 
@@ -173,12 +175,12 @@ def test_a_deletion_of_what_is_not_ours_is_refused(faulty):
     etag = faulty.inner.put("lease", b"mine").etag
     faulty.inner.put("lease", b"theirs")
 
-    assert delete_surely(faulty, "lease", if_match=etag) is False
+    assert delete_unique(faulty, "lease", if_match=etag) is False
     assert stored(faulty) == b"theirs"
 
 
 def test_a_deletion_of_what_is_gone_is_not_ours(faulty):
-    assert delete_surely(faulty, "lease", if_match="0" * 32) is False
+    assert delete_unique(faulty, "lease", if_match="0" * 32) is False
 
 
 @pytest.mark.parametrize("fault", ["answer lost", "answer lost, SDK tries again", "never arrives"])
@@ -186,7 +188,7 @@ def test_a_deletion_whose_answer_was_lost_was_ours(faulty, fault):
     etag = faulty.inner.put("lease", b"mine").etag
     faulty.deletes = [fault]
 
-    assert delete_surely(faulty, "lease", if_match=etag) is True
+    assert delete_unique(faulty, "lease", if_match=etag) is True
     assert stored(faulty) is None
 
 
@@ -195,7 +197,7 @@ def test_a_deletion_that_never_arrived_before_someone_else_wrote_is_not_ours(fau
     faulty.inner.put("message", b"new generation")
     faulty.deletes = ["never arrives"]
 
-    assert delete_surely(faulty, "message", if_match=etag) is False
+    assert delete_unique(faulty, "message", if_match=etag) is False
     assert stored(faulty, "message") == b"new generation"
 
 
@@ -203,4 +205,38 @@ def test_a_deletion_that_stays_unknown_is_said_to_be_unknown(faulty):
     faulty.deletes = ["never arrives"] * UNKNOWN_TRIES
 
     with pytest.raises(Unavailable):
-        delete_surely(faulty, "lease", if_match="0" * 32)
+        delete_unique(faulty, "lease", if_match="0" * 32)
+
+
+def seen(faulty: Faulty, key: str) -> dict[str, Any]:
+    info = faulty.inner.head(key)
+    return {"etag": info.etag, "modified_at": info.modified_at}
+
+
+@pytest.mark.parametrize("fault", ["answer lost", "never arrives"])
+def test_a_message_whose_delete_had_no_answer_is_looked_for_before_it_is_deleted_again(faulty, fault):
+    faulty.inner.put("message", b"once")
+    faulty.deletes = [fault]
+
+    assert delete_seen(faulty, "message", **seen(faulty, "message")) is True
+    assert stored(faulty, "message") is None
+
+
+def test_equal_bytes_that_were_put_anew_meanwhile_are_not_deleted(faulty):
+    """[P1] The DELETE lands, its answer is lost, the same bytes are enqueued again: that is another message."""
+    faulty.inner.put("message", b"same bytes")
+    before = {"etag": seen(faulty, "message")["etag"], "modified_at": datetime(2026, 1, 1, tzinfo=UTC)}
+    faulty.deletes = ["never arrives"]
+
+    assert delete_seen(faulty, "message", **before) is False
+    assert stored(faulty, "message") == b"same bytes"
+
+
+def test_nobody_deletes_again_whose_lease_is_over(faulty):
+    faulty.inner.put("message", b"once")
+    faulty.deletes = ["never arrives"]
+
+    with pytest.raises(Unavailable):
+        delete_seen(faulty, "message", **seen(faulty, "message"), is_alive=lambda: False)
+
+    assert stored(faulty, "message") == b"once"

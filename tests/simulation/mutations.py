@@ -174,15 +174,15 @@ MUTATIONS = (
     ),
     Mutation(
         "the message's delete is not conditional",
-        "protocol/outcomes.py",
-        "self.store.delete(key, if_match=generation.etag)",
-        "self.store.delete(key)",
+        "store.py",
+        "store.delete(key, if_match=etag)",
+        "store.delete(key)",
     ),
     Mutation(
         "a delete without an answer is repeated blindly",
-        "protocol/outcomes.py",
-        "            found = self.store.head(key)\n            if found is None:\n                return True\n",
-        "            continue\n",
+        "store.py",
+        "        found = store.head(key)\n        if found is None:\n            return True\n",
+        "        continue\n",
     ),
     Mutation(
         "a zombie clears away",
@@ -260,7 +260,7 @@ MUTATIONS = (
         "a replay deletes before it copies",
         "protocol/dead_letters.py",
         "        if found.size <= INLINE_BYTES:\n",
-        "        delete_surely(store, source, if_match=found.etag)\n        if found.size <= INLINE_BYTES:\n",
+        "        store.delete(source, if_match=found.etag)\n        if found.size <= INLINE_BYTES:\n",
     ),
 )
 

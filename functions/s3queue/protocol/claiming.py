@@ -19,7 +19,7 @@ from s3queue.documents.message import INLINE_BYTES, Generation, Message, is_plac
 from s3queue.encoding import decode_metadata
 from s3queue.errors import Conflict, CorruptState, NewerFormat, QueueError
 from s3queue.keys import due_of
-from s3queue.store import Object, Written, delete_surely
+from s3queue.store import Object, Written, delete_unique
 
 from .access import QueueAccess
 from .backlog import Backlog
@@ -149,7 +149,7 @@ class Claiming:
         if found is None:
             if not is_first:
                 self.leases.record_vanished(path, lease, written.at)
-            delete_surely(self.queue.store, self.queue.keys.lease(path), if_match=written.etag)
+            delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=written.etag)
             return None
         message = self._message(path, found)
         if lease.generation and lease.generation.etag != message.generation.etag:

@@ -15,7 +15,7 @@ from s3queue.documents.record import Record
 from s3queue.encoding import format_instant, parse_instant
 from s3queue.errors import Conflict, MessageNotFound, QueueError, Unavailable
 from s3queue.keys import line_of, name_of
-from s3queue.store import UNKNOWN_TRIES, ObjectInfo, delete_surely, listing
+from s3queue.store import UNKNOWN_TRIES, ObjectInfo, listing
 
 from .access import QueueAccess
 from .outcomes import DEAD_METADATA, Outcomes, dead_facts
@@ -169,8 +169,8 @@ class DeadLetters:
         self.queue.events.emit("message.enqueued", queue=self.queue.name, path=target, size=found.size, replayed=True)
         return target
 
-    def _drop(self, letter: ObjectInfo) -> None:
-        """Delete a letter that was replayed, unless the message has died again: same bytes, same ETag.  [P1]
+    def _drop(self, letter: ObjectInfo) -> bool:
+        """Delete the letter that was read; False if it is gone, or the message has died again: same ETag.  [P1]
 
         Look and delete are two requests; whoever was slow in between looks again, or leaves the letter.
         """
@@ -180,18 +180,25 @@ class DeadLetters:
             before = clock.monotonic()
             found = store.head(letter.key)
             if found is None or (found.modified_at, found.metadata) != (letter.modified_at, letter.metadata):
-                return
+                return found is None and unknown is not None
             if clock.monotonic() - before >= LOOK_SECONDS:
                 continue
             try:
                 store.delete(letter.key, if_match=letter.etag)
-                return
+                return True
             except Conflict:
-                return
+                return False
             except Unavailable as error:
                 unknown = error
         if unknown:
             raise unknown
+        return False
+
+    def discard(self, letter: DeadLetter) -> bool:
+        """Delete a letter that was listed; False if it is gone, or the message has died again since."""
+        found = self.queue.store.head(self.queue.keys.dead(letter.path))
+        now = self._letter(found) if found else None
+        return bool(found and now == letter and self._drop(found))
 
     def replay_many(self, paths: Iterable[str]) -> dict[str, str]:
         """Replay each; path → the new message's path, or what went wrong, as text beginning with the error's name."""
@@ -223,13 +230,12 @@ class DeadLetters:
         found = self.queue.store.head(self.queue.keys.dead(path))
         if found is None:
             raise self._missing(path)
-        self.queue.store.delete(found.key)
+        self._drop(found)
 
     def purge(self, *, error_type: str | None = None, older_than: float | timedelta | None = None) -> int:
         """Delete what a filter selects for good; how many."""
         letters = list(self.list(error_type=error_type, older_than=older_than))
-        keys, store = self.queue.keys, self.queue.store
-        return sum(delete_surely(store, keys.dead(letter.path), if_match=letter.etag) for letter in letters)
+        return sum(self.discard(letter) for letter in letters)
 
     def _letter(self, info: ObjectInfo) -> DeadLetter | None:
         path = self.queue.keys.path_under("dead", info.key)

@@ -13,7 +13,7 @@ from s3queue.documents.message import Generation, Message
 from s3queue.documents.record import Failure, Record
 from s3queue.encoding import decode_metadata
 from s3queue.errors import CorruptState
-from s3queue.store import delete_surely
+from s3queue.store import delete_unique
 
 from .claim import Claim
 from .lease_protocol import LeaseProtocol
@@ -36,7 +36,7 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
     stored = queue.store.head(queue.keys.message(path))
     if stored is None:
         leases.record_vanished(path, lease, held.read_at)
-        delete_surely(queue.store, held.key, if_match=held.etag)
+        delete_unique(queue.store, held.key, if_match=held.etag)
         return "gone"
     generation = Generation(etag=stored.etag, put_at=stored.modified_at)
     claimed_at = lease.claimed_at or held.written_at

@@ -16,7 +16,7 @@ from s3queue.documents.record import Failure, Outcome, Record
 from s3queue.encoding import storable
 from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
 from s3queue.events import Event
-from s3queue.store import ObjectInfo, Written, delete_surely, put_surely
+from s3queue.store import ObjectInfo, Written, delete_unique, put_surely
 
 from .access import QueueAccess
 from .claim import Claim
@@ -163,7 +163,7 @@ class LeaseProtocol:
             LeaseLost: the lease is not the one with this ETag any more.
         """
         if lease.attempt == 1 and not lease.attempts and lease.lines is None:
-            if not delete_surely(self.queue.store, self.queue.keys.lease(path), if_match=etag):
+            if not delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=etag):
                 raise LeaseLost(f"the lease on {self.queue.name}/{path} is someone else's")
             return
         retry_at = whole_second(now)

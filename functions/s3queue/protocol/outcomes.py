@@ -19,7 +19,7 @@ from s3queue.documents.record import Failure, Record
 from s3queue.encoding import decode_metadata, encode_metadata, format_instant
 from s3queue.errors import Conflict, CorruptState, NewerFormat, Unavailable
 from s3queue.keys import Keys
-from s3queue.store import UNKNOWN_TRIES, ObjectInfo, ObjectStore, delete_surely, put_surely
+from s3queue.store import UNKNOWN_TRIES, ObjectInfo, ObjectStore, delete_seen, delete_unique, put_surely
 
 #: S3 takes 2 KB of user metadata; what the producer wrote stays, ours is cut to fit.
 METADATA_BYTES = 2000
@@ -157,7 +157,7 @@ class Outcomes:
         it was never finished.  [P4] [P6]
         """
         deleted = self._delete_message(path, generation, is_alive, is_repeated)
-        delete_surely(self.store, self.keys.lease(path), if_match=lease_etag)
+        delete_unique(self.store, self.keys.lease(path), if_match=lease_etag)
         return not deleted
 
     def _delete_message(
@@ -165,31 +165,14 @@ class Outcomes:
     ) -> bool:
         """Delete this generation; False if something else, or nothing, was there.  [P1]
 
-        Equal bytes have equal ETags. After an answer that timed out, or in a second call, they may be a new PUT or a
-        replay: look before asking again, and never ask again for a lease that is over.
+        Equal bytes have equal ETags: in a second call they may be a new PUT or a replay, so look before asking.
         """
         key = self.keys.message(path)
-        unknown: Unavailable | None = None
         if is_repeated:
             found = self.store.head(key)
             if found is None or (found.etag, found.modified_at) != (generation.etag, generation.put_at):
                 return found is None
-        for _ in range(UNKNOWN_TRIES):
-            try:
-                self.store.delete(key, if_match=generation.etag)
-                return True
-            except Conflict as conflict:
-                return (unknown is not None or conflict.retried) and self.store.head(key) is None
-            except Unavailable as error:
-                unknown = error
-            found = self.store.head(key)
-            if found is None:
-                return True
-            if (found.etag, found.modified_at) != (generation.etag, generation.put_at):
-                return False
-            if not is_alive():
-                break
-        raise unknown or Unavailable(f"unknown whether {key} was deleted; try again")
+        return delete_seen(self.store, key, etag=generation.etag, modified_at=generation.put_at, is_alive=is_alive)
 
     def bury_misnamed(self, path: str, reason: str) -> Record | None:
         """A message that no lease can name is buried without one: nothing runs, and every step may be repeated."""
@@ -219,7 +202,7 @@ class Outcomes:
             )
         except Conflict:
             return None
-        delete_surely(self.store, message.key, if_match=message.etag)
+        delete_seen(self.store, message.key, etag=message.etag, modified_at=message.modified_at)
         return record
 
 

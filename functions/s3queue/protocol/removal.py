@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from s3queue.errors import CorruptState
-from s3queue.store import ObjectInfo, delete_surely, listing
+from s3queue.store import ObjectInfo, delete_seen, delete_unique, listing
 
 from .access import QueueAccess
 
@@ -25,7 +25,9 @@ class Removal:
                 for entry in page.objects:
                     if page.at - entry.modified_at > retention:
                         # If it was replaced since the LIST, it is a younger one's: leave it.
-                        deleted += delete_surely(self.queue.store, entry.key, if_match=entry.etag)
+                        deleted += delete_seen(
+                            self.queue.store, entry.key, etag=entry.etag, modified_at=entry.modified_at
+                        )
         return deleted
 
     def purge(self) -> int:
@@ -46,6 +48,10 @@ class Removal:
                 return False
             if held and held.lease.state != "waiting":
                 return False
-            if held and not delete_surely(self.queue.store, held.key, if_match=held.etag):
+            if held and not delete_unique(self.queue.store, held.key, if_match=held.etag):
                 return False
-        return delete_surely(self.queue.store, entry.key, if_match=entry.etag)
+        return self._delete(entry)
+
+    def _delete(self, entry: ObjectInfo) -> bool:
+        # If it was replaced since the LIST, it is a younger one's: leave it.
+        return delete_seen(self.queue.store, entry.key, etag=entry.etag, modified_at=entry.modified_at)

@@ -14,7 +14,7 @@ from typing import Any
 from s3queue.documents.run_documents import Manifest, Slot
 from s3queue.errors import CorruptState, NewerFormat
 from s3queue.queue import Queue
-from s3queue.store import delete_surely, listing, put_surely
+from s3queue.store import delete_unique, listing, put_surely
 
 #: A run that was asked for may take this long to start; until then its launcher's heartbeat keeps its messages.
 START_WITHIN = timedelta(minutes=10)
@@ -77,7 +77,7 @@ class RunStore:
     def free_slot(self, number: int, run: str) -> bool:
         """Give a run's slot up; False if it is not that run's."""
         while (held := self.slot(number)) and held.slot.run == run:
-            if delete_surely(self.queue.store, self.queue.keys.slot(number), if_match=held.etag):
+            if delete_unique(self.queue.store, self.queue.keys.slot(number), if_match=held.etag):
                 return True
         return False
 

@@ -37,7 +37,11 @@ _NOTHING = hashlib.sha256(b"").hexdigest()
 
 
 class Broken(Unavailable):
-    """There was no answer, or only half of one."""
+    """There was no answer, or only half of one. Not `was_sent`: there was no connection to send it on."""
+
+    def __init__(self, message: str, *, was_sent: bool = True) -> None:
+        super().__init__(message)
+        self.was_sent = was_sent
 
 
 @dataclass(slots=True)
@@ -111,7 +115,7 @@ class Connections:
         try:
             connection = self._take()
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise Broken(f"{what}: no connection to {self._host}: {error}") from error
+            raise Broken(f"{what}: no connection to {self._host}: {error}", was_sent=False) from error
         try:
             connection.send(head.encode(), body, length, asks=method == "PUT" and length >= ASK_FIRST_BYTES)
             return self._received(connection, method, streams, what)

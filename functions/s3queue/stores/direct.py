@@ -20,7 +20,7 @@ from s3queue.errors import AccessDenied, Contended, InvalidRequest, NotFound, Un
 from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
 from .connections import Answer, Broken, Connections
-from .s3_errors import COPY_BYTES, LOG_IN, is_unknown, refusal
+from .s3_errors import COPY_BYTES, LOG_IN, is_throttled, is_unknown, refusal
 from .signature import Credentials, Headers
 from .wire import http_date, quoted, unquoted, whole_seconds
 
@@ -74,13 +74,14 @@ class DirectStore:
         if_absent: bool = False,
         metadata: Mapping[str, str] | None = None,
         content_type: str = "application/octet-stream",
+        once: bool = False,
     ) -> Written:
         headers = [("content-type", content_type), *_described(metadata)]
         if if_match is not None:
             headers.append(("if-match", quoted(if_match)))
         if if_absent:
             headers.append(("if-none-match", "*"))
-        answer = self._request("put", "PUT", key, headers, body, missing_is_conflict=True)
+        answer = self._request("put", "PUT", key, headers, body, missing_is_conflict=True, once=once)
         return Written(_etag(answer), _date(answer))
 
     def open(self, key: str, *, if_match: str | None = None) -> Object | None:
@@ -96,7 +97,8 @@ class DirectStore:
 
     def delete(self, key: str, *, if_match: str | None = None) -> datetime:
         headers = [] if if_match is None else [("if-match", quoted(if_match))]
-        return _date(self._request("delete", "DELETE", key, headers, missing_is_conflict=if_match is not None))
+        answer = self._request("delete", "DELETE", key, headers, missing_is_conflict=if_match is not None, once=True)
+        return _date(answer)
 
     def copy(
         self,
@@ -115,7 +117,7 @@ class DirectStore:
             headers += [("x-amz-metadata-directive", "REPLACE"), ("x-amz-tagging-directive", "REPLACE")]
             headers += [*_described(metadata), *([("content-type", content_type)] if content_type else [])]
         try:
-            answer = self._request("copy", "PUT", target, headers)
+            answer = self._request("copy", "PUT", target, headers, once=True)
         except InvalidRequest:
             info = self.head(source)
             if info is None or info.size <= COPY_BYTES:
@@ -158,8 +160,12 @@ class DirectStore:
         query: str = "",
         streams: bool = False,
         missing_is_conflict: bool = False,
+        once: bool = False,
     ) -> Answer:
-        """One request, again while it is unknown what became of it, or while it meets other writers (409)."""
+        """One request, again while it is unknown what became of it, or while it meets other writers (409).
+
+        With `once`, only again if it surely was not carried out.
+        """
         what = f"{verb.upper()} {self.url}/{key}"
         if query:
             path = self._root.rstrip("/") or "/"
@@ -180,6 +186,7 @@ class DirectStore:
                 problem = refusal(status, code, said, verb, self._bucket, key, retried=unknown > 0)
             except Broken as error:
                 status, code, problem = 500, "", error
+            may_be_done = not is_throttled(code) and getattr(problem, "was_sent", True)
             if status == 409:
                 contended += 1
                 if contended == CONTENDED_TRIES:
@@ -187,7 +194,7 @@ class DirectStore:
                 self._clock.sleep(self._chance.uniform(0.01, 0.05) * 2**contended)
             elif is_unknown(status, code):
                 unknown += 1
-                if unknown >= self._tries:
+                if unknown >= self._tries or (once and may_be_done):
                     raise problem
                 self._clock.sleep(self._chance.uniform(0, 1) * 2 ** (unknown - 1))
             elif status == 404 and code != "NoSuchBucket" and not missing_is_conflict:

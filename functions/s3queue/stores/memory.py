@@ -55,6 +55,7 @@ class MemoryStore:
         if_absent: bool = False,
         metadata: Mapping[str, str] | None = None,
         content_type: str = "application/octet-stream",
+        once: bool = False,
     ) -> Written:
         whole = body if isinstance(body, bytes) else body.read()
         if not 0 < len(key.encode()) <= MAX_KEY_BYTES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -24,7 +25,7 @@ from s3queue.clock import Chance, Clock, RandomChance, SystemClock
 from s3queue.errors import AccessDenied, Contended, InvalidRequest, NotFound, QueueError, Unavailable
 from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
-from .s3_errors import COPY_BYTES, LOG_IN, refusal
+from .s3_errors import COPY_BYTES, LOG_IN, is_throttled, is_unknown, refusal
 from .wire import http_date, quoted, unquoted, whole_seconds
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class S3Store:
         self._bucket = bucket
         self._client = client
         client.meta.events.register("before-send.s3.PutObject", _ask_first_if_large, unique_id="s3queue-ask-first")
+        client.meta.events.register_first("needs-retry.s3", _note_answer, unique_id="s3queue-note-answer")
+        client.meta.events.register("before-send.s3", _refuse_to_repeat, unique_id="s3queue-once")
         self._clock = clock or SystemClock()
         self._chance = chance or RandomChance()
 
@@ -75,6 +78,7 @@ class S3Store:
         if_absent: bool = False,
         metadata: Mapping[str, str] | None = None,
         content_type: str = "application/octet-stream",
+        once: bool = False,
     ) -> Written:
         conditions: dict[str, Any] = {}
         if if_match is not None:
@@ -95,7 +99,7 @@ class S3Store:
                 **conditions,
             )
 
-        answer = self._request("put", key, send, missing_is_conflict=True)
+        answer = self._request("put", key, send, missing_is_conflict=True, once=once)
         return Written(unquoted(answer["ETag"]), _date(answer))
 
     def open(self, key: str, *, if_match: str | None = None) -> Object | None:
@@ -116,6 +120,7 @@ class S3Store:
             key,
             lambda: self._client.delete_object(Bucket=self._bucket, Key=key, **conditions),
             missing_is_conflict=if_match is not None,
+            once=True,
         )
         return _date(answer) if answer else self.list(key, limit=1).at
 
@@ -139,7 +144,7 @@ class S3Store:
             return self._client.copy_object(Bucket=self._bucket, Key=target, CopySource=origin, **options)
 
         try:
-            answer = self._request("copy", target, send)
+            answer = self._request("copy", target, send, once=True)
         except InvalidRequest:
             info = self.head(source)
             if info is None or info.size <= COPY_BYTES:
@@ -184,12 +189,20 @@ class S3Store:
         parameters: dict[str, Any] = {"Bucket": self._bucket, "Key": key} | ({"IfNoneMatch": "*"} if if_absent else {})
         return self._client.generate_presigned_url("put_object", Params=parameters, ExpiresIn=seconds)
 
-    def _request(self, verb: str, key: str, send: Callable[[], T], *, missing_is_conflict: bool = False) -> Any:
-        """One request; 409 again and again with a growing pause. None: there is no such object."""
+    def _request(
+        self, verb: str, key: str, send: Callable[[], T], *, missing_is_conflict: bool = False, once: bool = False
+    ) -> Any:
+        """One request; 409 again and again with a growing pause. None: there is no such object.
+
+        With `once`, boto3 is kept from repeating it.
+        """
         retried = False
         for tries in range(1, CONTENDED_TRIES + 1):
             try:
+                _sending.once, _sending.may_be_done = once, False
                 return send()
+            except _Repetition as error:
+                raise Unavailable(f"{verb.upper()} {self.url}/{key}: no answer, or one that does not say") from error
             except ClientError as error:
                 status = error.response["ResponseMetadata"]["HTTPStatusCode"]
                 code = error.response.get("Error", {}).get("Code", "")
@@ -205,6 +218,8 @@ class S3Store:
                 raise refusal(status, code, said, verb, self._bucket, key, retried=retried) from error
             except BotoCoreError as error:
                 raise _failure(error, verb, self._bucket, key) from error
+            finally:
+                _sending.once = False
         raise Contended(f"{verb.upper()} {self.url}/{key}: {CONTENDED_TRIES} tries met other writers (409)")
 
 
@@ -262,6 +277,33 @@ class _Rest(io.RawIOBase):
 
     def tell(self) -> int:
         return self._stream.tell() - self._start
+
+
+class _Repetition(Exception):
+    """boto3 was about to send a request again that may be sent only once."""
+
+
+class _Sending(threading.local):
+    """This thread's present request: whether it may be sent only once, and whether it may have been carried out."""
+
+    once = False
+    may_be_done = False
+
+
+_sending = _Sending()
+
+
+def _note_answer(response: Any, caught_exception: Exception | None, **_: Any) -> None:
+    """Before boto3 decides whether to repeat. A redirect or a throttled request was surely not carried out."""
+    status, code = 0, ""
+    if response is not None:
+        status, code = response[0].status_code, response[1].get("Error", {}).get("Code", "")
+    _sending.may_be_done = caught_exception is not None or (is_unknown(status, code) and not is_throttled(code))
+
+
+def _refuse_to_repeat(request: Any, **_: Any) -> None:
+    if _sending.once and _sending.may_be_done:
+        raise _Repetition
 
 
 def _ask_first_if_large(request: Any, **_: Any) -> None:

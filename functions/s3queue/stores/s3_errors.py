@@ -41,6 +41,11 @@ _CREDENTIAL_CODES = {
 LOG_IN = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or log in again"
 
 
+def is_throttled(code: str) -> bool:
+    """Whether S3 turned the request away unread: it surely was not carried out."""
+    return code == "SlowDown"
+
+
 def is_unknown(status: int, code: str) -> bool:
     """Whether this answer leaves open what happened, so that the request may be sent again."""
     return (status >= 500 and status != 501) or status in (408, 429) or code in _UNKNOWN_CODES

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from s3queue.errors import QueueError
 from s3queue.protocol.access import QueueAccess
-from s3queue.store import ObjectInfo, ObjectStore, delete_surely
+from s3queue.store import ObjectInfo, ObjectStore, delete_seen
 
 from .report import Report
 
@@ -57,6 +57,6 @@ def remove(store: ObjectStore, entries: Iterable[ObjectInfo], report: Report) ->
     """Delete what was listed, if nobody has written it since; what stays, the next sweep finds again."""
     for entry in entries:
         try:
-            report.removed += delete_surely(store, entry.key, if_match=entry.etag)
+            report.removed += delete_seen(store, entry.key, etag=entry.etag, modified_at=entry.modified_at)
         except QueueError as error:
             _log.warning("sweep: %s stays for now: %s", entry.key, error)

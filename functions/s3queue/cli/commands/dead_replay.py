@@ -15,7 +15,6 @@ from s3queue.cli.words import counted, moment
 from s3queue.errors import InvalidRequest, MessageNotFound, QueueError
 from s3queue.protocol.dead_letters import DeadLetter, DeadLetters
 from s3queue.queue import Queue
-from s3queue.store import delete_surely
 
 from .dead import dead, rows
 
@@ -154,8 +153,7 @@ def _delete(session: Session, queue: Queue, letters: Sequence[DeadLetter], yes: 
     session.confirm(f"Delete {counted(len(letters), 'dead letter')} of {queue.name} for good?", yes=yes)
 
     def deal(letter: DeadLetter) -> bool:
-        # If it died again since it was listed, it is another letter.
-        return delete_surely(queue.store, queue.keys.dead(letter.path), if_match=letter.etag)
+        return DeadLetters(queue).discard(letter)
 
     gone = [letter.path for letter, is_gone in session.each("delete", letters, deal) if is_gone]
     session.done(
