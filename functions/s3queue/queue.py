@@ -122,16 +122,20 @@ class Queue(QueueAccess):
 
     # Workers
 
-    def claim(self, path: str, *, timeout: float | timedelta | None = None, read_first: bool = False) -> Claim | None:
+    def claim(
+        self, path: str, *, timeout: float | timedelta | None = None, read_first: bool = False, etag: str = ""
+    ) -> Claim | None:
         """Take the message at `path`; None if someone else has it, it is finished, or it is not due.  [P2]
 
         Usually nothing is read first: an event is reason enough to try, and a lost try costs one PUT. With `read_first`
-        (a late event, a retry, a rescue) the lease is read, and one that waits and is due is taken over.
+        (a late event, a retry, a rescue) the lease is read, and one that waits and is due is taken over. Pass the
+        message's `etag` if an event or a LIST told it: should this process die at once, the sweeper then knows for
+        certain whether the attempt was this message's, or that of one that was PUT under the same name before.
 
         Raises:
             Unavailable: unknown; the sweeper will look after it.
         """
-        return self._claiming.claim(path, timeout=timeout, read_first=read_first)
+        return self._claiming.claim(path, timeout=timeout, read_first=read_first, etag=etag)
 
     def claim_next(self, limit: int = 1, *, timeout: float | timedelta | None = None) -> list[Claim]:
         """Up to `limit` messages that may run now, highest priority first, then oldest; none while paused."""

@@ -38,6 +38,7 @@ class Notification:
 
     paths: tuple[str, ...]
     sent_at: float
+    etag: str = ""
     is_dispatch: bool = False
 
 
@@ -116,7 +117,7 @@ class Fleet:
         for _ in range(size):
             self._idle.append(Container(cast))
 
-    def event(self, path: str) -> None:
+    def event(self, path: str, etag: str) -> None:
         """S3 tells of a PUT: once, twice, late, or not at all."""
         chance, profile = self._world.random, self._cast.profile
         sent_at = self._world.now
@@ -128,7 +129,7 @@ class Fleet:
         for _ in range(copies):
             late = profile.late_events and chance.random() < profile.late_events
             after = chance.random() * (10.0 if late else 0.5)
-            self._world.at(sent_at + after, lambda: self.ring(Notification((path,), sent_at)))
+            self._world.at(sent_at + after, lambda: self.ring(Notification((path,), sent_at, etag)))
 
     def dispatch(self, paths: Sequence[str]) -> None:
         self.ring(Notification(tuple(paths), self._world.now, is_dispatch=True))
@@ -156,7 +157,7 @@ class Fleet:
     def _invoke(self, container: Container, notification: Notification) -> None:
         late_after = self._cast.settings.late_after.total_seconds()
         looks = notification.is_dispatch or self._world.now - notification.sent_at > late_after
-        container.serve(notification.paths, looks=looks, drains=looks and self._drains)
+        container.serve(notification.paths, looks=looks, drains=looks and self._drains, etag=notification.etag)
         self.busy -= 1
         self._idle.append(container)
         self._wake()
@@ -178,25 +179,25 @@ class Container:
     def _is_out_of_time(self) -> bool:
         return self._cast.world.now >= self._stops_at
 
-    def serve(self, paths: Sequence[str], *, looks: bool, drains: bool) -> None:
+    def serve(self, paths: Sequence[str], *, looks: bool, drains: bool, etag: str = "") -> None:
         world = self._cast.world
         stops = self._cast.profile.stops and world.random.random() < 0.3
         self._stops_at = world.now + world.random.random() * 2.0 if stops else float("inf")
         for path in paths:
-            self._run(path, looks)
+            self._run(path, looks, etag)
         if drains:
             try:
                 backlog = Backlog(self.queue)
                 for candidate in backlog.drain():
                     if self._is_out_of_time():
                         return
-                    backlog.report(won=self._run(candidate.path, candidate.read_first))
+                    backlog.report(won=self._run(candidate.path, candidate.read_first, candidate.etag))
             except QueueError:
                 return
 
-    def _run(self, path: str, read_first: bool) -> bool:
+    def _run(self, path: str, read_first: bool, etag: str) -> bool:
         try:
-            outcome = self.processor.run(path, read_first=read_first)
+            outcome = self.processor.run(path, read_first=read_first, etag=etag)
         except QueueError:
             outcome = None
         self._cast.judge.let_go(self.process)
@@ -227,15 +228,15 @@ class PullWorker:
         while self._world.now < self._until:
             try:
                 for candidate in backlog.drain():
-                    backlog.report(won=self.work(candidate.path, candidate.read_first))
+                    backlog.report(won=self.work(candidate.path, candidate.read_first, candidate.etag))
                     if self._world.now >= self._until:
                         break
             except QueueError:
                 pass
             self._world.sleep(2.0)
 
-    def work(self, path: str, read_first: bool) -> bool:
-        claim = self._queue.claim(path, read_first=read_first)
+    def work(self, path: str, read_first: bool, etag: str = "") -> bool:
+        claim = self._queue.claim(path, read_first=read_first, etag=etag)
         won = claim is not None
         while claim:
             self._heartbeat.hold(claim)
@@ -244,7 +245,7 @@ class PullWorker:
             finally:
                 self._heartbeat.drop(claim)
                 self._cast.judge.drop(claim)
-            claim = self._queue.claim(path) if claim.superseded else None
+            claim = self._processor.claim_again(claim)
         return won
 
     def _beat(self) -> None:

@@ -37,6 +37,8 @@ class Profile:
     drift: float = 0.0
     re_puts: bool = False
     equal_re_puts: bool = False
+    #: Some PUTs are multipart uploads, which S3 dates by their start.
+    multipart: bool = False
     operator: bool = False
     #: The share of handlers that take longer than their lease; invocations may be told to stop.
     long_handlers: float = 0.0
@@ -83,6 +85,7 @@ def draw_profile(chance: random.Random) -> Profile:
         )
     events = {"lost_events": 0.15, "double_events": 0.2, "late_events": 0.2}
     plays = {"re_puts": chance.random() < 0.6, "operator": chance.random() < 0.3, "stops": chance.random() < 0.3}
+    plays["multipart"] = plays["re_puts"] and chance.random() < 0.4
     plays["equal_re_puts"] = plays["re_puts"] and chance.random() < 0.5
     clocks = {"skew": chance.choice((0.0, 3.0, 100.0)), "drift": chance.choice((0.0, 0.01))}
     slow = {"slow": chance.choice((0.03, 0.15)), "slowest": chance.choice((1.0, 4.0, 9.0))}

@@ -102,6 +102,11 @@ class Judge:
         lease = Lease.from_bytes(after.body, path) if after else None
         if after:
             self._leased_at[after.etag] = self.world.now
+        former = Lease.from_bytes(before.body, path) if before else None
+        if lease and lease.state == "processing" and (not former or _is_new_claim(former, lease)):
+            life = self.ledger.present.get(path)
+            if life:
+                life.claims += 1
         if before is None:
             return
         for holding in [one for one in self._held if one.process is process and before.etag in one.etags]:
@@ -120,7 +125,8 @@ class Judge:
             self.broken("unexpected", f"a record of {path} for a generation that never was")
             return
         former = Record.from_bytes(before.body, path) if before else None
-        if former and former.generation.put_at > record.generation.put_at:
+        known = former and self.ledger.find(path, former.generation.etag, former.generation.put_at)
+        if known and known.order > life.order:
             self.broken("P3", f"the record of {path} went back to an older generation")
         if life.record:
             self.broken("P3", f"{path} was {life.record.outcome}, and was recorded again as {record.outcome}")
@@ -137,6 +143,11 @@ class Judge:
         if record.failure and record.failure.type == "MessageVanished" and life.end != "merged":
             self.broken("P1", f"{life.path} vanished before it was finished")
         if record.outcome != "completed":
+            alike = self.ledger.alike(life)
+            claims = sum(one.claims for one in alike)
+            # Claimed just before it was PUT anew, and read just after: then it is the one that ran.
+            if record.attempt > claims and not any(one.runs for one in alike):
+                self.broken("P5", f"{life.path} died of attempt {record.attempt}, and was claimed {claims} times")
             return
         alike = self.ledger.alike(life)
         done = {line for line in life.lines if any(one.succeeded(line) for one in alike)}
@@ -258,3 +269,10 @@ class Judge:
         if len(runs) > self.max_attempts * life.puts:
             self.broken("P5", f"{claim.path} line {line}: start {len(runs)} of at most {self.max_attempts}")
         return run
+
+
+def _is_new_claim(former: Lease, lease: Lease) -> bool:
+    """Whether this write of a lease begins an attempt; an extension or a heartbeat's successor does not."""
+    known = former.generation.etag if former.generation else former.expected_etag
+    named = lease.generation.etag if lease.generation else lease.expected_etag
+    return former.state != "processing" or (bool(known) and known != named)

@@ -10,6 +10,8 @@ from s3queue.documents.lease import Lease
 from s3queue.documents.record import Record
 from s3queue.keys import is_batch
 from s3queue.protocol.claim import Claim
+from s3queue.protocol.claiming import Claiming
+from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.queue import Queue
 
 from .world import Process, World
@@ -49,6 +51,8 @@ class Life:
     record: Record | None = None
     recorded_at: float = 0.0
     recorded_alive: bool = False
+    #: How often a lease was taken while it lay there: no attempt may be charged to it beyond these.
+    claims: int = 0
     #: Line (0: a single message) → its runs.
     runs: dict[int, list[Run]] = field(default_factory=dict)
     #: Lines that lie, or lay, in a dead letter; {0} for a single message.
@@ -81,6 +85,9 @@ class WatchedQueue(Queue):
     def watch(self, world: World, process: Process) -> WatchedQueue:
         self._world = world
         self._process = process
+        self.leases = WatchedLeases(self, self.outcomes)
+        self.leases.watch(world, process)
+        self._claiming = Claiming(self, self.leases)
         return self
 
     def claim(self, path: str, **options: Any) -> Claim | None:
@@ -88,6 +95,14 @@ class WatchedQueue(Queue):
         if claim:
             self._world.watcher.hold(self._process, claim)
         return claim
+
+
+class WatchedLeases(LeaseProtocol):
+    """The real protocol; it tells the judge of what is claimed by going on with someone else's burial."""
+
+    def watch(self, world: World, process: Process) -> None:
+        object.__setattr__(self, "_world", world)
+        object.__setattr__(self, "_process", process)
 
     def write(self, claim: Claim, lease: Lease) -> None:
         super().write(claim, lease)

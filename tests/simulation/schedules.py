@@ -7,7 +7,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -77,7 +77,7 @@ class Schedule:
     def performed(self, process: Any, operation: str, key: str, sent_at: float, before: Any, after: Any) -> None:
         self.judge.performed(process, operation, key, sent_at, before, after)
         if after and key.startswith(f"{QUEUE}/messages/"):
-            self.fleet.event(key.removeprefix(f"{QUEUE}/"))
+            self.fleet.event(key.removeprefix(f"{QUEUE}/"), after.etag)
 
     def stepped(self) -> None:
         self.judge.stepped()
@@ -149,6 +149,9 @@ class Schedule:
         def produce(rest: list[tuple[float, bytes]], options: dict[str, Any]) -> None:
             for at, body in rest:
                 self.world.sleep(max(0.0, at - self.world.now))
+                if profile.multipart and chance.random() < 0.4:
+                    self._upload(f"{QUEUE}/messages/{name}", body)
+                    continue
                 for _ in range(3):
                     try:
                         path = queue.enqueue(body, name=name, **options)
@@ -160,6 +163,11 @@ class Schedule:
                     break
 
         self._keep(process, lambda: produce(puts, options))
+
+    def _upload(self, key: str, body: bytes) -> None:
+        """A multipart upload that ends now: S3 dates it by its start, and others may have PUT the name meanwhile."""
+        with suppress(QueueError):
+            self.world.store.upload(key, body, seconds=self.world.random.random() * 12.0)
 
     def _keep(self, process: Any, function: Callable[[], None]) -> None:
         def end() -> None:

@@ -36,6 +36,9 @@ class Lease:
     claimed_at: datetime | None = None
     #: The generation that the attempts belong to, as far as it is known: the first write does not know it.
     generation: Generation | None = None
+    #: The ETag that the first write expects to lease, from the event or the LIST that named the message; it tells the
+    #: sweeper, should this worker die before it knows the generation, whether the name has been PUT anew since.
+    expected_etag: str = ""
     retry_at: datetime | None = None
     failure: Failure | None = None
     attempts: tuple[Attempt, ...] = ()
@@ -54,6 +57,7 @@ class Lease:
                 "claimed_at": format_instant(self.claimed_at) if self.claimed_at else None,
                 "message_etag": self.generation.etag if self.generation else None,
                 "enqueued_at": format_instant(self.generation.put_at) if self.generation else None,
+                "expected_etag": self.expected_etag,
                 "retry_at": format_instant(self.retry_at) if self.retry_at else None,
                 "failure": self.failure.to_json() if self.failure else None,
                 "attempts": [attempt.to_json() for attempt in self.attempts[-ATTEMPTS_KEPT:]],
@@ -88,6 +92,7 @@ class Lease:
             generation=Generation(etag=str(found["message_etag"]), put_at=parse_instant(found["enqueued_at"]))
             if found.get("message_etag")
             else None,
+            expected_etag=str(found.get("expected_etag", "")),
             retry_at=parse_instant(found["retry_at"]) if found.get("retry_at") else None,
             failure=Failure.from_json(found["failure"]) if found.get("failure") else None,
             attempts=tuple(Attempt.from_json(attempt) for attempt in found.get("attempts", ())),

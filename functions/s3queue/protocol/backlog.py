@@ -36,8 +36,9 @@ class Candidate:
     priority: int
     since: datetime
     read_first: bool = False
-    #: Bytes, if the LIST told.
+    #: Bytes and ETag, if the LIST told.
     size: int | None = None
+    etag: str = ""
 
 
 class Backlog:
@@ -202,4 +203,4 @@ class Backlog:
                     break
         for path, message in paths.items():
             if path not in leased and self._wants(message.size):
-                yield Candidate(path, priority_of(path), message.modified_at, size=message.size)
+                yield Candidate(path, priority_of(path), message.modified_at, size=message.size, etag=message.etag)

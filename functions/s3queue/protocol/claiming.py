@@ -36,7 +36,9 @@ class Claiming:
     queue: QueueAccess
     leases: LeaseProtocol
 
-    def claim(self, path: str, *, timeout: float | timedelta | None = None, read_first: bool = False) -> Claim | None:
+    def claim(
+        self, path: str, *, timeout: float | timedelta | None = None, read_first: bool = False, etag: str = ""
+    ) -> Claim | None:
         """Take the message at `path`; None if someone else has it, it is finished, or it is not due.  [P2]
 
         Usually nothing is read first: an event is reason enough to try, and a lost try costs one PUT. With `read_first`
@@ -56,7 +58,7 @@ class Claiming:
         due_at = due_of(path)
         # Whether a delayed message is due is S3's clock to say, so it is asked.
         if not read_first and due_at is None:
-            return self._claim_first(path, limit)
+            return self._claim_first(path, limit, etag)
         before = self.queue.clock.monotonic()
         try:
             held = self.queue.read_lease(path)
@@ -65,7 +67,7 @@ class Claiming:
         if held is None:
             stored = self.queue.store.head(self.queue.keys.message(path))
             is_due = stored is not None and (due_at is None or due_at <= stored.at)
-            return self._claim_first(path, limit) if is_due else None
+            return self._claim_first(path, limit, stored.etag) if stored and is_due else None
         if not held.is_due():
             return None
         mine = replace(
@@ -86,7 +88,9 @@ class Claiming:
         claims: list[Claim] = []
         for candidate in backlog.drain():
             try:
-                claim = self.claim(candidate.path, timeout=timeout, read_first=candidate.read_first)
+                claim = self.claim(
+                    candidate.path, timeout=timeout, read_first=candidate.read_first, etag=candidate.etag
+                )
             except CorruptState as error:
                 _log.warning("claim failed, message kept: %s", error)
                 claim = None  # one message that only an operator can help must not stop the others
@@ -120,9 +124,16 @@ class Claiming:
         mine = replace(held.lease, claimed_at=held.lease.claimed_at or held.written_at)
         return self._take(path, mine, before, if_match=held.etag)
 
-    def _claim_first(self, path: str, timeout: timedelta) -> Claim | None:
+    def _claim_first(self, path: str, timeout: timedelta, etag: str) -> Claim | None:
         before = self.queue.clock.monotonic()
-        lease = Lease(state="processing", attempt=1, owner=self.queue.worker_id, nonce="", timeout=timeout)
+        lease = Lease(
+            state="processing",
+            attempt=1,
+            owner=self.queue.worker_id,
+            nonce="",
+            timeout=timeout,
+            expected_etag=etag,
+        )
         return self._take(path, lease, before, if_match=None)
 
     def _take(self, path: str, lease: Lease, before: float, *, if_match: str | None) -> Claim | None:
@@ -148,13 +159,15 @@ class Claiming:
         found = self.queue.store.open(self.queue.keys.message(path))
         if found is None:
             if not is_first:
-                self.leases.record_vanished(path, lease, written.at)
+                until = before + lease.timeout.total_seconds()
+                self.leases.record_vanished(path, lease, written.at, lambda: self.queue.clock.monotonic() < until)
             delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=written.etag)
             return None
         message = self._message(path, found)
-        if lease.generation and lease.generation.etag != message.generation.etag:
+        expected = lease.generation.etag if lease.generation else lease.expected_etag
+        if expected and expected != message.generation.etag:
             # The name was PUT anew, and attempts belong to a generation.  [P5]
-            lease = replace(lease, attempt=1, generation=None, failure=None, attempts=(), lines=None)
+            lease = replace(lease, attempt=1, generation=message.generation, failure=None, attempts=(), lines=None)
             lease, written = self.leases.put_lease(path, lease, if_match=written.etag)
         claim = Claim(
             message=message,

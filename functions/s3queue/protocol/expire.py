@@ -12,7 +12,7 @@ from s3queue.documents.lease import Lease, StoredLease
 from s3queue.documents.message import Generation, Message
 from s3queue.documents.record import Failure, Record
 from s3queue.encoding import decode_metadata
-from s3queue.errors import CorruptState
+from s3queue.errors import Conflict, CorruptState, LeaseLost
 from s3queue.store import delete_unique
 
 from .claim import Claim
@@ -35,8 +35,7 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
     before = queue.clock.monotonic()
     stored = queue.store.head(queue.keys.message(path))
     if stored is None:
-        leases.record_vanished(path, lease, held.read_at)
-        delete_unique(queue.store, held.key, if_match=held.etag)
+        _record_vanished(leases, path, held)
         return "gone"
     generation = Generation(etag=stored.etag, put_at=stored.modified_at)
     claimed_at = lease.claimed_at or held.written_at
@@ -58,7 +57,7 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
         fence="",
         lines=lease.lines or Lines(),
     )
-    if lease.generation and _is_another(lease, generation):
+    if _is_another(held, generation):
         # The name was PUT anew: those attempts were another generation's, this one has had none.  [P5]
         _restart(leases, claim, held)
         return "restarted"
@@ -77,15 +76,37 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
     return "dead" if isinstance(leases.fail(claim, failure), Record) else "retried"
 
 
-def _is_another(lease: Lease, generation: Generation) -> bool:
-    """Equal bytes are the same message while it is at work; one that is being buried may have been replayed since."""
-    assert lease.generation
-    return lease.generation != generation if lease.state == "burying" else lease.generation.etag != generation.etag
+def _is_another(held: StoredLease, generation: Generation) -> bool:
+    """Whether the lease was another generation's: what lies there now was PUT after it was taken.
+
+    Equal bytes are the same message while it is at work; one that is being buried may have been replayed since.
+    """
+    lease = held.lease
+    if lease.generation:
+        return lease.generation != generation if lease.state == "burying" else lease.generation.etag != generation.etag
+    if lease.expected_etag:
+        return lease.expected_etag != generation.etag
+    # Whoever claimed it without a hint died before it knew what it had: only S3's dates can tell.
+    return lease.state == "processing" and generation.put_at > held.written_at
 
 
 def unreadable_lease(error: CorruptState, timeout: timedelta) -> Lease:
     """Garbage in a lease's place tells neither attempts nor owner: its message is buried with this reason.  [P5]"""
     return Lease(state="burying", attempt=0, owner="unknown", nonce="", timeout=timeout, failure=Failure.of(error))
+
+
+def _record_vanished(leases: LeaseProtocol, path: str, held: StoredLease) -> None:
+    """Under a lease of its own: whoever is slow must not replace the record of what was PUT there since.  [P3]"""
+    queue, etag = leases.queue, held.etag
+    if held.lease.generation and queue.settings.history:
+        until = queue.clock.monotonic() + held.lease.timeout.total_seconds()
+        try:
+            lease, written = leases.put_lease(path, held.lease, if_match=etag)
+        except Conflict as conflict:
+            raise LeaseLost(str(conflict)) from conflict
+        leases.record_vanished(path, lease, held.read_at, lambda: queue.clock.monotonic() < until)
+        etag = written.etag
+    delete_unique(queue.store, held.key, if_match=etag)
 
 
 def _restart(leases: LeaseProtocol, claim: Claim, held: StoredLease) -> None:

@@ -6,6 +6,7 @@ Every write is conditional or harmless to repeat; after an unknown answer the ob
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -70,8 +71,10 @@ class LeaseProtocol:
 
     def _complete(self, claim: Claim, record: Record, *, clear: bool) -> Record:
         if self.queue.settings.history:
-            record = self.outcomes.write_record(record)
-        if clear or not self.queue.settings.history:
+            record = self.outcomes.write_record(record, claim.is_alive)
+        if record.generation != claim.message.generation:
+            pass  # a zombie whose message was PUT anew and finished since: nothing of it is left to clear
+        elif clear or not self.queue.settings.history:
             self.clear(claim)
         else:
             claim.is_recorded = True
@@ -131,8 +134,11 @@ class LeaseProtocol:
         record = self._record(claim, "completed" if is_finished else "dead", failure)
         if lines:
             record = replace(record, lines=lines.summary())
-        recorded = self.outcomes.bury(record, self._stored(claim), lines, claim.check_alive)
-        claim.superseded = self.outcomes.clear(claim.path, claim.message.generation, claim.lease_etag, claim.is_alive)
+        recorded = self.outcomes.bury(record, self._stored(claim), lines, claim.check_alive, claim.is_alive)
+        if recorded.generation == claim.message.generation:
+            claim.superseded = self.outcomes.clear(
+                claim.path, claim.message.generation, claim.lease_etag, claim.is_alive
+            )
         name: Event = "message.completed" if recorded.outcome == "completed" else "message.dead"
         self.emit(name, claim, outcome=recorded.outcome, error=failure.message, error_type=failure.type)
         return recorded
@@ -193,7 +199,7 @@ class LeaseProtocol:
         with contextlib.suppress(QueueError):
             self.queue.store.put(self.queue.keys.reminder(at, path), b"")
 
-    def record_vanished(self, path: str, lease: Lease, at: datetime) -> None:
+    def record_vanished(self, path: str, lease: Lease, at: datetime, is_alive: Callable[[], bool]) -> None:
         """Someone deleted a message that was claimed: say so, unless it was finished before.  [P1]"""
         if lease.generation is None or not self.queue.settings.history:
             return
@@ -210,7 +216,8 @@ class LeaseProtocol:
                     worker=lease.owner,
                     attempts=lease.attempts,
                     failure=failure,
-                )
+                ),
+                is_alive,
             )
 
     def put_lease(self, path: str, lease: Lease, *, if_match: str | None) -> tuple[Lease, Written]:

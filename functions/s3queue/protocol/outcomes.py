@@ -45,10 +45,11 @@ class Outcomes:
         found = self.store.open(key)
         return _readable(found.read(), key) if found else None
 
-    def write_record(self, record: Record) -> Record:
+    def write_record(self, record: Record, is_alive: Callable[[], bool]) -> Record:
         """Write the outcome unless there is one already; returns the one that counts.  [P1] [P3]
 
-        The first writer of a generation wins, and a newer generation's record is never replaced by an older one's.
+        The first writer of a generation wins. Another generation's record is replaced by whoever holds the lease, since
+        nobody can have finished a newer one meanwhile, or whose message still lies there; a zombie leaves it alone.
 
         Raises:
             Unavailable: unknown whether it was written; calling again is safe.
@@ -66,7 +67,9 @@ class Outcomes:
             if found is None:
                 continue
             stored = _readable(found.read(), key)
-            if stored and (stored.generation == record.generation or self._is_newer(stored, record)):
+            if stored and stored.generation == record.generation:
+                return stored
+            if stored and not is_alive() and self._is_superseded(record):
                 return stored
             try:
                 put_surely(self.store, key, body, if_match=found.etag)
@@ -75,19 +78,28 @@ class Outcomes:
                 continue
         raise Unavailable(f"{key} changes faster than it can be read; try again")
 
-    def _is_newer(self, stored: Record, record: Record) -> bool:
-        if stored.generation.put_at != record.generation.put_at:
-            return stored.generation.put_at > record.generation.put_at
-        # Two PUTs within one second: the one that is still there came last.
+    def _is_superseded(self, record: Record) -> bool:
+        """Whether something else than this record's message lies there, or nothing. S3's dates cannot tell which of
+        two generations came first: a multipart upload is dated by its start."""
         present = self.store.head(self.keys.message(record.path))
-        return present is None or present.etag != record.generation.etag
+        return present is None or (present.etag, present.modified_at) != (
+            record.generation.etag,
+            record.generation.put_at,
+        )
 
-    def bury(self, record: Record, message: ObjectInfo, lines: Lines | None, check: Callable[[], None]) -> Record:
+    def bury(
+        self,
+        record: Record,
+        message: ObjectInfo,
+        lines: Lines | None,
+        check: Callable[[], None],
+        is_alive: Callable[[], bool],
+    ) -> Record:
         """Record a death and move the message to `dead/`; the caller holds a burying lease and clears afterwards.
 
         `check` raises once the lease is over. If the message was completed meanwhile, that stands.  [P3]
         """
-        written = self.write_record(record)
+        written = self.write_record(record, is_alive)
         check()
         if written.generation == record.generation and (written.outcome == "dead" or written.dead_lines):
             self.move_to_dead(written, message, lines)
@@ -190,7 +202,7 @@ class Outcomes:
             failure=failure,
             size=message.size,
         )
-        self.write_record(record)
+        self.write_record(record, lambda: True)
         metadata = _dead_metadata(message, record, failure)
         try:
             self.store.copy(

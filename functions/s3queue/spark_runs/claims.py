@@ -114,7 +114,7 @@ def _claim(queue: Queue, candidate: Candidate) -> Claim | None:
         found = queue.store.head(queue.keys.message(candidate.path))
         if found is None or not queue.settings.is_heavy(found.size):
             return None
-    return queue.claim(candidate.path, read_first=candidate.read_first)
+    return queue.claim(candidate.path, read_first=candidate.read_first, etag=candidate.etag)
 
 
 def in_parallel(work: Callable[[T], None], items: Sequence[T], threads: int = THREADS) -> None:

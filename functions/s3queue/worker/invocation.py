@@ -65,7 +65,7 @@ class InvocationRunner:
             is_late = is_late or read_first
             if self._is_over():
                 break
-            self._serve(notification.path, read_first=read_first, size=notification.size)
+            self._serve(notification.path, read_first=read_first, size=notification.size, etag=notification.etag)
         if is_late:
             self._drain()
         self._wait_for_retries(drained=is_late)
@@ -100,14 +100,14 @@ class InvocationRunner:
         self._ran_out = self._ran_out or is_over
         return is_over
 
-    def _serve(self, path: str, *, read_first: bool, size: int | None = None) -> bool | None:
+    def _serve(self, path: str, *, read_first: bool, size: int | None = None, etag: str = "") -> bool | None:
         """Claim and run one message, or set it aside for Spark; whether it was won, None if it was set aside."""
         with self._around_message(path):
             try:
                 if self._is_heavy(path, size):
                     self._heavy[path] = None
                     return None
-                ending = self._processor.run(path, read_first=read_first)
+                ending = self._processor.run(path, read_first=read_first, etag=etag)
                 if ending == "lost":
                     _log.warning("message lost to another worker, or outcome unknown; left to the sweeper")
                 self._counts[ending or "not claimed"] += 1
@@ -142,7 +142,7 @@ class InvocationRunner:
                     return
                 if self._queue.clock.now() - candidate.since <= self._queue.settings.late_after:
                     continue  # its own event is on the way: whoever comes second would ask in vain, and pay for it
-                won = self._serve(candidate.path, read_first=candidate.read_first)
+                won = self._serve(candidate.path, read_first=candidate.read_first, etag=candidate.etag)
                 # What is set aside for Spark was not lost to someone else: it says nothing about the rest.
                 if won is not None:
                     backlog.report(won=won)

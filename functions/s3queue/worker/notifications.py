@@ -21,6 +21,8 @@ class Notification:
     path: str
     #: Bytes, if whoever rang knows.
     size: int | None = None
+    #: Which PUT of the name this is about, if S3 said.
+    etag: str = ""
     #: When S3 saw the object; None: sent by the sweeper.
     rung_at: datetime | None = None
 
@@ -63,7 +65,9 @@ def _recorded(record: Any, keys: Keys, bucket: str) -> Notification | None:
             if not name.removeprefix("s3:").startswith("ObjectCreated:"):
                 _log.info("%s is no reason to work", name)
                 return None
-            return _created(unquote_plus(key), described.get("size"), record.get("eventTime"), where, keys, bucket)
+            return _created(
+                unquote_plus(key), described, described.get("eTag"), record.get("eventTime"), where, keys, bucket
+            )
     _log.error("a record of this event is not S3's")
     return None
 
@@ -72,20 +76,23 @@ def _noticed(detail: Any, time: Any, keys: Keys, bucket: str) -> Notification | 
     """S3's event by way of EventBridge; its key is plain."""
     match detail:
         case {"bucket": {"name": str(where)}, "object": {"key": str(key), **described}}:
-            return _created(key, described.get("size"), time, where, keys, bucket)
+            return _created(key, described, described.get("etag"), time, where, keys, bucket)
     _log.error("this event from EventBridge names no object")
     return None
 
 
-def _created(key: str, size: Any, time: Any, where: str, keys: Keys, bucket: str) -> Notification | None:
+def _created(
+    key: str, described: Mapping[Any, Any], etag: Any, time: Any, where: str, keys: Keys, bucket: str
+) -> Notification | None:
     path = keys.path(key)
     if where != bucket or path is None:
         _log.warning("an event for s3://%s/%s, which is no message of %s: filter too wide?", where, key, keys.root)
         return None
-    size = size if isinstance(size, int) else None
+    size = described["size"] if isinstance(described.get("size"), int) else None
     if key.endswith("/") and size == 0:
         return None  # what a console PUTs to show a folder
-    return Notification(path=path, size=size, rung_at=_instant(time))
+    etag = etag.strip('"') if isinstance(etag, str) else ""
+    return Notification(path=path, size=size, etag=etag, rung_at=_instant(time))
 
 
 def _instant(time: Any) -> datetime | None:

@@ -42,10 +42,10 @@ class Processor:
     #: False: what is completed is left for the caller to clear, as `Claim.is_recorded` says.
     clears: bool = True
 
-    def run(self, path: str, *, read_first: bool = False) -> AttemptEnding | None:
+    def run(self, path: str, *, read_first: bool = False, etag: str = "") -> AttemptEnding | None:
         """Claim and process one message; None if it could not be claimed. A name that was PUT anew runs again."""
         ending: AttemptEnding | None = None
-        claim = self.queue.claim(path, read_first=read_first)
+        claim = self.queue.claim(path, read_first=read_first, etag=etag)
         while claim is not None:
             ending = self.process(claim)
             claim = self.claim_again(claim)
@@ -53,7 +53,8 @@ class Processor:
 
     def claim_again(self, claim: Claim) -> Claim | None:
         """The next generation, if the name was PUT anew while the last one was at work: nobody else is told of that."""
-        return self.queue.claim(claim.path) if claim.superseded and not self.should_stop() else None
+        # Nothing has told which PUT it is by now, so ask: the lease must name it before anything can go wrong.
+        return self.queue.claim(claim.path, read_first=True) if claim.superseded and not self.should_stop() else None
 
     def process(self, claim: Claim) -> AttemptEnding:
         """Run the handler and write the outcome; never raises for anything that a handler or a message can do."""

@@ -187,7 +187,7 @@ class Worker:
     def _work(self, candidate: Candidate) -> None:
         handed_over = False
         try:
-            claim = self.queue.claim(candidate.path, read_first=candidate.read_first)
+            claim = self.queue.claim(candidate.path, read_first=candidate.read_first, etag=candidate.etag)
             self._backlog.report(won=claim is not None)
             while claim is not None:
                 if self._stopping.is_set():

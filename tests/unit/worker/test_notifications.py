@@ -54,7 +54,10 @@ def test_an_event_rings_for_the_messages_that_it_names(name: str) -> None:
 def test_s3_says_size_and_time_and_the_sweeper_neither() -> None:
     (put,) = read(recorded("put"), KEYS, BUCKET)
     assert put == Notification(
-        path="messages/welcome.json", size=52, rung_at=datetime(2026, 11, 16, 10, 14, 59, 512000, tzinfo=UTC)
+        path="messages/welcome.json",
+        size=52,
+        etag="9b2cf535f27731c974343645a3985328",
+        rung_at=datetime(2026, 11, 16, 10, 14, 59, 512000, tzinfo=UTC),
     )
     assert {(sent.size, sent.rung_at) for sent in read(recorded("dispatch"), KEYS, BUCKET)} == {(None, None)}
 
