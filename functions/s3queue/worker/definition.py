@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import json
+import threading
 import typing
-from collections.abc import Callable
-from typing import IO, Any, BinaryIO, get_args, get_origin, get_type_hints
+from collections.abc import Awaitable, Callable
+from typing import IO, Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
 
 from s3queue.documents.message import Message
 from s3queue.errors import InvalidRequest, Reject
@@ -16,6 +18,31 @@ from s3queue.keys import check_queue
 from s3queue.settings import QueueSettings
 
 Handler = Callable[..., Any]
+T = TypeVar("T")
+
+
+class _Loop(threading.local):
+    """This thread's event loop, for `async` handlers: made for the first, kept for the others, so that what they keep
+    between messages (a session, a pool of connections) stays usable."""
+
+    def __init__(self) -> None:
+        self._runner: Any = None
+
+    def run(self, awaitable: Awaitable[T]) -> T:
+        if self._runner is None:
+            # Not before: most queues have no `async` handler, and asyncio is a tenth of a cold start.
+            import asyncio
+
+            self._runner = asyncio.Runner()
+
+        async def wait() -> T:
+            return await awaitable
+
+        result: T = self._runner.run(wait())
+        return result
+
+
+_loop = _Loop()
 #: What every payload can be given as.
 _STREAMS = (BinaryIO, IO, IO[bytes])
 
@@ -45,6 +72,12 @@ class Definition:
         """
         if self.function is not None:
             raise InvalidRequest(f"queue {self.name!r} has a handler already: {self.function.__qualname__}")
+        is_plain = inspect.isroutine(function) or isinstance(function, functools.partial)
+        code = function if is_plain else type(function).__call__
+        if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
+            raise InvalidRequest(
+                f"the handler of {self.name!r} is a generator: calling it runs nothing; write a function that returns"
+            )
         parameters = list(inspect.signature(function).parameters.values())
         if not 1 <= len(parameters) <= 2:
             raise InvalidRequest(f"the handler of {self.name!r} takes the message and, if it likes, the context")
@@ -106,7 +139,10 @@ class Definition:
     def call(self, argument: Any, context: Any) -> Any:
         if self.function is None:
             raise InvalidRequest(f"queue {self.name!r} has no handler: decorate a function with @queue.handler")
-        return self.function(argument, context) if self._wants_context else self.function(argument)
+        result = self.function(argument, context) if self._wants_context else self.function(argument)
+        if inspect.isgenerator(result) or inspect.isasyncgen(result):
+            raise TypeError(f"the handler of {self.name!r} returned a generator, which has run nothing")
+        return _loop.run(result) if inspect.isawaitable(result) else result
 
 
 def define(name: str, **options: Any) -> Definition:
