@@ -77,8 +77,8 @@ def runtime() -> Runtime:
         definition.events.pass_on(queue.events)
         telemetry = Telemetry(queue, logger)
         telemetry.publish(deployment)
-        look_after_runs = runs.look_after if runs else None
-        sweeper = Sweeper(queue=queue, dispatch=wake(function, client), look_after_runs=look_after_runs)
+        check_runs = runs.check if runs else None
+        sweeper = Sweeper(queue=queue, dispatch=wake(function, client), check_runs=check_runs)
         rounds[name] = Round(sweeper, telemetry)
     logger.append_keys(worker=worker_id)
     return Runtime(rounds, broken, runs, SystemClock())

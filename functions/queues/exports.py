@@ -28,7 +28,7 @@ queue = define(
     concurrency=2,
     memory_mib=256,
     max_runs=1,
-    batch=100,
+    messages_per_run=100,
 )
 
 _KEY = re.compile(r"[A-Za-z0-9!_.*'()/=+,@:-]+")

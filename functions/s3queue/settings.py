@@ -27,6 +27,8 @@ WRAP_UP = timedelta(seconds=5)
 #: The next minute's sweeper comes a little after this, so that the two rarely meet.
 SWEEPER_STAYS_SECONDS = 54.0
 SWEEPER_MIB = 512
+#: Old name of a setting → its current name. Definitions and `queue.json` objects with the old name are still read.
+RENAMED = {"batch": "messages_per_run"}
 _UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": MIB, "gib": 1024**3}
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(b|[kmg]i?b)?\s*", re.IGNORECASE)
 
@@ -78,9 +80,9 @@ class QueueSettings:
     engine: Literal["lambda", "spark"] = "lambda"
     #: In a mixed queue, messages larger than this go to Spark; None: none.
     heavy_above: int | None = None
-    #: Spark runs at one time, and messages claimed for one run.
+    #: Spark runs at one time, and messages that a run claims at one time.
     max_runs: int = 1
-    batch: int = 100
+    messages_per_run: int = 100
     #: How long one run may take in all, and how many executors it may grow to: what bounds its bill.
     run_timeout: timedelta = timedelta(hours=1)
     max_executors: int = 4
@@ -97,7 +99,7 @@ class QueueSettings:
             "memory_mib",
             "max_message_size",
             "max_runs",
-            "batch",
+            "messages_per_run",
             "max_executors",
         ):
             value = getattr(self, name)
@@ -143,12 +145,12 @@ class QueueSettings:
         return cls().with_overrides(options)
 
     def with_overrides(self, options: Mapping[str, Any]) -> QueueSettings:
-        """These settings with some replaced, by name or by `{name}_seconds`."""
+        """These settings with some replaced, by name, by `{name}_seconds`, or by an old name."""
         known = {field.name: getattr(self, field.name) for field in fields(self)}
         changes: dict[str, Any] = {}
-        for option, value in options.items():
+        for option, value in with_current_names(options).items():
             name = option.removesuffix("_seconds")
-            # Only a duration goes by both names: `batch_seconds` would be a slip.
+            # Only a duration may have the suffix: `concurrency_seconds` is a mistake.
             if option in known or not isinstance(known.get(name), timedelta):
                 name = option
             if name not in known:
@@ -169,6 +171,12 @@ class QueueSettings:
             else:
                 described[field.name] = value
         return described
+
+
+def with_current_names(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options under their current names. Where an old and a new name are given, the new one counts."""
+    old = {RENAMED[name]: value for name, value in options.items() if name in RENAMED}
+    return old | {name: value for name, value in options.items() if name not in RENAMED}
 
 
 def _coerce(name: str, value: Any, default: Any) -> Any:

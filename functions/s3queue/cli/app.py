@@ -16,10 +16,10 @@ from .commands import (
     dead_replay,
     estimate,
     locks,
-    look,
     queues,
     send,
     show,
+    stats,
     tail,
     work,
     workers,
@@ -29,7 +29,7 @@ from .doctor import command as doctor
 __all__ = ["program"]
 #: Imported for what they register; `command.ORDER` says how the help lists it.
 _REGISTERED = (
-    *(queues, configure, send, look, show, tail, dead, dead_replay),
+    *(queues, configure, send, stats, show, tail, dead, dead_replay),
     *(work, workers, locks, doctor, estimate, dashboard),
 )
 

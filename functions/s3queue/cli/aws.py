@@ -32,7 +32,7 @@ class NotificationRule:
     suffix: str
     events: tuple[str, ...]
 
-    def is_rung_by(self, key_prefix: str) -> bool:
+    def is_notified_of(self, key_prefix: str) -> bool:
         """Whether some object behind this prefix, whatever its name, rings it."""
         return key_prefix.startswith(self.prefix) or self.prefix.startswith(key_prefix)
 

@@ -18,7 +18,7 @@ from s3queue.worker.own_retries import GRACE_SECONDS
 
 from . import requests as operations
 from .requests import NOTHING, WRITES, RequestCounts
-from .workload import Workload, light_object, look_around, pause_before, rings, seconds_of, waits_for
+from .workload import Workload, invocations_per_object, light_object, list_backlog, pause_before, seconds_of, waits_for
 
 #: What S3 promises a prefix, a second; more is a question of shards.
 WRITES_PER_PREFIX = 3500
@@ -142,7 +142,7 @@ def _shards(found: Estimate) -> int:
 
 def _estimate(load: Workload, shards: int) -> Estimate:
     rate = load.objects
-    ringing = rings(load)
+    invocations = invocations_per_object(load)
     # How long an object lies there does not hang on how often somebody looks around meanwhile.
     seconds = seconds_of(load, light_object(load, shards, others=1.0))
     runs = _runs(load)
@@ -153,11 +153,13 @@ def _estimate(load: Workload, shards: int) -> Estimate:
     per_object = light_object(load, shards, others=in_flight)
     seconds = seconds_of(load, per_object)
     worker = Function(
-        invocations=rate * ringing + load.rate * load.heavy,
-        seconds=_mean(rate * ringing, seconds / ringing, load.rate * load.heavy, _seconds_to_ring(load)),
+        invocations=rate * invocations + load.rate * load.heavy,
+        seconds=_mean(
+            rate * invocations, seconds / invocations, load.rate * load.heavy, _seconds_of_notification(load)
+        ),
         memory_mib=load.settings.memory_mib,
     )
-    requests = per_object * rate + _rung_twice(load, in_flight, shards)
+    requests = per_object * rate + _dispatched_twice(load, in_flight, shards)
     requests += operations.REFRESH * _refreshes(worker, load.queues)
     sweeping, awake = _sweeping(load, in_flight)
     running = _running(load, runs) if runs else NOTHING
@@ -219,8 +221,8 @@ def _sweeping(load: Workload, in_flight: float) -> tuple[RequestCounts, float]:
     minute = operations.SWEEP_IDLE * (sweeps - busy) + (operations.SWEEP_BUSY + operations.SWEEP_PAGE * pages) * busy
     minute += (
         operations.PUBLISH * published
-        + operations.LOOK_AT_DUE * dues
-        + operations.LOOK_AT_REMINDERS * (reminders * (busy + dues))
+        + operations.SWEEP_DUE * dues
+        + operations.LIST_REMINDERS * (reminders * (busy + dues))
     )
     letters = load.rate * load.dying / load.queues * load.settings.dead_retention.total_seconds()
     looked_through = min(math.ceil(letters / LIST_PAGE), SWEEP_REQUESTS) * 60 / RETENTION_SECONDS
@@ -232,7 +234,7 @@ def _sweep_pause(load: Workload) -> float:
     return min(max(load.settings.rescue_after.total_seconds() / 2, DUE_SECONDS), LONGEST_PAUSE_SECONDS)
 
 
-def _rung_twice(load: Workload, in_flight: float, shards: int) -> RequestCounts:
+def _dispatched_twice(load: Workload, in_flight: float, shards: int) -> RequestCounts:
     """Requests a second for retries that the sweeper dispatches although a function waits for them.
 
     A reminder lies there from its time until that function has served it, and the sweeper looks every two seconds.
@@ -242,8 +244,8 @@ def _rung_twice(load: Workload, in_flight: float, shards: int) -> RequestCounts:
     attempts = (attempt for attempt in range(1, load.settings.max_attempts) if waits_for(load, attempt))
     lying = load.objects * sum(load.retried(attempt) for attempt in attempts) * seconds / load.queues
     _, busy, dues, _ = _minute(1 - math.exp(-in_flight), _sweep_pause(load))
-    rung = look_around(shards, in_flight, is_busy=1.0) * (1 - math.exp(-lying))
-    return (rung + (operations.LOOK + operations.FORGET_REMINDER) * lying) * ((busy + dues) / 60 * load.queues)
+    listed = list_backlog(shards, in_flight, is_busy=1.0) * (1 - math.exp(-lying))
+    return (listed + (operations.READ_FIRST + operations.FORGET_REMINDER) * lying) * ((busy + dues) / 60 * load.queues)
 
 
 def _minute(is_busy: float, pause: float) -> tuple[float, float, float, float]:
@@ -272,8 +274,8 @@ def _reminders(load: Workload) -> list[float]:
 # Spark
 
 
-def _seconds_to_ring(load: Workload) -> float:
-    return operations.RING_IN_VAIN.total() * load.seconds_per_request
+def _seconds_of_notification(load: Workload) -> float:
+    return operations.NOTIFICATION_DURING_RUN.total() * load.seconds_per_request
 
 
 def _runs(load: Workload) -> Runs | None:
@@ -308,19 +310,19 @@ def _running(load: Workload, runs: Runs) -> RequestCounts:
     """Requests a second: the heavy messages', and what their runs need for themselves."""
     heavy = (
         operations.ENQUEUE
-        + operations.RING_IN_VAIN
+        + operations.NOTIFICATION_DURING_RUN
         + operations.CLAIM
         + operations.BEGIN
         + operations.RECORD
         + operations.CLEAR
     )
-    batches = max(0, math.ceil((runs.messages - 1) / load.settings.batch))
+    rounds = max(0, math.ceil((runs.messages - 1) / load.settings.messages_per_run))
     beats = runs.seconds / (load.settings.visibility_timeout.total_seconds() / 3)
     run = (
         operations.LAUNCH
         + operations.DRIVE
         + operations.ADOPT
-        + (operations.NEXT_BATCH + operations.LOOK_FOR_MORE) * batches
+        + (operations.NEXT_ROUND + operations.LIST_FOR_MORE) * rounds
         + operations.HEARTBEAT * beats
     )
     return heavy * (load.rate * load.heavy) + run * runs.started

@@ -68,7 +68,7 @@ CLEAR = RequestCounts.of("DELETE messages", "DELETE leases")
 #: A batch that takes longer than half its lease.
 EXTEND = RequestCounts.of("PUT leases")
 #: An event that comes late, or a dispatch, reads before it writes.
-LOOK = RequestCounts.of("GET leases", "HEAD messages")
+READ_FIRST = RequestCounts.of("GET leases", "HEAD messages")
 #: Attempts left; and the next attempt.
 FAIL = RequestCounts.of("PUT leases", "PUT retries")
 CLAIM_AGAIN = RequestCounts.of("GET leases", "PUT leases", "GET messages", "GET records")
@@ -82,11 +82,11 @@ MOVE_LINES = RequestCounts.of("GET messages")
 MOVE_LINE = RequestCounts.of("PUT dead")
 
 # A look at what may run: which kinds there are; then what lies there, and what of it has a lease
-LOOK_AROUND = RequestCounts.of("LIST root")
-LOOK_AT_MESSAGES = RequestCounts.of("LIST messages", "LIST leases")
-LOOK_AT_REMINDERS = RequestCounts.of("LIST retries")
+LIST_KINDS = RequestCounts.of("LIST root")
+LIST_BACKLOG = RequestCounts.of("LIST messages", "LIST leases")
+LIST_REMINDERS = RequestCounts.of("LIST retries")
 #: A queue whose names are sharded: its top, then messages and leases of every shard that has any.
-LOOK_AT_TOP = RequestCounts.of("LIST messages")
+LIST_SHARDS = RequestCounts.of("LIST messages")
 REFRESH = RequestCounts.of("GET queue.json")
 
 # The sweeper, by queue: nothing there, something in flight, and a look at what is due in between
@@ -94,16 +94,16 @@ SWEEP_IDLE = RequestCounts.of("LIST root")
 SWEEP_BUSY = RequestCounts.of("LIST root", "GET queue.json")
 SWEEP_PAGE = RequestCounts.of("LIST leases", "LIST messages")
 PUBLISH = RequestCounts.of("PUT stats.json")
-LOOK_AT_DUE = RequestCounts.of("LIST root")
+SWEEP_DUE = RequestCounts.of("LIST root")
 RETAIN = RequestCounts.of("LIST dead")
 
 # Heavy messages
 #: The notification of one that finds a run at work.
-RING_IN_VAIN = RequestCounts.of("GET runs", "GET workers")
+NOTIFICATION_DURING_RUN = RequestCounts.of("GET runs", "GET workers")
 #: A run from its slot to its end, without its messages: opened by one message that looks around and starts it …
 LAUNCH = (
     RequestCounts.of("GET runs", "PUT runs", "PUT runs", "PUT runs", "PUT workers")
-    + LOOK
+    + READ_FIRST
     + RequestCounts.of("LIST root", "LIST messages", "LIST leases")
 )
 #: … taken over by the driver, closed, and looked after once more.
@@ -118,7 +118,7 @@ DRIVE = RequestCounts.of(
 ADOPT = CLAIM_AGAIN
 #: "Started" is written before each message is.
 BEGIN = RequestCounts.of("PUT runs")
-NEXT_BATCH = RequestCounts.of("PUT runs", "PUT runs", "LIST root", "LIST messages", "LIST leases")
+NEXT_ROUND = RequestCounts.of("PUT runs", "PUT runs", "LIST root", "LIST messages", "LIST leases")
 #: A batch that is not full looks whether more has come meanwhile.
-LOOK_FOR_MORE = RequestCounts.of("LIST root", "LIST messages", "LIST leases")
+LIST_FOR_MORE = RequestCounts.of("LIST root", "LIST messages", "LIST leases")
 HEARTBEAT = RequestCounts.of("PUT workers")

@@ -108,31 +108,31 @@ def light_object(load: Workload, shards: int = 1, others: float = 0.0) -> Reques
     else:
         spent += (operations.BURY + operations.MOVE_LINES) * buried + operations.MOVE_LINE * (load.dying * load.batch)
         spent += operations.EXTEND * _extensions(load)
-    looks_after = load.late + load.rescued
-    spent += operations.LOOK * looks_after
+    drains = load.late + load.rescued
+    spent += operations.READ_FIRST * drains
     for attempt in range(1, settings.max_attempts):
         tried_again = load.retried(attempt)
         spent += (operations.FAIL + again) * tried_again
         if not waits_for(load, attempt):
-            looks_after += tried_again
+            drains += tried_again
         elif attempt == 1:
             # Whoever waits for a retry looks once whether others wait; its own message is one that lies there.
-            spent += (operations.LOOK_AT_REMINDERS + look_around(shards, others + 1, is_busy=1.0)) * tried_again
+            spent += (operations.LIST_REMINDERS + list_backlog(shards, others + 1, is_busy=1.0)) * tried_again
     released = _continuations(load)
     spent += (operations.RELEASE + again) * released
     if released:
         # Whoever is sent to go on looks around at its end: all but the last find their own reminder there.
-        looks_after += 1
-        spent += (operations.LOOK_AT_REMINDERS + look_around(shards, others + 1, is_busy=1.0)) * (released - 1)
-    return spent + look_around(shards, others, is_busy=1 - math.exp(-others)) * looks_after
+        drains += 1
+        spent += (operations.LIST_REMINDERS + list_backlog(shards, others + 1, is_busy=1.0)) * (released - 1)
+    return spent + list_backlog(shards, others, is_busy=1 - math.exp(-others)) * drains
 
 
-def look_around(shards: int, lying: float, is_busy: float) -> RequestCounts:
+def list_backlog(shards: int, lying: float, is_busy: float) -> RequestCounts:
     """One look of a function at what else may run, if there is anything; of several shards, at each that has any."""
     if shards == 1:
-        return operations.LOOK_AROUND + operations.LOOK_AT_MESSAGES * is_busy
+        return operations.LIST_KINDS + operations.LIST_BACKLOG * is_busy
     occupied = shards * (1 - math.exp(-lying / shards))
-    return operations.LOOK_AROUND + operations.LOOK_AT_TOP * is_busy + operations.LOOK_AT_MESSAGES * occupied
+    return operations.LIST_KINDS + operations.LIST_SHARDS * is_busy + operations.LIST_BACKLOG * occupied
 
 
 def _handling(load: Workload) -> float:
@@ -171,7 +171,7 @@ def _extensions(load: Workload) -> float:
     return handed_on * (_lifetime(load) // half) + last // half
 
 
-def rings(load: Workload) -> float:
+def invocations_per_object(load: Workload) -> float:
     """Invocations for one object."""
     dispatched = (load.retried(n) for n in range(1, load.settings.max_attempts) if not waits_for(load, n))
     return 1 + sum(dispatched) + _continuations(load)

@@ -55,10 +55,10 @@ _CHANGES = {409: "Someone else got there first.", 429: "The queue is full."}
 def build(store: ObjectStore, *, defined: Mapping[str, QueueSettings] | None = None, discover: bool = True) -> Resolver:
     """The API over one bucket; `defined` are the deployed queues, `discover` also finds those that nobody deployed."""
     app = Resolver()
-    desk = BucketView(store=store, defined=defined or {}, discover=discover)
-    _register_queues(app, desk)
-    _register_messages(app, desk)
-    _register_dead(app, desk)
+    view = BucketView(store=store, defined=defined or {}, discover=discover)
+    _register_queues(app, view)
+    _register_messages(app, view)
+    _register_dead(app, view)
     register_pages(app, lambda: document(app))
     return app
 
@@ -80,57 +80,57 @@ def _described(answer: Any, *, changes: bool = False, created: bool = False) -> 
     return {"responses": responses}
 
 
-def _register_queues(app: Resolver, desk: BucketView) -> None:
+def _register_queues(app: Resolver, view: BucketView) -> None:
     @app.get("/api/queues", summary="All queues, with a verdict", tags=["queues"], **_described(models.Queues))
     def queues(cursor: Cursor = "", limit: Limit = requests.MOST_ROWS) -> models.Queues:
-        return desk.queues(cursor, limit)
+        return view.queues(cursor, limit)
 
     @app.get("/api/queues/<queue>", summary="One queue", tags=["queues"], **_described(models.QueueDetail))
     def queue_detail(queue: QueueName) -> models.QueueDetail:
-        found = desk.queue(queue)
+        found = view.queue(queue)
         overrides = found.overrides()
         return models.QueueDetail(
-            **desk.view(queue).model_dump(), settings=found.settings.to_json(), overrides=overrides
+            **view.view(queue).model_dump(), settings=found.settings.to_json(), overrides=overrides
         )
 
     @app.get("/api/queues/<queue>/stats", summary="Count now", tags=["queues"], **_described(models.Counts))
     def stats(queue: QueueName, pages: Annotated[int, Query(ge=1, le=100)] = 20) -> models.Counts:
-        return models.Counts(**desk.queue(queue).stats(pages=pages).to_json())
+        return models.Counts(**view.queue(queue).stats(pages=pages).to_json())
 
     @app.get("/api/queues/<queue>/flow", summary="The last hour", tags=["queues"], **_described(models.Flow))
     def queue_flow(queue: QueueName) -> models.Flow:
-        return flow(desk.queue(queue))
+        return flow(view.queue(queue))
 
     @app.get("/api/queues/<queue>/stuck", summary="What is stuck", tags=["queues"], **_described(models.Stuck))
     def queue_stuck(queue: QueueName) -> models.Stuck:
-        return stuck.stuck(desk.queue(queue))
+        return stuck.stuck(view.queue(queue))
 
     @app.get("/api/queues/<queue>/workers", summary="Pull workers", tags=["queues"], **_described(models.Workers))
     def workers(queue: QueueName) -> models.Workers:
-        return models.Workers(workers=stuck.workers(desk.queue(queue)))
+        return models.Workers(workers=stuck.workers(view.queue(queue)))
 
     @app.get("/api/queues/<queue>/runs", summary="Spark runs", tags=["queues"], **_described(models.Runs))
     def runs(queue: QueueName) -> models.Runs:
-        return stuck.runs(desk.queue(queue))
+        return stuck.runs(view.queue(queue))
 
     changed = _described(models.Paused, changes=True)
 
     @app.post("/api/queues/<queue>/pause", summary="Claim nothing any more", tags=["queues"], **changed)
     def pause(queue: QueueName) -> models.Paused:
-        desk.queue(queue).pause()
+        view.queue(queue).pause()
         return models.Paused(queue=queue, paused=True)
 
     @app.post("/api/queues/<queue>/resume", summary="Claim again", tags=["queues"], **changed)
     def resume(queue: QueueName) -> models.Paused:
-        desk.queue(queue).resume()
+        view.queue(queue).resume()
         return models.Paused(queue=queue, paused=False)
 
     @app.get("/api/statistics", summary="What Spark computed", tags=["statistics"], **_described(models.Statistics))
     def statistics() -> models.Statistics:
-        return desk.statistics()
+        return view.statistics()
 
 
-def _register_messages(app: Resolver, desk: BucketView) -> None:
+def _register_messages(app: Resolver, view: BucketView) -> None:
     @app.get("/api/queues/<queue>/messages", summary="By state", tags=["messages"], **_described(models.Messages))
     def messages(
         queue: QueueName,
@@ -140,7 +140,7 @@ def _register_messages(app: Resolver, desk: BucketView) -> None:
         limit: Limit = 50,
         newest: Annotated[bool, Query(description="Completed within the last hour, newest first; one page.")] = False,
     ) -> models.Messages:
-        found = desk.queue(queue)
+        found = view.queue(queue)
         if newest and state == "completed" and not prefix:
             return browse.newest(found, limit)
         return browse.browse(found, state, prefix, cursor, limit)
@@ -149,7 +149,7 @@ def _register_messages(app: Resolver, desk: BucketView) -> None:
 
     @app.post("/api/queues/<queue>/messages", summary="Enqueue", tags=["messages"], **sent)
     def enqueue(queue: QueueName, message: Annotated[requests.Enqueue, Body()]) -> Response[models.Enqueued]:
-        found = desk.queue(queue)
+        found = view.queue(queue)
         written: list[Any] = []
         found.events.on("message.enqueued", written.append)
         path = found.enqueue(
@@ -169,10 +169,10 @@ def _register_messages(app: Resolver, desk: BucketView) -> None:
         path: MessagePath,
         body: Annotated[bool, Query(description="Whether to show the payload, up to 64 KiB.")] = False,
     ) -> models.MessageLife:
-        return browse.life(desk.queue(queue), path, with_body=body)
+        return browse.life(view.queue(queue), path, with_body=body)
 
 
-def _register_dead(app: Resolver, desk: BucketView) -> None:
+def _register_dead(app: Resolver, view: BucketView) -> None:
     @app.get("/api/queues/<queue>/dead", summary="Dead letters", tags=["dead letters"], **_described(models.DeadPage))
     def dead(
         queue: QueueName,
@@ -185,21 +185,21 @@ def _register_dead(app: Resolver, desk: BucketView) -> None:
         wanted = letters.Filter(
             error_type=error_type, older_than_seconds=older_than_seconds, newer_than_seconds=newer_than_seconds
         )
-        return letters.page(desk.queue(queue), wanted, cursor, limit)
+        return letters.page(view.queue(queue), wanted, cursor, limit)
 
     @app.get("/api/queues/<queue>/dead/errors", summary="By error", tags=["dead letters"], **_described(models.Errors))
     def dead_errors(queue: QueueName) -> models.Errors:
-        return letters.errors(desk.queue(queue))
+        return letters.errors(view.queue(queue))
 
     again = _described(models.Replayed, changes=True)
 
     @app.post("/api/queues/<queue>/dead/replay", summary="Try again", tags=["dead letters"], **again)
     def replay(queue: QueueName, selection: Annotated[requests.Replay, Body()]) -> models.Replayed:
-        return letters.replay(desk.queue(queue), selection)
+        return letters.replay(view.queue(queue), selection)
 
     gone = _described(models.Deleted, changes=True)
 
     @app.delete("/api/queues/<queue>/dead", summary="Delete one for good", tags=["dead letters"], **gone)
     def delete_dead(queue: QueueName, path: MessagePath) -> models.Deleted:
-        DeadLetters(desk.queue(queue)).delete(path)
+        DeadLetters(view.queue(queue)).delete(path)
         return models.Deleted(path=path)

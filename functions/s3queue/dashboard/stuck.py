@@ -32,7 +32,7 @@ def stuck(queue: Queue) -> models.Stuck:
         (entry for entry in page.objects if page.at - entry.modified_at > limit), key=lambda entry: entry.modified_at
     )
     owners = LiveOwners(queue)
-    leases = [found for entry in overdue[:LEASES_READ] if (found := _look(queue, entry, page.at, owners))]
+    leases = [found for entry in overdue[:LEASES_READ] if (found := _stuck_lease(queue, entry, page.at, owners))]
     listed = runs(queue)
     dead = queue.store.list(queue.keys.prefix("dead"))
     ages = [(dead.at - entry.modified_at).total_seconds() for entry in dead.objects]
@@ -76,7 +76,7 @@ def _is_stale(run: models.Run) -> bool:
     return run.age_seconds > RUN_SILENT.total_seconds() and str(state).upper() not in ENDED
 
 
-def _look(queue: Queue, entry: ObjectInfo, now: datetime, owners: LiveOwners) -> models.StuckLease | None:
+def _stuck_lease(queue: Queue, entry: ObjectInfo, now: datetime, owners: LiveOwners) -> models.StuckLease | None:
     path = queue.keys.path_under("leases", entry.key)
     age = now - entry.modified_at
     try:

@@ -53,12 +53,13 @@ class Manifest:
     state: ManifestState
     opened_at: datetime
     nonce: str = ""
-    #: The messages of the present batch, in the order in which they are started.
+    #: The messages of the present round, in the order in which they are started.
     paths: tuple[str, ...] = ()
     #: How many of them, from the first on, may have been started: the others can be given back.  [P5]
     started: int = 0
-    batches: int = 0
-    #: How many messages came to which outcome.
+    #: How many times the run has claimed messages. The stored name is `batches`.
+    rounds: int = 0
+    #: How many messages ended in which way.
     counts: Mapping[str, int] = field(default_factory=dict)
     note: str = ""
 
@@ -72,7 +73,7 @@ class Manifest:
                 "nonce": self.nonce,
                 "paths": list(self.paths),
                 "started": self.started,
-                "batches": self.batches,
+                "batches": self.rounds,
                 "counts": dict(self.counts),
                 "note": self.note,
             }
@@ -93,7 +94,7 @@ class Manifest:
                 nonce=str(found.get("nonce", "")),
                 paths=tuple(found.get("paths", ())),
                 started=int(found.get("started", 0)),
-                batches=int(found.get("batches", 0)),
+                rounds=int(found.get("batches", 0)),
                 counts=dict(found.get("counts", {})),
                 note=str(found.get("note", "")),
             )

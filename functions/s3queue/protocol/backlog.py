@@ -54,26 +54,26 @@ class Backlog:
         self._found = 0
         #: Handed out while a look is under way: what it lists may be old news by the time it is done.
         self._taken: set[str] = set()
-        self._is_looking = False
-        self._looks = 0
-        self._look_mutex = threading.Lock()
-        self._looked_at = float("-inf")
+        self._is_refilling = False
+        self._refills = 0
+        self._refill_mutex = threading.Lock()
+        self._refilled_at = float("-inf")
         self._misses = 0
         self._wins = 0
-        self._wins_at_look = -1
+        self._wins_at_refill = -1
         self._mutex = threading.Lock()
 
     def take(self) -> Candidate | None:
         """The next candidate of the window; None if it is used up or stale: look again."""
         with self._mutex:
-            if self._queue.clock.monotonic() - self._looked_at > FRESH_SECONDS or self._misses >= MISSES:
+            if self._queue.clock.monotonic() - self._refilled_at > FRESH_SECONDS or self._misses >= MISSES:
                 self._window = []
             if not self._window:
                 return None
             urgency = self._window[0].priority
             choices = [one for one in self._window[:CHOICES] if one.priority == urgency]
             candidate = self._window.pop(int(self._queue.chance.uniform(0, len(choices) - 1e-9)))
-            if self._is_looking:
+            if self._is_refilling:
                 self._taken.add(candidate.path)
             return candidate
 
@@ -84,47 +84,47 @@ class Backlog:
 
     def is_fruitless(self) -> bool:
         """Whether nothing that the last look found could be claimed: looking again at once will not help."""
-        return not self._window and self._wins == self._wins_at_look
+        return not self._window and self._wins == self._wins_at_refill
 
     def is_running_low(self, left: int) -> bool:
         """Whether it is time to look for more, so that nobody has to wait for it: a full window is nearly used up."""
-        return not self._is_looking and len(self._window) <= left and self._found >= WINDOW
+        return not self._is_refilling and len(self._window) <= left and self._found >= WINDOW
 
     def drain(self) -> Iterator[Candidate]:
         """Candidates, look after look, until a look finds none or none of its finds could be claimed."""
-        while self.look():
+        while self.refill():
             while candidate := self.take():
                 yield candidate
             if self.is_fruitless():
                 return
 
-    def look(self, in_hand: Iterable[str] = ()) -> int:
+    def refill(self, in_hand: Iterable[str] = ()) -> int:
         """Fill the window anew; how many candidates there are. One LIST if the queue is idle.
 
         Others may go on taking meanwhile. `in_hand` is what they are at, which need not be found again.
         """
-        looks = self._looks
-        with self._look_mutex:
-            if self._looks != looks:
+        refills = self._refills
+        with self._refill_mutex:
+            if self._refills != refills:
                 return len(self._window)  # another thread has just looked
             with self._mutex:
-                self._is_looking = True
+                self._is_refilling = True
                 self._taken = set(in_hand)
                 wins, began = self._wins, self._queue.clock.monotonic()
             try:
-                found = self._look()
+                found = self._list_candidates()
                 with self._mutex:
                     self._window = [one for one in found if one.path not in self._taken]
                     self._found = len(found)
-                    self._looked_at, self._misses = began, 0
+                    self._refilled_at, self._misses = began, 0
                     # Only now: a look that failed has found nothing out, least of all that nothing is there.
-                    self._wins_at_look = wins
-                    self._looks += 1
+                    self._wins_at_refill = wins
+                    self._refills += 1
                     return len(self._window)
             finally:
-                self._is_looking = False
+                self._is_refilling = False
 
-    def _look(self) -> list[Candidate]:
+    def _list_candidates(self) -> list[Candidate]:
         queue = self._queue
         root = queue.store.list(queue.keys.root, delimiter="/")
         kinds = queue.keys.kinds(root.prefixes)

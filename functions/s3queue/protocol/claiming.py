@@ -133,7 +133,7 @@ class Claiming:
             self.queue.events.emit("claim.lost", queue=self.queue.name, path=path)
             return None
         try:
-            return self._look_at(path, lease, written, before, is_first=if_match is None)
+            return self._read_message(path, lease, written, before, is_first=if_match is None)
         except Conflict:
             return None  # it took so long that the lease is someone else's by now
         except NewerFormat:
@@ -144,7 +144,9 @@ class Claiming:
                 self.leases.give_back(path, lease, written.etag, written.at)
             raise
 
-    def _look_at(self, path: str, lease: Lease, written: Written, before: float, *, is_first: bool) -> Claim | None:
+    def _read_message(
+        self, path: str, lease: Lease, written: Written, before: float, *, is_first: bool
+    ) -> Claim | None:
         found = self.queue.store.open(self.queue.keys.message(path))
         if found is None:
             if not is_first:

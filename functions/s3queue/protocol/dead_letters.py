@@ -23,7 +23,7 @@ from .outcomes import DEAD_METADATA, Outcomes, dead_facts
 #: HEADs in flight while a list is read: what a letter died of is in its metadata, which a LIST does not show.
 READERS = 16
 #: A look at a letter is good for this long.
-LOOK_SECONDS = 1.0
+HEAD_VALID_SECONDS = 1.0
 #: HEADs asked for at once.
 PORTION = 4 * READERS
 
@@ -181,7 +181,7 @@ class DeadLetters:
             found = store.head(letter.key)
             if found is None or (found.modified_at, found.metadata) != (letter.modified_at, letter.metadata):
                 return
-            if clock.monotonic() - before >= LOOK_SECONDS:
+            if clock.monotonic() - before >= HEAD_VALID_SECONDS:
                 continue
             try:
                 store.delete(letter.key, if_match=letter.etag)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from s3queue.errors import Conflict, CorruptState
-from s3queue.settings import QueueSettings
+from s3queue.settings import QueueSettings, with_current_names
 
 from .access import QueueAccess
 
@@ -94,7 +94,8 @@ class RuntimeOverrides:
 def _named(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Each setting under its one name: `timeout` and `timeout_seconds` side by side would contradict each other."""
     known = QueueSettings.__dataclass_fields__
-    return {name if name in known else name.removesuffix("_seconds"): value for name, value in overrides.items()}
+    current = with_current_names(overrides)
+    return {name if name in known else name.removesuffix("_seconds"): value for name, value in current.items()}
 
 
 def _plain(overrides: Mapping[str, Any]) -> dict[str, Any]:

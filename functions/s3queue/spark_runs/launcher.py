@@ -29,7 +29,7 @@ Launched = Literal["started", "busy", "nothing", "unknown"]
 #: Claiming for a run takes this part of the visibility timeout at most: the leases must outlive it.
 CLAIMING_PART = 3
 #: A look that claims nothing is repeated this often: someone may have seen the slot taken meanwhile, and gone.
-LOOKS = 3
+CLAIM_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +49,23 @@ class Launcher:
             Unavailable: the store did not say; the sweeper will find out.
         """
         book = RunStore(queue)
-        for _ in range(LOOKS):
+        for _ in range(CLAIM_TRIES):
             held = self._open(queue, book)
             if held is None:
                 return "busy"
             mine = as_run(queue, held.slot.run)
             seconds = queue.settings.visibility_timeout.total_seconds() / CLAIMING_PART
             try:
-                claims = claim_heavy(mine, paths, queue.settings.batch, seconds=seconds, threads=self.threads)
+                claims = claim_heavy(
+                    mine, paths, queue.settings.messages_per_run, seconds=seconds, threads=self.threads
+                )
             except QueueError:
                 book.free_slot(held.number, held.slot.run)
                 raise
             if claims:
                 return self._start(mine, book, held, claims)
             book.free_slot(held.number, held.slot.run)
-            if not Backlog(queue, wants=queue.settings.is_heavy).look():
+            if not Backlog(queue, wants=queue.settings.is_heavy).refill():
                 break
         return "nothing"
 
@@ -80,7 +82,7 @@ class Launcher:
             if found and is_cooling(found):
                 return None  # the service has just said no; asking for each message would keep it saying so
             if found and found.slot.state != "cooling" and found.age > LAUNCH_GRACE:
-                found = self._look_after(queue, book, found)
+                found = self._resolve_silent(queue, book, found)
             if found is None or found.slot.state == "cooling":
                 free.append((number, found))
             else:
@@ -94,7 +96,7 @@ class Launcher:
                 continue
         return None
 
-    def _look_after(self, queue: Queue, book: RunStore, found: HeldSlot) -> HeldSlot | None:
+    def _resolve_silent(self, queue: Queue, book: RunStore, found: HeldSlot) -> HeldSlot | None:
         """The slot of a run that may be silent; None if it was, and there was reason to free it."""
         if RunWatch.is_fresh(queue, found.slot.run):
             return found
@@ -106,7 +108,7 @@ class Launcher:
 
     def _is_worth(self, queue: Queue, live: int) -> bool:
         """Whether more waits than the runs that are there have claimed: another one costs a minute of several cores."""
-        enough = min(1000, queue.settings.batch * (live + 1))
+        enough = min(1000, queue.settings.messages_per_run * (live + 1))
         found = queue.store.list(queue.keys.prefix("messages")).objects
         return sum(queue.settings.is_heavy(message.size) for message in found) >= enough
 

@@ -42,9 +42,9 @@ class SparkRuns:
         """An EMR Serverless job run changed its state: if it failed, fail what it held."""
         self._watch.job_changed(queues, detail)
 
-    def look_after(self, queue: Queue) -> int:
+    def check(self, queue: Queue) -> int:
         """See to it that no run of a queue is forgotten, for the sweeper; how many runs there are."""
-        return self._watch.look_after(queue)
+        return self._watch.check(queue)
 
     @cached_property
     def _launcher(self) -> Launcher:

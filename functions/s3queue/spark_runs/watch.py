@@ -58,7 +58,7 @@ class RunWatch:
     bucket: str
     _asked: dict[str, float] = field(default_factory=dict)
 
-    def look_after(self, queue: Queue) -> int:
+    def check(self, queue: Queue) -> int:
         """Every run of a queue; how many slots are taken. One LIST if there are none."""
         taken = 0
         for held in RunStore(queue).slots():

@@ -32,7 +32,7 @@ class Cleanup:
     """What one queue keeps, and for how long; keep it between sweeps."""
 
     queue: QueueAccess
-    _looked_at: float = float("-inf")
+    _checked_at: float = float("-inf")
 
     def remove_left_behind(self, kinds: set[str], report: Report) -> None:
         now = self.queue.clock.monotonic()
@@ -41,8 +41,8 @@ class Cleanup:
             self._remove_older("workers", max(silent, HEARTBEAT_KEPT) if "runs" in kinds else silent, report)
         if "locks" in kinds:
             self._remove_older("locks", LOCK_KEPT, report)
-        if now - self._looked_at >= RETENTION_SECONDS:
-            self._looked_at = now
+        if now - self._checked_at >= RETENTION_SECONDS:
+            self._checked_at = now
             if "dead" in kinds:
                 self._remove_older("dead", self.queue.settings.dead_retention, report)
             if "runs" in kinds:

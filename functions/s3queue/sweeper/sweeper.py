@@ -50,7 +50,7 @@ class Sweeper:
     #: Hands paths to the queue's worker; an error means that they were not handed over.
     dispatch: Dispatch
     #: Looks after the queue's Spark runs; how many there are.
-    look_after_runs: Callable[[Queue], int] | None = None
+    check_runs: Callable[[Queue], int] | None = None
     _dispatched: dict[str, float] = field(default_factory=dict)
     #: When, and how many at once.
     _rescues: list[tuple[float, int]] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Sweeper:
         report = self._begin(seconds, requests)
         queue = self.queue
         root, kinds = self._kinds()
-        self._look_after_runs(kinds)
+        self._check_runs(kinds)
         if not kinds & {"messages", "delayed", "leases", "retries", "workers", "locks"}:
             self._in_flight = False
             with suppress(OutOfBudget):
@@ -117,7 +117,7 @@ class Sweeper:
             reminders = self._hand_over_due(kinds, set(leases))
             self._hand_over_orphans(kinds, set(leases), counter)
             # After what only needs LISTs: a thousand leases to read must not keep due messages waiting.
-            self._look_at_overdue(leases, root.at)
+            self._check_expired(leases, root.at)
             self._cleanup.remove_left_behind(kinds, report)
         except OutOfBudget:
             report.complete = False
@@ -168,11 +168,11 @@ class Sweeper:
         root = self._report.budget.first_list(self.queue.keys.root, delimiter="/")
         return root, self.queue.keys.kinds(root.prefixes)
 
-    def _look_after_runs(self, kinds: set[str]) -> None:
+    def _check_runs(self, kinds: set[str]) -> None:
         """First, so that what a failed run held fails for that reason, not for its silence."""
-        if "runs" in kinds and self.look_after_runs is not None:
+        if "runs" in kinds and self.check_runs is not None:
             try:
-                self.look_after_runs(self.queue)
+                self.check_runs(self.queue)
             except QueueError as error:
                 _log.warning("Spark runs not checked: %s: %s", self.queue.name, error)
 
@@ -256,7 +256,7 @@ class Sweeper:
                 else:
                     leases[path] = entry
 
-    def _look_at_overdue(self, leases: dict[str, ObjectInfo], now: datetime) -> None:
+    def _check_expired(self, leases: dict[str, ObjectInfo], now: datetime) -> None:
         due: list[str] = []
         try:
             self._expired_leases.check(leases, now, self._report, due)

@@ -22,11 +22,11 @@ class Notification:
     #: Bytes, if whoever rang knows.
     size: int | None = None
     #: When S3 saw the object; None: sent by the sweeper.
-    rung_at: datetime | None = None
+    notified_at: datetime | None = None
 
     def is_late(self, now: datetime, late_after: timedelta) -> bool:
         """Whether the queue may have gone on meanwhile: look before claiming, and drain afterwards."""
-        return self.rung_at is None or now - self.rung_at > late_after
+        return self.notified_at is None or now - self.notified_at > late_after
 
 
 def read(event: Any, keys: Keys, bucket: str) -> list[Notification]:
@@ -85,7 +85,7 @@ def _created(key: str, size: Any, time: Any, where: str, keys: Keys, bucket: str
     size = size if isinstance(size, int) else None
     if key.endswith("/") and size == 0:
         return None  # what a console PUTs to show a folder
-    return Notification(path=path, size=size, rung_at=_instant(time))
+    return Notification(path=path, size=size, notified_at=_instant(time))
 
 
 def _instant(time: Any) -> datetime | None:

@@ -30,7 +30,7 @@ from .processor import AttemptEnding, Processor, renew_held
 _log = logging.getLogger(__name__)
 #: An idle worker polls ever more slowly, up to this many times its interval.
 SLOWEST = 5
-#: Candidates left for each thread when one of them looks for more.
+#: Candidates left for each thread when one of them refills for more.
 LOW = 8
 #: Which of several workers sweeps.
 SWEEP_LOCK = "sweeper"
@@ -80,13 +80,13 @@ class Worker:
         self._backlog = Backlog(queue)
         self._inbox: deque[str] = deque()
         self._retries = OwnRetries(queue)
-        self._next_look = float("-inf")
+        self._next_refill = float("-inf")
         self._interval = poll_interval
         self._counts: Counter[str] = Counter()
         self._busy = 0
         #: What the threads are at, or clear away: path → how many of them.
         self._in_hand: Counter[str] = Counter()
-        self._looks_ahead = False
+        self._is_refilling = False
         self._clearing: BackgroundDelete | None = None
 
     def start(self) -> None:
@@ -96,7 +96,7 @@ class Worker:
         self._stopping.clear()
         # What an earlier run saw is no reason to wait, or to call the queue empty.
         self._backlog = Backlog(self.queue)
-        self._next_look = float("-inf")
+        self._next_refill = float("-inf")
         self._clearing = BackgroundDelete(self.queue, self._heartbeat, self._concurrency, self._cleared)
         targets: list[Callable[[], None]] = [self._pull] * self._concurrency + [self._keep_alive]
         targets += [self._sweep_regularly] if self._sweeps else []
@@ -225,24 +225,24 @@ class Worker:
             if candidate:
                 self._busy += 1
                 self._in_hand[candidate.path] += 1
-            looks = candidate and not self._looks_ahead and self._backlog.is_running_low(LOW * self._concurrency)
-            if looks:
-                self._looks_ahead = True
+            refills = candidate and not self._is_refilling and self._backlog.is_running_low(LOW * self._concurrency)
+            if refills:
+                self._is_refilling = True
                 in_hand = list(self._in_hand)
-        if looks:
+        if refills:
             # Beside the others, who go on with what is left: a look takes as long as several messages.
             try:
                 with suppress(QueueError):
-                    self._look(in_hand)
+                    self._refill(in_hand)
             finally:
-                self._looks_ahead = False
+                self._is_refilling = False
         return candidate
 
-    def _look(self, in_hand: Iterable[str]) -> None:
+    def _refill(self, in_hand: Iterable[str]) -> None:
         """For more messages, unless the queue has been paused since."""
         self.queue.refresh()
         if not self.queue.settings.paused:
-            self._backlog.look(in_hand)
+            self._backlog.refill(in_hand)
 
     def _put_down(self, path: str) -> None:
         with self._mutex:
@@ -261,12 +261,12 @@ class Worker:
             return candidate
         if not self._backlog.is_fruitless():
             self._interval = self._poll_interval
-        elif now < self._next_look:
+        elif now < self._next_refill:
             return None
         else:
             self._interval = min(self._interval * 1.5, self._poll_interval * SLOWEST)
-        self._next_look = now + self._interval
-        self._look(self._in_hand)
+        self._next_refill = now + self._interval
+        self._refill(self._in_hand)
         return self._backlog.take()
 
     def _accept(self, paths: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from s3queue.cli.session import Session, shifted
 from s3queue.cli.words import age, duration, pair
 from s3queue.errors import InvalidRequest, QueueError
 from s3queue.queue import Queue
-from s3queue.settings import QueueSettings
+from s3queue.settings import RENAMED, QueueSettings, with_current_names
 
 PANEL = "Queues"
 _YES, _NO = ("true", "yes", "on"), ("false", "no", "off")
@@ -41,6 +41,7 @@ def changes_of(pairs: Sequence[str]) -> dict[str, Any]:
     for text in pairs:
         name, value = pair(text)
         name = name.replace("-", "_")
+        name = RENAMED.get(name, name)
         setting = name if name in known else name.removesuffix("_seconds")
         if setting not in known:
             raise InvalidRequest(f"there is no setting {name!r}; the settings are {', '.join(sorted(known))}")
@@ -100,11 +101,12 @@ def configure(
 
 def _show(session: Session, queue: Queue) -> None:
     overrides = queue.overrides()
+    changed = with_current_names(overrides)
     effective = QueueSettings().with_overrides(overrides)
     rows = []
     for field in fields(effective):
         value = getattr(effective, field.name)
-        is_changed = field.name in overrides or f"{field.name}_seconds" in overrides
+        is_changed = field.name in changed or f"{field.name}_seconds" in changed
         shown = age(value) if isinstance(value, timedelta) else str(value)
         rows.append([field.name, shown, "queue.json" if is_changed else "the definition's, or this default"])
     session.answer(

@@ -46,19 +46,19 @@ def list_(
     JSON: a list of path, size, died_at, error_type, error, attempts, worker, line, enqueued_at.
     """
     session = Session.of(ctx)
-    looked = session.queue(queue)
+    opened = session.queue(queue)
     found: list[DeadLetter] = []
     is_cut = False
-    for letter in DeadLetters(looked).list(error_type=error_type, older_than=older_than, newer_than=newer_than):
+    for letter in DeadLetters(opened).list(error_type=error_type, older_than=older_than, newer_than=newer_than):
         if limit and len(found) == limit:
             is_cut = True
             break
         found.append(letter)
-    session.answer([one.to_json() for one in found], rows(found, looked))
+    session.answer([one.to_json() for one in found], rows(found, opened))
     if is_cut:
         session.note(f"the first {limit}; --limit N shows more")
     if not found:
-        session.note(f"{looked.name} has no such dead letter")
+        session.note(f"{opened.name} has no such dead letter")
         if error_type or older_than or newer_than:
             raise typer.Exit(BAD)
 
@@ -79,12 +79,12 @@ def show(
     """
     session = Session.of(ctx)
     name, wanted = shifted(session, queue, path, "the dead letter's PATH")
-    looked = session.queue(name)
-    letter = DeadLetters(looked).describe(wanted)
+    opened = session.queue(name)
+    letter = DeadLetters(opened).describe(wanted)
     origin = line_of(wanted)
-    record = looked.outcomes.read(wanted) or (looked.outcomes.read(origin[0]) if origin else None)
+    record = opened.outcomes.read(wanted) or (opened.outcomes.read(origin[0]) if origin else None)
     details = record.failure.details if record and record.failure else ""
-    now = looked.clock.now()
+    now = opened.clock.now()
     pairs: list[tuple[str, Any]] = [
         ("path", letter.path),
         ("error", f"{letter.error_type}: {letter.error}"),
@@ -96,9 +96,9 @@ def show(
     ]
     pairs += [("line", letter.line)] if letter.line else []
     pairs += [("trace", Text(clean(details.rstrip(), keep="\n")))] if details else []
-    document = {"queue": looked.name} | letter.to_json() | {"details": details or None}
+    document = {"queue": opened.name} | letter.to_json() | {"details": details or None}
     shown: list[Any] = [facts(pairs)]
-    stored = looked.store.open(looked.keys.dead(wanted)) if body else None
+    stored = opened.store.open(opened.keys.dead(wanted)) if body else None
     if stored:
         start = Body.read(stored)
         document |= start.to_json()
@@ -115,8 +115,8 @@ def errors(
     JSON: a list of error_type, count, newest_at, example (a path), error.
     """
     session = Session.of(ctx)
-    looked = session.queue(queue)
-    letters = list(DeadLetters(looked).list(older_than=older_than, newer_than=newer_than))
+    opened = session.queue(queue)
+    letters = list(DeadLetters(opened).list(older_than=older_than, newer_than=newer_than))
     counts = Counter(letter.error_type for letter in letters)
     newest = {letter.error_type: letter for letter in sorted(letters, key=lambda one: one.died_at)}
     found = [
@@ -129,11 +129,11 @@ def errors(
         }
         for kind, count in counts.most_common()
     ]
-    now = looked.clock.now()
+    now = opened.clock.now()
     rows = [
         [kind, count, age(now - newest[kind].died_at) + " ago", newest[kind].error, newest[kind].path]
         for kind, count in counts.most_common()
     ]
     session.answer(found, table(["error", ">count", "newest", "~message", "=example"], rows))
     if not found:
-        session.note(f"{looked.name} has no dead letter" + (" of that age" if older_than or newer_than else ""))
+        session.note(f"{opened.name} has no dead letter" + (" of that age" if older_than or newer_than else ""))

@@ -81,11 +81,11 @@ def replay(
     JSON: queue, replayed (old path: new path), failed (path: why), dry_run.
     """
     session = Session.of(ctx)
-    looked, given = _arguments(session, queue, paths)
-    letters = _selected(session, looked, given, error_type, older_than, newer_than, everything)
-    if _is_only_shown(session, looked, letters, "replayed", "would replay", dry_run):
+    opened, given = _arguments(session, queue, paths)
+    letters = _selected(session, opened, given, error_type, older_than, newer_than, everything)
+    if _is_only_shown(session, opened, letters, "replayed", "would replay", dry_run):
         return
-    store = DeadLetters(looked)
+    store = DeadLetters(opened)
 
     def deal(letter: DeadLetter) -> str | QueueError:
         try:
@@ -97,8 +97,8 @@ def replay(
     replayed = {path: outcome for path, outcome in outcomes.items() if isinstance(outcome, str)}
     failed = {path: str(outcome) for path, outcome in outcomes.items() if isinstance(outcome, QueueError)}
     session.done(
-        {"queue": looked.name, "replayed": replayed, "failed": failed, "dry_run": False},
-        f"{looked.name}: {counted(len(replayed), 'dead letter')} replayed",
+        {"queue": opened.name, "replayed": replayed, "failed": failed, "dry_run": False},
+        f"{opened.name}: {counted(len(replayed), 'dead letter')} replayed",
     )
     for path, why in failed.items():
         session.note(f"{path} stays: {why}")
@@ -115,11 +115,11 @@ def delete(
     JSON: queue, deleted (paths), dry_run.
     """
     session = Session.of(ctx)
-    looked, given = _arguments(session, queue, paths)
+    opened, given = _arguments(session, queue, paths)
     if not given:
         raise InvalidRequest("which? give PATHs; s3queue dead purge takes filters")
-    letters = _selected(session, looked, given, None, None, None, False)
-    _delete(session, looked, letters, yes, dry_run)
+    letters = _selected(session, opened, given, None, None, None, False)
+    _delete(session, opened, letters, yes, dry_run)
 
 
 @command(
@@ -143,9 +143,9 @@ def purge(
     JSON: queue, deleted (paths), dry_run.
     """
     session = Session.of(ctx)
-    looked = session.queue(queue)
-    letters = _selected(session, looked, (), error_type, older_than, newer_than, everything)
-    _delete(session, looked, letters, yes, dry_run)
+    opened = session.queue(queue)
+    letters = _selected(session, opened, (), error_type, older_than, newer_than, everything)
+    _delete(session, opened, letters, yes, dry_run)
 
 
 def _delete(session: Session, queue: Queue, letters: Sequence[DeadLetter], yes: bool, dry_run: bool) -> None:

@@ -39,9 +39,9 @@ def list_(ctx: typer.Context, queue: QueueName = None) -> None:
     JSON: a list of name, state (held, free, stale, unreadable), owner, token, since_at, ttl_seconds.
     """
     session = Session.of(ctx)
-    looked = session.queue(queue)
-    now = looked.store.list(looked.keys.prefix("locks"), limit=1).at
-    found = list(list_locks(looked.store, looked.keys))
+    opened = session.queue(queue)
+    now = opened.store.list(opened.keys.prefix("locks"), limit=1).at
+    found = list(list_locks(opened.store, opened.keys))
     rows = [
         [one.name, one.state, one.owner or "-", str(one.token), when(one.since_at, now), age(one.ttl)] for one in found
     ]
@@ -50,7 +50,7 @@ def list_(ctx: typer.Context, queue: QueueName = None) -> None:
         table(["~lock", "state", "~owner", ">token", "since", ">ttl"], rows),
     )
     if not found:
-        session.note(f"{looked.name} has no lock")
+        session.note(f"{opened.name} has no lock")
 
 
 @command(locks, "locks why orders sweeper")
@@ -61,14 +61,14 @@ def why(ctx: typer.Context, queue: QueueName = None, name: LockName = None) -> N
     """
     session = Session.of(ctx)
     where, wanted = shifted(session, queue, name, "the lock's NAME")
-    looked = session.queue(where)
-    found = read_lock(looked.store, looked.keys.lock(wanted))
+    opened = session.queue(where)
+    found = read_lock(opened.store, opened.keys.lock(wanted))
     if found is None:
         document = {"name": wanted, "state": "free", "owner": "", "token": 0, "since_at": None, "ttl_seconds": None}
         sentence = "nobody used it for a day, or ever: the next one takes it"
     else:
-        document, sentence = lock_document(found), _why(looked, found)
-    session.answer({"queue": looked.name} | document | {"why": sentence}, f"{wanted}: {sentence}")
+        document, sentence = lock_document(found), _why(opened, found)
+    session.answer({"queue": opened.name} | document | {"why": sentence}, f"{wanted}: {sentence}")
 
 
 def _why(queue: Queue, lock: LockState) -> str:
@@ -93,19 +93,19 @@ def break_(ctx: typer.Context, queue: QueueName = None, name: LockName = None, y
     """
     session = Session.of(ctx)
     where, wanted = shifted(session, queue, name, "the lock's NAME")
-    looked = session.queue(where)
-    key = looked.keys.lock(wanted)
-    found = read_lock(looked.store, key)
+    opened = session.queue(where)
+    key = opened.keys.lock(wanted)
+    found = read_lock(opened.store, key)
     if found is None:
-        raise QueueError(f"{looked.name} has no lock {wanted!r}; s3queue locks list shows those that there are")
+        raise QueueError(f"{opened.name} has no lock {wanted!r}; s3queue locks list shows those that there are")
     is_free = found.state == "free"
     if not is_free:
         owner = found.owner or "someone unknown"
         session.confirm(f"Break {wanted}, {found.state}, owned by {owner}?", yes=yes)
-        found = break_lock(looked.store, key) or found
+        found = break_lock(opened.store, key) or found
     said = "is free already" if is_free else f"is free now; it was {found.state}, owned by {found.owner or 'unknown'}"
     session.done(
-        {"queue": looked.name} | lock_document(found) | {"broken": not is_free}, f"{wanted} of {looked.name} {said}"
+        {"queue": opened.name} | lock_document(found) | {"broken": not is_free}, f"{wanted} of {opened.name} {said}"
     )
     if is_free:
         raise typer.Exit(BAD)

@@ -57,20 +57,20 @@ def show(
     """
     session = Session.of(ctx)
     name, wanted = shifted(session, queue, path, "the message's PATH")
-    looked = session.queue(name)
-    wanted = wanted.removeprefix(looked.keys.root)
-    status = looked.status(wanted)
-    document = {"queue": looked.name} | status.to_json()
-    shown: list[Any] = [facts(_facts(looked, status)), "", _timeline(looked, status)]
+    opened = session.queue(name)
+    wanted = wanted.removeprefix(opened.keys.root)
+    status = opened.status(wanted)
+    document = {"queue": opened.name} | status.to_json()
+    shown: list[Any] = [facts(_facts(opened, status)), "", _timeline(opened, status)]
     if trace:
         shown += _traces(status)
     if body:
-        payload = Body.read(_stored(looked, wanted))
+        payload = Body.read(_stored(opened, wanted))
         document |= payload.to_json()
         shown += ["", payload.text()]
     session.answer(document, *shown)
     if save:
-        _save(_stored(looked, wanted), save)
+        _save(_stored(opened, wanted), save)
         session.note(f"the payload is in {save}")
 
 

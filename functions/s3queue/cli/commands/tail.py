@@ -48,7 +48,7 @@ class Watcher:
     _groups: set[str] = field(default_factory=set)
     _since: datetime | None = None
 
-    def look(self) -> list[dict[str, Any]]:
+    def poll(self) -> list[dict[str, Any]]:
         """What happened since the last look; nothing the first time."""
         store, keys = self.queue.store, self.queue.keys
         self.requests["list"] += 1
@@ -186,7 +186,7 @@ def tail(
     watched = session.queue(queue)
     watcher = Watcher(watched)
     clock = SystemClock()
-    watcher.look()
+    watcher.poll()
     lists = watcher.requests["list"]
     session.note(
         f"looking every {age(interval)}: {lists} LISTs each now, about {per_hour(lists, interval)}, and a GET for each "
@@ -196,7 +196,7 @@ def tail(
     try:
         while until is None or clock.monotonic() < until:
             clock.sleep(max(0.05, interval.total_seconds()))
-            for event in watcher.look():
+            for event in watcher.poll():
                 session.line(event, _line(event, watched.keys))
     finally:
         cost = requests_cost(lists=watcher.requests["list"], gets=watcher.requests["get"])

@@ -208,7 +208,7 @@ def events(of: Examination) -> Iterator[Finding]:
                 "deploy the queue, or run s3queue work MODULE",
             )
     for rule in rules:
-        if rule.function and rule.is_rung_by(keys.prefix("leases")):
+        if rule.function and rule.is_notified_of(keys.prefix("leases")):
             yield Finding(
                 "event filter",
                 "problem",

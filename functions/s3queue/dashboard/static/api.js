@@ -41,8 +41,8 @@ const LONGEST = 60;
 
 // Calls `look` again and again. `seconds()` is the pace; a failure doubles it, a hidden page or `stop` halts it.
 export class Poll {
-  constructor(look, seconds, told) {
-    this.look = look;
+  constructor(load, seconds, told) {
+    this.load = load;
     this.seconds = seconds;
     this.told = told;
     this.failures = 0;
@@ -58,7 +58,7 @@ export class Poll {
     const run = ++this.run;
     let error = null;
     try {
-      await this.look();
+      await this.load();
       this.failures = 0;
     } catch (caught) {
       if (!(caught instanceof ApiError)) console.error(caught);

@@ -29,8 +29,8 @@ function show(from = page) {
 }
 
 const poll = new Poll(() => {
-  const looking = page;
-  return looking.look(() => show(looking));
+  const current = page;
+  return current.load(() => show(current));
 }, () => page.seconds(), (error, wait) => {
   main.classList.toggle("stale", Boolean(error));
   live.dataset.state = error ? "bad" : "good";

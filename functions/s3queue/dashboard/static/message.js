@@ -13,7 +13,7 @@ export class MessagePage {
     return 5;
   }
 
-  async look(show) {
+  async load(show) {
     this.found = await get(queueUrl(this.queue, "/message", { path: this.path }));
     show();
   }

@@ -25,7 +25,7 @@ export class Overview {
     return Math.max(5, 0.3 * (this.data?.queues.length ?? 0));
   }
 
-  async look(show) {
+  async load(show) {
     this.data = await get("/api/queues");
     show();
     const due = (name) => Date.now() - (this.read.get(name) ?? 0) > SLOW_SECONDS * 1000;

@@ -24,7 +24,7 @@ export class QueuePage {
     return 5;
   }
 
-  async look(show) {
+  async load(show) {
     const [view, rows] = await Promise.all([get(queueUrl(this.name)), this.list()]);
     Object.assign(this, { view, rows });
     show();

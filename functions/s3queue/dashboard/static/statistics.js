@@ -17,7 +17,7 @@ export class StatisticsPage {
     return 60;
   }
 
-  async look(show) {
+  async load(show) {
     this.found = await get("/api/statistics");
     show();
   }

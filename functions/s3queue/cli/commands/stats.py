@@ -70,26 +70,26 @@ def stats(
     watched = session.queue(queue)
     pages = None if exact else PAGES
 
-    def look() -> QueueOverview:
+    def measure() -> QueueOverview:
         return overview(watched.store, watched.name, pages=pages)
 
     if not watch:
-        found = look()
+        found = measure()
         session.answer(_document(found), _panel(found))
         return
     session.note(
         f"counting every {age(interval)}: about {LISTS_PER_COUNT} LISTs each, "
         f"{per_hour(LISTS_PER_COUNT, interval)}; Ctrl-C ends it"
     )
-    looks = _every(interval, stop_after)
+    counts = _every(interval, stop_after)
     if session.json or not session.console().is_terminal:
-        for _ in looks:
-            found = look()
+        for _ in counts:
+            found = measure()
             session.line(_document(found), _panel(found))
         return
     with Live(console=session.console(), auto_refresh=False) as live:
-        for _ in looks:
-            live.update(_panel(look()), refresh=True)
+        for _ in counts:
+            live.update(_panel(measure()), refresh=True)
 
 
 def _every(interval: timedelta, stop_after: timedelta | None) -> Iterator[int]:
