@@ -1,4 +1,4 @@
-"""The command, put together: every module registers its own commands."""
+"""The whole command: every module registers its own commands."""
 
 from __future__ import annotations
 
@@ -46,4 +46,4 @@ def _root(
         bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """A message queue whose only server is an S3 bucket: what an operator needs."""
+    """A message queue whose only server is an S3 bucket: the command for operators."""

@@ -1,4 +1,4 @@
-"""DirectStore: S3 without an SDK. It sends the requests that boto3 would send, for a fraction of the CPU and start time.
+"""DirectStore: S3 without an SDK. It sends the same requests as boto3, with a fraction of its CPU and start time.
 
 boto3 is used for what is rare: presigned URLs, copies of more than 5 GB, and credentials, regions or endpoints that are
 not in the environment. For buckets with FIPS, dual-stack or accelerated addresses, use the store `boto3`.

@@ -1,4 +1,4 @@
-"""dead list | show | errors: what died, and of what."""
+"""dead list | show | errors: dead letters and their errors."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from s3queue.keys import line_of
 from s3queue.protocol.dead_letters import DeadLetter, DeadLetters
 from s3queue.queue import Queue
 
-dead = group("Dead letters: what could not be done, why, and how to try it again.")
+dead = group("Dead letters: messages that could not be processed, why, and how to replay them.")
 program.add_typer(dead, name="dead", rich_help_panel="Dead letters")
-Limit = Annotated[int | None, typer.Option("--limit", "-l", min=1, help="At most so many.")]
+Limit = Annotated[int | None, typer.Option("--limit", "-l", min=1, help="At most this many.")]
 
 
 def rows(letters: Sequence[DeadLetter], queue: Queue) -> Any:
@@ -41,7 +41,7 @@ def list_(
     newer_than: NewerThan = None,
     limit: Limit = 100,
 ) -> None:
-    """Dead letters, and what each died of. Exit code 1 if a filter selects none.
+    """List dead letters and their errors. Exit code 1 if a filter selects none.
 
     JSON: a list of path, size, died_at, error_type, error, attempts, worker, line, enqueued_at.
     """
@@ -56,7 +56,7 @@ def list_(
         found.append(letter)
     session.answer([one.to_json() for one in found], rows(found, opened))
     if is_cut:
-        session.note(f"the first {limit}; --limit N shows more")
+        session.note(f"only the first {limit} are shown; --limit N shows more")
     if not found:
         session.note(f"{opened.name} has no such dead letter")
         if error_type or older_than or newer_than:
@@ -72,7 +72,7 @@ def show(
     ] = None,
     body: Annotated[bool, typer.Option("--body", help="Print the payload, control characters made visible.")] = False,
 ) -> None:
-    """One dead letter: its error, its attempts, and with --body its payload. (s3queue show tells its whole life.)
+    """Show one dead letter: its error, its attempts, and with --body its payload. (s3queue show has its history.)
 
     JSON: queue, path, size, died_at, error_type, error, attempts, worker, line, enqueued_at, details; with --body: body
     or body_base64.
@@ -110,7 +110,7 @@ def show(
 def errors(
     ctx: typer.Context, queue: QueueName = None, older_than: OlderThan = None, newer_than: NewerThan = None
 ) -> None:
-    """How many died of what, most first, with an example of each.
+    """Count dead letters by error, most frequent first, with an example of each.
 
     JSON: a list of error_type, count, newest_at, example (a path), error.
     """

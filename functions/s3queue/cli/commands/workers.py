@@ -1,4 +1,4 @@
-"""workers, runs: who is at work."""
+"""workers, runs: the pull workers and the Spark runs of a queue."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from s3queue.queue import Queue
 from s3queue.store import listing
 
 PANEL = "Work"
-#: Larger documents are not read: a slot or a manifest's head is small.
+#: Larger objects are not read: slots and manifests are small.
 DOCUMENT_BYTES = 1024 * 1024
 
 
 @command(program, "workers orders", "workers orders --json | jq -r '.[] | select(.is_fresh) | .id'", panel=PANEL)
 def workers(ctx: typer.Context, queue: QueueName = None) -> None:
-    """The pull workers of a queue, by their heartbeats. (Functions have none: they live for one message.)
+    """List the pull workers of a queue by their heartbeats. (Lambda functions have none.)
 
     JSON: a list of id, started_at, seen_at, is_fresh, holds, stats.
     """
@@ -51,7 +51,7 @@ def workers(ctx: typer.Context, queue: QueueName = None) -> None:
 
 @command(program, "runs exports", "runs exports --json", panel=PANEL)
 def runs(ctx: typer.Context, queue: QueueName = None) -> None:
-    """Spark runs of a queue: its slots, and the manifests of what each run holds.
+    """List the Spark runs of a queue: its slots, and the manifests with the messages of each run.
 
     JSON: a list of name, kind (slot or manifest), modified_at, age_seconds, size, document.
     """

@@ -1,11 +1,11 @@
-// Requests to the API, and polling that slows down when it fails and stops when nobody looks.
+// Requests to the API, and polling that slows down after failures and stops while the page is hidden.
 
 export class ApiError extends Error {
   constructor(status, answer) {
     super(answer.message ?? "The API did not answer.");
     this.status = status;
     this.error = answer.error ?? "Unreachable";
-    this.wayOut = answer.way_out ?? "Is it still running? This page tries again by itself.";
+    this.wayOut = answer.way_out ?? "Check that it is still running. This page tries again by itself.";
     this.fields = answer.fields ?? [];
   }
 }
@@ -39,7 +39,7 @@ export function queueUrl(queue, rest = "", query = {}) {
 
 const LONGEST = 60;
 
-// Calls `look` again and again. `seconds()` is the pace; a failure doubles it, a hidden page or `stop` halts it.
+// Calls `load` every `seconds()`; each failure doubles the pause. It stops while the page is hidden or polling is off.
 export class Poll {
   constructor(load, seconds, told) {
     this.load = load;
