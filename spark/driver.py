@@ -215,7 +215,7 @@ class Driver:
         self._job = held.slot.job if held and held.slot.run == self._run else self._job
         self._write(replace(manifest, state="closed", paths=(), started=0, counts=dict(self.counts)))
         self._book.free_slot(manifest.slot, self._run)
-        _log.info("%s: %s closes after %d batches: %s", self.queue.name, self._run, manifest.batches, dict(self.counts))
+        _log.info("%s: %s closes after %d batches: %s", self.queue.name, self._run, manifest.rounds, dict(self.counts))
 
     def _reopen(self) -> bool:
         """Take the slot again for what came late; False if someone else has: they do it."""
@@ -252,7 +252,7 @@ class Driver:
             self._work.run(claims, self)
             worked += len(claims)
             manifest = self._known()
-            self._write(replace(manifest, batches=manifest.batches + 1, counts=dict(self.counts)))
+            self._write(replace(manifest, rounds=manifest.rounds + 1, counts=dict(self.counts)))
             claims = [] if self.is_over() else self._next_batch() or self._wait_for_retries()
         return worked
 
@@ -263,7 +263,9 @@ class Driver:
         if self.queue.settings.paused:
             return []
         seconds = settings.visibility_timeout.total_seconds() / CLAIMING_PART
-        claims = claim_heavy(self.queue, self._waiting.due(), settings.batch, seconds=seconds, threads=self._threads)
+        claims = claim_heavy(
+            self.queue, self._waiting.due(), settings.messages_per_run, seconds=seconds, threads=self._threads
+        )
         if claims:
             try:
                 self._write(replace(self._known(), paths=tuple(claim.path for claim in claims), started=0))
@@ -290,7 +292,7 @@ class Driver:
     def _is_anything_left(self) -> bool:
         if self.queue.settings.paused:
             return False
-        return bool(Backlog(self.queue, wants=self.queue.settings.is_heavy).look() or self._waiting.due())
+        return bool(Backlog(self.queue, wants=self.queue.settings.is_heavy).refill() or self._waiting.due())
 
     def _known(self) -> Manifest:
         assert self._manifest is not None

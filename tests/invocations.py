@@ -20,9 +20,9 @@ class WorkerFunction:
         definition.handler(handler)
         self._runner = InvocationRunner(queue, definition)
 
-    def invoke(self, *paths: str, rung_at: datetime | None) -> dict[str, int]:
+    def invoke(self, *paths: str, notified_at: datetime | None) -> dict[str, int]:
         """Answer an event of that time; None: the sweeper sent it."""
         clock = self.queue.clock
         end = clock.monotonic() + self.queue.settings.function_timeout.total_seconds()
-        notifications = [Notification(path=path, rung_at=rung_at) for path in paths]
+        notifications = [Notification(path=path, notified_at=notified_at) for path in paths]
         return self._runner.run(notifications, lambda: end - clock.monotonic())

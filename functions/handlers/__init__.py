@@ -1,1 +1,1 @@
-"""The deployed Lambda functions: one module each; what they share lies beside them."""
+"""The deployed Lambda functions, one module each, and what they share (telemetry, tracing)."""

@@ -1,4 +1,4 @@
-"""The API function: the REST API and the dashboard's page behind a function URL that asks for IAM signatures."""
+"""The API function: the REST API and the dashboard's page, behind a function URL that requires IAM signatures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .telemetry import is_starting, start_logging
 
 @cache
 def api() -> Resolver:
-    """Made once. Only the deployed queues: the role cannot list the rest of the bucket."""
+    """Made once. It shows only the deployed queues, because its role cannot list the rest of the bucket."""
     start_logging()
     deployment = Deployment.from_env(os.environ)
     store, _ = open_store(f"s3://{deployment.bucket}")

@@ -1,7 +1,7 @@
-"""The sweeper function: every minute, for every queue, it sees to it that nothing is forgotten.
+"""The sweeper function: every minute, for every queue, it makes sure that no message is forgotten.
 
-While something is in flight it stays for its minute and looks every two seconds, so that a short delay stays short;
-when nothing is, it returns at once. Two of it at a time are safe, and each does the other's work.
+While something is in flight, it stays for its minute and checks every two seconds for due messages, so that a short
+delay stays short; otherwise it returns at once. Two of them may run at the same time.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from s3queue.sweeper.sweeper import Sweeper
 from .telemetry import Telemetry, is_starting, start_logging
 
 _log = logging.getLogger(__name__)
-#: One sweep's own budget is 20 s; what remains of the function's time must hold it.
+#: The last sweep starts this long before the function's time ends: its own budget is 20 s.
 LAST_SWEEP_SECONDS = 25.0
-#: A queue whose sweep failed (a throttled dispatch, an outage) gets another one after this time.
+#: After a failed sweep (a throttled dispatch, an outage), the queue is swept again after this time.
 AGAIN_SECONDS = 5.0
-#: Lambda takes 1 MB per asynchronous invocation; emulators and older limits take 256 KB.
+#: Lambda accepts 1 MB per asynchronous invocation; emulators and older limits accept 256 KB.
 PAYLOAD_BYTES = 200_000
 EMR_CHANGE = "EMR Serverless Job Run State Change"
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One queue as the sweeper knows it."""
+    """The sweeper and the telemetry of one queue."""
 
     sweeper: Sweeper
     telemetry: Telemetry
@@ -46,10 +46,10 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What one execution environment keeps from minute to minute; a Sweeper remembers which leases need no look."""
+    """What one execution environment keeps from minute to minute; a Sweeper remembers which leases need no GET."""
 
     rounds: Mapping[str, Round]
-    #: Queues that cannot be swept, because their modules do not load.
+    #: Queues that cannot be swept, because their modules cannot be imported.
     broken: Mapping[str, Exception]
     runs: SparkRuns | None
     clock: Clock
@@ -57,7 +57,7 @@ class Runtime:
 
 @cache
 def runtime() -> Runtime:
-    """Made once, without asking AWS anything: in Lambda's init phase, elsewhere by the first invocation."""
+    """Made once, without a request to AWS: in Lambda's init phase, elsewhere by the first invocation."""
     logger = start_logging()
     deployment = Deployment.from_env(os.environ)
     store, _ = open_store(f"s3://{deployment.bucket}")
@@ -70,22 +70,22 @@ def runtime() -> Runtime:
         try:
             definition = queues.load_one(name)
         except Exception as error:
-            _log.exception("queue not swept, its module does not load: %s", name)
+            _log.exception("queue not swept, its module cannot be imported: %s", name)
             broken[name] = error
             continue
         queue = Queue(store=store, name=name, settings=definition.settings, worker_id=worker_id)
         definition.events.pass_on(queue.events)
         telemetry = Telemetry(queue, logger)
         telemetry.publish(deployment)
-        look_after_runs = runs.look_after if runs else None
-        sweeper = Sweeper(queue=queue, dispatch=wake(function, client), look_after_runs=look_after_runs)
+        check_runs = runs.check if runs else None
+        sweeper = Sweeper(queue=queue, dispatch=wake(function, client), check_runs=check_runs)
         rounds[name] = Round(sweeper, telemetry)
     logger.append_keys(worker=worker_id)
     return Runtime(rounds, broken, runs, SystemClock())
 
 
 def handle(event: Any, context: Any) -> dict[str, int]:
-    """Sweep for up to a minute; how many looks at which queue.
+    """Sweep for up to a minute; returns how many ticks each queue had.
 
     Raises:
         Exception: a queue could not be swept at all; the others were, and Lambda counts an error.
@@ -103,19 +103,19 @@ def handle(event: Any, context: Any) -> dict[str, int]:
 
 
 def _sweep(kept: Runtime, until: float) -> dict[str, int]:
-    """Tick every queue whenever it is worthwhile, until all are idle or the time is up."""
+    """Tick every queue whenever that is needed, until all are idle or the time is up."""
     clock, errors = kept.clock, dict(kept.broken)
-    looks = dict.fromkeys(kept.rounds, 0)
+    ticks = dict.fromkeys(kept.rounds, 0)
     agenda = [(clock.monotonic(), name) for name in kept.rounds]
     heapq.heapify(agenda)
     while agenda:
         at, name = heapq.heappop(agenda)
         now = clock.monotonic()
-        # The first look at every queue is owed, however long the others took.
-        if looks[name] and max(at, now) >= until:
+        # Every queue gets its first tick, however long the others took.
+        if ticks[name] and max(at, now) >= until:
             break
         clock.sleep(max(0.0, at - now))
-        looks[name] += 1
+        ticks[name] += 1
         report = kept.rounds[name].sweeper.tick()
         errors.pop(name, None)
         if report is None:
@@ -129,13 +129,13 @@ def _sweep(kept: Runtime, until: float) -> dict[str, int]:
             heapq.heappush(agenda, (clock.monotonic() + report.next_tick, name))
     if errors:
         raise next(iter(errors.values()))
-    return looks
+    return ticks
 
 
 def wake(function: str, client: Callable[[], Any]) -> Callable[[Sequence[str]], None]:
-    """A dispatch that invokes a worker function without waiting for it; raises if Lambda did not take it.
+    """A dispatch that invokes a worker function without waiting for it; raises if Lambda did not accept it.
 
-    `client` makes boto3's client when there is first something to dispatch.
+    `client` makes boto3's client; it is called when there is something to dispatch.
     """
 
     def dispatch(paths: Sequence[str]) -> None:
@@ -146,7 +146,7 @@ def wake(function: str, client: Callable[[], Any]) -> Callable[[Sequence[str]], 
 
 
 def payloads(paths: Sequence[str]) -> Iterator[bytes]:
-    """Invocations for these paths, each small enough: a key has up to 1,024 bytes, and a hundred may come at once."""
+    """The payloads for these paths, each small enough: a key can have 1,024 bytes, and a hundred may come at once."""
     chunk: list[str] = []
     size = 0
     for path in paths:
@@ -176,9 +176,9 @@ def _lambda_client() -> Any:
 
 def _job_changed(kept: Runtime, event: Mapping[str, Any]) -> None:
     detail = event.get("detail") or {}
-    _log.info("Spark run %s is %s", detail.get("jobRunId"), detail.get("state"))
+    _log.info("Spark job changed: %s: %s", detail.get("jobRunId"), detail.get("state"))
     if kept.runs is None:
-        _log.warning("job change ignored: this deployment has no Spark application")
+        _log.warning("Spark job change ignored, no Spark application deployed: %s", detail.get("jobRunId"))
         return
     kept.runs.job_changed({name: one.sweeper.queue for name, one in kept.rounds.items()}, detail)
 

@@ -1,7 +1,7 @@
-"""Telemetry: what the functions tell of their work, by listening to the queue's events.
+"""Telemetry: logs, metrics and traces of the functions, made from the queue's events.
 
-Every line and metric is about names, counts and times. A payload is never logged, nor is an error's text, which may
-quote one: the text is in the record or with the dead letter, where access to the queue is needed to read it.
+They contain names, counts and times. A payload is never logged, nor is the text of a handler's error, which may quote
+one: that text is in the record and in the dead letter, and reading it needs access to the queue.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from .tracing import Tracer
 
 _log = logging.getLogger(__name__)
 NAMESPACE = "s3queue"
-#: Whose lines are written: the functions', the library's, and the application's own.
+#: The loggers whose lines are written: the functions', the library's, and the application's own.
 LOGGERS = ("handlers", "s3queue", "queues")
-#: Taken off again when a message is done, so that no later line carries them.
+#: Keys that are removed after a message, so that no later line carries them.
 OF_A_MESSAGE = ("path", "attempt")
 
 
 def start_logging() -> Logger:
-    """JSON lines, with the keys that `Logger.append_keys` adds, from everyone in LOGGERS."""
+    """Write JSON lines, with the keys that `Logger.append_keys` adds, for every logger in LOGGERS."""
     logger = Logger(service=NAMESPACE)
     for name in LOGGERS:
         listened = logging.getLogger(name)
         listened.handlers = list(logger.handlers)
         listened.setLevel(logger.log_level)
-        # Lambda's own handler at the root would write every line once more.
+        # Otherwise Lambda's own handler at the root would write every line again.
         listened.propagate = False
     return logger
 
 
 def start_tracing() -> Tracer | None:
-    """None where no X-Ray daemon listens: on a laptop, in the emulator."""
+    """The tracer; None where no X-Ray daemon listens, as on a laptop or in the emulator."""
     daemon = os.environ.get("AWS_XRAY_DAEMON_ADDRESS")
     return Tracer(daemon, NAMESPACE) if daemon else None
 
 
 def is_starting() -> bool:
-    """Whether Lambda imports this process's handler in its init phase, which has more CPU than invocations get.
+    """Whether Lambda imports the handler in its init phase, which has more CPU than invocations have.
 
-    Not for a snapshot: what is made before it would be the same in every copy, the worker's name too.
+    False before a snapshot: everything made before it, including the worker's id, would be the same in every copy.
     """
     return os.environ.get("AWS_LAMBDA_INITIALIZATION_TYPE") in ("on-demand", "provisioned-concurrency")
 
@@ -65,7 +65,7 @@ class Telemetry:
         self._queue = queue
         self._logger = logger
         self._tracer = tracer
-        # Without a service: the alarms look for metrics whose only dimension is the queue.
+        # Without a service: the alarms use metrics whose only dimension is the queue.
         self._metrics = EphemeralMetrics(namespace=NAMESPACE, service="")
         self._metrics.set_default_dimensions(queue=queue.name)
         queue.events.on("message.claimed", self._claimed)
@@ -76,7 +76,7 @@ class Telemetry:
         queue.events.on("claim.lost", lambda _: self._count("ClaimConflicts"))
 
     def publish(self, deployment: Deployment) -> None:
-        """Pass on to EventBridge what the queue's settings say."""
+        """Publish events to EventBridge, if the queue's settings ask for it."""
         which = self._queue.defined.events
         if deployment.event_bus and which != "off":
             import boto3
@@ -85,7 +85,7 @@ class Telemetry:
 
     @contextmanager
     def invocation(self, context: Any) -> Iterator[None]:
-        """Every line says queue, worker and request; the metrics go out at the end, however it ends."""
+        """Every log line has queue, worker and request; the metrics are written at the end, also after an error."""
         request = getattr(context, "aws_request_id", "")
         self._logger.append_keys(queue=self._queue.name, worker=self._queue.worker_id, request_id=request)
         try:
@@ -95,7 +95,7 @@ class Telemetry:
 
     @contextmanager
     def message(self, path: str) -> Iterator[None]:
-        """Every line, the handler's own included, says which message it is about."""
+        """Every log line, including the handler's own, has the path of the message."""
         self._logger.append_keys(path=path)
         try:
             with self._trace(path):
@@ -109,14 +109,14 @@ class Telemetry:
         return self._tracer.subsegment("## message", queue=self._queue.name, path=path)
 
     def swept(self, report: Report) -> None:
-        """What one look of the sweeper found and did."""
+        """Metrics and log lines of one sweep."""
         if report.orphans:
             self._count("Rescued", report.orphans)
         if report.stats:
-            # An empty queue's oldest message is 0 s old: an alarm must see that it is over.
+            # 0 for an empty queue, so that an alarm sees that the problem is over.
             self._metrics.add_metric("AgeOfOldest", MetricUnit.Seconds, report.stats.oldest_seconds or 0.0)
         if report.corrupt:
-            _log.error("objects that make no sense", extra={"queue": report.queue, "keys": report.corrupt})
+            _log.error("unreadable objects found", extra={"queue": report.queue, "keys": report.corrupt})
         if report.due or report.orphans or report.endings or report.removed or not report.complete:
             _log.info("swept", extra=report.to_json())
 
@@ -128,13 +128,13 @@ class Telemetry:
         self._metrics.add_metric(name, MetricUnit.Count, value)
 
     def _time(self, name: str, duration: timedelta) -> None:
-        # Stored instants are S3's, in whole seconds: a difference may come out a little below nothing.
+        # Stored instants are S3's, in whole seconds: a difference can be slightly negative.
         self._metrics.add_metric(name, MetricUnit.Seconds, max(0.0, duration.total_seconds()))
 
     def _claimed(self, fields: Mapping[str, Any]) -> None:
         self._logger.append_keys(path=fields["path"], attempt=fields["attempt"])
         if fields["attempt"] == 1:
-            # A delayed message waits from its due time on; a retried one waited on purpose.
+            # Only for first attempts, because a retry waits on purpose; a delayed message waits from its due time on.
             self._time("WaitTime", fields["claimed_at"] - (due_of(fields["path"]) or fields["enqueued_at"]))
 
     def _completed(self, fields: Mapping[str, Any]) -> None:
@@ -155,7 +155,7 @@ class Telemetry:
         self._ended("released", fields, logging.INFO)
 
     def _ended(self, said: str, fields: Mapping[str, Any], level: int, **extra: Any) -> None:
-        # What the sweeper ends was another's work: its path, attempt and worker come with the event.
+        # When the sweeper ends a message, path, attempt and worker are another worker's: they come with the event.
         extra |= {name: fields[name] for name in ("queue", "path", "attempt", "worker", "error_type") if name in fields}
         if "claimed_at" in fields:
             ran = fields["at"] - fields["claimed_at"]

@@ -1,7 +1,7 @@
-"""Tracing: one X-Ray subsegment per message, sent to the daemon that Lambda keeps beside a function.
+"""Tracing: one X-Ray subsegment per message, sent to the daemon that Lambda runs beside a function.
 
-By hand, because it is one datagram of JSON: X-Ray's SDK imports botocore, patches it and starts a recorder, a quarter
-of a worker's cold start, whether or not this trace is among the few that are sampled.
+Written by hand, because it is one datagram of JSON. X-Ray's SDK imports botocore, patches it and starts a recorder: a
+quarter of a worker's cold start, also for the many traces that are not sampled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HEADER = b'{"format": "json", "version": 1}\n'
 
 
 class Tracer:
-    """Tells X-Ray what an invocation spent its time on, if X-Ray wants to know; never fails, never waits."""
+    """Sends subsegments of sampled invocations to X-Ray; never fails, never waits."""
 
     def __init__(self, daemon: str, namespace: str) -> None:
         host, _, port = daemon.rpartition(":")
@@ -29,7 +29,7 @@ class Tracer:
 
     @contextmanager
     def subsegment(self, name: str, *, queue: str, path: str) -> Iterator[None]:
-        """What happens inside belongs to one message. The queue can be searched for, the path only read."""
+        """A subsegment for one message. Traces can be searched by queue, not by path."""
         started_at = time.time()
         is_fault = True
         try:
@@ -54,12 +54,12 @@ class Tracer:
                 )
 
     def _send(self, document: dict[str, object]) -> None:
-        # A lost trace is no reason to fail a message.
+        # A lost trace must not fail a message.
         with suppress(OSError):
             self._socket.sendto(HEADER + json.dumps(document).encode(), self._daemon)
 
 
 def _trace() -> dict[str, str]:
-    """The invocation's trace, which Lambda puts here anew each time: `Root=1-…;Parent=…;Sampled=1`."""
+    """The trace of this invocation, which Lambda sets for each one: `Root=1-…;Parent=…;Sampled=1`."""
     parts = (part.partition("=") for part in os.environ.get("_X_AMZN_TRACE_ID", "").split(";"))
     return {name: value for name, _, value in parts}

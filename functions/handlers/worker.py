@@ -1,4 +1,4 @@
-"""The worker function of one queue: S3 notifies it; it claims, runs and records."""
+"""The worker function of one queue: S3 notifies it, and it claims, processes and records messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Runtime:
 
 @cache
 def runtime() -> Runtime:
-    """Made once, without asking AWS anything: in Lambda's init phase, elsewhere by the first invocation."""
+    """Made once, without a request to AWS: in Lambda's init phase, elsewhere by the first invocation."""
     logger, tracer = start_logging(), start_tracing()
     deployment = Deployment.from_env(os.environ)
     definition = queues.load_one(deployment.queue)
@@ -50,17 +50,18 @@ def runtime() -> Runtime:
 
 
 def _start() -> str:
-    """New at every start, so that a lease of an earlier life does not count for this one; a restart after a crash keeps
-    its log stream. The end of the stream's name leads from a lease or record to the log that tells what happened."""
+    """New at every start, so that a lease of an earlier process does not count for this one: after a crash, the log
+    stream stays the same. The end of the stream's name leads from a lease or record to the log.
+    """
     stream = os.environ.get("AWS_LAMBDA_LOG_STREAM_NAME", "")
     return f"{stream[-12:]}-{uuid.uuid4().hex[:8]}" if stream[-12:].isalnum() else uuid.uuid4().hex[:12]
 
 
 def handle(event: Any, context: Any) -> dict[str, int]:
-    """Work on what the event names; how many messages came to which end.
+    """Process the messages that the event names; returns how many attempts ended in which way.
 
     Raises:
-        Exception: a missing permission or a bug, after everything else was done, so that Lambda counts an error.
+        Exception: a missing permission or a bug, after all messages were tried, so that Lambda counts an error.
     """
     kept = runtime()
     with kept.telemetry.invocation(context):

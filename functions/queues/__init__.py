@@ -1,7 +1,7 @@
-"""The application's queues: one module each, found by being here.
+"""The application's queues: every module of this package defines one.
 
-A module exposes `queue = define(...)` and, if its handler reads environment variables, their names as `ENVIRONMENT`.
-Importing one is cheap and asks AWS nothing: `infra` imports them all to deploy them, a worker only its own.
+A module has `queue = define(...)` and, if its handler reads environment variables, their names as `ENVIRONMENT`.
+Importing one is cheap and sends no request: `infra` imports all of them to deploy them, a worker only its own.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ def load() -> dict[str, Definition]:
     """Every queue by name.
 
     Raises:
-        InvalidRequest: a module defines no queue, or two define the same one; it names them.
+        InvalidRequest: a module defines no queue, or two define the same one; the text names them.
     """
     return {name: _definition(module) for name, module in _modules().items()}
 
 
 def load_one(name: str) -> Definition:
-    """One queue, without importing the others if its module is called like it (`order-lines` → `order_lines.py`).
+    """One queue, without importing the others if its module has the queue's name (`order-lines` → `order_lines.py`).
 
     Raises:
         InvalidRequest: no module defines it.
@@ -45,7 +45,7 @@ def _module_of(name: str) -> ModuleType:
             return module
     modules = _modules()
     if name not in modules:
-        raise InvalidRequest(f"no module in {__name__} defines the queue {name!r}; there are {', '.join(modules)}")
+        raise InvalidRequest(f"no module in {__name__} defines the queue {name!r}; it has {', '.join(modules)}")
     return modules[name]
 
 
@@ -74,5 +74,5 @@ def _import(name: str) -> ModuleType:
 def _definition(module: ModuleType) -> Definition:
     found = getattr(module, "queue", None)
     if not isinstance(found, Definition):
-        raise InvalidRequest(f"{module.__name__} defines no queue: it needs `queue = define(...)` from s3queue")
+        raise InvalidRequest(f"{module.__name__} defines no queue; add `queue = define(...)`")
     return found

@@ -1,11 +1,11 @@
 """emails: sends mail through SMTP or, where there is no mail server, into a folder.
 
-`EMAIL_SMTP_HOST` (and `EMAIL_SMTP_PORT`, `EMAIL_SMTP_USER`, `EMAIL_SMTP_PASSWORD`, `EMAIL_SMTP_TLS` = `starttls`, `tls`
-or `off`) name a server. Else `EMAIL_OUTBOX` names a folder in which every message becomes one `.eml` file, and which
-answers as a mail server does for two domains that can belong to nobody: mail to `flaky.example` is greylisted (451, try
-again later) at its first attempt, mail to `bounce.example` has no mailbox (550) and is dead at once.
+`EMAIL_SMTP_HOST` names a server (with `EMAIL_SMTP_PORT`, `EMAIL_SMTP_USER`, `EMAIL_SMTP_PASSWORD` and `EMAIL_SMTP_TLS`,
+which is `starttls`, `tls` or `off`). Otherwise `EMAIL_OUTBOX` names a folder in which every mail becomes one `.eml`
+file. Two domains that nobody can own behave as with a real mail server: mail to `flaky.example` is greylisted (451, try
+again later) at its first attempt; mail to `bounce.example` has no mailbox (550) and is dead at once.
 
-At least once: a crash after sending sends again. The file is then the same one, and the `Message-ID` the same too.
+Mail is sent at least once: after a crash it may be sent again, with the same `Message-ID` and the same file name.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ queue = define(
 class Email(BaseModel):
     """What producers PUT, as JSON."""
 
-    # An address is personal: a refusal says which field is wrong, not what was in it.
+    # An address is personal: an error says which field is wrong, not what was in it.
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     to: EmailStr
-    # One line: a second one could be a header.
+    # One line: a second line could be a header.
     subject: str = Field(min_length=1, max_length=998, pattern=r"^[^\r\n]*$")
     body: str = ""
 
 
 @queue.handler
 def send(email: Email, context: Context) -> dict[str, str]:
-    """Deliver one mail. A recipient or content that is refused for good (5xx) → dead at once; anything else → retried.
+    """Deliver one mail. If recipient or content is refused for good (5xx), it is dead at once; else it is retried.
 
-    A refused login or sender is ours to repair, not the message's fault, and comes as 5xx too: it is retried.
+    A refused login or sender is a 5xx too, but an error of our configuration and not of the message: it is retried.
     """
     mail = compose(email, context)
     try:
@@ -98,13 +98,13 @@ def deliver(mail: EmailMessage, context: Context) -> None:
     elif outbox := os.environ.get("EMAIL_OUTBOX"):
         _into_folder(mail, Path(outbox), context.attempt)
     else:
-        raise RuntimeError("there is no way to send mail: set EMAIL_SMTP_HOST, or EMAIL_OUTBOX to a folder")
+        raise RuntimeError("no mail server is configured: set EMAIL_SMTP_HOST, or EMAIL_OUTBOX to a folder")
 
 
 def _through_smtp(mail: EmailMessage, host: str) -> None:
     security = os.environ.get("EMAIL_SMTP_TLS", "starttls")
     if security not in ("starttls", "tls", "off"):
-        raise RuntimeError(f"EMAIL_SMTP_TLS is starttls, tls or off, not {security!r}")
+        raise RuntimeError(f"EMAIL_SMTP_TLS must be starttls, tls or off, not {security!r}")
     port = int(os.environ.get("EMAIL_SMTP_PORT") or {"tls": 465, "starttls": 587, "off": 25}[security])
     connection = (
         smtplib.SMTP_SSL(host, port, timeout=SMTP_SECONDS, context=ssl.create_default_context())
@@ -128,7 +128,7 @@ def _into_folder(mail: EmailMessage, outbox: Path, attempt: int) -> None:
         raise smtplib.SMTPRecipientsRefused({to: (451, b"4.7.1 greylisted, try again later")})
     outbox.mkdir(parents=True, exist_ok=True)
     name = str(mail["Message-ID"]).strip("<>").partition("@")[0]
-    # Written aside and renamed: whoever watches the folder sees whole mails only.
+    # Written under another name and renamed, so that whoever watches the folder sees only whole mails.
     with tempfile.NamedTemporaryFile(dir=outbox, prefix=".unfinished-", delete=False) as unfinished:
         unfinished.write(bytes(mail))
     Path(unfinished.name).replace(outbox / f"{name}.eml")

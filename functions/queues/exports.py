@@ -1,6 +1,6 @@
-"""exports: turns a dataset of the bucket into files for somebody else; heavy, so Spark does it (spark/jobs/exports.py).
+"""exports: writes a dataset of the bucket as files for others. It is heavy, so Spark does it (spark/jobs/exports.py).
 
-The worker function only hands its messages to the Spark lane. Where none is deployed they wait, unclaimed.
+The worker function only starts Spark runs. Without a Spark application, messages wait, unclaimed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FUNCTIONS = ("count", "count_distinct", "sum", "avg", "min", "max")
 queue = define(
     "exports",
     engine="spark",
-    # How long a run may be silent: its heartbeat keeps the messages that it holds.
+    # A run without a heartbeat for this long has failed: its heartbeat keeps the messages that it holds.
     visibility_timeout=300,
     max_attempts=3,
     retry_base=30,
@@ -28,7 +28,7 @@ queue = define(
     concurrency=2,
     memory_mib=256,
     max_runs=1,
-    batch=100,
+    messages_per_run=100,
 )
 
 _KEY = re.compile(r"[A-Za-z0-9!_.*'()/=+,@:-]+")
@@ -36,7 +36,7 @@ Column = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 
 class Measure(BaseModel):
-    """One number per group."""
+    """One number for each group."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -52,7 +52,7 @@ class Measure(BaseModel):
 
 
 class Aggregation(BaseModel):
-    """Groups, and what is computed for each; without `by`, one row for everything."""
+    """How rows are grouped, and what is computed for each group; without `by`, there is one row."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -68,7 +68,7 @@ class Export(BaseModel):
     #: Keys, or prefixes of keys, of this bucket.
     source: str | list[str] = Field(description="a prefix such as datasets/orders/, a key, or several of them")
     source_format: Literal["ndjson", "csv", "parquet"]
-    #: For example `amount > 10 and country in ('DE', 'FR')`; see spark/expressions.py for all that it may say.
+    #: For example `amount > 10 and country in ('DE', 'FR')`; spark/expressions.py describes the language.
     filter: str | None = Field(default=None, max_length=4000)
     columns: list[Column] | None = Field(default=None, min_length=1, max_length=500)
     aggregate: Aggregation | None = None
@@ -85,7 +85,7 @@ class Export(BaseModel):
         for key in [source] if isinstance(source, str) else source:
             _check(key, "source", SOURCES)
         if not source:
-            raise ValueError("source names nothing")
+            raise ValueError("source must name at least one key or prefix")
         return source
 
     @field_validator("destination")
@@ -99,7 +99,7 @@ class Export(BaseModel):
     @model_validator(mode="after")
     def _makes_sense(self) -> Export:
         if self.columns and self.aggregate:
-            raise ValueError("give columns or aggregate, not both: an aggregation has the columns that it computes")
+            raise ValueError("give columns or aggregate, not both: an aggregation defines its own columns")
         return self
 
 
@@ -107,4 +107,4 @@ def _check(key: str, what: str, allowed: tuple[str, ...]) -> None:
     if not _KEY.fullmatch(key) or any(part in (".", "..") for part in key.split("/")):
         raise ValueError(f"{what} {key!r} is not a plain key or prefix")
     if not key.startswith(allowed):
-        raise ValueError(f"{what} {key!r} is outside of {' and '.join(allowed)}")
+        raise ValueError(f"{what} {key!r} must start with {' or '.join(allowed)}")

@@ -1,8 +1,8 @@
 """thumbnails: an image in, a small image out.
 
 The payload is the image itself: `aws s3 cp photo.jpg s3://bucket/thumbnails/messages/`. The thumbnail of
-`messages/{name}` is written to `thumbnails/results/{name}.jpg` (`.png` if it is transparent): a prefix that wakes
-nobody, and that the worker's role may write to. A second run writes the same bytes to the same key.
+`messages/{name}` is written to `thumbnails/results/{name}.jpg` (`.png` if it is transparent). Objects with this prefix
+notify no function, and the worker's role may write there. A second run writes the same bytes to the same key.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 #: The longer side of a thumbnail, in pixels.
 SIDE = 256
-#: A kilobyte can claim to be a gigapixel: beyond this size an image is refused before it is unpacked.
+#: A file of a kilobyte can claim to have a gigapixel: a larger image is refused before it is unpacked.
 MAX_PIXELS = 50_000_000
-#: What people take pictures in; Pillow's decoders for everything else are so much less attack surface.
+#: The formats of photos and screenshots; without Pillow's other decoders the attack surface is smaller.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 
 queue = define(
@@ -56,12 +56,12 @@ def shrink(image: bytes, context: Context) -> dict[str, str | int]:
 
 
 def thumbnail(image: bytes) -> tuple[Image.Image, str]:
-    """The image, upright and no larger than SIDE, and the extension that suits it.
+    """The image, upright and at most SIDE pixels wide and high, and its file extension.
 
     Raises:
-        Reject: no image, a broken one, or one too large to unpack.
+        Reject: it is not an image, or it is broken or too large to unpack.
     """
-    # Here, not above: infra and the sweeper import every queue, and none of them looks at pictures.
+    # Imported here: infra and the sweeper import every queue, and do not need Pillow.
     from PIL import Image, ImageOps
 
     # Pillow warns of a large image first and refuses a huge one; MAX_PIXELS is below both.
@@ -70,7 +70,7 @@ def thumbnail(image: bytes) -> tuple[Image.Image, str]:
         try:
             with Image.open(io.BytesIO(image), formats=FORMATS) as found:
                 if found.width * found.height > MAX_PIXELS:
-                    raise Reject(f"{found.width} x {found.height} pixels; at most {MAX_PIXELS:,} are unpacked")
+                    raise Reject(f"the image has {found.width} x {found.height} pixels; the limit is {MAX_PIXELS:,}")
                 found.draft("RGB", (SIDE * 2, SIDE * 2))  # a JPEG is then unpacked at a fraction of its size
                 upright = ImageOps.exif_transpose(found)
                 is_transparent = upright.has_transparency_data
@@ -78,12 +78,12 @@ def thumbnail(image: bytes) -> tuple[Image.Image, str]:
                 small.thumbnail((SIDE, SIDE))
                 return small, "png" if is_transparent else "jpg"
         except Image.DecompressionBombError:
-            raise Reject(f"far more than {MAX_PIXELS:,} pixels") from None
+            raise Reject(f"the image has far more than {MAX_PIXELS:,} pixels") from None
         except (OSError, SyntaxError, ValueError, EOFError) as error:
-            raise Reject(f"not an image that can be decoded: {type(error).__name__}") from None
+            raise Reject(f"the image cannot be decoded: {type(error).__name__}") from None
 
 
 @cache
 def bucket() -> ObjectStore:
-    """Where the thumbnails go; opened by the first one."""
+    """The bucket that thumbnails are written to; opened by the first one."""
     return open_store(f"s3://{Deployment.from_env(os.environ).bucket}")[0]

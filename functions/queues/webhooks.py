@@ -1,14 +1,14 @@
 """webhooks: delivers a JSON payload by HTTP POST, signed so that the receiver can tell who sent it, and when.
 
-The signature is that of Standard Webhooks, for which receivers find libraries in every language: `webhook-id` (the same
-at every attempt, so that a second delivery can be recognised), `webhook-timestamp`, and `webhook-signature`:
-`v1,` + base64 of HMAC-SHA256 over `{id}.{timestamp}.{body}`. `WEBHOOK_SECRET` is the key: text, or `whsec_` + base64.
+The signature follows Standard Webhooks, which has libraries in every language: `webhook-id` (the same at every attempt,
+so that a second delivery can be recognised), `webhook-timestamp`, and `webhook-signature`: `v1,` + base64 of
+HMAC-SHA256 over `{id}.{timestamp}.{body}`. `WEBHOOK_SECRET` is the key: text, or `whsec_` + base64.
 
-2xx → completed. 4xx → dead at once, but 408 and 429 → retried, after `Retry-After` if the receiver says so. 5xx, no
-answer in time, no connection → retried with backoff. Redirects are not followed: they are the sender's to correct.
+2xx: completed. 408 and 429: retried, after `Retry-After` if the receiver sends it. Any other 4xx: dead at once. 5xx, no
+answer in time, no connection: retried with backoff. Redirects are not followed; the sender has to correct the address.
 
-Anyone who may enqueue names the address, so only public ones are called, unless `WEBHOOK_ALLOW_LOCAL` is `true`: behind
-127.0.0.1 the function would reach Lambda's own runtime, and behind a private address whatever else is in its network.
+Anyone who may enqueue chooses the address, so only public addresses are called, unless `WEBHOOK_ALLOW_LOCAL` is `true`:
+at 127.0.0.1 the function would reach Lambda's own runtime, at a private address other systems of its network.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from s3queue.errors import Reject, Retry
 from s3queue.worker.context import Context
 from s3queue.worker.definition import define
 
-#: For each step of the exchange, and for all of it: a receiver that sends a byte a second must not hold the worker.
+#: Time-outs for each step of the exchange, and for all of it: a receiver that sends a byte a second must not block.
 STEP_SECONDS = 8.0
 ANSWER_SECONDS = 15.0
-#: A receiver may ask for this much patience and no more.
+#: The longest `Retry-After` that is respected.
 LONGEST_RETRY_AFTER = 3600.0
-#: Why `Retry-After` is asked for, and why a time-out is no verdict on the message.
+#: 4xx answers that do not mean that the message is wrong.
 TRY_AGAIN = (408, 429)
 ENVIRONMENT = ("WEBHOOK_ALLOW_LOCAL", "WEBHOOK_SECRET")
 
@@ -79,7 +79,7 @@ def post(webhook: Webhook, context: Context) -> dict[str, Any]:
     if status in TRY_AGAIN:
         raise Retry(reason, after=retry_after)
     if 300 <= status < 400:
-        raise Reject(f"{reason}: redirects are not followed; enqueue the address that it leads to")
+        raise Reject(f"{reason}: redirects are not followed; enqueue the new address")
     if 400 <= status < 500:
         raise Reject(reason)
     raise ConnectionError(reason)
@@ -89,7 +89,7 @@ def signed(body: bytes, context: Context, at: datetime | None = None) -> dict[st
     """The headers that prove who sent this body, and when."""
     secret = os.environ.get("WEBHOOK_SECRET", "")
     if not secret:
-        raise RuntimeError("a webhook cannot be signed: set WEBHOOK_SECRET to what the receivers know")
+        raise RuntimeError("the webhook cannot be signed: set WEBHOOK_SECRET to the secret that the receivers know")
     identity = f"{context.queue}/{context.path}/{context.line}/{context.enqueued_at.isoformat()}"
     name = f"msg_{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
     timestamp = str(int((at or datetime.now(UTC)).timestamp()))
@@ -107,8 +107,8 @@ def _key(secret: str) -> bytes:
     try:
         return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except binascii.Error:
-        # Without the cause: it would quote the secret's length and alphabet.
-        raise RuntimeError("WEBHOOK_SECRET starts with whsec_, and what follows is not base64") from None
+        # Without the cause: it would reveal the secret's length and characters.
+        raise RuntimeError("WEBHOOK_SECRET starts with whsec_, but the rest is not base64") from None
 
 
 def _exchange(url: SplitResult, body: bytes, headers: dict[str, str]) -> tuple[int, float | None]:
@@ -122,7 +122,7 @@ def _exchange(url: SplitResult, body: bytes, headers: dict[str, str]) -> tuple[i
     target = (url.path or "/") + (f"?{url.query}" if url.query else "")
     try:
         connection.connect()
-        # Looked at after connecting, not before: a name can be made to resolve differently the second time.
+        # Checked after connecting, not before: a name can resolve to another address the second time.
         _check_peer(connection)
         ending = threading.Timer(ANSWER_SECONDS, _hang_up, [connection.sock])
         ending.start()
@@ -133,7 +133,7 @@ def _exchange(url: SplitResult, body: bytes, headers: dict[str, str]) -> tuple[i
             ending.cancel()
         return answer.status, _retry_after(answer.headers.get("Retry-After"))
     except HTTPException as error:
-        raise ConnectionError(f"{url.hostname} did not answer in HTTP: {type(error).__name__}") from None
+        raise ConnectionError(f"{url.hostname} did not answer with HTTP: {type(error).__name__}") from None
     finally:
         connection.close()
 
@@ -142,7 +142,7 @@ def _check_peer(connection: HTTPConnection) -> None:
     peer = ip_address(connection.sock.getpeername()[0])
     mapped = getattr(peer, "ipv4_mapped", None) or peer
     if not mapped.is_global and os.environ.get("WEBHOOK_ALLOW_LOCAL") != "true":
-        raise Reject(f"{connection.host} is a local address, and this queue calls public ones only")
+        raise Reject(f"{connection.host} is a local address; this queue calls only public addresses")
 
 
 def _hang_up(peer: socket.socket) -> None:
@@ -151,7 +151,7 @@ def _hang_up(peer: socket.socket) -> None:
 
 
 def _retry_after(said: str | None) -> float | None:
-    """Seconds, from seconds or a date; None if the receiver said nothing that makes sense."""
+    """Seconds, from a number of seconds or a date; None if there is no valid value."""
     if not said:
         return None
     try:
@@ -162,5 +162,5 @@ def _retry_after(said: str | None) -> float | None:
         except ValueError:
             return None
         seconds = (at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
-    # A comparison with NaN is always false, so this order turns it into nothing.
+    # A comparison with NaN is always false, so NaN gives None.
     return min(seconds, LONGEST_RETRY_AFTER) if seconds >= 0 else None

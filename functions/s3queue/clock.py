@@ -1,4 +1,4 @@
-"""Time and chance, injected: the only module that may read a clock or draw a random number."""
+"""Clock and Chance, which are injected: no other module reads a clock or draws a random number."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """What the protocol may know of this machine's time.
+    """What the protocol may know about this machine's time.
 
-    `now` is only ever used to name things and for a producer's delay; whether a lease is over is judged by S3's clock,
-    and by `monotonic` for one's own deadline.
+    `now` is used only for names and for a producer's delay. Whether a lease is over is judged by S3's clock; a worker
+    judges its own deadline by `monotonic`.
     """
 
     def now(self) -> datetime: ...
@@ -25,7 +25,7 @@ class Clock(Protocol):
 
 
 class Chance(Protocol):
-    """What the protocol may draw."""
+    """What the protocol may draw at random."""
 
     def uniform(self, low: float, high: float) -> float: ...
     def token(self) -> str:
@@ -40,7 +40,7 @@ class Chance(Protocol):
 
 
 class SystemClock:
-    """This machine's clocks. A sleeper wakes early when `wake` is set, so that a stop does not wait for a poll."""
+    """This machine's clocks. `sleep` ends early when `wake` is set, so that a stop does not wait for the next poll."""
 
     def __init__(self, wake: threading.Event | None = None) -> None:
         self._wake = wake
@@ -59,7 +59,7 @@ class SystemClock:
 
 
 class RandomChance:
-    """Draws from `source`: the system's by default, a seeded one in the simulation."""
+    """Draws from `source`: the system's generator by default, a seeded one in the simulation."""
 
     def __init__(self, source: random.Random | None = None) -> None:
         self._source = source or random.SystemRandom()
@@ -88,5 +88,5 @@ def as_duration(seconds: float | timedelta) -> timedelta:
 
 
 def whole_second(at: datetime) -> datetime:
-    """Rounded up: S3's clock ticks in seconds, and nothing is due before its time."""
+    """The instant, rounded up to a whole second: S3's clock ticks in seconds, and nothing may be due early."""
     return at if at.microsecond == 0 else at.replace(microsecond=0) + timedelta(seconds=1)

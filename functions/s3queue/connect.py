@@ -15,7 +15,7 @@ from .store import ObjectStore
 if TYPE_CHECKING:
     from s3queue.stores.memory import MemoryStore
 
-#: What speaks to S3: boto3, or our own few lines, which take a fraction of its CPU and of its start.
+#: Which client talks to S3: boto3, or our own small one, which needs a fraction of its CPU and of its start time.
 StoreKind = Literal["boto3", "direct"]
 _memories: dict[str, MemoryStore] = {}
 _mutex = threading.Lock()
@@ -31,17 +31,18 @@ def connect(
     store: StoreKind | None = None,
     client: Any = None,
 ) -> Queue:
-    """The queue at `s3://bucket/queue`, or at `memory://name/queue` (one per name and process; for trying out).
+    """The queue at `s3://bucket/queue`, or at `memory://name/queue` (one per name and process, to try things out).
 
-    Credentials, region and endpoint come from the environment as boto3 reads them (`AWS_ENDPOINT_URL` too). `store`, or
-    else `S3QUEUE_STORE`, is `boto3` or `direct`; a boto3 `client` of one's own is used as it is.
+    Credentials, region and endpoint come from the environment, as boto3 reads them (`AWS_ENDPOINT_URL` included).
+    `store` chooses the client: `boto3` or `direct`; the default is `S3QUEUE_STORE`. If you pass a boto3 `client`, it is
+    used unchanged.
 
     Raises:
         InvalidRequest, InvalidName: the URL does not name a queue.
     """
     opened, name = open_store(url, endpoint_url=endpoint_url, region=region, store=store, client=client)
     if not name:
-        raise InvalidRequest(f"{url!r} names no queue: s3://bucket/queue is the form")
+        raise InvalidRequest(f"{url!r} does not name a queue; write s3://bucket/queue")
     return Queue(store=opened, name=name, settings=settings or QueueSettings(), worker_id=worker_id)
 
 
@@ -53,20 +54,20 @@ def open_store(
     store: StoreKind | None = None,
     client: Any = None,
 ) -> tuple[ObjectStore, str]:
-    """The bucket that the URL names, and what follows it: a queue's name, or nothing."""
+    """The bucket that the URL names, and the name of the queue, empty if the URL names none."""
     parts = urlsplit(url)
     name = parts.path.strip("/")
     if parts.scheme == "memory" and (parts.netloc or name):
         return _memory(parts.netloc), name or parts.netloc
     if parts.scheme == "s3" and parts.netloc:
         return _s3(parts.netloc, endpoint_url, region, store, client), name
-    raise InvalidRequest(f"{url!r} is not s3://bucket/queue or memory://name")
+    raise InvalidRequest(f"{url!r} is not a queue's URL; write s3://bucket/queue or memory://name/queue")
 
 
 def _s3(bucket: str, endpoint_url: str | None, region: str | None, kind: StoreKind | None, client: Any) -> ObjectStore:
     chosen = kind or ("boto3" if client else os.environ.get("S3QUEUE_STORE") or "boto3")
     if chosen not in get_args(StoreKind):
-        raise InvalidRequest(f"store {chosen!r} is none of {', '.join(get_args(StoreKind))}; check S3QUEUE_STORE")
+        raise InvalidRequest(f"store must be {' or '.join(get_args(StoreKind))}, not {chosen!r}; check S3QUEUE_STORE")
     if chosen == "direct":
         from s3queue.stores.direct import DirectStore
 

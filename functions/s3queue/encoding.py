@@ -1,4 +1,4 @@
-"""How documents become bytes: compact JSON, instants as ISO 8601 in UTC, a format version, plain errors for garbage."""
+"""How documents become bytes: compact JSON with a format version; instants are ISO 8601 in UTC."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from .errors import CorruptState
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | Mapping[str, Json] | None"
 
-#: The version of every stored document. A reader accepts newer ones as far as the fields that it needs are there.
+#: The version of every stored document. A reader accepts a newer one if it has the fields that the reader needs.
 FORMAT = 1
-#: A handler's result larger than this is not kept.
+#: A larger result of a handler is not kept.
 RESULT_BYTES = 256 * 1024
-#: RFC 5987's mark for a value that ASCII headers cannot carry as it is.
+#: RFC 5987's mark for a value that is percent-encoded because ASCII headers cannot carry it.
 _ENCODED = "utf-8''"
-#: Made once: json.dumps with options makes an encoder for every call.
+#: Made once: with options, json.dumps makes a new encoder for every call.
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def dump(document: Mapping[str, Any]) -> bytes:
-    """A document as bytes, without the fields that say nothing."""
+    """A document as bytes, without its empty fields."""
     kept = {
         name: value
         for name, value in document.items()
         if value is not None and (name == "result" or value not in ("", (), [], {}))
     }
-    # An error text may hold half a surrogate pair (a file name, say): UTF-8 cannot, but JSON's own escape can.
+    # An error text may hold half a surrogate pair (from a file name, say). UTF-8 cannot encode it; JSON can escape it.
     text = _encode({"v": FORMAT} | kept)
     return text.encode("utf-8", "backslashreplace")
 
@@ -38,25 +38,25 @@ def load(body: bytes, key: str) -> dict[str, Any]:
     """A document from bytes.
 
     Raises:
-        CorruptState: not a document; names the key.
+        CorruptState: the bytes are not a document; the text names the key.
     """
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise CorruptState(f"{key} holds no JSON ({error}); someone else wrote it") from None
+        raise CorruptState(f"{key} is not JSON ({error}); s3queue did not write it") from None
     if not isinstance(document, dict) or not isinstance(document.get("v"), int):
-        raise CorruptState(f"{key} is not a document of s3queue; someone else wrote it")
+        raise CorruptState(f"{key} is not an s3queue document; s3queue did not write it")
     return document
 
 
 def storable(result: Any) -> tuple[Any, str]:
-    """A handler's result as far as a record can keep it, and why not otherwise."""
+    """A handler's result as a record can keep it; if it cannot, None and the reason."""
     try:
         text = json.dumps(result, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        return None, f"the handler returned {type(result).__name__}, which JSON cannot hold: {error}"
+        return None, f"the handler returned {type(result).__name__}, which is not JSON: {error}"
     if len(text) > RESULT_BYTES:
-        return None, f"the handler returned {len(text)} bytes of JSON; a record keeps {RESULT_BYTES}"
+        return None, f"the handler returned {len(text)} bytes of JSON; a record keeps at most {RESULT_BYTES}"
     return result, ""
 
 
@@ -65,7 +65,7 @@ def format_instant(at: datetime) -> str:
 
 
 def parse_instant(text: str) -> datetime:
-    """Raises ValueError unless the text names an instant, zone included."""
+    """The instant that the text names. Raises ValueError if it is not ISO 8601 with a time zone."""
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
@@ -73,7 +73,7 @@ def parse_instant(text: str) -> datetime:
 
 
 def encode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
-    """User metadata as S3 takes it: lower-case names, ASCII values."""
+    """User metadata as S3 accepts it: lower-case names, ASCII values."""
     encoded = {}
     for name, value in metadata.items():
         plain = value.isascii() and value.isprintable() and value == value.strip()
@@ -84,7 +84,7 @@ def encode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def decode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
-    """What `encode_metadata` was given; what others wrote stays as it is."""
+    """The metadata that `encode_metadata` was given; values that others wrote are not changed."""
     return {
         name.lower(): unquote(value.removeprefix(_ENCODED)) if value.startswith(_ENCODED) else value
         for name, value in metadata.items()

@@ -3,9 +3,9 @@
 QueueError
 ├── Conflict            someone else got there first; nothing was written
 │   └── LeaseLost       stop working on the message: it is no longer yours
-├── Unavailable         the store did not say; the write may or may not have happened
+├── Unavailable         no clear answer from the store; the write may or may not have happened
 │   └── Contended       409: several writers at once, perhaps none of them won; try again
-├── AccessDenied        grant the permission that it names
+├── AccessDenied        grant the permission that the text names
 ├── InvalidRequest      change the call
 │   ├── MessageTooLarge
 │   ├── InvalidPriority
@@ -13,10 +13,10 @@ QueueError
 │   └── QueueFull       wait, or raise max_depth
 ├── NotFound            no such bucket
 │   └── MessageNotFound
-└── CorruptState        stored bytes make no sense; stop and look
+└── CorruptState        stored bytes cannot be read; stop, and check who wrote them
     └── NewerFormat     a newer version wrote them; upgrade this side
 
-Reject, Retry           raised by handlers, to say what becomes of the message
+Reject, Retry           raised by handlers, to say what happens to the message next
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from datetime import timedelta
 
 
 class QueueError(Exception):
-    """The root: `except QueueError` catches whatever s3queue itself raises."""
+    """The base class: `except QueueError` catches everything that s3queue itself raises."""
 
 
 class Conflict(QueueError):
     """Someone else got there first; this request wrote nothing.
 
-    `retried` says that an earlier try of the same request may have been the someone: read before you believe it.
+    If `retried` is true, the request was sent more than once, and an earlier try may itself be the winner: read the
+    object before you believe that someone else was first.
     """
 
     def __init__(self, message: str, *, retried: bool = False) -> None:
@@ -40,15 +41,15 @@ class Conflict(QueueError):
 
 
 class LeaseLost(Conflict):
-    """The message is someone else's by now: stop, and write nothing more about it."""
+    """The message belongs to someone else by now: stop, and write nothing more about it."""
 
 
 class Unavailable(QueueError):
-    """No answer, or one that does not say: the write may or may not have happened."""
+    """No answer, or an answer that leaves open what happened: the write may or may not have been done."""
 
 
 class Contended(Unavailable):
-    """S3's 409: several conditional writes met, and perhaps none of them won. Not a loss: try again."""
+    """S3's 409: several conditional writes met, and perhaps none of them won. This is not a lost race: try again."""
 
 
 class AccessDenied(QueueError):
@@ -60,7 +61,7 @@ class InvalidRequest(QueueError, ValueError):
 
 
 class MessageTooLarge(InvalidRequest):
-    """Larger than the queue's `max_message_size`."""
+    """The message is larger than the queue's `max_message_size`."""
 
 
 class InvalidPriority(InvalidRequest):
@@ -68,7 +69,7 @@ class InvalidPriority(InvalidRequest):
 
 
 class InvalidName(InvalidRequest):
-    """A queue's or a message's name that cannot become an object key."""
+    """The name of a queue or of a message cannot be used in an object key."""
 
 
 class QueueFull(InvalidRequest):
@@ -76,19 +77,19 @@ class QueueFull(InvalidRequest):
 
 
 class NotFound(QueueError):
-    """The bucket does not exist, or not in this account and region."""
+    """The bucket does not exist in this account and region."""
 
 
 class MessageNotFound(NotFound):
-    """Neither a message nor a record nor a dead letter has this path."""
+    """No message, record or dead letter has this path."""
 
 
 class CorruptState(QueueError):
-    """Stored bytes make no sense: someone overwrote them; stop and look."""
+    """Stored bytes cannot be read: someone else overwrote them. Stop, and check who."""
 
 
 class NewerFormat(CorruptState):
-    """A newer version of s3queue wrote it: upgrade this side. Never overwritten, never buried."""
+    """A newer version of s3queue wrote the object: upgrade this side. Such an object is never overwritten or buried."""
 
 
 class Reject(Exception):
@@ -96,11 +97,11 @@ class Reject(Exception):
 
 
 class Retry(Exception):
-    """Raised by a handler: try again, `after` this long if given, else as the retry policy says.
+    """Raised by a handler: try again after `after`, or after the retry policy's delay if it is not given.
 
-    It counts as an attempt like any other failure.
+    It counts as an attempt, like any other failure.
     """
 
-    def __init__(self, message: str = "asked for by the handler", *, after: float | timedelta | None = None) -> None:
+    def __init__(self, message: str = "retry asked by the handler", *, after: float | timedelta | None = None) -> None:
         super().__init__(message)
         self.after = timedelta(seconds=after) if isinstance(after, (int, float)) else after

@@ -1,4 +1,4 @@
-"""Events: what happened, told to hooks in this process and, if the queue says so, to EventBridge."""
+"""Events: calls hooks in this process when something happens and, if the queue is set so, publishes to EventBridge."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ _log = logging.getLogger(__name__)
 
 
 class Events:
-    """Hooks by event name. A hook is a listener, not a part: one that raises is logged, and the message goes on."""
+    """Hooks by event name. A hook only listens: if it raises, the error is logged and processing continues."""
 
     def __init__(self) -> None:
         self._hooks: dict[str, list[Hook]] = {}
         self._listeners: list[Events] = []
 
     def on(self, name: Event | Literal["*"], hook: Hook) -> Hook:
-        """Call `hook(fields)` whenever `name` happens; `*` is everything.
+        """Call `hook(fields)` whenever `name` happens; `*` means every event.
 
         Raises:
-            InvalidRequest: no such event.
+            InvalidRequest: there is no such event.
         """
         if name != "*" and name not in NAMES:
-            raise InvalidRequest(f"no event {name!r}; the events are {', '.join(NAMES)}")
+            raise InvalidRequest(f"there is no event {name!r}; the events are {', '.join(NAMES)}")
         self._hooks.setdefault(name, []).append(hook)
         return hook
 
     def pass_on(self, source: Events) -> None:
-        """Hear everything that `source` tells."""
+        """Also call these hooks for every event of `source`."""
         if self not in source._listeners:
             source._listeners.append(self)
 
@@ -56,13 +56,13 @@ class Events:
             try:
                 hook({"event": name} | fields)
             except Exception:
-                _log.exception("a hook for %s failed; the message goes on", name)
+                _log.exception("event hook failed, continuing: %s", name)
         for listener in self._listeners:
             listener.emit(name, **fields)
 
 
 def publish_to(bus: str, client: Any, which: Literal["off", "failures", "all"]) -> Hook:
-    """A hook for `*` that puts events on an EventBridge bus; `client` is boto3's `events` client."""
+    """A hook for `*` that publishes events to an EventBridge bus; `client` is boto3's `events` client."""
     import json
 
     def publish(fields: Mapping[str, Any]) -> None:

@@ -1,8 +1,8 @@
-"""S3PersistenceLayer: Powertools' Idempotency on the queue's own bucket; the only module that imports Powertools.
+"""S3PersistenceLayer: Powertools' Idempotency on the queue's own bucket.
 
-Every write is conditional, so of many racing calls with one key exactly one runs the function. Said honestly: a call
-whose in-progress time has run out may still be running when the next one starts; of their results the first one stored
-is kept, and a failure of the first never deletes what the second wrote.
+Every write is conditional, so of many racing calls with one key exactly one runs the function. The limit of this: a
+call whose in-progress time has run out may still be running when the next one starts. Then the result that is stored
+first is kept, and a failure of the first call never deletes what the second one wrote.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .store import ObjectStore, delete_unique, put_surely
 
 IN_PROGRESS = STATUS_CONSTANTS["INPROGRESS"]
 COMPLETED = STATUS_CONSTANTS["COMPLETED"]
-#: Tries against others that write between our reading and our writing.
+#: How often a write is tried when others write between our GET and our PUT.
 TRIES = 5
 
 
@@ -37,9 +37,9 @@ class S3PersistenceLayer(BasePersistenceLayer):
         @idempotent_function(data_keyword_argument="order", persistence_store=layer)
         def charge(order): ...
 
-    A first call costs two PUTs, a repeated one a PUT and a GET. Expired records are taken over by the next call with
-    their key; a lifecycle rule on the prefix removes the rest. Powertools keeps the function's name in the layer, so
-    give each function that runs in several threads a layer of its own.
+    The first call costs two PUTs, a repeated one a PUT and a GET. The next call with the same key takes an expired
+    record over; a lifecycle rule on the prefix removes the others. Powertools keeps the function's name in the layer,
+    so give each function that runs in several threads a layer of its own.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class S3PersistenceLayer(BasePersistenceLayer):
                     continue
                 old, etag = found
                 if not self._is_over(old):
-                    # Both may raise: another payload under this key is the caller's mistake, and no replay.
+                    # The check raises if the payload differs: that is the caller's mistake, not a repeated call.
                     self._validate_payload(data_payload=data_record, stored_data_record=old)
                     self._save_to_cache(data_record=old)
                     raise IdempotencyItemAlreadyExistsError(old_data_record=old) from conflict
         raise Unavailable(f"{self._keys.idempotency(data_record.idempotency_key)}: too many writers at once; try again")
 
     def _update_record(self, data_record: DataRecord) -> None:
-        """Store the result, unless another call with this key has stored one: the first is kept."""
+        """Store the result, unless another call with this key has stored one: the first result is kept."""
         etag = self._etags.pop(data_record.idempotency_key, None)
         for _ in range(TRIES):
             try:
@@ -93,7 +93,7 @@ class S3PersistenceLayer(BasePersistenceLayer):
         raise Unavailable(f"{self._keys.idempotency(data_record.idempotency_key)}: too many writers at once; try again")
 
     def _delete_record(self, data_record: DataRecord) -> None:
-        """Forget that the call began, unless it is no longer this call's record."""
+        """Forget that the call began, unless another call has taken the record over."""
         etag = self._etags.pop(data_record.idempotency_key, None)
         if etag is None:
             found = self._read(data_record.idempotency_key)
@@ -108,7 +108,7 @@ class S3PersistenceLayer(BasePersistenceLayer):
         return etags
 
     def _is_over(self, record: DataRecord) -> bool:
-        """Whether the next call may take the record over; judged, as in Powertools' own layers, by this machine."""
+        """Whether the next call may take the record over, by this machine's clock, as in Powertools' own layers."""
         now = self._clock.now().timestamp()
         if record.expiry_timestamp is not None and record.expiry_timestamp < int(now):
             return True

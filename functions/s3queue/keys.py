@@ -1,7 +1,7 @@
-"""Every object key is built and parsed here, nowhere else.
+"""Keys: every object key is built and parsed here, nowhere else.
 
-A message's *path* (`messages/p200/0199…`, `delayed/20261116T101500Z/…`) is its identity; what is known of it lies under
-the same path behind another prefix, so that one LIST of messages and one of leases can be merged side by side.
+A message's *path* (`messages/p200/0199…`, `delayed/20261116T101500Z/…`) is its identity. Its lease, record and dead
+letter have the same path after another prefix, so that a LIST of messages and a LIST of leases have the same order.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .errors import InvalidName, InvalidPriority
 
 #: S3's limit for a key, in bytes of UTF-8.
 MAX_KEY_BYTES = 1024
-#: The longest prefix that a path gets: `retries/{due}/`; one byte more than it for the slash after the queue's name.
+#: The longest prefix that a path can get after the queue's name.
 _LONGEST_PREFIX = len("retries/20261116T101500Z/")
-#: Room for the suffix of a dead line: `.line-00000001`.
+#: The suffix of a dead line needs this many bytes.
 _LINE_SUFFIX = len(".line-00000001")
 HIGHEST_PRIORITY = 255
 #: Top-level prefixes that are not queues.
 RESERVED = frozenset({"archive", "analytics", "datasets"})
-#: What the dashboard shows of the pipeline's figures.
+#: The pipeline's figures that the dashboard shows.
 LATEST_STATISTICS = "analytics/latest.json"
 
 _QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -35,7 +35,7 @@ _LINE = re.compile(r"(.+\.ndjson)\.line-([0-9]{8,})", re.DOTALL)
 
 
 def format_due(at: datetime) -> str:
-    """The instant as part of a key, rounded up to a whole second: nothing comes back early."""
+    """The instant as part of a key, rounded up to a whole second, so that nothing is due early."""
     at = at.astimezone(UTC)
     if at.microsecond:
         at = at.replace(microsecond=0) + timedelta(seconds=1)
@@ -43,7 +43,7 @@ def format_due(at: datetime) -> str:
 
 
 def parse_due(text: str) -> datetime | None:
-    """None if it is not an instant such as `20261116T101500Z`."""
+    """The instant that `format_due` wrote; None if the text is not one (`20261116T101500Z`)."""
     if not _DUE_FORM.fullmatch(text):
         return None
     try:
@@ -53,13 +53,13 @@ def parse_due(text: str) -> datetime | None:
 
 
 def priority_prefix(priority: int) -> str:
-    """`p200/`; priority 0 needs none.
+    """`p200/`, for example; empty for priority 0.
 
     Raises:
         InvalidPriority: not a whole number from 0 to 255.
     """
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= HIGHEST_PRIORITY:
-        raise InvalidPriority(f"priority {priority!r} is not a whole number from 0 to {HIGHEST_PRIORITY}")
+        raise InvalidPriority(f"priority must be a whole number from 0 to {HIGHEST_PRIORITY}, not {priority!r}")
     return f"p{priority:03d}/" if priority else ""
 
 
@@ -70,35 +70,35 @@ def name_of(path: str) -> str:
 
 
 def priority_of(path: str) -> int:
-    """255 runs first; a name without `p000/`…`p255/` has priority 0."""
+    """The priority in the path: 255 runs first; a name that does not start with `p000/`…`p255/` has priority 0."""
     match = _PRIORITY.match(name_of(path))
     return int(match[1]) if match else 0
 
 
 def due_of(path: str) -> datetime | None:
-    """When a delayed message may run; None for one that may run at once, or whose due time cannot be read."""
+    """When a delayed message may run; None if it may run at once, or if its due time cannot be read."""
     kind, _, rest = path.partition("/")
     return parse_due(rest.partition("/")[0]) if kind == "delayed" else None
 
 
 def is_batch(path: str) -> bool:
-    """Every line of a batch is a message."""
+    """Whether the path names a batch, in which every line is a message."""
     return path.endswith(".ndjson")
 
 
 def line_path(path: str, line: int) -> str:
-    """Where line `line` (counted from 1) of a batch lies once it is on its own: as a dead letter."""
+    """The path of line `line` (counted from 1) of a batch as a dead letter of its own."""
     return f"{path}.line-{line:08d}"
 
 
 def line_of(path: str) -> tuple[str, int] | None:
-    """The batch and the line number that a dead line came from; None if it is no line."""
+    """The batch and the line number that a dead letter came from; None if it was not a line of a batch."""
     match = _LINE.fullmatch(path)
     return (match[1], int(match[2])) if match else None
 
 
 def lock_name(key: str) -> str | None:
-    """The name of the lock that lies at this key; None if the key is no lock's."""
+    """The name of the lock at this key; None if it is not the key of a lock."""
     queue, _, rest = key.partition("/")
     kind, _, name = rest.partition("/")
     return name if queue and kind == "locks" and name else None
@@ -112,10 +112,11 @@ def check_queue(name: str) -> str:
     """
     if not isinstance(name, str) or not _QUEUE.fullmatch(name):
         raise InvalidName(
-            f"queue name {name!r}: 1 to 63 lower-case letters, digits, '-' and '_', starting with a letter or digit"
+            f"queue name {name!r} is not valid: use 1 to 63 lower-case letters, digits, '-' and '_', and start with a "
+            "letter or a digit"
         )
     if name in RESERVED:
-        raise InvalidName(f"queue name {name!r} is reserved for s3queue's own data; choose another")
+        raise InvalidName(f"queue name {name!r} is reserved for s3queue's own data; choose another name")
     return name
 
 
@@ -145,7 +146,7 @@ class Keys:
         return f"{self.queue}/{kind}/"
 
     def kinds(self, prefixes: Iterable[str]) -> set[str]:
-        """Which kinds of objects a LIST of the root with a delimiter shows."""
+        """The kinds of objects that a LIST of the root with a delimiter shows."""
         return {prefix.removeprefix(self.root).rstrip("/") for prefix in prefixes}
 
     def message(self, path: str) -> str:
@@ -167,7 +168,7 @@ class Keys:
         return f"{self.queue}/locks/{name}"
 
     def idempotency(self, idempotency_key: str) -> str:
-        """Hashed: Powertools' keys hold what the application likes, and hashes spread over S3's partitions."""
+        """Hashed: Powertools' keys may hold any characters, and hashes spread over S3's partitions."""
         return f"{self.queue}/idempotency/{hashlib.sha256(idempotency_key.encode()).hexdigest()}"
 
     def worker(self, worker_id: str) -> str:
@@ -177,7 +178,7 @@ class Keys:
         return f"{self.queue}/runs/slot-{number}"
 
     def slot_number(self, key: str) -> int | None:
-        """Which slot lies at this key; None if it is no slot's."""
+        """The number of the slot at this key; None if it is not the key of a slot."""
         number = key.removeprefix(f"{self.queue}/runs/slot-")
         return int(number) if number != key and number.isascii() and number.isdigit() else None
 
@@ -185,12 +186,12 @@ class Keys:
         return f"{self.queue}/runs/{run}.json"
 
     def bulk(self, run: str, name: str) -> str:
-        """What a bulk enqueue remembers of itself. Not under `runs/`: thousands would hide the runs from a LIST."""
+        """Progress of a bulk enqueue. Not under `runs/`: thousands of such objects would hide the runs from a LIST."""
         return f"{self.queue}/bulk/{run}/{name}"
 
     @property
     def archive_log(self) -> str:
-        """Readers of Hive layouts (Spark, Athena) pass over what begins with an underscore."""
+        """The commits of the archive. Readers of Hive layouts (Spark, Athena) skip names that begin with `_`."""
         return f"archive/queue={self.queue}/_log/"
 
     def archive_commit(self, version: int) -> str:
@@ -201,11 +202,11 @@ class Keys:
         return f"archive/queue={self.queue}/day="
 
     def archive_part(self, day: str, version: int, digest: str) -> str:
-        """A file for one commit and no other."""
+        """A file that belongs to exactly one commit."""
         return f"{self.archive_days}{day}/part-{version:010d}-{digest}.parquet"
 
     def archive_part_version(self, key: str) -> int | None:
-        """The number of the commit that a file was written for; None if the key is no such file's."""
+        """The number of the commit that a file was written for; None if it is not the key of such a file."""
         found = _PART.fullmatch(key.removeprefix(self.archive_days)) if key.startswith(self.archive_days) else None
         return int(found[1]) if found else None
 
@@ -213,19 +214,19 @@ class Keys:
         return f"analytics/hours/queue={self.queue}/day={day}/hours.ndjson"
 
     def path(self, key: str) -> str | None:
-        """The path of a message's own key; None if the key is no message of this queue."""
+        """The path of the message at this key; None if it is not the key of a message of this queue."""
         path = key.removeprefix(self.root)
         if path == key or path.partition("/")[0] not in ("messages", "delayed") or "/" not in path:
             return None
         return path
 
     def path_under(self, kind: str, key: str) -> str | None:
-        """The path that a lease, record or dead letter belongs to."""
+        """The path that a lease, record or dead letter belongs to; None if it cannot belong to a message."""
         prefix = self.prefix(kind)
         return self.path(self.root + key.removeprefix(prefix)) if key.startswith(prefix) else None
 
     def reminded(self, key: str) -> tuple[datetime, str] | None:
-        """When, and for which path, a reminder was set; None if it makes no sense."""
+        """When a reminder is due, and for which path; None if the key is not that of a reminder."""
         due, _, path = key.removeprefix(self.prefix("retries")).partition("/")
         due_at = parse_due(due)
         return (due_at, path) if due_at and self.path(self.root + path) else None
@@ -233,21 +234,22 @@ class Keys:
     def problem(self, path: str) -> str | None:
         """Why a message with this path can never be claimed; None if it can.
 
-        Anyone may PUT anything under `messages/`; what cannot be worked on becomes a dead letter with this reason.
+        Anyone may PUT anything under `messages/`. A message that cannot be claimed becomes a dead letter with this
+        reason.
         """
         room = MAX_KEY_BYTES - _LONGEST_PREFIX - len(self.root) - (_LINE_SUFFIX if is_batch(path) else 0)
         length = len(path.encode("utf-8", "surrogatepass"))
         if length > room:
             return (
-                f"its name is too long: {length} bytes behind {self.root!r}, at most {room} leave room for the keys of "
-                "its lease and its record; replay it under the shorter name that it has here"
+                f"the name is too long: {length} bytes after {self.root!r}, at most {room} leave room for the keys of "
+                "its lease and record; a replay uses the shorter name that it has here"
             )
         if path.startswith("delayed/") and due_of(path) is None:
-            return "its key names no due time: delayed/20261116T101500Z/{name} is the form (UTC)"
+            return "the key has no due time: write delayed/20261116T101500Z/{name}, in UTC"
         return None
 
     def buried_path(self, path: str) -> str:
-        """The path under which a message with a `problem` is buried: short enough, and watched when replayed."""
+        """The path under which a message with a `problem` is buried: short enough, and claimable after a replay."""
         name = name_of(path) if path.startswith("messages/") else path.removeprefix("delayed/")
         # Always with a digest: `delayed/x` must not be buried where `messages/x` has its own record.
         digest = hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -256,17 +258,17 @@ class Keys:
 
 
 def check_name(name: str) -> str:
-    """A name that the library may write itself; plain PutObject may use any key that S3 takes.
+    """The name itself, if the library may write it; with a plain PutObject, any key that S3 accepts works.
 
     Raises:
-        InvalidName: empty, a folder placeholder, or with parts that some HTTP clients rewrite.
+        InvalidName: it is empty, looks like a folder, or has parts that some HTTP clients rewrite.
     """
     if not name or name.endswith("/"):
-        raise InvalidName(f"message name {name!r} is empty or ends with '/': S3 consoles show such a key as a folder")
+        raise InvalidName(f"message name {name!r} is empty or ends with '/', which S3 consoles show as a folder")
     if any(part in ("", ".", "..") for part in name.split("/")):
         raise InvalidName(f"message name {name!r} has an empty, '.' or '..' part, which HTTP clients may rewrite")
     if any(ord(character) < 32 or ord(character) == 127 for character in name):
-        raise InvalidName(f"message name {name!r} has control characters, which cannot be listed")
+        raise InvalidName(f"message name {name!r} has control characters, which a LIST cannot show")
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -1,7 +1,6 @@
 """Queue: what producers, workers and operators call.
 
-A Queue does nothing itself: it holds the parts that do, and forwards to them. What each of them asks of S3 is in
-PROTOCOL.md.
+A Queue holds the parts that do the work, and forwards to them. PROTOCOL.md lists the requests of each operation.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Queue(QueueAccess):
     """One queue of a bucket. Safe for threads; make one per process and queue."""
 
     outcomes: Outcomes = field(init=False)
-    #: What is done with a lease once it is taken: the sweeper and Spark's runs use it, too.
+    #: What can be done with a lease once it is taken. The sweeper and Spark runs use it, too.
     leases: LeaseProtocol = field(init=False)
     _claiming: Claiming = field(init=False)
     _overrides: RuntimeOverrides = field(init=False)
@@ -64,8 +63,9 @@ class Queue(QueueAccess):
     ) -> str:
         """Add a message and return its path. One PUT.
 
-        With a `dedup_id` the message is written only if none with that id is there (pending, at work or waiting) in the
-        same place: priority and due time are part of its key. A `delay` counts from this machine's clock.
+        With a `dedup_id`, the message is written only if no message with that id is in the queue (pending, processing
+        or waiting). Priority and due time are part of the key: the same id with another priority is another message.
+        A `delay` counts from this machine's clock.
 
         Raises:
             MessageTooLarge, InvalidPriority, InvalidName, QueueFull: nothing was written; change the call.
@@ -95,11 +95,11 @@ class Queue(QueueAccess):
     ) -> list[str]:
         """Add messages as `.ndjson` batches of up to `per_object` lines each; one PUT and one path per batch.
 
-        `concurrency` of them are under way at a time, so that the next ones need not wait for S3's answer.
+        `concurrency` PUTs run at the same time.
 
         Raises:
-            InvalidRequest: a body is not a single line, or not JSON; batches before it are enqueued.
-            Unavailable: unknown whether one of the batches was written; those before it are enqueued.
+            InvalidRequest: a body is not a single line, or not JSON; the batches before it are enqueued.
+            Unavailable: unknown whether one of the batches was written; the batches before it are enqueued.
         """
         return self._producer.enqueue_many(
             bodies,
@@ -114,9 +114,9 @@ class Queue(QueueAccess):
     def presign(
         self, *, name: str | None = None, priority: int = 0, expires: float | timedelta = 3600, once: bool = True
     ) -> tuple[str, str]:
-        """A URL with which someone without credentials may PUT one message, and its path.
+        """A URL with which someone without credentials can PUT one message, and the message's path.
 
-        `once`: the PUT must carry the header `If-None-Match: *`, so that the URL enqueues one message, once.
+        With `once`, the PUT must carry the header `If-None-Match: *`, so that the URL works only once.
         """
         return self._producer.presign(name=name, priority=priority, expires=expires, once=once)
 
@@ -133,7 +133,7 @@ class Queue(QueueAccess):
         certain whether the attempt was this message's, or that of one that was PUT under the same name before.
 
         Raises:
-            Unavailable: unknown; the sweeper will look after it.
+            Unavailable: unknown whether it was claimed; the sweeper takes care of the message.
         """
         return self._claiming.claim(path, timeout=timeout, read_first=read_first, etag=etag)
 
@@ -143,19 +143,19 @@ class Queue(QueueAccess):
         return [] if self.settings.paused else self._claiming.claim_next(limit, timeout=timeout)
 
     def adopt(self, path: str) -> Claim | None:
-        """Go on with a message that was claimed in this worker's name elsewhere; None if it is not ours any more.
+        """Continue with a message that was claimed elsewhere in this worker's name; None if it is no longer ours.
 
         Raises:
-            Unavailable: unknown; the sweeper will look after it.
+            Unavailable: unknown whether it is ours; the sweeper takes care of the message.
         """
         return self._claiming.adopt(path)
 
     def complete(self, claim: Claim, result: Any = None, *, clear: bool = True) -> Record:
         """Record the outcome; the message will not run again.  [P1] [P3]
 
-        If another worker finished the same message first, its record is kept and returned. A result that JSON cannot
-        hold is noted as such: the work is done all the same. With `clear=False` the message and its lease stay for
-        `clear`, which may come later, while the claim is held.
+        If another worker finished the same message first, its record is kept and returned. A result that is not JSON
+        is not stored; the record says why, and the message is completed anyway. With `clear=False`, the message and
+        its lease are not deleted yet: call `clear` later, while the claim is held.
 
         Raises:
             Unavailable: unknown whether it was recorded; calling again is safe.
@@ -163,15 +163,15 @@ class Queue(QueueAccess):
         return self.leases.complete(claim, result, clear=clear)
 
     def complete_lines(self, claim: Claim, total: int, *, clear: bool = True) -> Record:
-        """A batch whose every line is done or dead: one record, and a dead letter for each dead line.  [P1] [P3]
+        """Record the outcome of a batch whose lines are all done or dead; each dead line is a dead letter.  [P1] [P3]
 
         Raises:
-            LeaseLost: there are dead lines, and a zombie's failures never count.
+            LeaseLost: there are dead lines and the claim is over: a zombie's failures never count.
         """
         return self.leases.complete_lines(claim, total, clear=clear)
 
     def clear(self, claim: Claim) -> None:
-        """Delete a message that was completed, and its lease. The sweeper does it for those who do not come to it.
+        """Delete a completed message and its lease. If a worker does not get to it, the sweeper does it.
 
         Raises:
             Unavailable: unknown whether they are gone; calling again is safe.
@@ -186,13 +186,14 @@ class Queue(QueueAccess):
         retry_after: float | timedelta | None = None,
         dead: bool = False,
     ) -> Lease | Record:
-        """The attempt failed: the lease waits for the next one, or the message is buried.  [P5]
+        """Record that the attempt failed: the message waits for the next attempt, or is buried.  [P5]
 
-        `dead=True`, a `Reject`, or the last attempt buries it at once.
+        It is buried at once if `dead` is true, if the error is a `Reject`, or if this was the last attempt. Returns
+        the waiting lease, or the record.
 
         Raises:
-            LeaseLost: someone else has it by now; a zombie's failure never counts.
-            Unavailable: unknown; the lease runs out, and the sweeper fails it.
+            LeaseLost: someone else has the message by now; a zombie's failure never counts.
+            Unavailable: unknown whether it was recorded; the lease runs out, and the sweeper fails the attempt.
         """
         return self.leases.fail(claim, error, retry_after=retry_after, dead=dead)
 
@@ -200,52 +201,56 @@ class Queue(QueueAccess):
         """Keep the message for another `timeout` from now, and store the progress made so far.  [P2]
 
         Raises:
-            LeaseLost: someone else has it by now.
+            LeaseLost: someone else has the message by now.
         """
         self.leases.extend(claim, timeout)
 
     def release(self, claim: Claim) -> None:
-        """Give the message back untouched: it is not an attempt. A batch keeps what its lines have come to.  [P5]
+        """Give the message back; this does not count as an attempt. A batch keeps the progress of its lines.  [P5]
 
         Raises:
-            LeaseLost: someone else has it by now.
+            LeaseLost: someone else has the message by now.
         """
         self.leases.release(claim)
 
     # Settings at run time
 
     def overrides(self) -> dict[str, Any]:
-        """What `queue.json` says.
+        """The content of `queue.json`.
 
         Raises:
-            CorruptState: it makes no sense; workers go on with what they had.
+            CorruptState: it cannot be read; workers keep the settings that they have.
         """
         return self._overrides.read()
 
     def refresh(self) -> bool:
-        """Read `queue.json` if the last reading is old enough; True if it was read. Garbage changes nothing."""
+        """Read `queue.json` if that was last done ten seconds ago or more; True if it was read.
+
+        If it cannot be parsed, the settings do not change.
+        """
         return self._overrides.refresh()
 
     def configure(self, **changes: Any) -> QueueSettings:
-        """Change settings at run time, for every process, within ten seconds; None takes an override back.
+        """Change settings at run time, for every process, within ten seconds; None removes an override.
 
         Raises:
-            InvalidRequest: an unknown setting or a value out of range; nothing was changed.
-            CorruptState: `queue.json` makes no sense; correct or delete it first.
+            InvalidRequest: a setting is unknown or a value is out of range; nothing was changed.
+            CorruptState: `queue.json` cannot be read; correct or delete it first.
         """
         return self._overrides.configure(**changes)
 
     def pause(self) -> None:
-        """Claim nothing any more; what runs now is finished, what comes waits."""
+        """Stop claiming. Running messages finish; new ones wait."""
         self.configure(paused=True)
 
     def resume(self) -> None:
+        """Claim again."""
         self.configure(paused=None)
 
     # Operators
 
     def status(self, path: str) -> Status:
-        """Where a message stands, and everything known of its life.
+        """The state of a message, and everything that is known about it.
 
         Raises:
             MessageNotFound: no message, lease, record or dead letter has this path.
@@ -253,21 +258,24 @@ class Queue(QueueAccess):
         return read_status(self.store, self.keys, path)
 
     def stats(self, *, pages: int | None = None) -> Stats:
-        """Count now. `pages` bounds the LISTs per kind of object (1,000 each)."""
+        """Count now. `pages` limits the LISTs per kind of object (1,000 objects each)."""
         return measure(self.store, self.keys, pages=pages)
 
     def published_stats(self) -> Stats | None:
-        """The sweeper's last count; None if there is none, or garbage in its place. One GET."""
+        """The sweeper's last count; None if there is none, or if it cannot be read. One GET."""
         return published_stats(self.store, self.keys)
 
     def cleanup(self) -> int:
-        """Delete records and dead letters past their retention; how many. For buckets without lifecycle rules."""
+        """Delete records and dead letters past their retention; returns how many.
+
+        For buckets without lifecycle rules.
+        """
         return Removal(self).cleanup()
 
     def purge(self) -> int:
-        """Delete every message that nobody is working on, without a record; how many. What runs now is finished."""
+        """Delete every message that is not being processed, without a record; returns how many."""
         return Removal(self).purge()
 
     def purge_message(self, entry: ObjectInfo) -> bool:
-        """Delete one listed message without a record, unless someone works on it or PUT it anew; whether it is gone."""
+        """Delete one listed message, without a record; False if it is being processed or was PUT again."""
         return Removal(self).purge_message(entry)

@@ -1,4 +1,4 @@
-"""QueueSettings (one queue) and Deployment (one installation): what infra writes and functions read, in one place.
+"""QueueSettings (one queue) and Deployment (one installation): what infra writes and functions read.
 
 Durations are `timedelta` inside; in JSON and in the environment they are numbers whose names end in `_seconds`.
 """
@@ -22,11 +22,13 @@ MIB = 1024 * 1024
 LAMBDA_LIMIT = timedelta(minutes=15)
 #: An invocation that was throttled drains the queue, so it gets at least this long; an idle one returns at once.
 DRAIN = timedelta(seconds=60)
-#: Between the last moment a handler may run and the end of the invocation: record the outcome, flush logs and traces.
+#: Time between the end of the last handler and the end of the invocation: record the outcome, flush logs and traces.
 WRAP_UP = timedelta(seconds=5)
-#: The next minute's sweeper comes a little after this, so that the two rarely meet.
+#: How long one invocation of the sweeper runs. The next one starts a little later, so that two rarely meet.
 SWEEPER_STAYS_SECONDS = 54.0
 SWEEPER_MIB = 512
+#: Old name of a setting → its current name. Definitions and `queue.json` objects with the old name are still read.
+RENAMED = {"batch": "messages_per_run"}
 _UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": MIB, "gib": 1024**3}
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(b|[kmg]i?b)?\s*", re.IGNORECASE)
 
@@ -41,47 +43,48 @@ def parse_size(size: int | str) -> int:
         return size
     match = _SIZE.fullmatch(size) if isinstance(size, str) else None
     if not match:
-        raise InvalidRequest(f"size {size!r}: a number of bytes, or for example '64 MiB'")
+        raise InvalidRequest(f"size must be a number of bytes, or a text such as '64 MiB', not {size!r}")
     return int(Decimal(match[1]) * _UNITS[(match[2] or "b").lower()])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
-    """How one queue behaves. A value: change it with `replace`, or at run time through `queue.json`."""
+    """How one queue behaves. It is a value: change it with `replace`, or at run time through `queue.json`."""
 
-    #: How long a claimed message is out of sight before it is given to someone else.
+    #: How long a claimed message belongs to its worker before it is given to someone else.
     visibility_timeout: timedelta = timedelta(seconds=30)
     max_attempts: int = 3
     retry_base: timedelta = timedelta(seconds=1)
     retry_cap: timedelta = timedelta(seconds=300)
     retry_jitter: bool = True
-    #: Messages at work at one time: threads of a pull worker, reserved concurrency of the function.
+    #: How many messages run at one time: threads of a pull worker, reserved concurrency of the function.
     concurrency: int = 3
     #: Memory and time of the deployed function.
     memory_mib: int = 512
     handler_timeout: timedelta = timedelta(seconds=25)
     max_message_size: int = 64 * MIB
-    #: Enqueues are refused when the sweeper's last count is at or above it; None: never.
+    #: Enqueues are refused while the sweeper's last count is at or above this; None: never.
     max_depth: int | None = None
-    #: Names get one of this many prefixes, so that one queue can pass S3's 3,500 writes/s per prefix; 0: none.
+    #: Names get one of this many prefixes, so that one queue can exceed S3's 3,500 writes/s per prefix; 0: no prefix.
     shards: int = 0
-    #: False: completed messages leave no record (one PUT less; a crash between run and delete runs again).
+    #: False: completed messages leave no record. Saves one PUT; after a crash between run and delete the handler runs
+    #: again.
     history: bool = True
-    #: An event older than this was throttled: look before claiming, then drain.
+    #: An event older than this was throttled: the worker reads before it claims, then drains the queue.
     late_after: timedelta = timedelta(seconds=2)
-    #: A message this old without a lease lost its event.
+    #: A message this old without a lease has lost its event: the sweeper hands it to a worker.
     rescue_after: timedelta = timedelta(seconds=60)
     record_retention: timedelta = timedelta(days=5)
     dead_retention: timedelta = timedelta(days=14)
     #: What goes to EventBridge.
     events: Literal["off", "failures", "all"] = "off"
     engine: Literal["lambda", "spark"] = "lambda"
-    #: In a mixed queue, messages larger than this go to Spark; None: none.
+    #: In a mixed queue, messages larger than this many bytes go to Spark; None: no message does.
     heavy_above: int | None = None
-    #: Spark runs at one time, and messages claimed for one run.
+    #: Spark runs at one time, and messages that a run claims at one time.
     max_runs: int = 1
-    batch: int = 100
-    #: How long one run may take in all, and how many executors it may grow to: what bounds its bill.
+    messages_per_run: int = 100
+    #: How long one run may take in all, and how many executors it may use: these two bound its cost.
     run_timeout: timedelta = timedelta(hours=1)
     max_executors: int = 4
     paused: bool = False
@@ -90,14 +93,14 @@ class QueueSettings:
         durations = ("visibility_timeout", "handler_timeout", "rescue_after", "record_retention", "dead_retention")
         for name in (*durations, "run_timeout"):
             if getattr(self, name) <= timedelta():
-                raise InvalidRequest(f"{name} must be longer than nothing, not {getattr(self, name)}")
+                raise InvalidRequest(f"{name} must be longer than 0 seconds, not {getattr(self, name)}")
         for name in (
             "max_attempts",
             "concurrency",
             "memory_mib",
             "max_message_size",
             "max_runs",
-            "batch",
+            "messages_per_run",
             "max_executors",
         ):
             value = getattr(self, name)
@@ -108,23 +111,23 @@ class QueueSettings:
         if self.max_depth is not None and self.max_depth < 1:
             raise InvalidRequest(f"max_depth must be at least 1 or None, not {self.max_depth}")
         if self.events not in ("off", "failures", "all"):
-            raise InvalidRequest(f"events is one of off, failures, all, not {self.events!r}")
+            raise InvalidRequest(f"events must be off, failures or all, not {self.events!r}")
         if self.engine not in ("lambda", "spark"):
-            raise InvalidRequest(f"engine is lambda or spark, not {self.engine!r}")
+            raise InvalidRequest(f"engine must be lambda or spark, not {self.engine!r}")
         _ = self.retry
 
     @property
     def uses_spark(self) -> bool:
-        """Whether any message of this queue can be Spark's."""
+        """Whether any message of this queue can go to Spark."""
         return self.engine == "spark" or self.heavy_above is not None
 
     def is_heavy(self, size: int) -> bool:
-        """Whether a message of this many bytes is Spark's."""
+        """Whether a message of this many bytes goes to Spark."""
         return self.engine == "spark" or (self.heavy_above is not None and size > self.heavy_above)
 
     @property
     def function_timeout(self) -> timedelta:
-        """Of the worker function: room for one handler after the drain has begun, and for recording how it ended."""
+        """Of the worker function: time for one more handler after the drain has begun, and to record its outcome."""
         return min(max(DRAIN, 2 * self.handler_timeout + WRAP_UP), LAMBDA_LIMIT)
 
     @property
@@ -138,17 +141,17 @@ class QueueSettings:
         """From what people write: seconds for durations, `"64 MiB"` for sizes.
 
         Raises:
-            InvalidRequest: an unknown name or a value out of range, named.
+            InvalidRequest: a name is unknown, or a value is out of range; the text says which.
         """
         return cls().with_overrides(options)
 
     def with_overrides(self, options: Mapping[str, Any]) -> QueueSettings:
-        """These settings with some replaced, by name or by `{name}_seconds`."""
+        """These settings with some replaced, by name, by `{name}_seconds`, or by an old name."""
         known = {field.name: getattr(self, field.name) for field in fields(self)}
         changes: dict[str, Any] = {}
-        for option, value in options.items():
+        for option, value in with_current_names(options).items():
             name = option.removesuffix("_seconds")
-            # Only a duration goes by both names: `batch_seconds` would be a slip.
+            # Only a duration may have the suffix: `concurrency_seconds` is a mistake.
             if option in known or not isinstance(known.get(name), timedelta):
                 name = option
             if name not in known:
@@ -171,55 +174,61 @@ class QueueSettings:
         return described
 
 
+def with_current_names(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options under their current names. Where an old and a new name are given, the new one counts."""
+    old = {RENAMED[name]: value for name, value in options.items() if name in RENAMED}
+    return old | {name: value for name, value in options.items() if name not in RENAMED}
+
+
 def _coerce(name: str, value: Any, default: Any) -> Any:
     if isinstance(default, timedelta):
         if isinstance(value, bool):
-            raise TypeError("a number of seconds is wanted")
+            raise TypeError("it must be a number of seconds")
         return value if isinstance(value, timedelta) else timedelta(seconds=float(value))
     if name in ("max_message_size", "heavy_above") and value is not None:
         return parse_size(value)
     if isinstance(default, bool):
         if not isinstance(value, bool):
-            raise TypeError("true or false is wanted")
+            raise TypeError("it must be true or false")
         return value
     if isinstance(default, int) or name == "max_depth":
         if value is None and name == "max_depth":
             return None
         if isinstance(value, bool) or int(value) != float(value):
-            raise TypeError("a whole number is wanted")
+            raise TypeError("it must be a whole number")
         return int(value)
     return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """One installation: which bucket, which queue this function serves, which functions wake the others."""
+    """One installation: its bucket, the queue that this function serves, and the worker function of every queue."""
 
     bucket: str
-    #: The queue that this function works for; empty in the sweeper and the API, which serve all.
+    #: The queue that this function serves; empty in the sweeper and the API, which serve all.
     queue: str = ""
     #: Queue name → name of its worker function.
     workers: Mapping[str, str]
-    #: The EMR Serverless application and the role of its jobs; empty without a Spark lane.
+    #: The EMR Serverless application and the role of its jobs; empty if Spark is not deployed.
     spark_application: str = ""
     spark_role: str = ""
-    #: What a run executes: the driver's file, our code as a zip, the packages that it needs; and where it logs to.
+    #: What a run executes (the driver's file, our code as a zip, its packages), and where it logs to.
     spark_entry_point: str = ""
     spark_code: str = ""
     spark_packages: str = ""
     spark_logs: str = ""
     spark_log_group: str = ""
-    #: Where events go; empty: nowhere.
+    #: The EventBridge bus that events are published to; empty: none.
     event_bus: str = ""
 
     def __post_init__(self) -> None:
         if not self.bucket:
-            raise InvalidRequest("a deployment needs a bucket")
+            raise InvalidRequest("a deployment needs a bucket: set S3QUEUE_BUCKET")
         for queue in self.workers:
             check_queue(queue)
 
     def to_env(self) -> dict[str, str]:
-        """What infra puts into a function's environment."""
+        """The environment variables that infra gives a function."""
         return {f"S3QUEUE_{name.upper()}": value for name, value in self._texts().items() if value}
 
     def _texts(self) -> dict[str, str]:
@@ -228,7 +237,7 @@ class Deployment:
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str]) -> Deployment:
-        """What the function reads back.
+        """The deployment, read back from a function's environment.
 
         Raises:
             CorruptState: the environment was not written by `to_env`.
@@ -237,7 +246,7 @@ class Deployment:
         try:
             workers = json.loads(found.pop("workers") or "{}")
             if not isinstance(workers, dict):
-                raise TypeError(f"S3QUEUE_WORKERS is {workers!r}")
+                raise TypeError(f"S3QUEUE_WORKERS is {workers!r}, not a JSON object")
             return cls(workers=workers, **found)
         except (ValueError, TypeError, AttributeError) as error:
-            raise CorruptState(f"the S3QUEUE_ variables of this function make no sense: {error}") from error
+            raise CorruptState(f"the S3QUEUE_ variables of this function cannot be read: {error}") from error

@@ -1,6 +1,6 @@
-"""ObjectStore, the one port: what s3queue asks of S3, and what it may rely on.
+"""ObjectStore, the interface to S3: the requests that s3queue sends, and what it may rely on.
 
-Every answer carries `at`, the server's own `Date`, because lease ages are judged by the server's clock alone.
+Every answer carries `at`, the server's own `Date`, because the age of a lease is judged by the server's clock only.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import IO, Protocol
 
 from .errors import Conflict, Unavailable
 
-#: Tries of one conditional write whose answers do not say what happened, before the caller is told so.
+#: How often one conditional write is tried while its answers leave open what happened, before the caller is told.
 UNKNOWN_TRIES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """An object without its body. A LIST knows neither metadata nor content type."""
+    """An object without its body. From a LIST, metadata and content type are unknown."""
 
     key: str
     etag: str
@@ -31,7 +31,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Object(ObjectInfo):
-    """An object with its body, which the caller closes: read it once, or `read()` it whole."""
+    """An object with its body as a stream, which the caller closes; `read()` reads it whole and closes it."""
 
     stream: IO[bytes]
 
@@ -55,7 +55,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One LIST answer, in key order. `next_after` is where the next page starts, None on the last one."""
+    """One LIST answer, in key order. `next_after` is where the next page starts; None on the last page."""
 
     objects: tuple[ObjectInfo, ...]
     prefixes: tuple[str, ...]
@@ -64,15 +64,15 @@ class Page:
 
 
 class ObjectStore(Protocol):
-    """A bucket. Strongly consistent; conditional writes are atomic; nothing else is promised.
+    """A bucket. It is strongly consistent, and conditional writes are atomic; nothing else is promised.
 
     Raises, from every method:
         Conflict: the condition did not hold (412, or 404 where If-Match named an object); nothing was written.
         Unavailable: time-out or 5xx; a write may or may not have happened.
-        AccessDenied, NotFound: said plainly by the server.
+        AccessDenied, NotFound: the server said so.
     """
 
-    #: Which bucket this is, for people: `s3://jobs`, `memory://x`.
+    #: The bucket's name for people: `s3://jobs`, `memory://x`.
     url: str
 
     def put(
@@ -116,7 +116,7 @@ class ObjectStore(Protocol):
     ) -> Written | None:
         """Copy inside the bucket, `if_match` on the source; None if the source is gone. Sent once.
 
-        Metadata and content type come along, or are both replaced: by `metadata` if it is given, and `content_type`.
+        Metadata and content type are copied too; if `metadata` is given, both are replaced.
         """
         ...
 
@@ -128,13 +128,15 @@ class ObjectStore(Protocol):
 
 
 def cursor_after(objects: Sequence[ObjectInfo], prefixes: Sequence[str]) -> str | None:
-    """Where the LIST after such a page begins: behind a group, servers differ, so past the last key it can have."""
+    """Where the LIST after such a page begins. Servers treat a group as a cursor differently, so start after its last
+    possible key.
+    """
     ends = [entry.key for entry in objects[-1:]] + [f"{prefix}\U0010ffff" for prefix in prefixes[-1:]]
     return max(ends, default=None)
 
 
 def listing(store: ObjectStore, prefix: str, *, after: str = "", pages: int | None = None) -> Iterator[Page]:
-    """The pages of a LIST, one request each, `pages` of them at most."""
+    """The pages of a LIST, one request each; at most `pages` of them."""
     cursor: str | None = after
     while cursor is not None and (pages is None or pages > 0):
         page = store.list(prefix, after=cursor)
@@ -152,11 +154,11 @@ def put_surely(
     if_absent: bool = False,
     content_type: str = "application/json",
 ) -> Written:
-    """A conditional write whose outcome is known when this returns.  [P2]
+    """A conditional write whose result is known when this returns.  [P2]
 
-    The body must be unique (a nonce), so that finding it stored proves that this very write won. After a lost
-    answer the object is read: ours → won; the precondition still holds → written again, which is safe because the first
-    try, should it still be on its way, then fails its own condition; anything else → lost.
+    The body must be unique (a nonce), so that finding it stored proves that this very write won. After a lost answer
+    the object is read. Our body: the write won. The precondition still holds: write again, which is safe, because the
+    first try, if it is still on its way, then fails its own condition. Anything else: the write lost.
 
     Raises:
         Conflict: someone else's write is there; ours never will be.
@@ -178,7 +180,7 @@ def put_surely(
             unknown = error
             continue
         if found and stored == body:
-            # Not `found.at`: the reading came later, by a time-out perhaps, and ages count from the writing.
+            # Not `found.at`: the GET came later, perhaps by a whole time-out, and ages count from the write.
             return Written(found.etag, found.modified_at)
         if (found.etag if found else None) != if_match:
             raise Conflict(f"{key} was written by someone else")
@@ -199,7 +201,8 @@ def delete_unique(store: ObjectStore, key: str, *, if_match: str) -> bool:
             store.delete(key, if_match=if_match)
             return True
         except Conflict as conflict:
-            # After a lost answer, "gone" may be our own doing; another object in its place is not.
+            # After a lost answer, the object may be missing because we deleted it; another object in its place is not
+            # our doing.
             return (unknown is not None or conflict.retried) and store.head(key) is None
         except Unavailable as error:
             unknown = error

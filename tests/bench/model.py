@@ -123,15 +123,15 @@ class Simulated:
     def _produce(self, queue: Queue) -> None:
         bodies = [{"n": number} for number in range(self.load.batch)]
         path = queue.enqueue(bodies[0]) if len(bodies) == 1 else queue.enqueue_many(bodies, per_object=len(bodies))[0]
-        rung_at = queue.clock.now()
+        notified_at = queue.clock.now()
         if self.random.random() >= self.load.rescued:
             after = self.random.uniform(0, 2 * EVENT_SECONDS)
-            self.world.at(self.world.now + after, lambda: self._ring((path,), rung_at))
+            self.world.at(self.world.now + after, lambda: self._ring((path,), notified_at))
 
     # The worker function
 
-    def _ring(self, paths: tuple[str, ...], rung_at: Any) -> None:
-        self._waiting.append((paths, rung_at))
+    def _ring(self, paths: tuple[str, ...], notified_at: Any) -> None:
+        self._waiting.append((paths, notified_at))
         self._wake()
 
     def _wake(self) -> None:
@@ -151,12 +151,12 @@ class Simulated:
         if self.random.random() < self.load.retries:
             raise ConnectionError("not this time")
 
-    def _invoke(self, function: WorkerFunction, paths: Sequence[str], rung_at: Any) -> None:
+    def _invoke(self, function: WorkerFunction, paths: Sequence[str], notified_at: Any) -> None:
         began = self.world.now
         self.invocations += 1
         late_after = self.load.settings.late_after
-        self.late += rung_at is not None and function.queue.clock.now() - rung_at > late_after
-        outcomes = function.invoke(*paths, rung_at=rung_at)
+        self.late += notified_at is not None and function.queue.clock.now() - notified_at > late_after
+        outcomes = function.invoke(*paths, notified_at=notified_at)
         self._ended += outcomes.get("completed", 0) + outcomes.get("dead", 0)
         self.busy_seconds += self.world.now - began
         self._busy -= 1

@@ -22,10 +22,12 @@ def test_the_first_screen_says_what_is_wrong_before_anything_else(
 ) -> None:
     page = opened()
     expect(page.get_by_role("heading", level=1)).to_have_text("Stuck")
-    expect(page.locator(".verdict .reason")).to_contain_text("exports is stuck: the oldest message waits for 14 min")
+    expect(page.locator(".verdict .reason")).to_contain_text(
+        "exports is stuck: the oldest message has waited for 14 min"
+    )
     expect(page.locator(".groups li")).to_have_count(2)
     titles = page.get_by_role("heading", level=2).all_inner_texts()
-    assert [title.split()[0] for title in titles] == ["Queues", "Failures", "Stuck", "Machinery", "Cost"]
+    assert [title.split()[0] for title in titles] == ["Queues", "Failures", "Stuck", "Sweeper", "Cost"]
     assert page.locator(".queues tbody th a").all_inner_texts()[0] == "exports", "the worst comes first"
     expect(page.get_by_role("img", name=re.compile("In the last hour .* in, .* out, 24 died"))).to_be_visible()
     expect(page.locator("svg.spark")).to_have_count(4)
@@ -52,7 +54,7 @@ def test_a_group_is_replayed_after_asking_and_the_outcome_is_told(
     group = page.locator(".groups li").filter(has_text="TimeoutError")
     group.get_by_role("button", name="Replay this group").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("21 dead letters that died of TimeoutError")
+    expect(dialog).to_contain_text("21 dead letters with the error TimeoutError")
     expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
     shot(page)
     dialog.get_by_role("button", name="Replay 21 letters").click()
@@ -74,14 +76,14 @@ def test_cancelling_changes_nothing(busy: Workbench, opened: Open) -> None:
 def test_a_queue_is_paused_and_resumed(busy: Workbench, opened: Open) -> None:
     page = opened(where="#/queue/orders")
     page.get_by_role("button", name="Pause").click()
-    expect(page.get_by_role("dialog")).to_contain_text("What runs now is finished")
+    expect(page.get_by_role("dialog")).to_contain_text("Running messages finish")
     page.get_by_role("dialog").get_by_role("button", name="Pause").click()
     expect(page.get_by_role("status")).to_contain_text("orders is paused.")
     expect(page.locator(".reason")).to_contain_text("Paused")
     assert busy.queue("orders").overrides() == {"paused": True}
     page.get_by_role("button", name="Resume").click()
     page.get_by_role("dialog").get_by_role("button", name="Resume").click()
-    expect(page.get_by_role("status")).to_contain_text("orders is resumed.")
+    expect(page.get_by_role("status")).to_contain_text("orders is running again.")
     assert busy.queue("orders").overrides() == {}
 
 

@@ -229,33 +229,33 @@ def test_tail_tells_each_step_once(cli):
     queue = cli.queue()
     queue.enqueue(b"0", name="before")
     watcher = Watcher(cli.queue())
-    assert watcher.look() == []
+    assert watcher.poll() == []
 
     path = queue.enqueue(b"1", name="slow", priority=9)
-    assert told(watcher.look()) == [("message.enqueued", path)]
+    assert told(watcher.poll()) == [("message.enqueued", path)]
     (claim,) = queue.claim_next()
-    (claimed,) = watcher.look()
+    (claimed,) = watcher.poll()
     assert (claimed["event"], claimed["path"], claimed["worker"]) == ("message.claimed", path, queue.worker_id)
     queue.fail(claim, ValueError("broken"), retry_after=0)
-    (retry,) = watcher.look()
+    (retry,) = watcher.poll()
     assert (retry["event"], retry["error_type"], retry["error"]) == ("message.retry", "ValueError", "broken")
     claim = None
     while claim is None:
         claim = queue.claim(path, read_first=True)
     queue.complete(claim)
-    assert ("message.completed", path) in told(watcher.look())
-    assert watcher.look() == []
+    assert ("message.completed", path) in told(watcher.poll())
+    assert watcher.poll() == []
 
 
 def test_tail_shows_the_outcome_of_what_comes_and_goes_between_two_looks(cli):
     queue = cli.queue()
     watcher = Watcher(cli.queue())
-    watcher.look()
+    watcher.poll()
     path = queue.enqueue(b"1")
     (claim,) = queue.claim_next()
     queue.complete(claim)
-    assert told(watcher.look()) == [("message.completed", path)]
-    assert watcher.look() == []
+    assert told(watcher.poll()) == [("message.completed", path)]
+    assert watcher.poll() == []
 
 
 def test_tail_looks_cheaply_at_a_queue_with_a_long_history(cli):
@@ -263,7 +263,7 @@ def test_tail_looks_cheaply_at_a_queue_with_a_long_history(cli):
     for number in range(3000):
         queue.store.put(queue.keys.record(f"messages/0190{number:04d}-0000-7000-8000-000000000000"), b"{}")
     watcher = Watcher(cli.queue())
-    watcher.look()
+    watcher.poll()
     assert watcher.requests == {"list": 2}
 
 

@@ -61,6 +61,11 @@ def test_configure_changes_shows_and_takes_back(cli):
     assert "queue.json" in table
 
 
+def test_configure_takes_an_old_name_and_stores_the_new_one(cli):
+    cli("configure", "orders", "batch=7")
+    assert cli.queue().overrides() == {"messages_per_run": 7}
+
+
 def test_a_mistake_among_several_settings_changes_nothing(cli):
     cli("configure", "orders", "max_attempts=5", "concurrency=0", code=2)
     assert cli.queue().overrides() == {}

@@ -119,7 +119,7 @@ class Jobs:
     def launch(self, queue: Queue, paths: Sequence[str]) -> None:
         raise AssertionError("the sweeper launches nothing")
 
-    def look_after(self, queue: Queue) -> int:
+    def check(self, queue: Queue) -> int:
         return 0
 
     def job_changed(self, queues: Mapping[str, Queue], detail: Mapping[str, Any]) -> None:

@@ -165,7 +165,7 @@ def test_no_request_of_launcher_driver_or_sweeper_is_refused(template: Template,
             name: Queue_(
                 store=store,
                 name="exports",
-                settings=QueueSettings.of(engine="spark", visibility_timeout=60, batch=2, max_attempts=2),
+                settings=QueueSettings.of(engine="spark", visibility_timeout=60, messages_per_run=2, max_attempts=2),
                 clock=bench.clock,
                 chance=bench.chance,
             )
@@ -176,7 +176,7 @@ def test_no_request_of_launcher_driver_or_sweeper_is_refused(template: Template,
         launcher, watch = Launcher(jobs, "b", threads=1), RunWatch(jobs, "b")
         dispatched: list[str] = []
         sweeper = bench.sweeper(queues_["sweeper"], dispatched)
-        sweeper.look_after_runs = watch.look_after
+        sweeper.check_runs = watch.check
         jobs.before = throttled
         with pytest.raises(NotStarted):
             launcher.launch(queues_["worker"], [])

@@ -10,7 +10,7 @@ from s3queue.documents.lease import Lease
 from s3queue.documents.record import Record
 from s3queue.keys import is_batch, line_of
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.dead_letters import LOOK_SECONDS
+from s3queue.protocol.dead_letters import HEAD_VALID_SECONDS
 
 from .ledger import Holding, Ledger, Life, Run
 from .world import QUEUE, Process, World
@@ -188,7 +188,7 @@ class Judge:
 
         Look and delete are two requests: what comes after the look, or while the delete is on its way, is not seen.
         """
-        if self.letters[path][-1][0] > sent_at - LOOK_SECONDS:
+        if self.letters[path][-1][0] > sent_at - HEAD_VALID_SECONDS:
             self.unstoppable.add(path)
 
     def _deleted(self, path: str, sent_at: float) -> None:

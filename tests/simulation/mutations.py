@@ -41,7 +41,7 @@ MUTATIONS = (
         "the lease is deleted before the message",
         "protocol/outcomes.py",
         "        deleted = self._delete_message(path, generation, is_alive, is_repeated)\n",
-        "        delete_surely(self.store, self.keys.lease(path), if_match=lease_etag)\n"
+        "        delete_unique(self.store, self.keys.lease(path), if_match=lease_etag)\n"
         "        deleted = self._delete_message(path, generation, is_alive, is_repeated)\n",
     ),
     Mutation(

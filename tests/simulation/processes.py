@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from s3queue import Claim, Context, Queue, QueueError, QueueSettings, Record, Reject, Worker, connect
+from s3queue.protocol.claiming import Claiming
+from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes
 from s3queue.store import listing
 from servers import fresh_bucket, s3_client, seaweedfs_server
@@ -125,16 +127,16 @@ def _observe_deadlines(write: Any) -> None:
 class _ObservedOutcomes(Outcomes):
     """Logs which record counts for a message, as this process was told."""
 
-    def settle(self, record: Record) -> Record:
-        settled = Outcomes.settle(self, record)
+    def write_record(self, record: Record) -> Record:
+        written = Outcomes.write_record(self, record)
         _WRITERS[id(self.store)](
-            "settled",
-            path=settled.path,
-            nonce=settled.nonce,
-            outcome=settled.outcome,
-            generation=[settled.generation.etag, settled.generation.put_at.isoformat()],
+            "recorded",
+            path=written.path,
+            nonce=written.nonce,
+            outcome=written.outcome,
+            generation=[written.generation.etag, written.generation.put_at.isoformat()],
         )
-        return settled
+        return written
 
 
 _WRITERS: dict[int, Any] = {}
@@ -146,6 +148,9 @@ class _ObservedQueue(Queue):
     def observe(self, write: Any) -> None:
         _WRITERS[id(self.store)] = write
         self.outcomes = _ObservedOutcomes(self.store, self.keys, self.chance)
+        # The parts that write records hold the outcomes that they were made with.
+        self.leases = LeaseProtocol(self, self.outcomes)
+        self._claiming = Claiming(self, self.leases)
 
     def _ends(self, claim: Claim) -> None:
         if claim.fence:
@@ -391,6 +396,7 @@ def _judge(plan: Json, events: list[Json], outcomes: Json, left: list[str]) -> J
         surprises.append(f"{why[UNEXPLAINED]} handler runs that nothing explains")
     return {
         "enqueued": len(plan),
+        "records observed": len({event["path"] for event in events if event["event"] == "recorded"}),
         "completed": columns["completed"],
         "dead": columns["dead"],
         "lost": columns["lost"],
@@ -411,7 +417,7 @@ def conflicting_outcomes(events: list[Json], records: dict[str, Record]) -> list
     """Two records for one generation of a message: whoever asked must always have been told of the same one."""
     told: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for event in events:
-        if event["event"] == "settled":
+        if event["event"] == "recorded":
             told[event["path"], str(event["generation"])].add(event["nonce"])
     conflicts = [f"{path}: {len(nonces)} outcomes" for (path, _), nonces in told.items() if len(nonces) > 1]
     conflicts += [

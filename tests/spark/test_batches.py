@@ -17,7 +17,7 @@ from spark.batches import BatchWork, outcomes_of
 from spark.driver import Driver
 from spark_jobs import FakeJobs
 
-SETTINGS = {"engine": "spark", "visibility_timeout": 60, "batch": 50, "retry_base": 1, "retry_jitter": False}
+SETTINGS = {"engine": "spark", "visibility_timeout": 60, "messages_per_run": 50, "retry_base": 1, "retry_jitter": False}
 
 
 def drained(spark, bucket, per_batch: Callable[..., Any], bodies, *, settings=None) -> tuple[Queue, dict, list[str]]:

@@ -29,13 +29,13 @@ class World:
     def __init__(self, **settings):
         self.bench = Workbench()
         self.jobs = FakeJobs()
-        self.options = {"engine": "spark", "visibility_timeout": 60, "batch": 3, "retry_base": 1} | settings
+        self.options = {"engine": "spark", "visibility_timeout": 60, "messages_per_run": 3, "retry_base": 1} | settings
         self.queue = self.bench.queue("exports", **self.options)
         self.starts: Counter[str] = Counter()
         self.watch = RunWatch(self.jobs, "bench")
         self.dispatched: list[str] = []
         self.sweeper = self.bench.sweeper(self.queue, self.dispatched)
-        self.sweeper.look_after_runs = self.watch.look_after
+        self.sweeper.check_runs = self.watch.check
 
     def per_message(self, spark: SparkSession, message: dict, context: Context):  # noqa: F821 (as jobs have it)
         self.starts[context.path] += 1
@@ -240,7 +240,7 @@ def test_a_driver_that_was_given_up_while_it_slept_starts_nothing_more(world):
         world.starts[context.path] += 1
         if sum(world.starts.values()) == 1:
             world.jobs.becomes("ended", "FAILED")
-            world.watch.look_after(world.queue)
+            world.watch.check(world.queue)
 
     with pytest.raises(RunLost):
         world.driver(work=MessageWork(world.queue, per_message, None)).drain()
@@ -373,7 +373,7 @@ def test_killing_the_launcher_at_any_request_loses_nothing_and_starts_one_run(la
         else:
             died = False
         world.bench.clock.advance(LAUNCH_GRACE.total_seconds() + 5)
-        world.watch.look_after(world.queue)
+        world.watch.check(world.queue)
         assert len(world.jobs.started) <= 1
         if world.jobs.started:
             world.jobs.becomes("running", "RUNNING")
@@ -388,7 +388,7 @@ def test_killing_the_launcher_at_any_request_loses_nothing_and_starts_one_run(la
 
 def test_a_thousand_messages_and_a_service_that_throttles_are_drained_by_few_runs():
     store = MemoryStore("burst")
-    settings = QueueSettings.of(engine="spark", batch=100, visibility_timeout=60, max_runs=2)
+    settings = QueueSettings.of(engine="spark", messages_per_run=100, visibility_timeout=60, max_runs=2)
     jobs = FakeJobs()
     queue = Queue(store=store, name="exports", settings=settings)
     for n in range(1000):

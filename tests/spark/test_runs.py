@@ -59,7 +59,7 @@ class Lane:
         self.jobs = Jobs(connected, deployment)
         self.launcher = Launcher(self.jobs, self.bucket)
         self.watch = RunWatch(self.jobs, self.bucket)
-        self.sweeper = Sweeper(queue=self.queue, dispatch=self.launch, look_after_runs=self.watch.look_after)
+        self.sweeper = Sweeper(queue=self.queue, dispatch=self.launch, check_runs=self.watch.check)
 
     def _changed(self, event) -> None:
         # From a thread of its own, as Lambda is: the service does not wait for it.

@@ -14,7 +14,7 @@ from s3queue.costs import requests as operations
 from s3queue.costs.bill import RECORD_BYTES, SQS_MOST, bill_of, break_even, sqs_bill_of
 from s3queue.costs.estimate import MOST_SHARDS, Prefix, estimate
 from s3queue.costs.requests import RequestCounts
-from s3queue.costs.workload import Workload, light_object, rings
+from s3queue.costs.workload import Workload, invocations_per_object, light_object
 from s3queue.settings import SWEEPER_STAYS_SECONDS
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.slots import as_run
@@ -84,7 +84,7 @@ def test_the_happy_path(bench, batch, history):
     bodies = [{"n": n} for n in range(batch)]
     path = queue.enqueue(bodies[0]) if batch == 1 else queue.enqueue_many(bodies, per_object=batch)[0]
 
-    assert function.invoke(path, rung_at=bench.clock.now()) == {"completed": 1}
+    assert function.invoke(path, notified_at=bench.clock.now()) == {"completed": 1}
 
     assert same(counted(bench), light_object(load_of(queue, batch=batch)))
 
@@ -94,7 +94,7 @@ def test_what_the_claim_does_not_keep_is_read_again(bench):
     body = b'{"n": 1}' + b" " * (9 * 1024 * 1024)
     path = queue.enqueue(body)
 
-    WorkerFunction(queue, lambda body: None).invoke(path, rung_at=bench.clock.now())
+    WorkerFunction(queue, lambda body: None).invoke(path, notified_at=bench.clock.now())
 
     assert same(counted(bench), light_object(load_of(queue, size=len(body))))
 
@@ -105,7 +105,7 @@ def test_retries_and_what_they_end_in(bench):
     function = WorkerFunction(queue, failing())
     for number, fails in enumerate([0, 0, 1, 2]):
         path = queue.enqueue({"n": number, "fails": fails})
-        function.invoke(path, rung_at=bench.clock.now())
+        function.invoke(path, notified_at=bench.clock.now())
 
     assert same(counted(bench), light_object(load_of(queue, retries=0.5)) * 4)
 
@@ -114,7 +114,7 @@ def test_a_batch_of_which_every_line_fails_until_it_is_dead(bench):
     queue = bench.queue(max_attempts=3)
     (path,) = queue.enqueue_many([{"n": n, "fails": 3} for n in range(10)], per_object=10)
 
-    WorkerFunction(queue, failing()).invoke(path, rung_at=bench.clock.now())
+    WorkerFunction(queue, failing()).invoke(path, notified_at=bench.clock.now())
 
     assert same(counted(bench), light_object(load_of(queue, batch=10, retries=1.0)))
 
@@ -126,7 +126,7 @@ def test_what_is_rejected(bench, batch, history):
     bodies = [{"n": n} for n in range(batch)]
     path = queue.enqueue(bodies[0]) if batch == 1 else queue.enqueue_many(bodies, per_object=batch)[0]
 
-    assert WorkerFunction(queue, rejecting).invoke(path, rung_at=bench.clock.now()) == {"dead": 1}
+    assert WorkerFunction(queue, rejecting).invoke(path, notified_at=bench.clock.now()) == {"dead": 1}
 
     assert same(counted(bench), light_object(load_of(queue, batch=batch, dead=1.0)))
 
@@ -138,11 +138,11 @@ def test_a_late_event_looks_first_and_around_afterwards(bench, others):
         assert bench.queue(worker_id="busy").claim(queue.enqueue({}))
     counted(bench)
     function = WorkerFunction(queue, lambda body: None)
-    rung_at = bench.clock.now()
+    notified_at = bench.clock.now()
     path = queue.enqueue({})
     bench.clock.advance(5)
 
-    assert function.invoke(path, rung_at=rung_at) == {"completed": 1}
+    assert function.invoke(path, notified_at=notified_at) == {"completed": 1}
 
     assert same(counted(bench), light_object(load_of(queue, late=1.0), others=FOREVER if others else 0))
 
@@ -154,10 +154,10 @@ def test_a_late_event_looks_at_every_shard_that_has_something(bench, shards):
         assert bench.queue(worker_id="busy").claim(queue.enqueue({}))
     counted(bench)
     path = queue.enqueue({})
-    rung_at = bench.clock.now()
+    notified_at = bench.clock.now()
     bench.clock.advance(5)
 
-    assert WorkerFunction(queue, lambda body: None).invoke(path, rung_at=rung_at) == {"completed": 1}
+    assert WorkerFunction(queue, lambda body: None).invoke(path, notified_at=notified_at) == {"completed": 1}
 
     assert same(counted(bench), light_object(load_of(queue, late=1.0), shards, others=FOREVER))
 
@@ -172,7 +172,7 @@ def test_a_message_whose_event_was_lost_is_rescued(bench):
     sweeper.sweep()
     counted(bench)  # the sweeper's own are asked with or without it
 
-    assert WorkerFunction(queue, lambda body: None).invoke(*dispatched, rung_at=None) == {"completed": 1}
+    assert WorkerFunction(queue, lambda body: None).invoke(*dispatched, notified_at=None) == {"completed": 1}
 
     assert same(spent + counted(bench), light_object(load_of(queue, rescued=1.0)))
 
@@ -183,17 +183,17 @@ def test_a_retry_that_is_due_later_is_the_sweepers_to_dispatch(bench):
     dispatched: list[str] = []
     sweeper = bench.sweeper(queue, dispatched)
     path = queue.enqueue({"fails": 2})
-    assert function.invoke(path, rung_at=bench.clock.now()) == {"retried": 1}
+    assert function.invoke(path, notified_at=bench.clock.now()) == {"retried": 1}
     bench.clock.advance(21)
     spent = counted(bench)
     sweeper.sweep()
     dropped = RequestCounts({which: count for which, count in counted(bench).counts.items() if which[0] == "DELETE"})
 
-    assert function.invoke(*dispatched, rung_at=None) == {"dead": 1}
+    assert function.invoke(*dispatched, notified_at=None) == {"dead": 1}
 
     load = load_of(queue, retries=1.0)
     assert same(spent + dropped + counted(bench), light_object(load))
-    assert rings(load) == 2
+    assert invocations_per_object(load) == 2
 
 
 def test_a_batch_that_outlives_its_invocation_is_handed_on(bench):
@@ -208,20 +208,20 @@ def test_a_batch_that_outlives_its_invocation_is_handed_on(bench):
     dispatched: list[str] = []
     sweeper = bench.sweeper(queue, dispatched)
     (path,) = queue.enqueue_many([{"n": n} for n in range(90)], per_object=90)
-    function.invoke(path, rung_at=bench.clock.now())
+    function.invoke(path, notified_at=bench.clock.now())
     invocations = 1
     spent = counted(bench)
     while bench.keys("orders/messages/"):
         sweeper.sweep()
         spent += RequestCounts({which: count for which, count in counted(bench).counts.items() if which[0] == "DELETE"})
-        function.invoke(*dispatched, rung_at=None)
+        function.invoke(*dispatched, notified_at=None)
         dispatched.clear()
         invocations += 1
         spent += counted(bench)
 
     assert seen == list(range(90))
     load = load_of(queue, batch=90, handler_seconds=1.0)
-    assert rings(load) == invocations == 3
+    assert invocations_per_object(load) == invocations == 3
     assert same(spent, light_object(load))
 
 
@@ -298,7 +298,7 @@ def without_queue_json(spent: RequestCounts) -> RequestCounts:
 
 @pytest.mark.parametrize(("messages", "adopted", "further"), [(1, 1, 0), (10, 10, 0), (30, 10, 2)])
 def test_a_spark_run(bench, messages, adopted, further):
-    queue = bench.queue("exports", engine="spark", visibility_timeout=60, batch=10)
+    queue = bench.queue("exports", engine="spark", visibility_timeout=60, messages_per_run=10)
     jobs = FakeJobs()
     paths = [queue.enqueue({}) for _ in range(messages)]
     assert Launcher(jobs, "bench", threads=1).launch(queue, paths[:1]) == "started"
@@ -309,11 +309,11 @@ def test_a_spark_run(bench, messages, adopted, further):
 
     each = operations.ENQUEUE + operations.CLAIM + operations.BEGIN + operations.RECORD + operations.CLEAR
     run = without_queue_json(operations.LAUNCH + operations.DRIVE)
-    assert same(counted(bench), each * messages + run + operations.ADOPT * adopted + operations.NEXT_BATCH * further)
+    assert same(counted(bench), each * messages + run + operations.ADOPT * adopted + operations.NEXT_ROUND * further)
 
 
 def test_a_spark_batch_that_is_not_full_looks_for_more(bench):
-    queue = bench.queue("exports", engine="spark", visibility_timeout=60, batch=10)
+    queue = bench.queue("exports", engine="spark", visibility_timeout=60, messages_per_run=10)
     jobs = FakeJobs()
     Launcher(jobs, "bench", threads=1).launch(queue, [queue.enqueue({})])
     for _ in range(5):
@@ -325,8 +325,8 @@ def test_a_spark_batch_that_is_not_full_looks_for_more(bench):
     run = (
         without_queue_json(operations.LAUNCH + operations.DRIVE)
         + operations.ADOPT
-        + operations.NEXT_BATCH
-        + operations.LOOK_FOR_MORE
+        + operations.NEXT_ROUND
+        + operations.LIST_FOR_MORE
     )
     assert same(counted(bench), each * 6 + run)
 
@@ -341,7 +341,7 @@ def test_a_heavy_message_that_finds_a_run_at_work(bench):
 
     assert launcher.launch(queue, [path]) == "busy"
 
-    assert same(counted(bench), operations.RING_IN_VAIN)
+    assert same(counted(bench), operations.NOTIFICATION_DURING_RUN)
 
 
 def test_runs_are_as_many_as_the_work_needs():
@@ -370,7 +370,7 @@ def test_a_run_is_paid_for_a_minute_at_least():
 
 def test_a_record_is_as_large_as_the_bill_says(bench):
     queue = bench.queue()
-    WorkerFunction(queue, lambda body: None).invoke(queue.enqueue({}), rung_at=bench.clock.now())
+    WorkerFunction(queue, lambda body: None).invoke(queue.enqueue({}), notified_at=bench.clock.now())
     (key,) = bench.keys("orders/records/")
     assert len(bench.read(key)) == pytest.approx(RECORD_BYTES, rel=0.15)
 

@@ -18,7 +18,7 @@ from s3queue.stores.memory import MemoryStore
 from spark_jobs import FakeJobs, silent, throttled
 from workbench import Workbench
 
-SPARK = {"engine": "spark", "visibility_timeout": 60, "batch": 10}
+SPARK = {"engine": "spark", "visibility_timeout": 60, "messages_per_run": 10}
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_one_run_takes_a_batch_and_is_asked_for_once(bench, jobs):
 
 
 def test_the_most_urgent_messages_go_first(bench, jobs):
-    queue = bench.queue("exports", **(SPARK | {"batch": 3}))
+    queue = bench.queue("exports", **(SPARK | {"messages_per_run": 3}))
     low = [queue.enqueue({"n": n}) for n in range(5)]
     high = [queue.enqueue({"n": n}, priority=200) for n in range(2)]
 
@@ -127,7 +127,7 @@ def test_a_second_run_starts_only_if_a_full_batch_more_is_waiting(bench, jobs):
 
 
 def test_of_a_mixed_queue_only_the_large_messages_go_to_spark(bench, jobs):
-    queue = bench.queue("files", heavy_above="1 KiB", batch=10)
+    queue = bench.queue("files", heavy_above="1 KiB", messages_per_run=10)
     light = [queue.enqueue(b"x" * 100) for _ in range(5)]
     heavy = [queue.enqueue(b"x" * 2000) for _ in range(3)]
 
@@ -191,7 +191,7 @@ def test_a_launch_whose_answer_was_lost_is_found_again_and_not_doubled(bench, jo
     assert launcher(jobs).launch(queue, [queue.enqueue({"n": 2})]) == "busy"
     jobs.after = lambda request: None
     bench.clock.advance(LAUNCH_GRACE.total_seconds() + 1)
-    RunWatch(jobs, "bench").look_after(queue)
+    RunWatch(jobs, "bench").check(queue)
 
     assert len(jobs.started) == 1
     assert len(set(jobs.asked)) == 1
@@ -209,7 +209,7 @@ def test_a_launch_that_never_arrived_is_made_up_for_with_the_same_token(bench, j
 
     jobs.before = lambda request: None
     bench.clock.advance(LAUNCH_GRACE.total_seconds() + 1)
-    RunWatch(jobs, "bench").look_after(queue)
+    RunWatch(jobs, "bench").check(queue)
 
     assert list(jobs.started) == [jobs.asked[0]]
 
@@ -222,7 +222,7 @@ def test_an_old_launch_is_looked_for_by_name_because_tokens_do_not_live_for_ever
     jobs.after = lambda request: None
     bench.clock.advance(START_WITHIN.total_seconds() * 2)
 
-    RunWatch(jobs, "bench").look_after(queue)
+    RunWatch(jobs, "bench").check(queue)
 
     assert len(jobs.asked) == 1
     assert RunStore(queue).slot(0).slot.job == f"job-{jobs.asked[0]}"
@@ -244,7 +244,7 @@ def test_a_run_that_waits_for_capacity_keeps_its_messages(bench, jobs):
     path = queue.enqueue({"n": 1})
     launcher(jobs).launch(queue, [path])
     watch, sweeper = RunWatch(jobs, "bench"), bench.sweeper(queue)
-    sweeper.look_after_runs = watch.look_after
+    sweeper.check_runs = watch.check
 
     for _ in range(60):
         bench.clock.advance(60)
@@ -279,7 +279,7 @@ def test_a_failed_run_fails_what_it_had_started_and_gives_back_the_rest(bench, j
     book.write_manifest(replace(at_work, state="running", started=1), etag)
     jobs.becomes("ended", "FAILED")
     sweeper = bench.sweeper(queue)
-    sweeper.look_after_runs = RunWatch(jobs, "bench").look_after
+    sweeper.check_runs = RunWatch(jobs, "bench").check
 
     sweeper.sweep()
 
@@ -299,10 +299,10 @@ def test_a_run_that_runs_and_is_silent_is_cancelled(bench, jobs):
     job = jobs.becomes("running", "RUNNING")
     watch = RunWatch(jobs, "bench")
 
-    watch.look_after(queue)
+    watch.check(queue)
     assert jobs.cancelled == []
     bench.clock.advance(START_WITHIN.total_seconds() + 60)
-    watch.look_after(queue)
+    watch.check(queue)
     assert jobs.cancelled == [job]
 
 
@@ -318,7 +318,7 @@ def test_a_job_that_is_not_ours_changes_nothing(bench, jobs):
 
 
 def test_a_manifest_of_many_messages_keeps_them_with_one_heartbeat(bench, jobs):
-    queue = bench.queue("exports", **(SPARK | {"batch": 300}))
+    queue = bench.queue("exports", **(SPARK | {"messages_per_run": 300}))
     for n in range(300):
         queue.enqueue({"n": n})
     launcher(jobs).launch(queue, [])

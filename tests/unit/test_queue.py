@@ -889,6 +889,19 @@ def test_a_duration_that_is_taken_back_is_gone_however_it_was_written(queue):
     assert queue.overrides() == {}
 
 
+def test_an_override_with_its_old_name_counts_until_it_is_changed_or_taken_back(bench, queue):
+    bench.store.put("orders/queue.json", b'{"batch": 7, "max_attempts": 5}')
+    queue.refresh()
+    assert queue.settings.messages_per_run == 7
+
+    assert queue.configure(messages_per_run=8).messages_per_run == 8
+    assert queue.overrides() == {"max_attempts": 5, "messages_per_run": 8}
+
+    bench.store.put("orders/queue.json", b'{"batch": 7}')
+    assert queue.configure(messages_per_run=None).messages_per_run == 100
+    assert queue.overrides() == {}
+
+
 @pytest.mark.parametrize("change", [{"no_such": 1}, {"max_attempts": 0}, {"visibility_timeout": "soon"}])
 def test_a_change_that_makes_no_sense_changes_nothing(bench, queue, change):
     with pytest.raises(InvalidRequest, match=next(iter(change))):

@@ -59,6 +59,16 @@ def test_people_write_seconds_and_sizes():
     assert QueueSettings.of(visibility_timeout_seconds=7).visibility_timeout == 7 * SECOND
 
 
+def test_a_setting_with_its_old_name_is_still_read():
+    assert QueueSettings.of(batch=7).messages_per_run == 7
+    assert QueueSettings().with_overrides({"batch": 7}).messages_per_run == 7
+    assert QueueSettings.of(batch=7, messages_per_run=8).messages_per_run == 8
+    assert QueueSettings.of(messages_per_run=8, batch=7).messages_per_run == 8
+    assert "batch" not in QueueSettings.of(batch=7).to_json()
+    with pytest.raises(InvalidRequest, match="messages_per_run"):
+        QueueSettings.of(batch=0)
+
+
 settings = some.builds(
     QueueSettings,
     visibility_timeout=some.timedeltas(SECOND, timedelta(days=7)),

@@ -1,4 +1,4 @@
-"""The `s3queue` command. Needs the extra `cli` (typer and rich), which nothing else of s3queue imports."""
+"""The `s3queue` command. It needs the extra `cli` (typer and rich), which no other part of s3queue imports."""
 
 from __future__ import annotations
 

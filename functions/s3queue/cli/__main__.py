@@ -1,4 +1,4 @@
-"""`python -m s3queue.cli`, where the command itself is not installed."""
+"""`python -m s3queue.cli`, for environments in which the command itself is not installed."""
 
 from . import main
 

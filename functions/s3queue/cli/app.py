@@ -1,4 +1,4 @@
-"""The command, put together: every module registers its own commands."""
+"""The whole command: every module registers its own commands."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .commands import (
     dead_replay,
     estimate,
     locks,
-    look,
     queues,
     send,
     show,
+    stats,
     tail,
     work,
     workers,
@@ -29,7 +29,7 @@ from .doctor import command as doctor
 __all__ = ["program"]
 #: Imported for what they register; `command.ORDER` says how the help lists it.
 _REGISTERED = (
-    *(queues, configure, send, look, show, tail, dead, dead_replay),
+    *(queues, configure, send, stats, show, tail, dead, dead_replay),
     *(work, workers, locks, doctor, estimate, dashboard),
 )
 
@@ -46,4 +46,4 @@ def _root(
         bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """A message queue whose only server is an S3 bucket: what an operator needs."""
+    """A message queue whose only server is an S3 bucket: the command for operators."""

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and what the shell completes them with."""
+"""Arguments and options that several commands share, and their shell completion."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from s3queue.settings import QueueSettings
 from .session import Session
 from .words import duration
 
-#: Paths offered by the shell at once.
+#: How many paths the shell offers at once.
 OFFERED = 50
 
 
 def queues_like(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completion must never print or fail: no bucket, no offers."""
+    """Completion must never print or fail: without a bucket it offers nothing."""
     try:
         return [name for name in queue_names(Session.of(ctx).store()) if name.startswith(incomplete)]
     except (QueueError, OSError):
@@ -33,7 +33,7 @@ def settings_like(incomplete: str) -> list[str]:
 
 
 def paths_like(kinds: tuple[str, ...]) -> Any:
-    """Offers the first paths under these kinds of objects that begin as typed."""
+    """Offers the first paths of these kinds of objects that begin with what was typed."""
 
     def offer(ctx: typer.Context, incomplete: str) -> Iterator[str]:
         try:
@@ -53,25 +53,30 @@ QueueName = Annotated[
     str | None,
     typer.Argument(
         metavar="QUEUE",
-        help="Its name, or s3://bucket/queue; not needed if --url names it.",
+        help="The queue's name, or s3://bucket/queue; not needed if --url names it.",
         autocompletion=queues_like,
         show_default=False,
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where nobody can answer.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would be done, and change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed in scripts.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would be done, and change nothing.")]
 ErrorType = Annotated[
-    str | None, typer.Option("--error-type", help="Only what died of this, e.g. TimeoutError.", show_default=False)
+    str | None,
+    typer.Option("--error-type", help="Only letters with this error, e.g. TimeoutError.", show_default=False),
 ]
 OlderThan = Annotated[
     timedelta | None,
-    typer.Option("--older-than", parser=duration, metavar="DURATION", help="Only older ones: 90s, 15m, 2h, 3d."),
+    typer.Option(
+        "--older-than", parser=duration, metavar="DURATION", help="Only letters older than this: 90s, 15m, 2h, 3d."
+    ),
 ]
 NewerThan = Annotated[
     timedelta | None,
-    typer.Option("--newer-than", parser=duration, metavar="DURATION", help="Only younger ones: 90s, 15m, 2h, 3d."),
+    typer.Option(
+        "--newer-than", parser=duration, metavar="DURATION", help="Only letters newer than this: 90s, 15m, 2h, 3d."
+    ),
 ]
 For = Annotated[
     timedelta | None,
-    typer.Option("--for", parser=duration, metavar="DURATION", help="Stop after this long; else with Ctrl-C."),
+    typer.Option("--for", parser=duration, metavar="DURATION", help="Stop after this time; without it, Ctrl-C stops."),
 ]

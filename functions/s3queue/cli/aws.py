@@ -1,4 +1,4 @@
-"""What the command asks of AWS besides objects: which function S3 wakes, how many of it may run, and to wake it."""
+"""AWS requests besides those for objects: which function S3 notifies, its concurrency, and its invocation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from s3queue.settings import Deployment
 
 from .session import Session
 
-#: How S3 calls the three kinds of targets, and the field that names one.
+#: S3's names of the three kinds of targets, and the field that holds the target's ARN.
 _TARGETS = {
     "LambdaFunctionConfigurations": "LambdaFunctionArn",
     "QueueConfigurations": "QueueArn",
@@ -25,15 +25,15 @@ _TARGETS = {
 
 @dataclass(frozen=True, slots=True)
 class NotificationRule:
-    """A rule of the bucket: which keys ring whom."""
+    """A notification rule of the bucket: which keys notify which target."""
 
     target: str
     prefix: str
     suffix: str
     events: tuple[str, ...]
 
-    def is_rung_by(self, key_prefix: str) -> bool:
-        """Whether some object behind this prefix, whatever its name, rings it."""
+    def is_notified_of(self, key_prefix: str) -> bool:
+        """Whether an object with this prefix can notify the target."""
         return key_prefix.startswith(self.prefix) or self.prefix.startswith(key_prefix)
 
     @property
@@ -42,14 +42,14 @@ class NotificationRule:
 
     @property
     def function(self) -> str | None:
-        """The Lambda function's name, if it is one."""
+        """The name of the Lambda function, if the target is one."""
         parts = self.target.split(":")
         return parts[6] if len(parts) > 6 and parts[2] == "lambda" else None
 
 
 @contextmanager
 def asking(what: str, permission: str) -> Iterator[None]:
-    """AWS's refusals as s3queue's errors."""
+    """Turns AWS's error answers into s3queue's errors."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -58,9 +58,9 @@ def asking(what: str, permission: str) -> Iterator[None]:
         status = error.response["ResponseMetadata"]["HTTPStatusCode"]
         said = error.response.get("Error", {}).get("Message", "")
         if status in (401, 403):
-            raise AccessDenied(f"{what}: {said or 'refused'}; allow {permission}") from error
+            raise AccessDenied(f"{what}: {said or 'access denied'}; allow {permission}") from error
         if status == 404:
-            raise NotFound(f"{what}: {said or 'there is none'}") from error
+            raise NotFound(f"{what}: {said or 'not found'}") from error
         if status >= 500 or status == 429:
             raise Unavailable(f"{what}: {said or status}") from error
         raise InvalidRequest(f"{what}: {said or status}") from error
@@ -69,7 +69,7 @@ def asking(what: str, permission: str) -> Iterator[None]:
 
 
 def notifications(session: Session) -> list[NotificationRule]:
-    """All of the bucket's rules, and whether it tells EventBridge (target `events`)."""
+    """All notification rules of the bucket; target `events` if it notifies EventBridge."""
     with asking(f"the notifications of {session.bucket_url}", "s3:GetBucketNotification"):
         found = session.s3_client().get_bucket_notification_configuration(Bucket=session.bucket)
     rules = []
@@ -90,7 +90,7 @@ def notifications(session: Session) -> list[NotificationRule]:
 
 
 def worker_function(session: Session, queue: str) -> str | None:
-    """The function that works for this queue: told by the environment, else by whom S3 wakes for it; None: unknown."""
+    """The worker function of this queue, from the environment or from the bucket's rules; None if it is unknown."""
     if os.environ.get("S3QUEUE_WORKERS") and os.environ.get("S3QUEUE_BUCKET") == session.bucket:
         try:
             known = Deployment.from_env(os.environ).workers.get(queue)
@@ -103,7 +103,7 @@ def worker_function(session: Session, queue: str) -> str | None:
     try:
         rules = notifications(session)
     except QueueError as error:
-        session.note(f"no worker function is known: {error}")
+        session.note(f"the worker function is unknown: {error}")
         return None
     prefix = Keys(queue).prefix("messages")
     return next((rule.function for rule in rules if rule.function and prefix.startswith(rule.prefix)), None)
@@ -117,11 +117,11 @@ def reserve_concurrency(session: Session, function: str, concurrency: int) -> No
 
 
 def dispatcher(session: Session, function: str) -> Any:
-    """A sweeper's dispatch: wakes the function, and does not wait for it."""
+    """A dispatch for a sweeper: invokes the function, and does not wait for it."""
     client: Any = session.client("lambda")
 
     def dispatch(paths: Sequence[str]) -> None:
-        with asking(f"waking {function}", "lambda:InvokeFunction"):
+        with asking(f"invoking {function}", "lambda:InvokeFunction"):
             client.invoke(
                 FunctionName=function, InvocationType="Event", Payload=json.dumps({"paths": list(paths)}).encode()
             )

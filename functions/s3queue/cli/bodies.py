@@ -1,4 +1,4 @@
-"""Payloads, as far as they may be shown: only on request, cut to a size, and nothing in them can act."""
+"""How payloads are shown: only on request, cut to a size, and without control characters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from s3queue.store import Object
 
 from .words import bytes_, clean
 
-#: Of one payload, for a screen; `show --save` writes all of it.
+#: How much of a payload is shown; `show --save` writes all of it.
 SHOWN_BYTES = 64 * 1024
 
 
@@ -29,7 +29,7 @@ class Body:
             return cls(stream.read(SHOWN_BYTES), stored.size)
 
     def to_json(self) -> dict[str, Any]:
-        """`body` if it is text, else `body_base64`; `body_cut` if there is more."""
+        """`body` if it is text, otherwise `body_base64`; `body_cut` if there is more."""
         cut = {"body_cut": True} if self.size > SHOWN_BYTES else {}
         try:
             return {"body": self.start.decode()} | cut
@@ -37,7 +37,7 @@ class Body:
             return {"body_base64": base64.b64encode(self.start).decode()} | cut
 
     def text(self) -> Text:
-        """For a terminal: line breaks and tabs as they are, every other control character made visible."""
+        """For a terminal: line breaks and tabs unchanged, every other control character made visible."""
         text = clean(self.start.decode("utf-8", "backslashreplace"), keep="\n\t")
         if self.size > SHOWN_BYTES:
             text += f"\n… {bytes_(self.size - SHOWN_BYTES)} more; s3queue show PATH --save FILE"

@@ -1,4 +1,4 @@
-"""The frame of every command: global options anywhere on the line, examples in the help, errors in one line."""
+"""What all commands share: global options anywhere on the line, examples in the help, errors in one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .words import one_line
 
 OK, BAD, MISTAKE, UNREACHABLE = 0, 1, 2, 3
 _PANEL = "Global options"
-#: As an operator meets them; the help shows the panels in the order of their first command.
+#: The order of the commands in the help; a panel comes where its first command does.
 ORDER = (
     *("queues", "create", "configure", "set-concurrency", "pause", "resume", "purge", "cleanup", "delete"),
     *("send", "size", "stats", "peek", "show", "tail"),
@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def exit_code(error: QueueError) -> int:
-    """1: the answer is bad. 2: the user's mistake. 3: the store could not be asked."""
+    """1: a problem was found, or nothing matched. 2: the call is wrong. 3: the store cannot be reached or refuses."""
     if isinstance(error, NoSuchMessage):
         return BAD
     if isinstance(error, (AccessDenied, NotFound, Unavailable)):
@@ -50,18 +50,18 @@ def _option(*names: str, help: str, **more: Any) -> Any:
 def _global(
     url: Annotated[
         str | None,
-        _option("--url", help="s3://bucket or s3://bucket/queue; S3QUEUE_URL unless given.", metavar="URL"),
+        _option("--url", help="s3://bucket or s3://bucket/queue; default: S3QUEUE_URL.", metavar="URL"),
     ] = None,
     endpoint_url: Annotated[
         str | None,
-        _option("--endpoint-url", help="Another S3 than AWS's; AWS_ENDPOINT_URL unless given.", metavar="URL"),
+        _option("--endpoint-url", help="Another S3 server than AWS; default: AWS_ENDPOINT_URL.", metavar="URL"),
     ] = None,
-    region: Annotated[str | None, _option("--region", help="AWS region; AWS_REGION unless given.")] = None,
+    region: Annotated[str | None, _option("--region", help="AWS region; default: AWS_REGION.")] = None,
     json: Annotated[bool, _option("--json", help="Answer in JSON, for scripts.")] = False,
     quiet: Annotated[bool, _option("--quiet", "-q", help="Only the answer: no notes, no progress.")] = False,
     debug: Annotated[bool, _option("--debug", help="Show the trace of an error.")] = False,
 ) -> None:
-    """Exists for its parameters, which typer turns into options that every command shares."""
+    """Only for its parameters, which typer turns into the options that every command shares."""
 
 
 def _global_options() -> list[Any]:
@@ -71,7 +71,7 @@ def _global_options() -> list[Any]:
 
 
 class Command(TyperCommand):
-    """A command that takes the global options too."""
+    """A command that also accepts the global options."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -79,7 +79,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Some commands under one word."""
+    """Several commands under one word."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -93,7 +93,7 @@ class Group(TyperGroup):
 
 
 class Program(Group):
-    """The whole command: one place where errors become one line and an exit code."""
+    """The whole command; here errors become one line and an exit code."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         known = super().list_commands(ctx)
@@ -123,7 +123,7 @@ class Program(Group):
             ended = _said(session, f"s3queue: {error}", exit_code(error))
         except typer.TyperException as error:
             path = getattr(getattr(error, "ctx", None), "command_path", "s3queue")
-            ended = _said(session, f"{path}: {error.format_message()} (-h shows how)", error.exit_code)
+            ended = _said(session, f"{path}: {error.format_message()} (-h shows the usage)", error.exit_code)
         except typer.Abort:
             ended = _said(session, "s3queue: stopped", 130)
         sys.exit(ended if isinstance(ended, int) else OK)
@@ -143,7 +143,7 @@ def group(help: str, **options: Any) -> typer.Typer:
 program = typer.Typer(
     cls=Program,
     name="s3queue",
-    help="A message queue whose only server is an S3 bucket: what an operator needs.",
+    help="A message queue whose only server is an S3 bucket: the command for operators.",
     epilog=escape(
         "Examples:\n\n"
         "  export S3QUEUE_URL=s3://my-bucket\n"
@@ -151,7 +151,7 @@ program = typer.Typer(
         "  s3queue send orders '{\"id\": 17}'\n"
         "  s3queue stats orders --watch\n"
         "  s3queue doctor orders\n\n"
-        "Exit codes: 0 done; 1 the answer is bad (a problem found, nothing matched); 2 a mistake in the call; "
+        "Exit codes: 0 done; 1 a problem was found, or nothing matched; 2 the call is wrong; "
         "3 the store cannot be reached or refuses."
     ),
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -163,7 +163,7 @@ program = typer.Typer(
 def command(within: typer.Typer, *examples: str, name: str | None = None, panel: str | None = None) -> Callable[[F], F]:
     """Register a function as a command whose help ends with these examples."""
     lines = [example if "| s3queue" in example else f"s3queue {example}" for example in examples]
-    # The first line break keeps the indentation: a docstring's margin is counted from the second line on.
+    # The first line break keeps the indentation: the margin of a docstring is counted from its second line on.
     epilog = escape("\nExamples:\n\n" + "\n".join(f"  {line}" for line in lines))
 
     def register(function: F) -> F:

@@ -1,4 +1,4 @@
-"""Finding a queue's definition: the module with `queue = define(…)` that the application wrote."""
+"""Finds the definition of a queue: the application's module with `queue = define(…)`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import ModuleType
 from s3queue.errors import InvalidRequest
 from s3queue.worker.definition import Definition
 
-#: Where the layout of this project keeps its import root.
+#: Folders of a project that can be its import root.
 _ROOTS = ("", "functions")
 
 
@@ -20,18 +20,18 @@ def load(module: str) -> Definition:
     """`queues.emails`, `queues.emails:queue` or `path/to/emails.py`.
 
     Raises:
-        InvalidRequest: it does not import, or defines no queue, or several.
+        InvalidRequest: it cannot be imported, or it defines no queue, or several.
     """
     name, _, attribute = module.partition(":")
     found = _import(name)
     if attribute:
         definition = getattr(found, attribute, None)
         if not isinstance(definition, Definition):
-            raise InvalidRequest(f"{name} has no queue {attribute!r}: `{attribute} = define(…)` makes one")
+            raise InvalidRequest(f"{name} has no queue {attribute!r}; add `{attribute} = define(…)`")
         return definition
     definitions = {id(value): (key, value) for key, value in vars(found).items() if isinstance(value, Definition)}
     if not definitions:
-        raise InvalidRequest(f"{name} defines no queue: `queue = define('{name.rpartition('.')[2]}')` makes one")
+        raise InvalidRequest(f"{name} defines no queue; add `queue = define('{name.rpartition('.')[2]}')`")
     if len(definitions) > 1:
         names = ", ".join(f"{name}:{key}" for key, _ in definitions.values())
         raise InvalidRequest(f"{name} defines several queues; choose one: {names}")
@@ -60,15 +60,15 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as missing:
         if missing.name and (name == missing.name or name.startswith(f"{missing.name}.")):
             raise InvalidRequest(
-                f"there is no module {name!r} here; name it as import does, or as a .py file"
+                f"there is no module {name!r} here; write it as in an import, or give a .py file"
             ) from None
         raise InvalidRequest(f"{name} needs the module {missing.name!r}, which is not installed") from missing
     except InvalidRequest:
         raise
     except Exception as error:
-        # Whatever a module of the application does when it is imported is its author's to mend.
+        # An error in a module of the application has to be corrected by its author.
         raise InvalidRequest(
-            f"{name} does not import: {type(error).__name__}: {error} (--debug shows where)"
+            f"{name} cannot be imported: {type(error).__name__}: {error} (--debug shows where)"
         ) from error
 
 
@@ -77,7 +77,7 @@ def _from_file(file: Path) -> ModuleType:
         raise InvalidRequest(f"there is no file {file}")
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
-        raise InvalidRequest(f"{file} is no Python file")
+        raise InvalidRequest(f"{file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(file.stem, module)
     spec.loader.exec_module(module)
@@ -85,7 +85,7 @@ def _from_file(file: Path) -> ModuleType:
 
 
 def _see_here() -> None:
-    """An installed command does not look where it was called, unlike `python -m`."""
+    """Unlike `python -m`, an installed command does not import from the current folder."""
     for root in _ROOTS:
         folder = os.path.join(os.getcwd(), root) if root else os.getcwd()
         if folder not in sys.path and os.path.isdir(folder):

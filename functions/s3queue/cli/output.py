@@ -23,18 +23,18 @@ from s3queue.errors import InvalidRequest
 
 from .words import clean
 
-#: Columns where nobody watches: wide enough that no path is folded in a pipe.
+#: Width of the output in a pipe or a file: wide enough that no path is folded.
 UNWATCHED_WIDTH = 200
-#: What an ordinary path needs: `messages/p200/` and a UUID.
+#: Width of an ordinary path: `messages/p200/` and a UUID.
 PATH_WIDTH = 50
-#: Columns of a terminal that has room for a path and what is said of it.
+#: Width of a terminal that has room for a path and other columns.
 WIDE = 110
-#: Requests in flight while many objects are dealt with.
+#: Requests at the same time when a command deals with many objects.
 PARALLEL = 16
 
 T = TypeVar("T")
 R = TypeVar("R")
-#: Verdicts, healths, states and events that deserve a colour.
+#: Colours of verdicts, healths, states and events.
 STYLES = {
     "ok": "green",
     "healthy": "green",
@@ -62,7 +62,7 @@ STYLES = {
 
 @dataclass(slots=True, kw_only=True)
 class Output:
-    """How this call speaks."""
+    """How this call writes its output."""
 
     json: bool = False
     quiet: bool = False
@@ -71,23 +71,23 @@ class Output:
         return _console(sys.stdout)
 
     def answer(self, document: Any, *shown: RenderableType) -> None:
-        """The answer: the document with `--json`, else what people read."""
+        """The answer: with `--json` the document, otherwise what people read."""
         if self.json:
             self.document(document)
             return
         console = self.console()
         for one in shown:
-            # Headings over nothing say less than the note that follows.
+            # An empty table is not shown: the note that follows says more than its headings.
             if isinstance(one, Table) and one.columns and not one.row_count:
                 continue
             console.print(one, markup=False, highlight=False)
 
     def document(self, document: Any) -> None:
-        """One JSON document. ASCII only: nothing in it can reach a terminal as a control sequence."""
+        """One JSON document, in ASCII only, so that a terminal never gets a control sequence."""
         sys.stdout.write(json.dumps(document, indent=2, default=str) + "\n")
 
     def line(self, document: Any, *shown: RenderableType) -> None:
-        """One of many answers that come one by one: a JSON document a line."""
+        """One of many answers that come one by one; with `--json`, one document per line."""
         if self.json:
             sys.stdout.write(json.dumps(document, default=str) + "\n")
         else:
@@ -95,14 +95,14 @@ class Output:
         sys.stdout.flush()
 
     def done(self, document: Any, sentence: str) -> None:
-        """What was done; nothing with `--quiet`, since the exit code says it."""
+        """What was done. With `--quiet` nothing is printed; the exit code is enough."""
         if self.json:
             self.document(document)
         elif not self.quiet:
             self.console().print(clean(sentence), markup=False, highlight=False, soft_wrap=True)
 
     def note(self, sentence: str) -> None:
-        """Something worth knowing that is not the answer."""
+        """Information that is not part of the answer."""
         if not self.quiet:
             _console(sys.stderr).print(clean(sentence), style="dim", markup=False, highlight=False, soft_wrap=True)
 
@@ -110,19 +110,19 @@ class Output:
         """Ask before what cannot be undone.
 
         Raises:
-            InvalidRequest: there is nobody to ask. typer.Exit: the answer was no.
+            InvalidRequest: there is no terminal to ask. typer.Exit: the answer was no.
         """
         if yes:
             return
         if not sys.stdin.isatty():
-            raise InvalidRequest(f"{question} This cannot be undone: add --yes, or look first with --dry-run")
+            raise InvalidRequest(f"{question} This cannot be undone: add --yes, or try --dry-run first")
         if not typer.confirm(clean(question), err=True):
             self.note("nothing was changed")
             raise typer.Exit(1)
 
     @contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[Progress]:
-        """A bar on stderr, while someone watches it."""
+        """A progress bar on stderr, if that is a terminal."""
         columns = (TextColumn(clean(what)), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         watched = sys.stderr.isatty() and not self.quiet
         bar = Progress(*columns, console=_console(sys.stderr), transient=True, disable=not watched)
@@ -131,11 +131,11 @@ class Output:
             yield bar
 
     def each(self, what: str, items: Sequence[T], deal: Any) -> Iterator[tuple[T, Any]]:
-        """Deal with many in parallel, in order, behind a progress bar."""
+        """Call `deal` for many items in parallel, with a progress bar; the results come in order."""
         with self.progress(what, len(items)) as bar, ThreadPoolExecutor(PARALLEL) as pool:
-            for item, outcome in zip(items, pool.map(deal, items), strict=True):
+            for item, result in zip(items, pool.map(deal, items), strict=True):
                 bar.advance(bar.task_ids[0])
-                yield item, outcome
+                yield item, result
 
 
 def _console(file: IO[str]) -> Console:
@@ -144,8 +144,8 @@ def _console(file: IO[str]) -> Console:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> Table:
-    """Rows under headings. `>` in front of a heading aligns right; `~` lets a long column fold; `=` too, but where
-    there is room it stays whole: it holds paths, which people copy.
+    """Rows under headings. A heading that starts with `>` aligns right; with `~`, the column may fold; with `=`, it
+    folds only if there is no room: it holds paths, which people copy.
     """
     filled = [[cell if isinstance(cell, Text) else words(cell) for cell in row] for row in rows]
     made = Table(
@@ -166,7 +166,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str =
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> Table:
-    """Name and value, one a line, without headings."""
+    """Names and values, one pair per line, without headings."""
     made = Table(box=None, show_header=False, pad_edge=False)
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")
@@ -176,6 +176,6 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> Table:
 
 
 def words(value: Any) -> Text:
-    """A cell; states and verdicts in their colour. Never markup: what is stored cannot style itself."""
+    """A cell; states and verdicts have their colour. Never markup: stored text must not style itself."""
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else clean(value)
     return Text(text, style=STYLES.get(text, ""))

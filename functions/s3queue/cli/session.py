@@ -1,4 +1,4 @@
-"""Session: what the global options say, and the store and queue that they lead to."""
+"""Session: the global options of one call, and the store and queue that they name."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class Session(Output):
 
     @property
     def named(self) -> str:
-        """The queue that the URL names, if it does."""
+        """The queue that the URL names; empty if it names none."""
         return urlsplit(self.url or os.environ.get("S3QUEUE_URL", "")).path.strip("/")
 
     def _given_url(self) -> str:
         url = self.url or os.environ.get("S3QUEUE_URL", "")
         parts = urlsplit(url)
         if not url:
-            raise InvalidRequest(f"which bucket? {_WHERE}")
+            raise InvalidRequest(f"no bucket was given; {_WHERE}")
         if parts.scheme not in ("s3", "memory") or not parts.netloc:
             raise InvalidRequest(f"{url!r} is not s3://bucket or s3://bucket/queue; {_WHERE}")
         return url
@@ -66,7 +66,7 @@ class Session(Output):
         """The bucket.
 
         Raises:
-            InvalidRequest: the URL names none. AccessDenied: boto3 cannot even make a client.
+            InvalidRequest: the URL names no bucket. AccessDenied: boto3 cannot make a client.
         """
         if self._store is None:
             if self.is_s3:
@@ -74,18 +74,18 @@ class Session(Output):
                     lambda: open_store(self.bucket_url, endpoint_url=self.endpoint, region=self.region)[0]
                 )
             else:
-                # A memory URL without a path would name its own queue; the bucket alone is wanted here.
+                # A memory URL without a path would name a queue; only the bucket is needed here.
                 self._store = open_store(f"{self.bucket_url}/-")[0]
         assert self._store
         return self._store
 
     @property
     def endpoint(self) -> str | None:
-        # Not left to boto3 alone: an endpoint also decides how buckets are addressed.
+        # Not left to boto3: an endpoint also decides how buckets are addressed.
         return self.endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
     def client(self, service: str) -> Any:
-        """Another AWS service's client, as the operator's own credentials allow."""
+        """A client for another AWS service, with the operator's own credentials."""
         import boto3
         from botocore.config import Config
 
@@ -94,13 +94,13 @@ class Session(Output):
         return self._built(lambda: boto3.client(service, **options))  # type: ignore[call-overload]
 
     def s3_client(self) -> Any:
-        """For what the store does not ask of S3: notifications, versioning."""
+        """A client for S3 requests that the store does not send: notifications, versioning."""
         from s3queue.stores.s3 import client
 
         return self._built(lambda: client(self.endpoint, self.region))
 
     def _built(self, build: Any) -> Any:
-        """A client cannot be made for reasons that are the user's to mend: a profile, a region, an address."""
+        """The client; if it cannot be made, an error that says what to check: profile, region, address."""
         from botocore.exceptions import BotoCoreError
 
         try:
@@ -110,27 +110,27 @@ class Session(Output):
         except InvalidRequest:
             raise
         except ValueError as error:
-            raise InvalidRequest(f"{error}; --endpoint-url http://host:port is the form") from error
+            raise InvalidRequest(f"{error}; write --endpoint-url http://host:port") from error
 
     def queue(self, name: str | None = None, *, settings: QueueSettings | None = None) -> Queue:
-        """The queue that the argument names (a name or a whole URL), else the one that the URL names.
+        """The queue that the argument names (a name or a whole URL), otherwise the one that the URL names.
 
         Raises:
-            InvalidRequest: neither names one. InvalidName: no queue can have that name.
+            InvalidRequest: neither names a queue. InvalidName: no queue can have that name.
         """
         if name and "://" in name:
             self.url, name, self._store = name, None, None
         name = name or self.named
         if not name:
-            raise InvalidRequest(f"which queue of {self.bucket_url}? name it, or give --url {self.bucket_url}/QUEUE")
+            raise InvalidRequest(f"no queue was given; name it, or use --url {self.bucket_url}/QUEUE")
         return Queue(store=self.store(), name=name, settings=settings or QueueSettings())
 
 
 def shifted(session: Session, queue: str | None, wanted: str | None, what: str) -> tuple[str | None, str]:
-    """QUEUE may be left out when the URL names it: a single argument is then the other one.
+    """QUEUE can be left out if the URL names it: a single argument is then the other one.
 
     Raises:
-        InvalidRequest: the wanted one is missing.
+        InvalidRequest: the other argument is missing.
     """
     if wanted is None and session.named:
         queue, wanted = None, queue

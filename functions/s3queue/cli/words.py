@@ -1,4 +1,4 @@
-"""Words: what people type becomes values, and values become what people read. Nothing stored can move the cursor."""
+"""Words: parses what people type, and formats what people read. Control characters in stored text become visible."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from s3queue.settings import parse_size
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
-#: Categories of Unicode that a terminal may obey instead of showing: control, format (bidi overrides), line separators,
-#: surrogates, and what is private or unassigned.
+#: Unicode categories that a terminal may act on instead of showing them: control, format (bidi overrides), line
+#: separators, surrogates, private and unassigned characters.
 _OBEYED = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"})
 
 
 def clean(text: Any, *, keep: str = "") -> str:
-    """The text with everything that a terminal could obey made visible: an escape character becomes `\\x1b`."""
+    """The text with everything that a terminal could act on made visible: an escape character becomes `\\x1b`."""
     return "".join(
         character if character in keep or unicodedata.category(character) not in _OBEYED else _visible(character)
         for character in str(text)
@@ -54,8 +54,8 @@ def duration(text: str | timedelta) -> timedelta:
         if re.fullmatch(r"\d+(?:\.\d+)?", text):
             return timedelta(seconds=float(text))
     except OverflowError:
-        raise typer.BadParameter(f"{text!r} is longer than time can be counted") from None
-    raise typer.BadParameter(f"{text!r} is no duration: 90s, 15m, 2h, 3d, or 1h30m is the form")
+        raise typer.BadParameter(f"{text!r} is too long") from None
+    raise typer.BadParameter(f"{text!r} is not a duration; write 90s, 15m, 2h, 3d or 1h30m")
 
 
 def instant(text: str) -> datetime:
@@ -64,7 +64,7 @@ def instant(text: str) -> datetime:
         return parse_instant(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no instant: 2026-11-16T10:15:00Z is the form (ISO 8601, with Z or an offset)"
+            f"{text!r} is not an instant; write 2026-11-16T10:15:00Z (ISO 8601, with Z or an offset)"
         ) from None
 
 
@@ -80,7 +80,7 @@ def pair(text: str) -> tuple[str, str]:
     """`key=value`."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise typer.BadParameter(f"{text!r} is not KEY=VALUE")
+        raise typer.BadParameter(f"{text!r} is not a pair; write KEY=VALUE")
     return name.strip(), value
 
 
@@ -110,12 +110,12 @@ def age(span: timedelta | float | None) -> str:
 
 
 def moment(at: datetime | None) -> str:
-    """The instant alone: `2026-11-16 10:15:03Z`."""
+    """The instant: `2026-11-16 10:15:03Z`."""
     return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def when(at: datetime | None, now: datetime) -> str:
-    """The instant, and how far it is from now: `2026-11-16 10:15:03Z (3 min ago)`."""
+    """The instant, and its distance from now: `2026-11-16 10:15:03Z (3 min ago)`."""
     if at is None:
         return "-"
     ahead = at - now

@@ -1,6 +1,6 @@
-"""Bill: what a workload costs in a month, line by line, here and with SQS; and where the one becomes the cheaper one.
+"""Bill: what a workload costs in a month, line by line, with s3queue and with SQS, and when which is cheaper.
 
-Left out on both sides: logs and metrics, data transfer, cold starts, free tiers.
+Not included on either side: logs and metrics, data transfer, cold starts, free tiers.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from .prices import MILLION, PRICES
 from .requests import BILLED_AS_READS, BILLED_AS_WRITES, RequestCounts
 from .workload import MONTH, Workload
 
-#: SQS bills a request for every 64 KiB of payload, takes ten messages in one, and none above 1 MiB.
+#: SQS bills a request per 64 KiB of payload, accepts ten messages in one request, and no message above 1 MiB.
 SQS_CHUNK = 64 * 1024
 SQS_BATCH = 10
 SQS_MOST = 1024 * 1024
-#: Lambda asks an SQS queue with this many long polls at least, of so many seconds each, also when nothing comes.
+#: Lambda polls an SQS queue with at least this many long polls, of so many seconds each, even if it is empty.
 SQS_POLLERS, SQS_POLL_SECONDS = 5, 20
-#: What a function that Lambda fed from SQS needs beside its handler.
+#: What a function behind SQS needs besides its handler.
 SQS_SECONDS = 0.005
-#: Measured: a record without a result, and what a dead letter's metadata takes.
+#: Measured: the size of a record without a result, and of a dead letter's metadata.
 RECORD_BYTES = 450
 DEAD_BYTES = 400
 LARGEST_BATCH = 10_000
@@ -33,7 +33,7 @@ SECONDS = MONTH.total_seconds()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of a bill: how many, what for, at which price for how many."""
+    """One line of a bill: what, how many, and at which price per how many."""
 
     what: str
     count: float
@@ -49,7 +49,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """A month's lines."""
+    """The lines of one month."""
 
     lines: tuple[Line, ...]
     messages: float
@@ -70,10 +70,10 @@ def bill_of(found: Estimate) -> Bill:
     lines = [
         *_requests("messages", "producers and functions", found.requests),
         Line(what="S3: DELETE", how="free", count=found.requests.total(frozenset({"DELETE"})) * SECONDS, price=0.0),
-        *_requests("heavy messages", "and their runs", found.running),
+        *_requests("heavy messages", "and their Spark runs", found.running),
         Line(
             what="S3: sweeper",
-            how="LIST and PUT; idle, 1 a minute and queue",
+            how="LIST and PUT; when idle, 1 per minute and queue",
             count=found.sweeping.total(written) * SECONDS,
             price=PRICES.s3_write,
         ),
@@ -99,9 +99,9 @@ def bill_of(found: Estimate) -> Bill:
 
 
 def sqs_bill_of(found: Estimate, *, batched: bool) -> Bill:
-    """SQS with a Lambda that always takes tens, at its best; the producers send one by one, or in tens too.
+    """SQS with a Lambda that always receives batches of ten, the best case; producers send singly or in batches of ten.
 
-    A message above 1 MiB lies in S3, as SQS's own extended client does it. Spark's share is the same on both sides.
+    A message above 1 MiB is stored in S3, as SQS's extended client does. Spark costs the same on both sides.
     """
     load = found.workload
     in_s3 = load.size > SQS_MOST
@@ -111,7 +111,7 @@ def sqs_bill_of(found: Estimate, *, batched: bool) -> Bill:
     tries = sum(load.retries**attempt for attempt in range(load.settings.max_attempts))
     receives = tens * tries
     empty = max(0.0, SQS_POLLERS / SQS_POLL_SECONDS * load.queues * SECONDS - receives)
-    sent = f"{together} for ten messages" if batched else f"{alone} a message"
+    sent = f"{together} for ten messages" if batched else f"{alone} per message"
     worker = Function(
         invocations=receives / SECONDS,
         seconds=SQS_SECONDS + load.handler_seconds * SQS_BATCH,
@@ -122,7 +122,7 @@ def sqs_bill_of(found: Estimate, *, batched: bool) -> Bill:
         Line(what="SQS: send", how=sent, count=tens * together if batched else load.messages * alone, price=price),
         Line(what="SQS: receive", how=f"{together} for ten messages", count=receives * together, price=price),
         Line(what="SQS: delete", how="1 for ten messages", count=tens, price=price),
-        Line(what="SQS: empty receives", how="Lambda's long polls, while little comes", count=empty, price=price),
+        Line(what="SQS: empty receives", how="Lambda's long polls of an empty queue", count=empty, price=price),
         *_function("Lambda: worker", worker),
     ]
     if in_s3:
@@ -131,9 +131,9 @@ def sqs_bill_of(found: Estimate, *, batched: bool) -> Bill:
 
 
 def break_even(load: Workload, *, batched: bool) -> int | None:
-    """The smallest batch with which s3queue costs no more than SQS; None if there is none.
+    """The smallest number of messages per object with which s3queue costs no more than SQS; None if there is none.
 
-    A message costs less the more of them share an object, so the first that is cheap enough is found by halving.
+    A message costs less the more messages share an object, so a binary search finds the number.
     """
 
     def is_cheaper(batch: int) -> bool:
@@ -149,7 +149,7 @@ def _bill(lines: Sequence[Line], load: Workload) -> Bill:
 
 
 def _requests(what: str, how: str, spent: RequestCounts) -> list[Line]:
-    """By verb, a month of them: as S3's own bill lists them."""
+    """The requests of a month by verb, as S3's own bill lists them."""
     prices = dict.fromkeys(BILLED_AS_WRITES, PRICES.s3_write) | dict.fromkeys(BILLED_AS_READS, PRICES.s3_read)
     return [
         Line(what=f"S3: {verb}, {what}", how=how, count=count * SECONDS, price=prices[verb])
@@ -163,7 +163,7 @@ def _function(what: str, function: Function) -> list[Line]:
     return [
         Line(what=what, count=function.invocations * SECONDS, price=price, unit="invocations"),
         Line(
-            what=f"{what}'s time",
+            what=f"{what}, time",
             how=f"{function.seconds:.3g} s of {function.memory_mib} MiB each",
             count=function.gb_seconds * SECONDS,
             price=PRICES.lambda_gb_second,
@@ -176,7 +176,7 @@ def _emr(runs: Runs | None) -> list[Line]:
     if runs is None:
         return []
     hours = runs.billed_seconds * SECONDS / 3600
-    how = f"{runs.started * SECONDS:,.0f} runs of {runs.seconds:,.0f} s, {runs.workers} workers each at most"
+    how = f"{runs.started * SECONDS:,.0f} runs of {runs.seconds:,.0f} s, at most {runs.workers} workers each"
     return [
         Line(what="EMR: vCPU", how=how, count=hours * WORKER_VCPU, price=PRICES.emr_vcpu, unit="vCPU-hours", per=1),
         Line(what="EMR: memory", how=how, count=hours * WORKER_GB, price=PRICES.emr_gb, unit="GB-hours", per=1),
@@ -184,7 +184,7 @@ def _emr(runs: Runs | None) -> list[Line]:
 
 
 def _stored(found: Estimate) -> float:
-    """Bytes that lie there at any time: records, dead letters, and what is on its way."""
+    """Bytes that are stored at any time: records, dead letters, and messages in flight."""
     load, settings = found.workload, found.workload.settings
     rate = load.rate
     recorded = found.requests.total(kind="records") - found.requests.total(frozenset({"GET"}), "records")
@@ -195,13 +195,13 @@ def _stored(found: Estimate) -> float:
 
 
 def _events(load: Workload) -> float:
-    """A second: every event of a message but its PUT (whoever sends it is not the function), or only failures."""
+    """Events per second: all but `message.enqueued`, which the functions do not publish; or only failures."""
     attempts = range(1, load.settings.max_attempts)
     failed = load.objects * sum(load.retried(attempt) for attempt in attempts)
     buried = load.objects * (1 - (1 - load.dying) ** load.batch)
     if load.settings.events == "failures":
         return failed + buried
-    # claimed and processing, each attempt; then retry, completed or dead.
+    # Claimed and processing for each attempt; then retry, completed or dead.
     return 2 * (load.objects + failed) + failed + load.objects
 
 

@@ -1,8 +1,8 @@
-"""Estimate: what a load asks of S3, Lambda and EMR, before anybody has deployed anything. Arithmetic, no I/O.
+"""Estimate: what a workload needs from S3, Lambda and EMR, computed before anything is deployed. No I/O.
 
-Requests are the protocol's own (requests.py), so they are exact; what follows from times (concurrency, GB-seconds, how
-often the sweeper finds something in flight) is as good as the times are. Arrivals are taken as random and steady; a
-burst needs more at its peak, and costs the same.
+The requests are those of the protocol (requests.py), so they are exact. What depends on times (concurrency, GB-seconds,
+how often the sweeper finds something in flight) is as good as the given times. Arrivals are random and steady; a burst
+needs more concurrency at its peak, and costs the same.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from s3queue.worker.own_retries import GRACE_SECONDS
 
 from . import requests as operations
 from .requests import NOTHING, WRITES, RequestCounts
-from .workload import Workload, light_object, look_around, pause_before, rings, seconds_of, waits_for
+from .workload import Workload, invocations_per_object, light_object, list_backlog, pause_before, seconds_of, waits_for
 
-#: What S3 promises a prefix, a second; more is a question of shards.
+#: What S3 promises per prefix and second; more needs shards.
 WRITES_PER_PREFIX = 3500
 READS_PER_PREFIX = 5500
 MOST_SHARDS = 256
-#: What lies behind a shard of the message's name. Reminders do not: they lie in the order of their time.
+#: The kinds of objects that shards spread. Reminders are not among them: their keys begin with their due time.
 SHARDED = frozenset({"messages", "leases", "records", "dead"})
-#: From the PUT to the function's start: an assumption. S3 says seconds, and it is usually less.
+#: From the PUT to the start of the function: an assumption. S3 documents seconds; usually it is less.
 EVENT_SECONDS = 0.5
-#: What an account may have at work at one time, until it asks for more.
+#: What an account may run at one time, unless its quota is raised.
 LAMBDA_CONCURRENCY = 1000
 EMR_VCPU = 16
 LIST_PAGE = 1000
-#: A run's driver starts about this long after it was asked for. Each worker has two cores, 4 GB, and Spark's overhead,
-#: and is paid for a minute at least.
+#: The driver of a run starts about this long after StartJobRun. Each worker has two cores, 4 GB and Spark's overhead,
+#: and is billed for at least a minute.
 RUN_START_SECONDS = 60.0
 RUN_LEAST_SECONDS = 60.0
 WORKER_VCPU, WORKER_GB = 2, 5
@@ -41,7 +41,7 @@ WORKER_VCPU, WORKER_GB = 2, 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefix:
-    """What one kind of object of one queue is asked, a second."""
+    """Requests per second to one kind of object of one queue."""
 
     kind: str
     writes: float
@@ -49,13 +49,13 @@ class Prefix:
 
     @property
     def shards(self) -> int:
-        """S3 says 3,500 writes *or* 5,500 reads: so each takes its share of the same limit."""
+        """S3 allows 3,500 writes *or* 5,500 reads, so both use up the same limit."""
         return max(1, math.ceil(self.writes / WRITES_PER_PREFIX + self.reads / READS_PER_PREFIX - 1e-9))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """What a function does: invocations a second, and how long each takes."""
+    """A function: invocations per second, and how long each takes."""
 
     invocations: float
     seconds: float
@@ -63,12 +63,12 @@ class Function:
 
     @property
     def concurrency(self) -> float:
-        """Little's law: how many are at work at any time, on average."""
+        """How many run at any time, on average (Little's law)."""
         return self.invocations * self.seconds
 
     @property
     def gb_seconds(self) -> float:
-        """A second."""
+        """GB-seconds per second."""
         return self.concurrency * self.memory_mib / 1024
 
 
@@ -76,11 +76,11 @@ class Function:
 class Runs:
     """Spark runs of all queues together."""
 
-    #: Runs a second, and how long each lasts from its launch.
+    #: Runs per second, and how long each lasts, counted from its launch.
     started: float
     seconds: float
     messages: float
-    #: Of one queue, at one time; more than `max_runs` do not keep up.
+    #: Runs of one queue that are needed at one time; if that is more than `max_runs`, the queue grows.
     needed: int
     max_runs: int
     #: Workers of one run: a driver and its executors.
@@ -88,7 +88,7 @@ class Runs:
 
     @property
     def billed_seconds(self) -> float:
-        """Of every worker, a second: from the launch on, and a minute at least."""
+        """Billed seconds of all workers per second: from the launch on, at least a minute each."""
         return self.started * max(RUN_LEAST_SECONDS, self.seconds) * self.workers
 
     @property
@@ -98,12 +98,12 @@ class Runs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a workload asks for."""
+    """What a workload needs."""
 
     workload: Workload
-    #: A light message or batch from its PUT to its end, on average.
+    #: Requests of a light message or batch, from its PUT to its deletion, on average.
     per_object: RequestCounts
-    #: A second, of all queues: the producers' and functions' requests, the sweeper's, the Spark runs'.
+    #: Requests per second of all queues: by producers and functions, by the sweeper, by Spark runs.
     requests: RequestCounts
     sweeping: RequestCounts
     running: RequestCounts
@@ -115,19 +115,19 @@ class Estimate:
 
     @property
     def per_message(self) -> RequestCounts:
-        """Without the sweeper, whose requests do not grow with the messages."""
+        """Requests per message, without the sweeper's, which do not grow with the messages."""
         rate = self.workload.rate
         return (self.requests + self.running) * (1 / rate) if rate else NOTHING
 
     @property
     def queues_needed(self) -> int:
-        """One queue has at most 256 shards, and its reminders have none: beyond that the load needs several."""
+        """How many queues the load needs: one has at most 256 shards, and its reminders have none."""
         fixed = max((one.shards for one in self.prefixes if one.kind not in SHARDED), default=1)
         return self.workload.queues * max(fixed, math.ceil(self.shards / MOST_SHARDS))
 
 
 def estimate(workload: Workload) -> Estimate:
-    """Everything about a workload; the shards first, because a look at a sharded queue asks more."""
+    """The estimate for a workload. The shards come first, because listing a sharded queue needs more requests."""
     shards = max(1, workload.settings.shards)
     found = _estimate(workload, shards)
     while shards <= MOST_SHARDS and (needed := _shards(found)) > shards:
@@ -142,8 +142,8 @@ def _shards(found: Estimate) -> int:
 
 def _estimate(load: Workload, shards: int) -> Estimate:
     rate = load.objects
-    ringing = rings(load)
-    # How long an object lies there does not hang on how often somebody looks around meanwhile.
+    invocations = invocations_per_object(load)
+    # How long an object is in flight does not depend on how often the backlog is listed meanwhile.
     seconds = seconds_of(load, light_object(load, shards, others=1.0))
     runs = _runs(load)
     waiting = EVENT_SECONDS + seconds
@@ -153,11 +153,13 @@ def _estimate(load: Workload, shards: int) -> Estimate:
     per_object = light_object(load, shards, others=in_flight)
     seconds = seconds_of(load, per_object)
     worker = Function(
-        invocations=rate * ringing + load.rate * load.heavy,
-        seconds=_mean(rate * ringing, seconds / ringing, load.rate * load.heavy, _seconds_to_ring(load)),
+        invocations=rate * invocations + load.rate * load.heavy,
+        seconds=_mean(
+            rate * invocations, seconds / invocations, load.rate * load.heavy, _seconds_of_notification(load)
+        ),
         memory_mib=load.settings.memory_mib,
     )
-    requests = per_object * rate + _rung_twice(load, in_flight, shards)
+    requests = per_object * rate + _dispatched_twice(load, in_flight, shards)
     requests += operations.REFRESH * _refreshes(worker, load.queues)
     sweeping, awake = _sweeping(load, in_flight)
     running = _running(load, runs) if runs else NOTHING
@@ -191,8 +193,8 @@ def _estimate(load: Workload, shards: int) -> Estimate:
 
 
 def _refreshes(worker: Function, queues: int) -> float:
-    """Reads of `queue.json` a second: by each process when the last one is ten seconds old."""
-    # Random arrivals have peaks, and whoever was started for one stays.
+    """GETs of `queue.json` per second: each process sends one when its last is ten seconds old."""
+    # Random arrivals have peaks, and a process that was started for a peak stays.
     at_work = worker.concurrency / queues
     processes = queues * math.ceil(at_work + 3 * math.sqrt(at_work))
     return processes / (REFRESH_SECONDS + processes / worker.invocations) if worker.invocations else 0.0
@@ -206,10 +208,10 @@ def _mean(first: float, seconds: float, second: float, others: float) -> float:
 
 
 def _sweeping(load: Workload, in_flight: float) -> tuple[RequestCounts, float]:
-    """Its requests a second, of all queues, and the seconds of a minute for which it is awake.
+    """The sweeper's requests per second, for all queues, and the seconds of a minute for which it runs.
 
-    A sweep that finds nothing in flight is its last of the minute; while there is something, it looks every two
-    seconds for what is due, and sweeps again.
+    A sweep that finds nothing in flight is the last of its minute. Otherwise the sweeper checks every two seconds for
+    what is due, and sweeps again.
     """
     is_busy, pause = 1 - math.exp(-in_flight), _sweep_pause(load)
     sweeps, busy, dues, _ = _minute(is_busy, pause)
@@ -219,8 +221,8 @@ def _sweeping(load: Workload, in_flight: float) -> tuple[RequestCounts, float]:
     minute = operations.SWEEP_IDLE * (sweeps - busy) + (operations.SWEEP_BUSY + operations.SWEEP_PAGE * pages) * busy
     minute += (
         operations.PUBLISH * published
-        + operations.LOOK_AT_DUE * dues
-        + operations.LOOK_AT_REMINDERS * (reminders * (busy + dues))
+        + operations.SWEEP_DUE * dues
+        + operations.LIST_REMINDERS * (reminders * (busy + dues))
     )
     letters = load.rate * load.dying / load.queues * load.settings.dead_retention.total_seconds()
     looked_through = min(math.ceil(letters / LIST_PAGE), SWEEP_REQUESTS) * 60 / RETENTION_SECONDS
@@ -232,22 +234,23 @@ def _sweep_pause(load: Workload) -> float:
     return min(max(load.settings.rescue_after.total_seconds() / 2, DUE_SECONDS), LONGEST_PAUSE_SECONDS)
 
 
-def _rung_twice(load: Workload, in_flight: float, shards: int) -> RequestCounts:
-    """Requests a second for retries that the sweeper dispatches although a function waits for them.
+def _dispatched_twice(load: Workload, in_flight: float, shards: int) -> RequestCounts:
+    """Requests per second for retries that the sweeper dispatches although a function waits for them.
 
-    A reminder lies there from its time until that function has served it, and the sweeper looks every two seconds.
+    A reminder exists from its due time until that function has processed the message, and the sweeper lists reminders
+    every two seconds.
     """
     served = operations.CLAIM_AGAIN + operations.RECORD + operations.CLEAR
     seconds = GRACE_SECONDS + served.total() * load.seconds_per_request + load.handler_seconds
     attempts = (attempt for attempt in range(1, load.settings.max_attempts) if waits_for(load, attempt))
     lying = load.objects * sum(load.retried(attempt) for attempt in attempts) * seconds / load.queues
     _, busy, dues, _ = _minute(1 - math.exp(-in_flight), _sweep_pause(load))
-    rung = look_around(shards, in_flight, is_busy=1.0) * (1 - math.exp(-lying))
-    return (rung + (operations.LOOK + operations.FORGET_REMINDER) * lying) * ((busy + dues) / 60 * load.queues)
+    listed = list_backlog(shards, in_flight, is_busy=1.0) * (1 - math.exp(-lying))
+    return (listed + (operations.READ_FIRST + operations.FORGET_REMINDER) * lying) * ((busy + dues) / 60 * load.queues)
 
 
 def _minute(is_busy: float, pause: float) -> tuple[float, float, float, float]:
-    """Of one minute's ticks: sweeps, those that find something, looks at what is due, and the seconds awake."""
+    """The ticks of one minute: sweeps, sweeps that find something, checks for what is due, and the seconds awake."""
     sweeps = busy = dues = awake = 0.0
     at, next_sweep, reached = 0.0, 0.0, 1.0
     while at < SWEEPER_STAYS_SECONDS:
@@ -264,7 +267,7 @@ def _minute(is_busy: float, pause: float) -> tuple[float, float, float, float]:
 
 
 def _reminders(load: Workload) -> list[float]:
-    """How many of them lie there at any time."""
+    """How many reminders exist at any time, by attempt."""
     attempts = range(1, load.settings.max_attempts)
     return [load.objects * load.retried(attempt) * pause_before(load, attempt) for attempt in attempts]
 
@@ -272,12 +275,12 @@ def _reminders(load: Workload) -> list[float]:
 # Spark
 
 
-def _seconds_to_ring(load: Workload) -> float:
-    return operations.RING_IN_VAIN.total() * load.seconds_per_request
+def _seconds_of_notification(load: Workload) -> float:
+    return operations.NOTIFICATION_DURING_RUN.total() * load.seconds_per_request
 
 
 def _runs(load: Workload) -> Runs | None:
-    """A run starts with the first message that finds none, takes all that come meanwhile, and ends with the last."""
+    """A run starts with the first message that finds none, takes all messages that come meanwhile, and then ends."""
     arriving = load.rate * load.heavy / load.queues
     if not arriving:
         return None
@@ -286,7 +289,7 @@ def _runs(load: Workload) -> Runs | None:
     work = load.heavy_seconds / settings.concurrency
     busy = arriving * work
     if busy < 1:
-        # A queue that is served until it is empty: what came before the driver did, and what comes while it works.
+        # A run empties the queue: the messages that came before the driver started, and those that come meanwhile.
         seconds = max(load.heavy_seconds, (1 + arriving * RUN_START_SECONDS) * work / (1 - busy))
         cycle = 1 / arriving + RUN_START_SECONDS + seconds
         parts = max(1, math.ceil(seconds / limit))
@@ -305,22 +308,22 @@ def _runs(load: Workload) -> Runs | None:
 
 
 def _running(load: Workload, runs: Runs) -> RequestCounts:
-    """Requests a second: the heavy messages', and what their runs need for themselves."""
+    """Requests per second of heavy messages and of their runs."""
     heavy = (
         operations.ENQUEUE
-        + operations.RING_IN_VAIN
+        + operations.NOTIFICATION_DURING_RUN
         + operations.CLAIM
         + operations.BEGIN
         + operations.RECORD
         + operations.CLEAR
     )
-    batches = max(0, math.ceil((runs.messages - 1) / load.settings.batch))
+    rounds = max(0, math.ceil((runs.messages - 1) / load.settings.messages_per_run))
     beats = runs.seconds / (load.settings.visibility_timeout.total_seconds() / 3)
     run = (
         operations.LAUNCH
         + operations.DRIVE
         + operations.ADOPT
-        + (operations.NEXT_BATCH + operations.LOOK_FOR_MORE) * batches
+        + (operations.NEXT_ROUND + operations.LIST_FOR_MORE) * rounds
         + operations.HEARTBEAT * beats
     )
     return heavy * (load.rate * load.heavy) + run * runs.started

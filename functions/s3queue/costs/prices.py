@@ -1,7 +1,7 @@
-"""Prices: the one table that every dollar comes from.
+"""Prices: the only table of prices in this project.
 
 List prices of US East (N. Virginia) in November 2026: the first tier, without free tiers, savings plans or discounts.
-Check yours.
+Check the prices of your region.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Dollars. Requests, invocations, events and GB-seconds by the million; the rest by the piece."""
+    """In dollars. Requests, invocations, events and GB-seconds per million; the others per unit."""
 
     s3_write: float = 5.00  # PUT, COPY, LIST
     s3_read: float = 0.40  # GET, HEAD
     s3_delete: float = 0.00
-    #: A GB stored for a month.
+    #: Per GB and month.
     s3_storage: float = 0.023
     sqs_request: float = 0.40
     lambda_invocation: float = 0.20
     #: arm64, which the stack deploys.
     lambda_gb_second: float = 13.3334
     eventbridge_event: float = 1.00
-    #: EMR Serverless on arm64, by the hour.
+    #: EMR Serverless on arm64, per hour.
     emr_vcpu: float = 0.042094
     emr_gb: float = 0.004628
 
@@ -34,5 +34,5 @@ PRICES = Prices()
 
 
 def requests_cost(*, lists: float = 0, puts: float = 0, gets: float = 0) -> float:
-    """What so many requests to S3 cost; deletes are free."""
+    """What this many requests to S3 cost; deletes are free."""
     return ((lists + puts) * PRICES.s3_write + gets * PRICES.s3_read) / MILLION

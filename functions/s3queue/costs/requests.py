@@ -1,6 +1,6 @@
-"""RequestCounts: PROTOCOL.md's operations as sums of requests, by verb and by kind of object.
+"""RequestCounts: the operations of PROTOCOL.md as sums of requests, by verb and by kind of object.
 
-Each constant is one operation. tests/unit/test_estimate.py lets the library carry each out, and compares.
+Each constant is one operation. A test lets the library carry out each operation, counts its requests, and compares.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 VERBS = ("PUT", "COPY", "LIST", "GET", "HEAD", "DELETE")
-#: What S3 counts as a write when it limits a prefix. (Its bill counts LIST as one too, and DELETE as nothing.)
+#: Requests that count as writes for S3's limit per prefix. (On the bill, LIST is a write too, and DELETE is free.)
 WRITES = frozenset({"PUT", "COPY", "DELETE"})
-#: What S3 bills like a PUT, and like a GET.
+#: Requests that are billed like a PUT, and like a GET.
 BILLED_AS_WRITES = frozenset({"PUT", "COPY", "LIST"})
 BILLED_AS_READS = frozenset({"GET", "HEAD"})
-#: The `{queue}/` LIST with a delimiter.
+#: The LIST of `{queue}/` with a delimiter.
 ROOT = "root"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestCounts:
-    """How many requests, by (verb, kind of object): `("PUT", "leases")`. A value: add and multiply it."""
+    """How many requests, by (verb, kind of object), for example `("PUT", "leases")`. Can be added and multiplied."""
 
     counts: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, *requests: str) -> RequestCounts:
-        """From `"PUT leases"`, `"GET messages"`, …; what is named twice counts twice."""
+        """From `"PUT leases"`, `"GET messages"`, …; a request that is named twice counts twice."""
         counts: dict[tuple[str, str], float] = {}
         for request in requests:
             verb, kind = request.split()
@@ -41,7 +41,7 @@ class RequestCounts:
         return RequestCounts({key: count * times for key, count in self.counts.items()} if times else {})
 
     def total(self, verbs: frozenset[str] | None = None, kind: str | None = None) -> float:
-        """All of them, or those with one of these verbs, or those to one kind of object."""
+        """The number of requests, of all, or only with one of these verbs, or only to this kind of object."""
         return sum(
             count
             for (verb, what), count in self.counts.items()
@@ -58,55 +58,55 @@ class RequestCounts:
 
 NOTHING = RequestCounts()
 
-# A message, or a batch, on its way
+# A message or a batch
 ENQUEUE = RequestCounts.of("PUT messages")
 CLAIM = RequestCounts.of("PUT leases", "GET messages")
-#: What the claim's GET did not keep (`message.INLINE_BYTES`) is opened again by whoever reads it.
+#: A large body (`message.INLINE_BYTES`), which the claim's GET did not keep, is read with a second GET.
 REOPEN = RequestCounts.of("GET messages")
 RECORD = RequestCounts.of("PUT records")
 CLEAR = RequestCounts.of("DELETE messages", "DELETE leases")
-#: A batch that takes longer than half its lease.
+#: For a batch that takes longer than half its lease.
 EXTEND = RequestCounts.of("PUT leases")
-#: An event that comes late, or a dispatch, reads before it writes.
-LOOK = RequestCounts.of("GET leases", "HEAD messages")
-#: Attempts left; and the next attempt.
+#: A late event, or a dispatch of the sweeper: the worker reads before it claims.
+READ_FIRST = RequestCounts.of("GET leases", "HEAD messages")
+#: A failed attempt that is followed by another one; and the claim of the next attempt.
 FAIL = RequestCounts.of("PUT leases", "PUT retries")
 CLAIM_AGAIN = RequestCounts.of("GET leases", "PUT leases", "GET messages", "GET records")
 FORGET_REMINDER = RequestCounts.of("DELETE retries")
-#: Out of time in the middle of a batch: given back with what is done, the next invocation goes on.
+#: Out of time in the middle of a batch: it is given back with its progress, and the next invocation continues.
 RELEASE = RequestCounts.of("PUT leases", "PUT retries")
-#: The last attempt, or a Reject: a single message is copied; of a batch, each dead line is PUT.
+#: After the last attempt, or a Reject: a single message is copied; of a batch, each dead line is PUT.
 BURY = RequestCounts.of("PUT leases") + RECORD + CLEAR
 MOVE = RequestCounts.of("COPY dead")
 MOVE_LINES = RequestCounts.of("GET messages")
 MOVE_LINE = RequestCounts.of("PUT dead")
 
-# A look at what may run: which kinds there are; then what lies there, and what of it has a lease
-LOOK_AROUND = RequestCounts.of("LIST root")
-LOOK_AT_MESSAGES = RequestCounts.of("LIST messages", "LIST leases")
-LOOK_AT_REMINDERS = RequestCounts.of("LIST retries")
-#: A queue whose names are sharded: its top, then messages and leases of every shard that has any.
-LOOK_AT_TOP = RequestCounts.of("LIST messages")
+# Refilling the backlog: a LIST of the kinds of objects; then messages and leases, and reminders if there are any
+LIST_KINDS = RequestCounts.of("LIST root")
+LIST_BACKLOG = RequestCounts.of("LIST messages", "LIST leases")
+LIST_REMINDERS = RequestCounts.of("LIST retries")
+#: For a sharded queue: the shards first, then messages and leases of every shard that has messages.
+LIST_SHARDS = RequestCounts.of("LIST messages")
 REFRESH = RequestCounts.of("GET queue.json")
 
-# The sweeper, by queue: nothing there, something in flight, and a look at what is due in between
+# The sweeper, per queue: an idle sweep, one with something in flight, and the check for what is due in between
 SWEEP_IDLE = RequestCounts.of("LIST root")
 SWEEP_BUSY = RequestCounts.of("LIST root", "GET queue.json")
 SWEEP_PAGE = RequestCounts.of("LIST leases", "LIST messages")
 PUBLISH = RequestCounts.of("PUT stats.json")
-LOOK_AT_DUE = RequestCounts.of("LIST root")
+SWEEP_DUE = RequestCounts.of("LIST root")
 RETAIN = RequestCounts.of("LIST dead")
 
 # Heavy messages
-#: The notification of one that finds a run at work.
-RING_IN_VAIN = RequestCounts.of("GET runs", "GET workers")
-#: A run from its slot to its end, without its messages: opened by one message that looks around and starts it …
+#: A notification of a heavy message while a run is active.
+NOTIFICATION_DURING_RUN = RequestCounts.of("GET runs", "GET workers")
+#: A run, without its messages: the first message lists the backlog and starts it …
 LAUNCH = (
     RequestCounts.of("GET runs", "PUT runs", "PUT runs", "PUT runs", "PUT workers")
-    + LOOK
+    + READ_FIRST
     + RequestCounts.of("LIST root", "LIST messages", "LIST leases")
 )
-#: … taken over by the driver, closed, and looked after once more.
+#: … the driver takes it over, closes it, and lists the backlog once more.
 DRIVE = RequestCounts.of(
     "PUT runs", "PUT runs", "PUT runs", "PUT workers", "PUT workers", "HEAD workers", "GET queue.json"
 ) + (
@@ -114,11 +114,11 @@ DRIVE = RequestCounts.of(
     + RequestCounts.of("LIST root", "LIST leases") * 2
     + RequestCounts.of("DELETE runs", "DELETE workers")
 )
-#: What the launcher claimed, the driver takes over.
+#: The driver takes over a message that the launcher claimed.
 ADOPT = CLAIM_AGAIN
-#: "Started" is written before each message is.
+#: The manifest says that a message is started before it is.
 BEGIN = RequestCounts.of("PUT runs")
-NEXT_BATCH = RequestCounts.of("PUT runs", "PUT runs", "LIST root", "LIST messages", "LIST leases")
-#: A batch that is not full looks whether more has come meanwhile.
-LOOK_FOR_MORE = RequestCounts.of("LIST root", "LIST messages", "LIST leases")
+NEXT_ROUND = RequestCounts.of("PUT runs", "PUT runs", "LIST root", "LIST messages", "LIST leases")
+#: After a round that was not full, the driver lists what has come meanwhile.
+LIST_FOR_MORE = RequestCounts.of("LIST root", "LIST messages", "LIST leases")
 HEARTBEAT = RequestCounts.of("PUT workers")

@@ -1,4 +1,4 @@
-"""Workload: what is sent, and what one object of it asks for on its way: its requests, its seconds, its invocations."""
+"""Workload: what is sent, and what one object needs: its requests, its seconds, its invocations."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ from . import requests as operations
 from .requests import NOTHING, RequestCounts
 
 MONTH = timedelta(days=30)
-#: One small request to S3 from a function of the same region: an assumption, and `Workload.request_seconds`.
+#: One small request to S3 from a function in the same region: an assumption; `Workload.request_seconds` changes it.
 REQUEST_SECONDS = 0.030
-#: Measured (`make bench`): what the functions' store computes for one request, on a whole core; with boto3 eight times
-#: as much. A function has a core from this memory on.
+#: Measured (`make bench`): CPU time of the functions' store for one request, on a whole core; boto3 needs eight times
+#: as much. A function with `MIB_PER_VCPU` of memory has a whole core.
 REQUEST_CPU_SECONDS = 0.00025
 MIB_PER_VCPU = 1769
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is sent, and what becomes of it. Shares are from 0 to 1.
+    """What is sent, and how it ends. Shares are from 0 to 1.
 
     Raises:
-        InvalidRequest: what cannot be; named.
+        InvalidRequest: a value is out of range; the text says which.
     """
 
-    #: Messages a second, of all queues together.
+    #: Messages per second, of all queues together.
     rate: float
     #: Bytes of one message.
     size: int = 1024
-    #: Messages in one object.
+    #: Messages per object.
     batch: int = 1
-    #: Of attempts that fail and are tried again.
+    #: Share of attempts that fail and are retried.
     retries: float = 0.0
-    #: Of messages that are rejected at once.
+    #: Share of messages that are rejected at once.
     dead: float = 0.0
-    #: Of events that come late (throttled), and of events that never come.
+    #: Share of events that come late (throttled), and of events that never come.
     late: float = 0.0
     rescued: float = 0.0
     #: How long the handler takes for one message.
     handler_seconds: float = 0.05
-    #: Of messages that are Spark's, and how long one takes there. They come one to an object.
+    #: Share of messages that go to Spark, and how long one takes there. Each is an object of its own.
     heavy: float = 0.0
     heavy_seconds: float = 60.0
-    #: The messages are spread evenly over them.
+    #: Number of queues; the messages are spread evenly over them.
     queues: int = 1
     request_seconds: float = REQUEST_SECONDS
-    #: memory_mib, history, max_attempts, shards, batch and max_runs of a run, …
+    #: memory_mib, history, max_attempts, shards, messages_per_run, max_runs, …
     settings: QueueSettings = field(default_factory=QueueSettings)
 
     def __post_init__(self) -> None:
         for name in ("retries", "dead", "late", "rescued", "heavy"):
             if not 0 <= getattr(self, name) <= 1:
-                raise InvalidRequest(f"{name} is a share, from 0 to 1, not {getattr(self, name)}")
+                raise InvalidRequest(f"{name} must be a share from 0 to 1, not {getattr(self, name)}")
         if self.late + self.rescued > 1:
-            raise InvalidRequest(f"late ({self.late}) and rescued ({self.rescued}) are more than all events together")
+            raise InvalidRequest(f"late ({self.late}) and rescued ({self.rescued}) must not be more than 1 together")
         for name in ("rate", "size", "handler_seconds", "heavy_seconds", "request_seconds"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InvalidRequest(f"{name} must be 0 or more, not {getattr(self, name)}")
@@ -71,31 +71,31 @@ class Workload:
 
     @property
     def messages(self) -> float:
-        """In a month."""
+        """Messages per month."""
         return self.rate * MONTH.total_seconds()
 
     @property
     def objects(self) -> float:
-        """Light objects a second: messages, or batches of them."""
+        """Light objects per second: messages or batches."""
         return self.rate * (1 - self.heavy) / self.batch
 
     @property
     def seconds_per_request(self) -> float:
-        """Waiting for S3, and computing what to say: less than a core computes that much longer."""
+        """Waiting for S3, and CPU time, which is longer on less than a whole core."""
         return self.request_seconds + REQUEST_CPU_SECONDS * max(1.0, MIB_PER_VCPU / self.settings.memory_mib)
 
     def retried(self, attempt: int) -> float:
-        """How many of the objects are tried again after this attempt: those of which any line has failed so far."""
+        """The share of objects that are retried after this attempt: those of which a line has failed every time."""
         return 1 - (1 - self.retries**attempt * (1 - self.dead)) ** self.batch
 
     @property
     def dying(self) -> float:
-        """The share of messages that end as a dead letter: rejected, or failed at every attempt."""
+        """The share of messages that become dead letters: rejected, or failed at every attempt."""
         return self.dead + (1 - self.dead) * self.retries**self.settings.max_attempts
 
 
 def light_object(load: Workload, shards: int = 1, others: float = 0.0) -> RequestCounts:
-    """One object from its PUT to its end, on average, while so many `others` of its queue are in flight."""
+    """The requests of one object, from its PUT to its deletion, on average, while `others` are in flight."""
     is_large = load.size * load.batch > INLINE_BYTES
     reads = operations.CLAIM + (operations.REOPEN if is_large else NOTHING)
     again = operations.CLAIM_AGAIN + operations.FORGET_REMINDER + (operations.REOPEN if is_large else NOTHING)
@@ -108,35 +108,35 @@ def light_object(load: Workload, shards: int = 1, others: float = 0.0) -> Reques
     else:
         spent += (operations.BURY + operations.MOVE_LINES) * buried + operations.MOVE_LINE * (load.dying * load.batch)
         spent += operations.EXTEND * _extensions(load)
-    looks_after = load.late + load.rescued
-    spent += operations.LOOK * looks_after
+    drains = load.late + load.rescued
+    spent += operations.READ_FIRST * drains
     for attempt in range(1, settings.max_attempts):
         tried_again = load.retried(attempt)
         spent += (operations.FAIL + again) * tried_again
         if not waits_for(load, attempt):
-            looks_after += tried_again
+            drains += tried_again
         elif attempt == 1:
-            # Whoever waits for a retry looks once whether others wait; its own message is one that lies there.
-            spent += (operations.LOOK_AT_REMINDERS + look_around(shards, others + 1, is_busy=1.0)) * tried_again
+            # A function that waits for a retry lists the backlog once; its own waiting message is part of it.
+            spent += (operations.LIST_REMINDERS + list_backlog(shards, others + 1, is_busy=1.0)) * tried_again
     released = _continuations(load)
     spent += (operations.RELEASE + again) * released
     if released:
-        # Whoever is sent to go on looks around at its end: all but the last find their own reminder there.
-        looks_after += 1
-        spent += (operations.LOOK_AT_REMINDERS + look_around(shards, others + 1, is_busy=1.0)) * (released - 1)
-    return spent + look_around(shards, others, is_busy=1 - math.exp(-others)) * looks_after
+        # Every continuation lists the backlog at its end: all but the last find their own reminder there.
+        drains += 1
+        spent += (operations.LIST_REMINDERS + list_backlog(shards, others + 1, is_busy=1.0)) * (released - 1)
+    return spent + list_backlog(shards, others, is_busy=1 - math.exp(-others)) * drains
 
 
-def look_around(shards: int, lying: float, is_busy: float) -> RequestCounts:
-    """One look of a function at what else may run, if there is anything; of several shards, at each that has any."""
+def list_backlog(shards: int, lying: float, is_busy: float) -> RequestCounts:
+    """The LISTs with which a function finds what else may run, for every shard that has messages."""
     if shards == 1:
-        return operations.LOOK_AROUND + operations.LOOK_AT_MESSAGES * is_busy
+        return operations.LIST_KINDS + operations.LIST_BACKLOG * is_busy
     occupied = shards * (1 - math.exp(-lying / shards))
-    return operations.LOOK_AROUND + operations.LOOK_AT_TOP * is_busy + operations.LOOK_AT_MESSAGES * occupied
+    return operations.LIST_KINDS + operations.LIST_SHARDS * is_busy + operations.LIST_BACKLOG * occupied
 
 
 def _handling(load: Workload) -> float:
-    """Seconds that a handler works on one object: every message once, and again after each failure."""
+    """Seconds that handlers run for one object: every message once, and again after each failure."""
     tries = sum(load.retries**attempt for attempt in range(load.settings.max_attempts))
     return load.handler_seconds * load.batch * tries
 
@@ -148,37 +148,37 @@ def pause_before(load: Workload, attempt: int) -> float:
 
 
 def waits_for(load: Workload, attempt: int) -> bool:
-    """Whether a function waits for the next attempt itself; a later one is the sweeper's to dispatch."""
+    """Whether the function waits for the next attempt itself; otherwise the sweeper dispatches it."""
     return pause_before(load, attempt) <= PATIENCE_SECONDS
 
 
 def _lifetime(load: Workload) -> float:
-    """Seconds that an invocation has for the lines of a batch: there must be room for one more handler at its end."""
+    """Seconds that an invocation has for the lines of a batch: at its end there must be time for one more handler."""
     settings = load.settings
     return max(1.0, (settings.function_timeout - settings.handler_timeout).total_seconds() - WRAP_UP_SECONDS)
 
 
 def _continuations(load: Workload) -> int:
-    """How often a batch is handed on because an invocation's time is up."""
+    """How often a batch is continued by another invocation, because the time of one is up."""
     return max(0, math.ceil(_handling(load) / _lifetime(load)) - 1) if load.batch > 1 else 0
 
 
 def _extensions(load: Workload) -> float:
-    """How often a batch's lease is written anew: in each invocation, whenever half of it is over."""
+    """How often a batch's lease is extended: in each invocation, whenever half of its time is over."""
     half = load.settings.visibility_timeout.total_seconds() / 2
     handed_on = _continuations(load)
     last = _handling(load) - handed_on * _lifetime(load)
     return handed_on * (_lifetime(load) // half) + last // half
 
 
-def rings(load: Workload) -> float:
+def invocations_per_object(load: Workload) -> float:
     """Invocations for one object."""
     dispatched = (load.retried(n) for n in range(1, load.settings.max_attempts) if not waits_for(load, n))
     return 1 + sum(dispatched) + _continuations(load)
 
 
 def seconds_of(load: Workload, per_object: RequestCounts) -> float:
-    """How long functions are at work on one object: its requests, one after the other, its handler, its waits."""
+    """How long functions need for one object: its requests one after the other, its handler, its waits."""
     asked = per_object.total() - operations.ENQUEUE.total()
     waits = (
         load.retried(n) * pause_before(load, n) for n in range(1, load.settings.max_attempts) if waits_for(load, n)

@@ -1,4 +1,4 @@
-"""Write the OpenAPI document anew: `python -m s3queue.dashboard`."""
+"""Generates openapi.json: `python -m s3queue.dashboard`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The REST API: queues, messages, dead letters, workers, runs; one resolver for Lambda and for `s3queue dashboard`.
 
-A message's path is a query parameter, not a part of the address: names may hold `..`, `//` and `%2F`, which browsers
-and gateways rewrite in an address, each in its own way, and never in a query.
+A message's path is a query parameter, not a part of the address: names may contain `..`, `//` and `%2F`, which browsers
+and gateways rewrite in an address, but never in a query.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Body, Path, Query
 
 from s3queue.protocol.dead_letters import DeadLetters
-from s3queue.settings import QueueSettings
+from s3queue.settings import QueueSettings, with_current_names
 from s3queue.store import ObjectStore
 
 from . import browse, letters, models, requests, stuck
@@ -30,35 +30,35 @@ ABOUT = (
     "Lists are paginated: pass `next_cursor` back as `cursor`."
 )
 
-QueueName = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="The queue.")]
+QueueName = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="The queue's name.")]
 MessagePath = Annotated[
     str,
     Query(
-        pattern=r"^(messages|delayed)/", min_length=10, max_length=1024, description="As lists show it: `messages/…`."
+        pattern=r"^(messages|delayed)/", min_length=10, max_length=1024, description="As in the lists: `messages/…`."
     ),
 ]
-Cursor = Annotated[str, Query(max_length=1024, description="`next_cursor` of the page before.")]
+Cursor = Annotated[str, Query(max_length=1024, description="The `next_cursor` of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=requests.MOST_ROWS)]
 Seconds = Annotated[float, Query(ge=0, le=requests.LONGEST_SECONDS, allow_inf_nan=False)]
 
 _PROBLEMS = {
-    403: "A missing permission, or a request from another site.",
-    404: "No such queue or message.",
-    413: "Too large.",
-    415: "Not JSON.",
+    403: "A permission is missing, or the request comes from another site.",
+    404: "There is no such queue or message.",
+    413: "The request is too large.",
+    415: "The body is not JSON.",
     422: "A field of the request is wrong; `fields` says which.",
-    503: "S3 did not say.",
+    503: "S3 gave no clear answer; try again.",
 }
 _CHANGES = {409: "Someone else got there first.", 429: "The queue is full."}
 
 
 def build(store: ObjectStore, *, defined: Mapping[str, QueueSettings] | None = None, discover: bool = True) -> Resolver:
-    """The API over one bucket; `defined` are the deployed queues, `discover` also finds those that nobody deployed."""
+    """The API for one bucket. `defined` are the deployed queues; `discover` also finds queues that are not deployed."""
     app = Resolver()
-    desk = BucketView(store=store, defined=defined or {}, discover=discover)
-    _register_queues(app, desk)
-    _register_messages(app, desk)
-    _register_dead(app, desk)
+    view = BucketView(store=store, defined=defined or {}, discover=discover)
+    _register_queues(app, view)
+    _register_messages(app, view)
+    _register_dead(app, view)
     register_pages(app, lambda: document(app))
     return app
 
@@ -80,67 +80,71 @@ def _described(answer: Any, *, changes: bool = False, created: bool = False) -> 
     return {"responses": responses}
 
 
-def _register_queues(app: Resolver, desk: BucketView) -> None:
+def _register_queues(app: Resolver, view: BucketView) -> None:
     @app.get("/api/queues", summary="All queues, with a verdict", tags=["queues"], **_described(models.Queues))
     def queues(cursor: Cursor = "", limit: Limit = requests.MOST_ROWS) -> models.Queues:
-        return desk.queues(cursor, limit)
+        return view.queues(cursor, limit)
 
     @app.get("/api/queues/<queue>", summary="One queue", tags=["queues"], **_described(models.QueueDetail))
     def queue_detail(queue: QueueName) -> models.QueueDetail:
-        found = desk.queue(queue)
-        overrides = found.overrides()
+        found = view.queue(queue)
+        overrides = with_current_names(found.overrides())
         return models.QueueDetail(
-            **desk.view(queue).model_dump(), settings=found.settings.to_json(), overrides=overrides
+            **view.describe(queue).model_dump(), settings=found.settings.to_json(), overrides=overrides
         )
 
     @app.get("/api/queues/<queue>/stats", summary="Count now", tags=["queues"], **_described(models.Counts))
     def stats(queue: QueueName, pages: Annotated[int, Query(ge=1, le=100)] = 20) -> models.Counts:
-        return models.Counts(**desk.queue(queue).stats(pages=pages).to_json())
+        return models.Counts(**view.queue(queue).stats(pages=pages).to_json())
 
     @app.get("/api/queues/<queue>/flow", summary="The last hour", tags=["queues"], **_described(models.Flow))
     def queue_flow(queue: QueueName) -> models.Flow:
-        return flow(desk.queue(queue))
+        return flow(view.queue(queue))
 
     @app.get("/api/queues/<queue>/stuck", summary="What is stuck", tags=["queues"], **_described(models.Stuck))
     def queue_stuck(queue: QueueName) -> models.Stuck:
-        return stuck.stuck(desk.queue(queue))
+        return stuck.stuck(view.queue(queue))
 
     @app.get("/api/queues/<queue>/workers", summary="Pull workers", tags=["queues"], **_described(models.Workers))
     def workers(queue: QueueName) -> models.Workers:
-        return models.Workers(workers=stuck.workers(desk.queue(queue)))
+        return models.Workers(workers=stuck.workers(view.queue(queue)))
 
     @app.get("/api/queues/<queue>/runs", summary="Spark runs", tags=["queues"], **_described(models.Runs))
     def runs(queue: QueueName) -> models.Runs:
-        return stuck.runs(desk.queue(queue))
+        return stuck.runs(view.queue(queue))
 
     changed = _described(models.Paused, changes=True)
 
-    @app.post("/api/queues/<queue>/pause", summary="Claim nothing any more", tags=["queues"], **changed)
+    @app.post("/api/queues/<queue>/pause", summary="Stop claiming", tags=["queues"], **changed)
     def pause(queue: QueueName) -> models.Paused:
-        desk.queue(queue).pause()
+        view.queue(queue).pause()
         return models.Paused(queue=queue, paused=True)
 
     @app.post("/api/queues/<queue>/resume", summary="Claim again", tags=["queues"], **changed)
     def resume(queue: QueueName) -> models.Paused:
-        desk.queue(queue).resume()
+        view.queue(queue).resume()
         return models.Paused(queue=queue, paused=False)
 
-    @app.get("/api/statistics", summary="What Spark computed", tags=["statistics"], **_described(models.Statistics))
+    @app.get(
+        "/api/statistics", summary="Statistics computed by Spark", tags=["statistics"], **_described(models.Statistics)
+    )
     def statistics() -> models.Statistics:
-        return desk.statistics()
+        return view.statistics()
 
 
-def _register_messages(app: Resolver, desk: BucketView) -> None:
-    @app.get("/api/queues/<queue>/messages", summary="By state", tags=["messages"], **_described(models.Messages))
+def _register_messages(app: Resolver, view: BucketView) -> None:
+    @app.get(
+        "/api/queues/<queue>/messages", summary="Messages by state", tags=["messages"], **_described(models.Messages)
+    )
     def messages(
         queue: QueueName,
         state: Annotated[models.Listed, Query()] = "pending",
-        prefix: Annotated[str, Query(max_length=1000, description="What the path, or the name, starts with.")] = "",
+        prefix: Annotated[str, Query(max_length=1000, description="The beginning of the path or of the name.")] = "",
         cursor: Cursor = "",
         limit: Limit = 50,
-        newest: Annotated[bool, Query(description="Completed within the last hour, newest first; one page.")] = False,
+        newest: Annotated[bool, Query(description="Only the last hour, newest first, on one page.")] = False,
     ) -> models.Messages:
-        found = desk.queue(queue)
+        found = view.queue(queue)
         if newest and state == "completed" and not prefix:
             return browse.newest(found, limit)
         return browse.browse(found, state, prefix, cursor, limit)
@@ -149,7 +153,7 @@ def _register_messages(app: Resolver, desk: BucketView) -> None:
 
     @app.post("/api/queues/<queue>/messages", summary="Enqueue", tags=["messages"], **sent)
     def enqueue(queue: QueueName, message: Annotated[requests.Enqueue, Body()]) -> Response[models.Enqueued]:
-        found = desk.queue(queue)
+        found = view.queue(queue)
         written: list[Any] = []
         found.events.on("message.enqueued", written.append)
         path = found.enqueue(
@@ -163,16 +167,16 @@ def _register_messages(app: Resolver, desk: BucketView) -> None:
         done = models.Enqueued(path=path, created=bool(written))
         return Response(201 if done.created else 200, content_type=JSON, body=done)
 
-    @app.get("/api/queues/<queue>/message", summary="Its life", tags=["messages"], **_described(models.MessageLife))
+    @app.get("/api/queues/<queue>/message", summary="One message", tags=["messages"], **_described(models.MessageLife))
     def message(
         queue: QueueName,
         path: MessagePath,
-        body: Annotated[bool, Query(description="Whether to show the payload, up to 64 KiB.")] = False,
+        body: Annotated[bool, Query(description="Whether to return the payload, up to 64 KiB.")] = False,
     ) -> models.MessageLife:
-        return browse.life(desk.queue(queue), path, with_body=body)
+        return browse.life(view.queue(queue), path, with_body=body)
 
 
-def _register_dead(app: Resolver, desk: BucketView) -> None:
+def _register_dead(app: Resolver, view: BucketView) -> None:
     @app.get("/api/queues/<queue>/dead", summary="Dead letters", tags=["dead letters"], **_described(models.DeadPage))
     def dead(
         queue: QueueName,
@@ -185,21 +189,26 @@ def _register_dead(app: Resolver, desk: BucketView) -> None:
         wanted = letters.Filter(
             error_type=error_type, older_than_seconds=older_than_seconds, newer_than_seconds=newer_than_seconds
         )
-        return letters.page(desk.queue(queue), wanted, cursor, limit)
+        return letters.page(view.queue(queue), wanted, cursor, limit)
 
-    @app.get("/api/queues/<queue>/dead/errors", summary="By error", tags=["dead letters"], **_described(models.Errors))
+    @app.get(
+        "/api/queues/<queue>/dead/errors",
+        summary="Dead letters by error",
+        tags=["dead letters"],
+        **_described(models.Errors),
+    )
     def dead_errors(queue: QueueName) -> models.Errors:
-        return letters.errors(desk.queue(queue))
+        return letters.errors(view.queue(queue))
 
     again = _described(models.Replayed, changes=True)
 
-    @app.post("/api/queues/<queue>/dead/replay", summary="Try again", tags=["dead letters"], **again)
+    @app.post("/api/queues/<queue>/dead/replay", summary="Replay dead letters", tags=["dead letters"], **again)
     def replay(queue: QueueName, selection: Annotated[requests.Replay, Body()]) -> models.Replayed:
-        return letters.replay(desk.queue(queue), selection)
+        return letters.replay(view.queue(queue), selection)
 
     gone = _described(models.Deleted, changes=True)
 
-    @app.delete("/api/queues/<queue>/dead", summary="Delete one for good", tags=["dead letters"], **gone)
+    @app.delete("/api/queues/<queue>/dead", summary="Delete one dead letter for good", tags=["dead letters"], **gone)
     def delete_dead(queue: QueueName, path: MessagePath) -> models.Deleted:
-        DeadLetters(desk.queue(queue)).delete(path)
+        DeadLetters(view.queue(queue)).delete(path)
         return models.Deleted(path=path)

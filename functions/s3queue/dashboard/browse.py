@@ -1,4 +1,4 @@
-"""Browse: messages by state, a page at a time, and one message's life; the payload only when it is asked for."""
+"""Browse: messages by state, a page at a time, and the history of one message; its payload only on request."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from . import models
 from .bucket_view import in_parallel
 from .throughput import MINUTES, Recent
 
-#: What a payload is cut to: enough to see what it is.
+#: Longer payloads are cut to this size.
 BODY_BYTES = 64 * 1024
-#: LIST pages of leases that are compared with one page of messages.
+#: LIST pages of leases that are compared with one page of messages, at most.
 LEASE_PAGES = 5
 
 
 def browse(queue: Queue, state: models.Listed, prefix: str, cursor: str, limit: int) -> models.Messages:
-    """Messages in the order of their paths; a page may have fewer rows than `limit` and still not be the last."""
+    """Messages in the order of their paths. A page with fewer rows than `limit` need not be the last one."""
     if state in ("pending", "delayed"):
         return _unclaimed(queue, state, prefix, cursor, limit)
     kind = "records" if state == "completed" else "leases"
@@ -38,7 +38,7 @@ def browse(queue: Queue, state: models.Listed, prefix: str, cursor: str, limit: 
 
 
 def newest(queue: Queue, limit: int) -> models.Messages:
-    """What was finished last within the last hour, newest first: a LIST alone would begin five days ago."""
+    """Messages finished within the last hour, newest first. A plain LIST would begin with records five days old."""
     now = queue.store.list(queue.keys.root, limit=1).at
     recent = Recent(queue, now - timedelta(minutes=MINUTES), timedelta())
     entries = sorted(recent.objects("records"), key=lambda entry: entry.modified_at, reverse=True)[:limit]
@@ -83,7 +83,7 @@ def _unclaimed(queue: Queue, state: str, prefix: str, cursor: str, limit: int) -
 
 
 def _leased(queue: Queue, paths: dict[str, ObjectInfo]) -> set[str]:
-    """Which of these have a lease: both lie in the same order, so one stretch of leases answers for all."""
+    """The paths that have a lease. Messages and leases have the same order, so one range of leases is enough."""
     last = queue.keys.lease(max(paths))
     leased: set[str] = set()
     after = queue.keys.lease(min(paths))[:-1]
@@ -121,13 +121,13 @@ def _row(queue: Queue, kind: str, entry: ObjectInfo) -> models.MessageRow | None
 
 
 def life(queue: Queue, path: str, *, with_body: bool) -> models.MessageLife:
-    """Everything known of one message.
+    """Everything that is known about one message.
 
     Raises:
-        MessageNotFound: nothing has this path.
+        MessageNotFound: no message, record or dead letter has this path.
     """
     if not path.startswith(("messages/", "delayed/")):
-        raise MessageNotFound(f"{path!r} is no path: paths start with messages/ or delayed/")
+        raise MessageNotFound(f"{path!r} is not a path: a path starts with messages/ or delayed/")
     problem = queue.keys.problem(path)
     if problem:
         raise InvalidRequest(f"path: {problem}")
@@ -152,7 +152,7 @@ def _body(queue: Queue, path: str) -> models.Body | None:
     truncated = found.size > len(raw)
     text: str | None
     try:
-        # The cut may go through a character: its bytes are no reason to call the rest binary.
+        # The cut may split a character: that does not make the rest binary.
         text = raw.decode("utf-8", "ignore" if truncated else "strict")
     except UnicodeDecodeError:
         text = None

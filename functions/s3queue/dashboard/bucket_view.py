@@ -1,4 +1,4 @@
-"""BucketView: the bucket as the API sees it. Its numbers are the library's own, so that the CLI says the same."""
+"""BucketView: the bucket as the API shows it. Its numbers are the library's own, so that the CLI shows the same."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .overview import QueueOverview, overview, queue_names, verdict
 
 T = TypeVar("T")
 U = TypeVar("U")
-#: Requests in flight at one time: queues counted, leases read.
+#: Requests at the same time, to count queues or to read leases.
 READERS = 16
-#: LIST pages per kind of object in one count: a hundred thousand messages are not read to say that there are many.
+#: LIST pages per kind of object in one count: to say that there are many messages, not all of them are listed.
 PAGES = 2
 STATISTICS = "analytics/latest.json"
 COUNTED = ("pending", "delayed", "processing", "failed", "completed", "dead")
@@ -33,12 +33,12 @@ COUNTED = ("pending", "delayed", "processing", "failed", "completed", "dead")
 
 @dataclass(slots=True, kw_only=True)
 class BucketView:
-    """One bucket and the queues in it."""
+    """One bucket and its queues."""
 
     store: ObjectStore
-    #: The deployed queues and what they were defined with.
+    #: The deployed queues and their settings as defined.
     defined: Mapping[str, QueueSettings] = field(default_factory=dict)
-    #: Also look for queues that nobody deployed; needs the permission to LIST the whole bucket.
+    #: Whether to find queues that are not deployed; this needs the permission to LIST the whole bucket.
     discover: bool = True
     clock: Clock = field(default_factory=SystemClock)
 
@@ -47,20 +47,20 @@ class BucketView:
         return sorted({*self.defined, *found})
 
     def queue(self, name: str) -> Queue:
-        """A queue that is there, with its run-time settings.
+        """A queue that exists, with its current settings.
 
         Raises:
-            NotFound: no such queue; a message sent there would wait for ever.
+            NotFound: there is no such queue; a message sent there would wait for ever.
         """
         check_queue(name)
         queue = Queue(store=self.store, name=name, settings=self.defined.get(name, QueueSettings()), clock=self.clock)
         if name not in self.defined and not self.store.list(queue.keys.root, limit=1).objects:
-            raise NotFound(f"there is no queue {name!r}; create it with `s3queue create`, or by its first message")
+            raise NotFound(f"there is no queue {name!r}; create it with `s3queue create {name}`")
         queue.refresh()
         return queue
 
-    def view(self, name: str) -> models.QueueView:
-        """One queue's numbers and verdict; a queue that cannot be read says why instead of hiding the others."""
+    def describe(self, name: str) -> models.QueueView:
+        """One queue's numbers and verdict. If it cannot be read, the reason is in its place: the others are shown."""
         try:
             seen = overview(self.store, name, settings=self.defined.get(name), pages=PAGES)
         except QueueError as error:
@@ -78,7 +78,7 @@ class BucketView:
 
     def queues(self, cursor: str, limit: int) -> models.Queues:
         names = [name for name in self.names() if name > cursor]
-        views = in_parallel(self.view, names[:limit])
+        views = in_parallel(self.describe, names[:limit])
         health, reason = verdict([(view.name, view.health, view.reason) for view in views])
         counted = [view.stats for view in views if view.stats]
         dollars = sum(view.cost.dollars for view in views if view.cost)
@@ -106,13 +106,13 @@ class BucketView:
 
 FORMULA = (
     "(completed + dead) * (3 PUT + 1 GET) + (processing + waiting for a retry) * (2 PUT + 1 GET) "
-    f"+ (pending + delayed) * 1 PUT, at {PRICES.s3_write:.2f} $ a million PUT, {PRICES.s3_read:.2f} $ a million GET. "
-    "Of the messages still on record; retries, sweeps and Lambda come on top; batches cost one message per object."
+    f"+ (pending + delayed) * 1 PUT, at ${PRICES.s3_write:.2f} per million PUT, ${PRICES.s3_read:.2f} per million GET. "
+    "Counts the messages that are stored or on record; retries, sweeps and Lambda are extra; a batch counts as one."
 )
 
 
 def cost_of(stats: Stats) -> models.Cost:
-    """What is on record, in S3 requests: the happy path of PROTOCOL.md, which is the least that it can have cost."""
+    """The S3 requests of the messages on record, without failures: they have cost at least this much."""
     finished, running = stats.completed + stats.dead, stats.processing + stats.failed
     writes = 3 * finished + 2 * running + stats.pending + stats.delayed
     return models.Cost(dollars=requests_cost(puts=writes, gets=finished + running), formula=FORMULA)

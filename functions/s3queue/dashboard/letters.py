@@ -1,4 +1,4 @@
-"""Letters: dead letters a page at a time, grouped by what they died of, replayed one by one or by the group."""
+"""Letters: dead letters a page at a time, grouped by error, replayed one by one or as a group."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from s3queue.queue import Queue
 from . import models, requests
 from .bucket_view import in_parallel
 
-#: Dead letters that are looked at to group them; each is a HEAD.
+#: Dead letters that one call reads at most; each costs a HEAD.
 MOST_READ = 1000
 EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which dead letters are meant; what is None does not matter."""
+    """Selects dead letters; fields that are None select all."""
 
     error_type: str | None = None
     older_than_seconds: float | None = None
@@ -29,9 +29,9 @@ class Filter:
 
 
 def scan(queue: Queue, wanted: Filter, cursor: str, limit: int) -> tuple[list[DeadLetter], str | None]:
-    """Up to `limit` dead letters behind the cursor, and where to go on; None: there are no more.
+    """Up to `limit` dead letters after the cursor, and the next cursor; None if there are no more.
 
-    Looks at a bounded number, so that a rare error among a hundred thousand letters takes several calls, not minutes.
+    It reads a limited number: to find a rare error among a hundred thousand letters takes several calls, not minutes.
     """
     letters = DeadLetters(queue).list(
         older_than=_span(wanted.older_than_seconds), newer_than=_span(wanted.newer_than_seconds), after=cursor
@@ -82,14 +82,14 @@ def _group(error_type: str, letters: list[DeadLetter]) -> models.ErrorGroup:
 
 
 def replay(queue: Queue, asked: requests.Replay) -> models.Replayed:
-    """Put back what the request selects; what could not be put back is named, with the reason.
+    """Replay the letters that the request selects; those that could not be replayed are returned with the reason.
 
     Raises:
-        MessageNotFound, Conflict: the one letter that was asked for.
+        MessageNotFound, Conflict: the request named one letter, and it could not be replayed.
     """
     letters = DeadLetters(queue)
     if asked.path is not None:
-        # One letter's trouble is the answer itself, not a line in it.
+        # For a single letter, an error is the answer itself, not an entry in it.
         if asked.dry_run:
             letters.get(asked.path)
         else:

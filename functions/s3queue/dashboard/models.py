@@ -1,4 +1,4 @@
-"""What the API answers, and with it most of its OpenAPI document."""
+"""The answers of the API, which make most of its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ Health = Literal["healthy", "idle", "paused", "stuck", "failing", "unswept", "un
 State = Literal["pending", "delayed", "processing", "waiting", "burying", "completed", "dead", "corrupt"]
 Listed = Literal["pending", "delayed", "processing", "waiting", "completed"]
 
-#: Any JSON value, said so that a client generator need not guess.
+#: Any JSON value, described so that a client generator need not guess.
 AnyJson = Annotated[Any, WithJsonSchema({})]
 
 
 class Answer(BaseModel):
-    """Answers name every field, so that a missing one is a mistake and not a habit."""
+    """Answers contain every field, also those that are null."""
 
 
 class FieldProblem(Answer):
@@ -24,7 +24,7 @@ class FieldProblem(Answer):
 
 
 class Problem(Answer):
-    error: str = Field(description="The kind of error, one of s3queue's own names: MessageNotFound, QueueFull, …")
+    error: str = Field(description="The name of the error, such as MessageNotFound or QueueFull.")
     message: str = Field(description="What happened.")
     way_out: str = Field(description="What to do about it.")
     fields: list[FieldProblem] = Field(default=[], description="Which fields of the request are wrong, and why.")
@@ -34,22 +34,23 @@ class Counts(Answer):
     pending: int
     delayed: int
     processing: int
-    failed: int = Field(description="Failed at least once and wait for their next attempt.")
+    failed: int = Field(description="Failed at least once, and waiting for the next attempt.")
     completed: int
     dead: int
     oldest_seconds: float | None
     newest_seconds: float | None
     finished_per_minute: int | None
     rescued: int | None = Field(
-        description="Handed over by the sweeper in the hour before it published: their events were lost or late."
+        description="Messages that the sweeper handed to a worker in the last hour, because their events were lost or "
+        "late; null: no sweeper has counted."
     )
-    exact: bool = Field(description="False: a count stopped at a page limit and is a lower bound.")
+    exact: bool = Field(description="False: a count stopped at its page limit and is a lower bound.")
     total: int
     at: str
 
 
 class Cost(Answer):
-    dollars: float = Field(description="What the messages still on record have cost in S3 requests, at least.")
+    dollars: float = Field(description="The least that the messages on record have cost in S3 requests.")
     formula: str
 
 
@@ -58,9 +59,9 @@ class QueueView(Answer):
     health: Health
     reason: str
     paused: bool
-    swept_at: str | None = Field(description="When a sweeper last published; null: never.")
+    swept_at: str | None = Field(description="When a sweeper last published its count; null: never.")
     stats: Counts | None = Field(description="null: the queue could not be read; `reason` says why.")
-    published: Counts | None = Field(description="The sweeper's last count, where the one above is a lower bound.")
+    published: Counts | None = Field(description="The sweeper's last count, if `stats` is a lower bound.")
     cost: Cost | None
 
 
@@ -81,7 +82,7 @@ class Queues(Answer):
 
 class QueueDetail(QueueView):
     settings: dict[str, AnyJson]
-    overrides: dict[str, AnyJson] = Field(description="What queue.json changes at run time.")
+    overrides: dict[str, AnyJson] = Field(description="The settings that queue.json changes at run time.")
 
 
 class Minute(Answer):
@@ -93,12 +94,14 @@ class Minute(Answer):
 
 class Flow(Answer):
     at: str
-    minutes: list[Minute] = Field(description="The last hour, oldest first; the last one is not over yet.")
-    entered_per_minute: float = Field(description="Over the last five whole minutes.")
+    minutes: list[Minute] = Field(description="The last hour, oldest minute first; the last minute is not over yet.")
+    entered_per_minute: float = Field(description="Average of the last five whole minutes.")
     finished_per_minute: float
-    drain_seconds: float | None = Field(description="Until nothing is pending at these rates; null: it does not drain.")
-    exact: bool = Field(description="False: there was more than was read; the rates are lower bounds.")
-    unknown_entries: int = Field(description="Finished messages whose names do not tell when they came.")
+    drain_seconds: float | None = Field(
+        description="Seconds until nothing is pending at these rates; null: the queue does not drain."
+    )
+    exact: bool = Field(description="False: not all objects were read, and the rates are lower bounds.")
+    unknown_entries: int = Field(description="Finished messages whose names do not show when they were enqueued.")
 
 
 class StuckLease(Answer):
@@ -124,7 +127,7 @@ class Run(Answer):
     modified_at: str
     age_seconds: float
     size: int
-    document: AnyJson = Field(description="What the run's object says, as far as it is JSON.")
+    document: AnyJson = Field(description="The content of the run's object; null if it is not JSON.")
 
 
 class Stuck(Answer):
@@ -141,7 +144,7 @@ class MessageRow(Answer):
     state: State
     priority: int
     size: int | None
-    since: str = Field(description="When it was enqueued, claimed, failed or finished, as its state says.")
+    since: str = Field(description="When it got its state: was enqueued, claimed, failed or finished.")
     due_at: str | None = None
     attempt: int | None = None
     worker: str | None = None
@@ -150,14 +153,14 @@ class MessageRow(Answer):
 
 class Messages(Answer):
     messages: list[MessageRow]
-    next_cursor: str | None = Field(description="Pass it as `cursor` for the next page; null: this is the last one.")
+    next_cursor: str | None = Field(description="Pass it as `cursor` for the next page; null: this is the last page.")
 
 
 class Body(Answer):
     text: str | None = Field(description="The payload as text; null if it is not UTF-8.")
-    base64: str | None = Field(description="The payload in base64 if it is not text.")
+    base64: str | None = Field(description="The payload in base64, if it is not text.")
     size: int
-    truncated: bool = Field(description="True: only its first 64 KiB are here.")
+    truncated: bool = Field(description="True: only the first 64 KiB are returned.")
     content_type: str
     metadata: dict[str, str]
 
@@ -181,12 +184,12 @@ class MessageLife(Answer):
     result_error: str | None = None
     lines: dict[str, AnyJson] | None = None
     problem: str | None = None
-    body: Body | None = Field(default=None, description="Only when asked for with `body=1`.")
+    body: Body | None = Field(default=None, description="Only with `body=1`.")
 
 
 class Enqueued(Answer):
     path: str
-    created: bool = Field(description="False: a message with this dedup_id was there already; nothing was written.")
+    created: bool = Field(description="False: a message with this dedup_id exists already, and nothing was written.")
 
 
 class DeadView(Answer):
@@ -209,7 +212,7 @@ class DeadPage(Answer):
 class ErrorGroup(Answer):
     error_type: str
     count: int
-    example: str = Field(description="The error of one of them.")
+    example: str = Field(description="The most frequent error text.")
     example_path: str
     oldest_at: str
     newest_at: str
@@ -232,7 +235,9 @@ class Replayed(Answer):
     selected: int
     replayed: int
     failed: list[Failed]
-    next_cursor: str | None = Field(description="There may be more: call again with this `cursor`; null: that was all.")
+    next_cursor: str | None = Field(
+        description="There may be more: call again with this `cursor`; null: these were all."
+    )
     examples: list[str] = Field(description="Some of the selected paths.")
 
 
@@ -257,4 +262,4 @@ class Runs(Answer):
 class Statistics(Answer):
     available: bool
     modified_at: str | None
-    document: AnyJson = Field(description="analytics/latest.json, as the Spark job wrote it.")
+    document: AnyJson = Field(description="The content of analytics/latest.json, which the Spark job wrote.")

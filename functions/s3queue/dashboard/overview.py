@@ -1,4 +1,4 @@
-"""Overview: all queues of a bucket at a glance, and what is stuck and why. What CLI, API and dashboard show."""
+"""Overview: the numbers of each queue and a verdict, for CLI, API and dashboard."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore, listing
 
 Health = Literal["healthy", "idle", "paused", "stuck", "failing", "unswept"]
-#: Of a queue that could not be read, nobody knows.
+#: `unknown`: the queue could not be read.
 Verdict = Health | Literal["unknown"]
-#: A message that waits longer than this without being worked on is worth a look.
+#: A queue is stuck if its oldest message waits longer than this.
 TOO_OLD = timedelta(minutes=5)
-#: A sweeper publishes every minute while there is something to do.
+#: A queue is unswept if no sweeper has published for this long; while there is work, one publishes every minute.
 UNSWEPT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveWorker:
-    """A pull worker, by its heartbeat."""
+    """A pull worker, as its heartbeat shows it."""
 
     id: str
     heartbeat: Heartbeat
@@ -86,7 +86,7 @@ def queue_names(store: ObjectStore) -> list[str]:
 def overview(
     store: ObjectStore, name: str, *, settings: QueueSettings | None = None, pages: int | None = 2
 ) -> QueueOverview:
-    """Count one queue and judge it; `pages` bounds the LISTs per kind of object, so that a huge queue stays cheap."""
+    """Count one queue and judge it. `pages` limits the LISTs per kind of object, so that a huge queue stays cheap."""
     queue = Queue(store=store, name=name, settings=settings or QueueSettings())
     problem = ""
     try:
@@ -106,27 +106,28 @@ def overview(
 
 
 def judge(stats: Stats, settings: QueueSettings, swept_at: datetime | None) -> tuple[Health, str]:
-    """A verdict and its reason, worst first."""
+    """A verdict and its reason: the worst one that applies."""
     oldest = timedelta(seconds=stats.oldest_seconds or 0)
     if settings.paused:
-        return "paused", f"{stats.pending} messages wait until it is resumed"
+        waiting = "1 message waits" if stats.pending == 1 else f"{stats.pending} messages wait"
+        return "paused", f"{waiting} until the queue is resumed"
     if stats.pending and oldest > TOO_OLD:
-        work = f"{stats.processing} are at work" if stats.processing else "nobody works on it"
-        return "stuck", f"the oldest message waits for {_words(oldest)}, and {work}"
+        work = f"{stats.processing} being processed" if stats.processing else "none being processed"
+        return "stuck", f"the oldest message has waited for {_words(oldest)}, {work}"
     busy = stats.pending or stats.processing or stats.failed
     if busy and (swept_at is None or stats.at - swept_at > UNSWEPT):
-        since = f"for {_words(stats.at - swept_at)}" if swept_at else "yet"
-        return "unswept", f"no sweeper has looked at it {since}: lost events and crashes are not repaired"
+        since = f"not swept for {_words(stats.at - swept_at)}" if swept_at else "never swept"
+        return "unswept", f"{since}: lost events and crashes are not repaired"
     if stats.dead:
         letters = "1 dead letter waits" if stats.dead == 1 else f"{stats.dead} dead letters wait"
         return "failing", f"{letters} for a decision"
     if busy:
-        return "healthy", f"{stats.pending} pending, {stats.processing} at work, {stats.failed} wait for a retry"
+        return "healthy", f"{stats.pending} pending, {stats.processing} processing, {stats.failed} waiting for a retry"
     return "idle", "nothing to do"
 
 
 def live_workers(queue: Queue) -> list[LiveWorker]:
-    """The pull workers of a queue, fresh or silent; one GET each."""
+    """The pull workers of a queue, with a fresh heartbeat or without; one GET each."""
     found = []
     for page in listing(queue.store, queue.keys.prefix("workers")):
         for entry in page.objects:
@@ -154,7 +155,7 @@ SEVERITY: tuple[Verdict, ...] = ("stuck", "unknown", "unswept", "failing", "paus
 
 
 def verdict(judged: Sequence[tuple[str, Verdict, str]]) -> tuple[Verdict, str]:
-    """One verdict over all queues, from the (name, health, reason) of each: the worst one speaks for them."""
+    """One verdict for all queues, from the (name, health, reason) of each: that of the worst queue."""
     if not judged:
         return "idle", "there is no queue in this bucket yet"
     ranked = sorted(judged, key=lambda one: SEVERITY.index(one[1]))
@@ -162,9 +163,9 @@ def verdict(judged: Sequence[tuple[str, Verdict, str]]) -> tuple[Verdict, str]:
     if health in ("healthy", "idle"):
         busy = sum(one[1] == "healthy" for one in judged)
         queues = "1 queue" if len(judged) == 1 else f"{len(judged)} queues"
-        return health, f"{queues}, {busy} at work" if busy else f"{queues}, nothing to do"
+        return health, f"{queues}, {busy} busy" if busy else f"{queues}, nothing to do"
     others = sum(one[1] not in ("healthy", "idle") for one in judged) - 1
-    more = f"; {others} more {'queue needs' if others == 1 else 'queues need'} a look" if others else ""
+    more = f"; {others} more {'queue needs' if others == 1 else 'queues need'} attention" if others else ""
     said = "cannot be read" if health == "unknown" else f"is {health}"
     return health, f"{name} {said}: {reason}{more}"
 

@@ -1,4 +1,4 @@
-"""The page's own files, served from the package: no build, no CDN, nothing from elsewhere."""
+"""The files of the dashboard's page, served from the package: no build step, no CDN, no file from elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FRONT = "index.html"
 
 
 def register_pages(app: Resolver, document: Callable[[], dict[str, Any]]) -> None:
-    """One route per file that there is, so that no request can name another."""
+    """One route for each file, so that no request can name another one."""
     for file in sorted(FOLDER.iterdir()):
         if file.suffix in TYPES:
             _register(app, "/" if file.name == FRONT else f"/{file.name}", file)

@@ -1,4 +1,4 @@
-"""What the API is asked for: bodies that are checked before anything is read or written."""
+"""The request bodies of the API, which are checked before anything is read or written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .models import AnyJson
 
 MOST_ROWS = 200
 MOST_REPLAYS = 500
-#: A longer delay is a typing error.
+#: A longer delay is a mistake.
 LONGEST_SECONDS = 10 * 365 * 86_400
 #: The last day that a key can name.
 _LAST = datetime(9999, 12, 31, tzinfo=UTC)
@@ -21,17 +21,17 @@ _METADATA_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
 
 def _is_number(value: Any) -> Any:
     if isinstance(value, (bool, str)):
-        raise ValueError("a whole number is wanted")
+        raise ValueError("must be a whole number")
     return value
 
 
 def _is_text(value: Any) -> Any:
     if value is not None and not isinstance(value, str):
-        raise ValueError("an instant as text is wanted, such as 2026-11-16T10:15:00Z")
+        raise ValueError("must be an instant as text, such as 2026-11-16T10:15:00Z")
     return value
 
 
-#: As JSON counts: 3 and 3.0 are the same whole number, and "3" is none.
+#: As in JSON: 3 and 3.0 are the same whole number; "3" is not a number.
 WHOLE = BeforeValidator(_is_number)
 Instant = Annotated[AwareDatetime, BeforeValidator(_is_text)]
 Seconds = Annotated[float, Field(ge=0, le=LONGEST_SECONDS, allow_inf_nan=False, strict=True)]
@@ -39,26 +39,26 @@ Text = Annotated[str, Field(max_length=1000)]
 
 
 def _given(**types: str) -> dict[str, Any]:
-    """JSON Schema for: all of these are there, and not null."""
+    """A JSON Schema that requires all of these fields, not null."""
     return {"required": list(types), "properties": {name: {"type": kind} for name, kind in types.items()}}
 
 
 class Request(BaseModel):
-    #: A misspelt option must not be ignored: `dry_rum` would replay for real.
+    #: A misspelt option must not be ignored: with `dry_rum`, letters would be replayed.
     model_config = ConfigDict(extra="forbid", strict=False)
 
 
 class Enqueue(Request):
     model_config = ConfigDict(json_schema_extra={"not": _given(delay_seconds="number", due_at="string")})
 
-    body: AnyJson = Field(description="Text is stored as it is, anything else as JSON.")
+    body: AnyJson = Field(description="Text is stored unchanged, anything else as JSON.")
     priority: Annotated[int, Field(ge=0, le=255), WHOLE] = 0
     delay_seconds: Seconds | None = None
-    due_at: Instant | None = Field(default=None, description="Not before this instant; with a time zone.")
+    due_at: Instant | None = Field(default=None, description="The message runs not before this instant (with zone).")
     dedup_id: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
         default=None,
-        description="Written only if no message with this id is there. With a delay, give `due_at`: the due time "
-        "is part of what makes two messages the same.",
+        description="The message is written only if no message with this id is in the queue. With a delay, use "
+        "`due_at`: the same id with another due time is another message.",
     )
     metadata: Annotated[
         dict[
@@ -67,7 +67,7 @@ class Enqueue(Request):
         ],
         Field(
             max_length=8,
-            # pydantic says patternProperties, which lets every other name through.
+            # pydantic writes patternProperties, which allows every other name.
             json_schema_extra={
                 "propertyNames": {"pattern": _METADATA_NAME},
                 "additionalProperties": {"type": "string", "maxLength": 256},
@@ -81,23 +81,23 @@ class Enqueue(Request):
         try:
             json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError):
-            raise ValueError("not storable: NaN, infinity, half a surrogate pair, or nested too deep") from None
+            raise ValueError("cannot be stored: NaN, infinity, half a surrogate pair, or nested too deeply") from None
         return body
 
     @field_validator("due_at")
     @classmethod
     def _is_one_instant(cls, due_at: datetime | None, info: ValidationInfo) -> datetime | None:
         if due_at is not None and info.data.get("delay_seconds") is not None:
-            raise ValueError("delay_seconds or due_at, not both")
+            raise ValueError("give delay_seconds or due_at, not both")
         try:
             return min(due_at.astimezone(UTC), _LAST) if due_at else None
         except OverflowError:
-            # Beyond the calendar in UTC, on one side or the other.
+            # In UTC, it is before the first or after the last day of the calendar.
             return _LAST if due_at and due_at > _LAST.replace(year=5000) else None
 
 
 class Replay(Request):
-    """One dead letter by its path, or all that a filter selects."""
+    """One dead letter by its path, or all letters that a filter selects."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -123,5 +123,5 @@ class Replay(Request):
     @classmethod
     def _is_no_filter_of_one(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None and info.data.get("path") is not None:
-            raise ValueError("a path or a filter, not both")
+            raise ValueError("give a path or a filter, not both")
         return value

@@ -1,4 +1,4 @@
-"""The resolver: Powertools' for function URLs, safe for threads; errors become answers, other sites are refused."""
+"""Resolver: Powertools' resolver for function URLs, safe for threads. It answers errors, and refuses other sites."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from s3queue.errors import (
 )
 
 _log = logging.getLogger(__name__)
-# At DEBUG Powertools logs the arguments of every route, payloads included.
+# At DEBUG, Powertools logs the arguments of every route, including payloads.
 logging.getLogger("aws_lambda_powertools.event_handler").setLevel(logging.INFO)
-#: Lambda takes 6 MB; a larger message goes to S3 by itself, with a presigned URL or the CLI.
+#: Lambda accepts 6 MB; larger messages can be PUT to S3 with a presigned URL or the CLI.
 MOST_BYTES = 5 * 1024 * 1024
 JSON = "application/json"
-#: A page of another site can send a form, but not this header.
+#: A page of another site can send a form, but it cannot send this header.
 PROOF_HEADER = "x-s3queue"
 
 SECURITY_HEADERS = {
@@ -49,22 +49,22 @@ SECURITY_HEADERS = {
     "cache-control": "no-store",
 }
 
-#: Most particular first: error, status, way out.
+#: Error, status, way out; subclasses first.
 _STATUS: tuple[tuple[type[QueueError], int, str], ...] = (
     (MessageTooLarge, 413, "Send less, raise max_message_size, or PUT the message to the bucket yourself."),
-    (QueueFull, 429, "Wait until it has drained, or raise max_depth."),
+    (QueueFull, 429, "Wait until the queue has drained, or raise max_depth."),
     (InvalidRequest, 422, "Change the request as the message says."),
-    (MessageNotFound, 404, "Look at what is there: /messages and /dead list it."),
-    (NotFound, 404, "GET /api/queues lists the queues that there are."),
-    (Conflict, 409, "Someone else got there first. Look again, then decide."),
+    (MessageNotFound, 404, "GET /messages and /dead of the queue list what it has."),
+    (NotFound, 404, "GET /api/queues lists all queues."),
+    (Conflict, 409, "Someone else got there first. Read the current state, then decide."),
     (AccessDenied, 403, "Grant the permission that the message names."),
-    (Unavailable, 503, "S3 did not say. Try again: nothing here breaks by being repeated."),
-    (CorruptState, 500, "Look at the object that the message names, and correct or delete it."),
+    (Unavailable, 503, "S3 gave no clear answer. Try again: repeating a request is safe."),
+    (CorruptState, 500, "Check the object that the message names, and correct or delete it."),
 )
 
 
 class Refused(Exception):
-    """Answered before any route is looked at."""
+    """A request that is answered with an error."""
 
     def __init__(self, status: int, error: str, message: str, way_out: str, **headers: str) -> None:
         super().__init__(message)
@@ -74,18 +74,18 @@ class Refused(Exception):
 
 
 def refusal_of(error: QueueError) -> Refused:
-    """A library error as an answer; the text is the library's own, which says what to do."""
+    """An error of the library as an answer, with the library's own text."""
     for kind, status, way_out in _STATUS:
         if isinstance(error, kind):
             later = {"retry_after": "2"} if status in (429, 503) else {}
             return Refused(status, type(error).__name__, str(error), way_out, **later)
-    return Refused(500, type(error).__name__, str(error), "Look at the log of the API.")
+    return Refused(500, type(error).__name__, str(error), "Check the log of the API.")
 
 
 class Resolver(LambdaFunctionUrlResolver):
     """Keeps the request in a context variable.
 
-    Powertools keeps it in a class attribute, which suits Lambda's one request at a time, but not a server with threads.
+    Powertools keeps it in a class attribute, which works for Lambda's one request at a time, but not with threads.
     """
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Resolver(LambdaFunctionUrlResolver):
         return found
 
     def route(self, rule: str, method: str = "GET", *arguments: Any, **options: Any) -> Any:  # type: ignore[override]
-        """As Powertools' own, and remembered, so that a wrong method is a 405 and not a 404."""
+        """As in Powertools. The methods are remembered too, so that a wrong method is a 405 and not a 404."""
         pattern = re.compile(re.sub(r"<\w+>", "[^/]+", rule))
         self._methods.append((pattern, {method} if isinstance(method, str) else set(method)))
         return super().route(rule, method, *arguments, **options)
@@ -144,7 +144,7 @@ class Resolver(LambdaFunctionUrlResolver):
         allowed = {verb for pattern, verbs in self._methods if pattern.fullmatch(path) for verb in verbs}
         if allowed and method not in allowed:
             verbs = ", ".join(sorted(allowed))
-            raise Refused(405, "MethodNotAllowed", f"{method} is not for {path}", f"Use {verbs}.", allow=verbs)
+            raise Refused(405, "MethodNotAllowed", f"{path} does not allow {method}.", f"Use {verbs}.", allow=verbs)
         if path.startswith("/api/"):
             _check_site(method, headers)
         if allowed and method in ("POST", "PUT", "PATCH"):
@@ -159,33 +159,33 @@ class Resolver(LambdaFunctionUrlResolver):
             way_out = "GET /openapi.json describes every route."
             error = Refused(404, "NoSuchRoute", "There is nothing at this address.", way_out)
         elif not isinstance(error, Refused):
-            # Here, or Powertools would log it with its text.
+            # Otherwise Powertools would log it with its text.
             error = _broken(error)
         return Response(error.status, content_type=JSON, body=json.dumps(error.body), headers=error.headers)
 
 
 def _refuse_unknown(app: Any, proceed: Any) -> Any:
-    """A misspelt option must not be ignored: an answer to another question looks like an answer."""
+    """A misspelt parameter must not be ignored: the answer would be to another question."""
     route = app.context["_route"]
     known = {field.alias for field in route.dependant.query_params}
     unknown = sorted(set(app.current_event.query_string_parameters) - known)
     if unknown and route.path.startswith("/api/"):
         refused = Refused(
-            422, "InvalidRequest", f"Unknown: {', '.join(unknown)}.", "/openapi.json lists what there is."
+            422, "InvalidRequest", f"Unknown parameter: {', '.join(unknown)}.", "/openapi.json lists all parameters."
         )
-        refused.body["fields"] = [{"field": name, "message": "no such parameter"} for name in unknown]
+        refused.body["fields"] = [{"field": name, "message": "unknown parameter"} for name in unknown]
         raise refused
     return proceed(app)
 
 
 def _check_site(method: str, headers: Mapping[str, str]) -> None:
-    """Refuse what another site's page makes the browser send with the operator's own rights."""
+    """Refuse a request that a page of another site makes the browser send with the operator's rights."""
     way_out = f"Send it from the dashboard itself, or from a program with the header `{PROOF_HEADER}: 1`."
     site = headers.get("sec-fetch-site", "none")
     origin = headers.get("origin")
     is_own = origin is None or re.sub(r"^https?://", "", origin) == headers.get("host")
     if site not in ("same-origin", "none") or not is_own:
-        raise Refused(403, "CrossSite", "Another site asked for this.", way_out)
+        raise Refused(403, "CrossSite", "The request comes from another site.", way_out)
     if method not in ("GET", "HEAD") and headers.get(PROOF_HEADER) != "1":
         raise Refused(403, "CrossSite", f"The header `{PROOF_HEADER}: 1` is missing.", way_out)
 
@@ -194,20 +194,18 @@ def _check_body(event: Mapping[str, Any], headers: Mapping[str, str]) -> None:
     body = event.get("body") or ""
     if len(body) > MOST_BYTES * (4 / 3 if event.get("isBase64Encoded") else 1):
         way_out = "PUT the message to the bucket yourself, with a presigned URL or `s3queue send`."
-        raise Refused(413, "MessageTooLarge", f"A request has at most {MOST_BYTES} bytes.", way_out)
+        raise Refused(413, "MessageTooLarge", f"A request can have at most {MOST_BYTES} bytes.", way_out)
     if not body:
         return
     kind = headers.get("content-type", JSON).partition(";")[0].strip().lower()
     if kind != JSON:
-        raise Refused(415, "UnsupportedMediaType", f"{kind} is not understood.", f"Send {JSON}.")
+        raise Refused(415, "UnsupportedMediaType", f"{kind} is not supported.", f"Send {JSON}.")
     try:
         found = json.loads(b64decode(body) if event.get("isBase64Encoded") else body)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise Refused(
-            422, "InvalidRequest", "The body is not a JSON object.", "Send one; /openapi.json shows its form."
-        )
+        raise Refused(422, "InvalidRequest", "The body must be a JSON object.", "/openapi.json describes it.")
 
 
 def _named_fields(error: RequestValidationError) -> Refused:
@@ -216,15 +214,15 @@ def _named_fields(error: RequestValidationError) -> Refused:
         parts = [str(part) for part in one["loc"]]
         fields.append({"field": ".".join(parts[1:]) or parts[0], "message": str(one["msg"])})
     named = ", ".join(dict.fromkeys(field["field"] for field in fields))
-    refused = Refused(422, "InvalidRequest", f"Wrong: {named}.", "Correct the fields; /openapi.json shows their form.")
+    refused = Refused(422, "InvalidRequest", f"Wrong: {named}.", "Correct the fields; /openapi.json describes them.")
     refused.body["fields"] = fields
     return refused
 
 
 def _broken(error: Exception) -> Refused:
-    """A bug. Logged by its frames, without the error's text: that may quote a message."""
-    _log.error("%s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
-    return Refused(500, "InternalError", "The API failed.", "Look at its log, and try again.")
+    """A bug. The log gets its frames, but not its text, which may quote a message."""
+    _log.error("request failed: %s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
+    return Refused(500, "InternalError", "The API failed.", "Check its log, and try again.")
 
 
 def _built(refused: Refused) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The API and its page on 127.0.0.1, with the operator's own credentials: what `s3queue dashboard` starts.
+"""The server of `s3queue dashboard`: the API and its page on 127.0.0.1, with the operator's own credentials.
 
-Whoever reaches this port acts with those credentials, so three things are asked of a request: it names this host (a
-page elsewhere whose name resolves to 127.0.0.1 does not), it carries the key that was printed at the start (another
-user of this machine does not have it), and it does not come from another site.
+Whoever reaches this port acts with those credentials, so a request must fulfil three conditions. It names this host,
+which excludes pages whose own host name resolves to 127.0.0.1. It carries the key that was printed at the start, which
+excludes other users of this machine. And it does not come from another site.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .resolver import JSON, MOST_BYTES, SECURITY_HEADERS, Resolver
 
 HOST = "127.0.0.1"
 PORT = 8765
-#: For programs, which keep no cookies.
+#: For programs, which have no cookie.
 KEY_HEADER = "x-s3queue-key"
 #: Seconds that a client may take for one request.
 PATIENCE = 30
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one bucket. `url` is what to open in a browser; it holds the key."""
+    """Serves one bucket. `url` is the address to open in a browser; it contains the key."""
 
     daemon_threads = True
 
@@ -44,7 +44,7 @@ class Server(ThreadingHTTPServer):
         self.key = chance.token() + chance.token()
         self.address = f"http://{HOST}:{self.server_port}"
         self.url = f"{self.address}/?key={self.key}"
-        #: Cookies know no ports: two dashboards on one machine must not take each other's key.
+        #: Cookies are shared by all ports: two dashboards on one machine must not use each other's key.
         self.cookie = f"s3queue-{self.server_port}"
         self.hosts = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
 
@@ -61,7 +61,7 @@ def serve(url: str, port: int = PORT, endpoint_url: str | None = None, *, region
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Turns a request into a function-URL event and the answer back: the resolver cannot tell it from Lambda."""
+    """Turns a request into a function-URL event, as Lambda does, and the resolver's answer into a response."""
 
     server: Server
     protocol_version = "HTTP/1.1"
@@ -76,31 +76,34 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def __getattr__(self, name: str) -> Any:
-        """Every method, known or not, is answered by the resolver, which knows the right ones."""
+        """Every method goes to the resolver, which knows the allowed ones."""
         if name.startswith("do_"):
             return self._handle
         raise AttributeError(name)
 
     def _answer(self) -> dict[str, Any]:
         if self.headers.get("host") not in self.server.hosts:
-            return _refused(421, "WrongHost", "This server answers for 127.0.0.1 only.", "Open the address it printed.")
+            return _refused(421, "WrongHost", "This server serves only 127.0.0.1.", "Open the address that it printed.")
         parts = urlsplit(self.path)
         given = parse_qs(parts.query).get("key", [""])[-1] if parts.path == "/" else ""
         if given and self._is_key(given):
             cookie = f"{self.server.cookie}={self.server.key}; Path=/; HttpOnly; SameSite=Strict"
-            # Out of the address bar and the history.
+            # So that the key is neither in the address bar nor in the history.
             return {"statusCode": 303, "headers": {"location": "/"}, "cookies": [cookie], "body": ""}
         if not self._is_key(self.headers.get(KEY_HEADER, "")) and not self._is_key(self._cookie()):
-            way_out = "Open the address that `s3queue dashboard` printed: it holds the key."
-            return _refused(401, "KeyMissing", "This dashboard belongs to whoever started it.", way_out)
+            way_out = "Open the address that `s3queue dashboard` printed: it contains the key."
+            return _refused(401, "KeyMissing", "The key is missing or wrong.", way_out)
         length = self.headers.get("content-length") or "0"
         if self.headers.get("transfer-encoding") or not length.isdigit():
             self.close_connection = True
-            return _refused(411, "LengthRequired", "A body needs its length.", "Send Content-Length.")
+            return _refused(411, "LengthRequired", "The length of the body is missing.", "Send Content-Length.")
         if int(length) > MOST_BYTES:
             self.close_connection = True
             return _refused(
-                413, "MessageTooLarge", f"A request has at most {MOST_BYTES} bytes.", "PUT it to the bucket yourself."
+                413,
+                "MessageTooLarge",
+                f"A request can have at most {MOST_BYTES} bytes.",
+                "PUT the message to the bucket yourself, with a presigned URL or `s3queue send`.",
             )
         return self.server.app.answer(self._event(parts.path, parts.query, self.rfile.read(int(length))))
 
@@ -143,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
         return found.value if found else ""
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Silent: the resolver logs each request, without its query, which may hold the key or a message's name."""
+        """Nothing: the resolver logs each request, without the query, which may contain the key or a message's name."""
 
 
 def _refused(status: int, error: str, message: str, way_out: str) -> dict[str, Any]:

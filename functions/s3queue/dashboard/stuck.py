@@ -1,4 +1,4 @@
-"""Stuck: leases that ran out, workers that fell silent, runs that nobody drives, dead letters without a decision."""
+"""Stuck: leases that ran out, workers without a heartbeat, runs without a driver, and old dead letters."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from . import models
 from .bucket_view import in_parallel
 from .overview import live_workers
 
-#: Leases that look overdue and are read; the oldest ones.
+#: How many leases that seem to be overdue are read, oldest first.
 LEASES_READ = 20
 RUNS_READ = 50
-#: A run's heartbeat is younger than this while its driver lives.
+#: While its driver runs, the object of a run is younger than this.
 RUN_SILENT = timedelta(minutes=15)
 ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
 
 
 def stuck(queue: Queue) -> models.Stuck:
-    """One LIST page per kind of object, and GETs only for what looks overdue."""
+    """One LIST page per kind of object, and GETs only for leases that seem to be overdue."""
     page = queue.store.list(queue.keys.prefix("leases"))
     limit = queue.settings.visibility_timeout + GRAIN
     overdue = sorted(
         (entry for entry in page.objects if page.at - entry.modified_at > limit), key=lambda entry: entry.modified_at
     )
     owners = LiveOwners(queue)
-    leases = [found for entry in overdue[:LEASES_READ] if (found := _look(queue, entry, page.at, owners))]
+    leases = [found for entry in overdue[:LEASES_READ] if (found := _stuck_lease(queue, entry, page.at, owners))]
     listed = runs(queue)
     dead = queue.store.list(queue.keys.prefix("dead"))
     ages = [(dead.at - entry.modified_at).total_seconds() for entry in dead.objects]
@@ -51,7 +51,7 @@ def workers(queue: Queue) -> list[models.WorkerView]:
 
 
 def runs(queue: Queue) -> models.Runs:
-    """The objects under `runs/`: manifests and slots, as their drivers wrote them."""
+    """The objects under `runs/`: manifests and slots."""
     page = queue.store.list(queue.keys.prefix("runs"), limit=RUNS_READ)
 
     def read(entry: ObjectInfo) -> models.Run:
@@ -76,7 +76,7 @@ def _is_stale(run: models.Run) -> bool:
     return run.age_seconds > RUN_SILENT.total_seconds() and str(state).upper() not in ENDED
 
 
-def _look(queue: Queue, entry: ObjectInfo, now: datetime, owners: LiveOwners) -> models.StuckLease | None:
+def _stuck_lease(queue: Queue, entry: ObjectInfo, now: datetime, owners: LiveOwners) -> models.StuckLease | None:
     path = queue.keys.path_under("leases", entry.key)
     age = now - entry.modified_at
     try:
@@ -96,11 +96,11 @@ def _look(queue: Queue, entry: ObjectInfo, now: datetime, owners: LiveOwners) ->
     if lease.state == "waiting":
         if lease.retry_at is None or now - lease.retry_at <= queue.settings.rescue_after:
             return None
-        reason = "its retry is due, and nobody took it: is the sweeper alive?"
+        reason = "the retry is due, and no worker has claimed it; check the sweeper"
     elif not held.is_over() or owners.keep(lease.owner, path):
         return None
     else:
-        reason = "its lease ran out, and no sweeper has given it to someone else yet"
+        reason = "the lease ran out, and no sweeper has ended it; check the sweeper"
     return models.StuckLease(
         path=path,
         state=lease.state,

@@ -1,8 +1,8 @@
-"""Flow: what came in and went out in the last hour, by the minute, from a handful of LISTs.
+"""Flow: how many messages came in and went out in each minute of the last hour, from a few LISTs.
 
-Nothing counts messages as they pass: that would be a write each. But a record's `LastModified` is when its message was
-finished, and a name that the library made (UUIDv7) tells when its message came, even when the message is gone. Such
-names sort by time, so a LIST can begin an hour ago instead of five days ago.
+Nothing counts messages while they pass: that would cost a write each. But the `LastModified` of a record is when its
+message was finished, and a name that the library made (UUIDv7) contains when its message was enqueued. Such names sort
+by time, so a LIST can begin with the last hour instead of five days ago.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ from . import models
 from .bucket_view import PAGES
 
 MINUTES = 60
-#: LISTs that one look at one kind of object may take, and those of them for delayed ones.
+#: LISTs for one kind of object at most, and how many of them for delayed messages.
 BUDGET = 12
 DUE_PAGES = 2
 #: The part of the hour that is read first.
 NEWEST_FROM = timedelta(minutes=53)
-#: Groups inside groups: a priority, and a shard in it.
+#: Levels of groups: priorities, and shards in them.
 DEPTH = 2
-#: The rates are those of this many whole minutes.
+#: The rates are averages of this many whole minutes.
 RATE_MINUTES = 5
 _UUID7 = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 def made_at(path: str) -> datetime | None:
-    """When a name that the library made was made; None for a name that someone else chose."""
+    """When the library made this name; None if the producer chose it."""
     match = _UUID7.match(path.rpartition("/")[2])
     return datetime.fromtimestamp(int(match[1] + match[2], 16) / 1000, UTC) if match else None
 
 
 def floor_name(at: datetime) -> str:
-    """Sorts before every name that the library makes from then on."""
+    """A text that sorts before every name that the library makes at or after this instant."""
     digits = f"{int(at.timestamp() * 1000):012x}"
     return f"{digits[:8]}-{digits[8:]}"
 
 
 @dataclass(slots=True)
 class Recent:
-    """Looks for what was written since an instant, without reading what came before it."""
+    """Lists the objects that were written since an instant, and few of the older ones."""
 
     queue: Queue
     since: datetime
-    #: How long before it was written an object may have got its name: the time that a message waits.
+    #: How much older than the object its name can be: as long as a message waits.
     lag: timedelta
     budget: int = 0
     exact: bool = True
 
     def objects(self, kind: str) -> Iterator[ObjectInfo]:
-        """Objects of a kind (`records`, `dead`, or the messages themselves as "") that were written since then."""
+        """Objects of a kind (`records`, `dead`, or "" for messages) that were written since then."""
         self.budget = BUDGET
         root = self.queue.keys.prefix(kind) if kind else self.queue.keys.root
         for entry in [*self._due(f"{root}delayed/"), *self._under(f"{root}messages/", DEPTH)]:
@@ -67,7 +67,7 @@ class Recent:
                 yield entry
 
     def _under(self, prefix: str, depth: int) -> Iterator[ObjectInfo]:
-        """One LIST if that shows all; else the last minutes first: the rates are right even if the hour is not."""
+        """One LIST if that shows all. Otherwise the last minutes come first, so that at least the rates are right."""
         if not self._spend():
             return
         top = self.queue.store.list(prefix, delimiter="/")
@@ -91,7 +91,7 @@ class Recent:
             cursor = page.next_after
 
     def _due(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Delayed messages sort by when they are due, and are not done before."""
+        """Delayed messages: their keys are in the order of their due times, and none is finished before that."""
         after: str | None = prefix if prefix == f"{self.queue.keys.root}delayed/" else prefix + format_due(self.since)
         for _ in range(DUE_PAGES):
             if after is not None and self._spend():
@@ -107,7 +107,7 @@ class Recent:
 
 
 def flow(queue: Queue) -> models.Flow:
-    """The last hour by the minute, and what the last minutes say about when the queue will be empty."""
+    """The last hour by the minute, the present rates, and when the queue will be empty at these rates."""
     stats = queue.stats(pages=PAGES)
     now, pending = stats.at, stats.pending
     first = _minute(now) - timedelta(minutes=MINUTES - 1)

@@ -1,6 +1,7 @@
-"""Batches: an `.ndjson` object in which every line is a message, and the outcomes of its lines.
+"""Batches: an `.ndjson` object in which every line is a message, and the progress of its lines.
 
-One claim, one GET and one record serve all lines; the lease keeps what is done, so that a retry runs only what failed.
+One claim, one GET and one record serve all lines. The lease keeps which lines are done, so that a retry runs only the
+lines that failed.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from typing import IO, Any
 from .message import INLINE_BYTES
 from .record import Failure
 
-#: Results and error texts kept for the lines of one batch; beyond it they are counted only.
+#: Results of lines that one batch keeps, in bytes; further results are dropped.
 RESULTS_BYTES = 64 * 1024
-#: Dead lines listed by number in a record.
+#: Dead lines that a record lists by number.
 LISTED_LINES = 100
 _BOM = b"\xef\xbb\xbf"
-#: Made once: json.dumps with options makes an encoder for every call.
+#: Made once: with options, json.dumps makes a new encoder for every call.
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
 def read_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     """The messages of a batch with their line numbers (counted from 1, as an editor shows them).
 
-    Blank lines are no messages; CRLF and a missing last newline are fine. One line at a time is in memory.
+    Blank lines are skipped; CRLF and a missing last newline are fine. Only one line at a time is in memory.
     """
     for number, raw in enumerate(stream, start=1):
         line = raw.rstrip(b"\r\n")
@@ -39,9 +40,9 @@ def read_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def spooled(stream: IO[bytes]) -> IO[bytes]:
-    """The stream's bytes, fetched at once: handlers may take longer than S3 keeps a connection open.
+    """A copy of the whole stream: handlers may take longer than S3 keeps a connection open.
 
-    In memory while small, in a temporary file beyond that.
+    A small one is kept in memory, a larger one in a temporary file.
     """
     spool = tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES)  # noqa: SIM115 (the caller closes it)
     with stream:
@@ -51,14 +52,14 @@ def spooled(stream: IO[bytes]) -> IO[bytes]:
 
 
 def join_lines(bodies: Iterable[Any]) -> bytes:
-    """Bodies as one batch: JSON, one a line; text and bytes must already be single lines of it."""
+    """Bodies as one batch, one per line. Text and bytes must be a single line each; anything else becomes JSON."""
     lines = []
     for body in bodies:
         if isinstance(body, str):
             body = body.encode()
         if isinstance(body, bytes):
             if b"\n" in body or b"\r" in body or not body.strip():
-                raise ValueError("a body in a batch is one line that is not blank")
+                raise ValueError("a body must be a single line, and not blank")
             lines.append(body)
         else:
             lines.append(_encode(body).encode())
@@ -66,7 +67,7 @@ def join_lines(bodies: Iterable[Any]) -> bytes:
 
 
 class LineNumbers(Set[int]):
-    """Line numbers, kept as ranges: a batch is worked through in order, so a million lines are one range."""
+    """Line numbers, kept as ranges: a batch is processed in order, so a million lines are one range."""
 
     __slots__ = ("_count", "_firsts", "_lasts")
 
@@ -115,12 +116,12 @@ class LineNumbers(Set[int]):
 
     @classmethod
     def from_json(cls, ranges: Iterable[tuple[int, int]]) -> LineNumbers:
-        """Raises TypeError or ValueError if these are no ranges in order."""
+        """Raises TypeError or ValueError unless these are ranges in ascending order."""
         found = cls()
         for first, last in ranges:
             length = len(range(first, last + 1))
             if not length or (found._lasts and first <= found._lasts[-1]):
-                raise ValueError(f"lines {first} to {last} are no range after the one before")
+                raise ValueError(f"lines {first} to {last} do not follow the range before")
             found._firsts.append(first)
             found._lasts.append(last)
             found._count += length
@@ -129,19 +130,19 @@ class LineNumbers(Set[int]):
 
 @dataclass(slots=True)
 class Lines:
-    """What became of the lines so far. Changed by the worker that holds the lease, stored with it."""
+    """The progress of a batch's lines. The worker that holds the lease changes it; it is stored in the lease."""
 
     done: LineNumbers = field(default_factory=LineNumbers)
-    #: Line → how many attempts it has failed, and why the last time.
+    #: Line → in which attempt it failed last, and why.
     failed: dict[int, tuple[int, Failure]] = field(default_factory=dict)
     dead: dict[int, Failure] = field(default_factory=dict)
     results: dict[int, Any] = field(default_factory=dict)
     results_bytes: int = 0
-    #: How many lines the batch has; known once it was read to its end with nothing left to retry.
+    #: How many lines the batch has; known once it was read to its end and no line is left to retry.
     total: int | None = None
 
     def is_pending(self, line: int, attempt: int) -> bool:
-        """Whether the line is to run in this attempt: a continued attempt does not repeat its own failures.  [P5]"""
+        """Whether the line runs in this attempt. A continued attempt does not repeat its own failures.  [P5]"""
         return line not in self.done and line not in self.dead and self.failed.get(line, (0, None))[0] < attempt
 
     def complete(self, line: int, result: Any = None) -> None:
@@ -172,7 +173,7 @@ class Lines:
         return not (self.done or self.failed or self.dead)
 
     def summary(self) -> dict[str, Any]:
-        """For the record. Without a total, an unknown number of lines never came to an end."""
+        """For the record. If the total is None, an unknown number of lines is neither done nor dead."""
         described: dict[str, Any] = {"total": self.total, "completed": len(self.done), "dead": len(self.dead)}
         if self.dead:
             listed = sorted(self.dead)[:LISTED_LINES]
@@ -182,7 +183,7 @@ class Lines:
         return described
 
     def to_json(self) -> dict[str, Any]:
-        """Ranges for what is done, one table of errors for all lines: a lease stays small."""
+        """Lines that are done are ranges, and all lines share one table of errors, so that a lease stays small."""
         table: dict[Failure, int] = {}
         failed = [
             [line, tries, table.setdefault(failure, len(table))]

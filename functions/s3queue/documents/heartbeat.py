@@ -15,18 +15,18 @@ from .lease import GRAIN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """`workers/{id}`: who lives, and what it holds. Only its own worker writes it."""
+    """`workers/{id}`: that a worker is alive, and which messages it holds. Only that worker writes it."""
 
     worker: str
     started_at: datetime
     ttl: timedelta
-    #: Makes every beat different from the last, so that reading it back tells whether a lost write won.
+    #: Makes every beat different, so that reading it back tells whether a write without an answer won.
     nonce: str
     holds: tuple[str, ...] = ()
-    #: Instead of a long list: the run whose manifest says what is held.
+    #: Instead of a long list: the run whose manifest names what is held.
     run: str = ""
     stats: Mapping[str, int] = field(default_factory=dict)
-    #: Path → how far, in words.
+    #: Path → the fraction that is done, and a text.
     progress: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 
     def is_fresh(self, age: timedelta) -> bool:
@@ -49,7 +49,7 @@ class Heartbeat:
 
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Heartbeat:
-        """Raises CorruptState, naming the key, if these bytes are no heartbeat."""
+        """Raises CorruptState, which names the key, if the bytes are not a heartbeat."""
         found: dict[str, Any] = load(body, key)
         try:
             return cls(

@@ -1,4 +1,4 @@
-"""Lease: who works on a message, which attempt this is, or when it may be tried again. Every write is conditional."""
+"""Lease: who processes a message, which attempt this is, or when it may be tried again. Every write is conditional."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from .message import Generation
 from .record import Attempt, Failure
 
 State = Literal["processing", "waiting", "burying"]
-#: S3 tells time in whole seconds, in `Date` and in `LastModified`; an age is trusted only beyond this.
+#: `Date` and `LastModified` are whole seconds, so a difference of the two can be wrong by this much.
 GRAIN = timedelta(seconds=2)
-#: Attempts remembered in a lease, so that a huge max_attempts does not make a huge lease.
+#: Attempts that a lease keeps, so that a huge max_attempts does not make a huge lease.
 ATTEMPTS_KEPT = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The state of one message that is being worked on, waits for its next attempt, or is being buried."""
+    """The state of one message that is being processed, waits for its next attempt, or is being buried."""
 
     state: State
     attempt: int
     owner: str
-    #: Makes two writes of equal content two different ETags, and a lost answer recognisable.  [P2]
+    #: Gives two writes of equal content different ETags, and shows after a lost answer whether the write won.  [P2]
     nonce: str
     timeout: timedelta
-    #: When the present attempt was claimed, by S3's clock; None in the first write, whose answer tells it.
+    #: When the present attempt was claimed, by S3's clock; None in the first write, because its answer tells the time.
     claimed_at: datetime | None = None
-    #: The generation that the attempts belong to, as far as it is known: the first write does not know it.
+    #: The generation that the attempts belong to; None in the first write, which comes before the message is read.
     generation: Generation | None = None
     #: The ETag that the first write expects to lease, from the event or the LIST that named the message; it tells the
     #: sweeper, should this worker die before it knows the generation, whether the name has been PUT anew since.
@@ -43,7 +43,7 @@ class Lease:
     failure: Failure | None = None
     attempts: tuple[Attempt, ...] = ()
     lines: Lines | None = None
-    #: What the handler last said: how far it is, and in words.
+    #: What the handler last reported: the fraction that is done, and a text.
     progress: tuple[float, str] | None = None
 
     def to_bytes(self) -> bytes:
@@ -68,7 +68,7 @@ class Lease:
 
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Lease:
-        """Raises CorruptState, naming the key, if these bytes are no lease; NewerFormat if they are a later one's."""
+        """Raises CorruptState, which names the key, if it is not a lease; NewerFormat if a newer version wrote it."""
         found = load(body, key)
         if found["v"] > FORMAT:
             raise NewerFormat(f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side")
@@ -80,7 +80,7 @@ class Lease:
     @classmethod
     def _from_json(cls, found: Mapping[str, Any]) -> Lease:
         if found["state"] not in ("processing", "waiting", "burying"):
-            raise ValueError(f"no such state: {found['state']!r}")
+            raise ValueError(f"unknown state {found['state']!r}")
         progress = found.get("progress")
         return cls(
             state=found["state"],
@@ -103,7 +103,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredLease:
-    """A lease as it was read: with the ETag that a write must match, and S3's time at the reading."""
+    """A lease as it was read, with the ETag that a write must match, and S3's time at the GET."""
 
     lease: Lease
     key: str
@@ -114,7 +114,7 @@ class StoredLease:
 
     @classmethod
     def read(cls, found: Object) -> StoredLease:
-        """Raises CorruptState, naming the key, if it holds no lease; NewerFormat if a newer version wrote it."""
+        """Raises CorruptState, which names the key, if it is not a lease; NewerFormat if a newer version wrote it."""
         return cls.of(found, Lease.from_bytes(found.read(), found.key))
 
     @classmethod
@@ -123,14 +123,14 @@ class StoredLease:
 
     @property
     def over_at(self) -> datetime:
-        """When it runs out by itself, unless its owner's heartbeat keeps it."""
+        """When it runs out, unless its owner's heartbeat keeps it alive."""
         return self.written_at + self.lease.timeout + GRAIN
 
     def is_over(self) -> bool:
-        """Whether it has run out, by S3's clock. One that waits never runs out: it is due."""
+        """Whether it has run out, by S3's clock. A waiting lease does not run out; it becomes due."""
         return self.lease.state != "waiting" and self.read_at > self.over_at
 
     def is_due(self) -> bool:
-        """Whether it waits for the next attempt, and may have it now."""
+        """Whether it waits for the next attempt, and the next attempt may start now."""
         retry_at = self.lease.retry_at
         return self.lease.state == "waiting" and (retry_at is None or retry_at <= self.read_at)

@@ -11,7 +11,7 @@ from s3queue.errors import CorruptState, NewerFormat
 
 @dataclass(frozen=True, slots=True)
 class LockDocument:
-    """What is stored. The nonce makes two writes of equal content two different ETags."""
+    """The stored object. The nonce gives two writes of equal content different ETags."""
 
     token: int
     owner: str

@@ -1,4 +1,4 @@
-"""Message: the object that a producer PUT, as a worker sees it. Its payload is never rewritten."""
+"""Message: the object that a producer PUT, as a worker sees it. s3queue never changes the payload."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from s3queue.encoding import Json, encode_metadata
 from s3queue.errors import InvalidRequest, MessageNotFound
 from s3queue.store import ObjectInfo
 
-#: Bodies up to this size are kept in memory by the claim's own GET; larger ones are streamed when asked for.
+#: The GET of a claim keeps bodies up to this size in memory; larger ones are streamed when they are opened.
 INLINE_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """Which PUT of a name this is. Equal bytes within one second count as the same PUT: S3 cannot tell them apart."""
+    """Identifies one PUT of a name. Equal bytes within one second count as the same PUT: S3 cannot tell them apart."""
 
     etag: str
     put_at: datetime
@@ -28,7 +28,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A message, read once; a large body is fetched only when it is opened."""
+    """A message as it was claimed; a large body is fetched only when it is opened."""
 
     queue: str
     path: str
@@ -36,9 +36,9 @@ class Message:
     size: int
     metadata: Mapping[str, str] = field(default_factory=dict)
     content_type: str = ""
-    #: The body, if it was small enough to come with the claim.
+    #: The body, if it was small enough to be read with the claim.
     inline: bytes | None = field(default=None, repr=False)
-    #: Opens the stored object again, this generation of it only.
+    #: Opens the stored object again; None if it is not this generation any more.
     reopen: Callable[[], IO[bytes] | None] = field(default=lambda: None, repr=False, compare=False)
 
     @property
@@ -62,7 +62,7 @@ class Message:
             return stream.read()
 
     def stored(self, key: str, at: datetime) -> ObjectInfo:
-        """The stored object that this message was read from, metadata encoded as it is there."""
+        """The stored object that this message was read from, with its metadata encoded as in the store."""
         return ObjectInfo(
             key=key,
             etag=self.generation.etag,
@@ -81,21 +81,21 @@ class Message:
         """The payload as a stream, of any size.
 
         Raises:
-            MessageNotFound: it was deleted or PUT anew since it was claimed.
+            MessageNotFound: it was deleted or PUT again since it was claimed.
         """
         if self.inline is not None:
             return io.BytesIO(self.inline)
         stream = self.reopen()
         if stream is None:
-            raise MessageNotFound(f"{self.queue}/{self.path} is no longer the object that was claimed")
+            raise MessageNotFound(f"{self.queue}/{self.path} was deleted or PUT again since it was claimed")
         return stream
 
 
 def encode_body(body: bytes | str | Json) -> tuple[bytes, str]:
-    """A payload as bytes and its content type: bytes as they are, text as UTF-8, anything else as JSON.
+    """A payload as bytes, and its content type: bytes unchanged, text as UTF-8, anything else as JSON.
 
     Raises:
-        InvalidRequest: JSON cannot hold it.
+        InvalidRequest: it cannot be written as JSON.
     """
     if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(body), "application/octet-stream"
@@ -104,9 +104,9 @@ def encode_body(body: bytes | str | Json) -> tuple[bytes, str]:
             return body.encode(), "text/plain; charset=utf-8"
         return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(), "application/json"
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidRequest(f"this body is neither bytes, str, nor JSON: {error}") from None
+        raise InvalidRequest(f"the body must be bytes, str or JSON: {error}") from None
 
 
 def is_placeholder(stored: ObjectInfo | None) -> bool:
-    """What S3 consoles PUT to show a folder: an empty object whose key ends with a slash. It is no message."""
+    """Whether this is an S3 console's folder, an empty object whose key ends with a slash, and not a message."""
     return stored is not None and stored.size == 0 and stored.key.endswith("/")

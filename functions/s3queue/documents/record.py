@@ -14,7 +14,7 @@ from s3queue.errors import CorruptState, NewerFormat
 from .message import Generation
 
 Outcome = Literal["completed", "dead"]
-#: Longer error texts are cut: leases and metadata are small.
+#: Longer error texts are cut: leases and metadata must stay small.
 ERROR_CHARACTERS = 2000
 
 
@@ -29,7 +29,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException | Failure | str) -> Failure:
-        """From an exception, or from plain words."""
+        """From an exception, or from a text."""
         if isinstance(error, Failure):
             return error
         if isinstance(error, str):
@@ -47,7 +47,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try: who, when, and how it ended (no failure: it succeeded)."""
+    """One attempt: which worker, when, and its failure; None if it succeeded."""
 
     number: int
     worker: str
@@ -76,7 +76,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What became of one generation of a message. `records/{path}`, written once.  [P3]"""
+    """`records/{path}`: the outcome of one generation of a message, written once.  [P3]"""
 
     path: str
     outcome: Outcome
@@ -86,7 +86,7 @@ class Record:
     worker: str = ""
     attempts: tuple[Attempt, ...] = ()
     result: Any = None
-    #: Why the result is not here, if the handler returned one that JSON cannot hold.
+    #: Why the result is missing, if the handler returned one that is not JSON, or too large.
     result_error: str = ""
     failure: Failure | None = None
     #: A batch's lines: total, completed, dead, and the numbers of the first dead ones.
@@ -120,16 +120,17 @@ class Record:
 
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Record:
-        """Of a newer format, only the fields that say which outcome of which generation this is are needed.
+        """Of a newer format, only the outcome and the generation are read.
 
         Raises:
-            CorruptState: not a record; names the key. NewerFormat: one that needs a newer version to be read.
+            CorruptState: the bytes are not a record; the text names the key.
+            NewerFormat: a newer version wrote it, and this version cannot read even these fields.
         """
         found = load(body, key)
         try:
             outcome = found["outcome"]
             if outcome not in ("completed", "dead"):
-                raise ValueError(f"no such outcome: {outcome!r}")
+                raise ValueError(f"unknown outcome {outcome!r}")
             generation = Generation(etag=str(found["message_etag"]), put_at=parse_instant(found["enqueued_at"]))
             if found["v"] > FORMAT:
                 finished_at = parse_instant(found.get("finished_at", found["enqueued_at"]))
@@ -150,9 +151,11 @@ class Record:
                 size=int(found.get("size", 0)),
                 nonce=str(found.get("nonce", "")),
             )
-            _ = record.dead_lines  # raises here, where garbage is expected, and not where it is counted
+            _ = record.dead_lines  # if it is not a number, raise here and not where it is used
             return record
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             if found["v"] > FORMAT:
-                raise NewerFormat(f"{key} has format {found['v']}, upgrade this side") from None
+                raise NewerFormat(
+                    f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side"
+                ) from None
             raise CorruptState(f"{key} is not a record: {error!r}") from None

@@ -1,4 +1,4 @@
-"""The documents of Spark runs: the slot that allows a run, and the manifest that says what the run holds."""
+"""The documents of Spark runs: the slot that allows a run, and the manifest that names the messages of the run."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ ManifestState = Literal["launching", "running", "closed", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """`runs/slot-{k}`: which run has it. Every write is conditional."""
+    """`runs/slot-{k}`: the run that has this slot. Every write is conditional."""
 
     run: str
     state: SlotState
-    #: Makes two writes of equal content two different ETags.
+    #: Gives two writes of equal content different ETags.
     nonce: str
-    #: EMR's id of the job; empty until its answer came.
+    #: EMR's id of the job; empty until EMR has answered.
     job: str = ""
-    #: Why no run could be started, while it cools.
+    #: In the state `cooling`: why no run could be started.
     reason: str = ""
 
     def to_bytes(self) -> bytes:
@@ -33,32 +33,33 @@ class Slot:
 
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Slot:
-        """Raises CorruptState, naming the key, if these bytes are no slot."""
+        """Raises CorruptState, which names the key, if the bytes are not a slot."""
         found = load(body, key)
         try:
             if found["state"] not in ("launching", "started", "cooling"):
-                raise ValueError(f"no such state: {found['state']!r}")
+                raise ValueError(f"unknown state {found['state']!r}")
             job, reason = str(found.get("job", "")), str(found.get("reason", ""))
             return cls(run=str(found["run"]), state=found["state"], nonce=str(found["nonce"]), job=job, reason=reason)
         except (KeyError, TypeError, ValueError) as error:
-            raise CorruptState(f"{key} is not a slot: {error!r}; delete it if no run is at work") from None
+            raise CorruptState(f"{key} is not a slot: {error!r}; delete it if the queue has no Spark run") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """`runs/{run}.json`: what a run holds, and how far it is. Written by the launcher, then by the driver."""
+    """`runs/{run}.json`: the messages of a run, and its progress. Written by the launcher, then by the driver."""
 
     run: str
     slot: int
     state: ManifestState
     opened_at: datetime
     nonce: str = ""
-    #: The messages of the present batch, in the order in which they are started.
+    #: The messages of the present round, in the order in which they are started.
     paths: tuple[str, ...] = ()
-    #: How many of them, from the first on, may have been started: the others can be given back.  [P5]
+    #: How many of them, counted from the first, may have been started; the others can be given back.  [P5]
     started: int = 0
-    batches: int = 0
-    #: How many messages came to which outcome.
+    #: How many times the run has claimed messages. The stored name is `batches`.
+    rounds: int = 0
+    #: How many messages ended in which way.
     counts: Mapping[str, int] = field(default_factory=dict)
     note: str = ""
 
@@ -72,7 +73,7 @@ class Manifest:
                 "nonce": self.nonce,
                 "paths": list(self.paths),
                 "started": self.started,
-                "batches": self.batches,
+                "batches": self.rounds,
                 "counts": dict(self.counts),
                 "note": self.note,
             }
@@ -80,7 +81,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Manifest:
-        """Raises CorruptState, naming the key, if these bytes are no manifest; NewerFormat if a later one's."""
+        """Raises CorruptState, with the key, if it is not a manifest; NewerFormat if a newer version wrote it."""
         found: dict[str, Any] = load(body, key)
         if found["v"] > FORMAT:
             raise NewerFormat(f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side")
@@ -93,7 +94,7 @@ class Manifest:
                 nonce=str(found.get("nonce", "")),
                 paths=tuple(found.get("paths", ())),
                 started=int(found.get("started", 0)),
-                batches=int(found.get("batches", 0)),
+                rounds=int(found.get("batches", 0)),
                 counts=dict(found.get("counts", {})),
                 note=str(found.get("note", "")),
             )

@@ -1,4 +1,4 @@
-"""QueueAccess: what every part of one queue shares: its bucket, its keys, who asks, and the settings in force."""
+"""QueueAccess: what every part of a queue shares: its bucket, its keys, the worker's id and the current settings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from s3queue.store import ObjectStore
 
 @dataclass(slots=True, kw_only=True)
 class QueueAccess:
-    """One queue of a bucket, as one worker, producer or operator reaches it."""
+    """One queue of a bucket, as one worker, producer or operator uses it."""
 
     store: ObjectStore
     name: str
-    #: The settings in force: those that the queue was defined with, and `queue.json` on top.
+    #: The current settings: those that the queue was defined with, and the overrides of `queue.json`.
     settings: QueueSettings = field(default_factory=QueueSettings)
-    #: New at every start: a heartbeat or lease of an earlier life must not count for this one.
+    #: New at every start: a heartbeat or lease of an earlier process must not count for this one.
     worker_id: str = ""
     clock: Clock = field(default_factory=SystemClock)
     chance: Chance = field(default_factory=RandomChance)
@@ -38,7 +38,7 @@ class QueueAccess:
         """The lease on a path as it is stored now; None if there is none. One GET.
 
         Raises:
-            CorruptState: it holds no lease. NewerFormat: a newer version wrote it.
+            CorruptState: the object is not a lease. NewerFormat: a newer version wrote it.
         """
         found = self.store.open(self.keys.lease(path))
         return StoredLease.read(found) if found else None

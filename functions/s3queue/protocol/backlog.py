@@ -1,6 +1,6 @@
-"""Backlog: which messages may run now, highest priority first, then oldest, as a window over LISTs.
+"""Backlog: which messages may run now, highest priority first, then oldest, as a window that LISTs fill.
 
-One look serves up to a page of messages, so that draining costs a LIST per hundreds of them, not one each.
+One refill finds up to a page of messages, so that draining a queue costs one LIST per hundreds of messages.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from s3queue.store import ObjectInfo, Page, listing
 
 from .access import QueueAccess
 
-#: Workers choose at random among this many, so that they do not all reach for the same one.
+#: Workers choose at random among this many, so that they do not all claim the same message.
 CHOICES = 32
-#: A window older than this is looked up anew: something more urgent may have come.
+#: An older window is refilled: something more urgent may have come.
 FRESH_SECONDS = 30.0
-#: Lost claims in a row after which a window counts as stale: others have emptied it.
+#: After this many lost claims in a row the window is stale: other workers have emptied it.
 MISSES = 3
-#: Messages that one look collects.
+#: Messages that one refill collects.
 WINDOW = 1000
-#: Pages that one look turns in search of messages without a lease; beyond them the sweeper finds what nobody does.
+#: Pages that one refill reads to find messages without a lease; the sweeper finds messages beyond them.
 PAGES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A message worth a try. `read_first`: it may have a lease that waits, so read that before you write."""
+    """A message to try to claim. `read_first`: it may have a waiting lease, so read that before writing."""
 
     path: str
     priority: int
@@ -44,88 +44,88 @@ class Candidate:
 class Backlog:
     """A window of candidates; safe for the threads of one worker.
 
-    `wants` leaves out what is of the wrong size, where a LIST tells it: a mixed queue's light or heavy messages.
+    `wants` selects messages by size, where a LIST shows it: the light or the heavy messages of a mixed queue.
     """
 
     def __init__(self, queue: QueueAccess, *, wants: Callable[[int], bool] = lambda size: True) -> None:
         self._queue = queue
         self._wants = wants
         self._window: list[Candidate] = []
-        #: How many candidates the last look found.
+        #: How many candidates the last refill found.
         self._found = 0
-        #: Handed out while a look is under way: what it lists may be old news by the time it is done.
+        #: Paths handed out during a refill: its LISTs may still show them, although they are taken.
         self._taken: set[str] = set()
-        self._is_looking = False
-        self._looks = 0
-        self._look_mutex = threading.Lock()
-        self._looked_at = float("-inf")
+        self._is_refilling = False
+        self._refills = 0
+        self._refill_mutex = threading.Lock()
+        self._refilled_at = float("-inf")
         self._misses = 0
         self._wins = 0
-        self._wins_at_look = -1
+        self._wins_at_refill = -1
         self._mutex = threading.Lock()
 
     def take(self) -> Candidate | None:
-        """The next candidate of the window; None if it is used up or stale: look again."""
+        """The next candidate of the window; None if it is empty or stale: refill it."""
         with self._mutex:
-            if self._queue.clock.monotonic() - self._looked_at > FRESH_SECONDS or self._misses >= MISSES:
+            if self._queue.clock.monotonic() - self._refilled_at > FRESH_SECONDS or self._misses >= MISSES:
                 self._window = []
             if not self._window:
                 return None
             urgency = self._window[0].priority
             choices = [one for one in self._window[:CHOICES] if one.priority == urgency]
             candidate = self._window.pop(int(self._queue.chance.uniform(0, len(choices) - 1e-9)))
-            if self._is_looking:
+            if self._is_refilling:
                 self._taken.add(candidate.path)
             return candidate
 
     def report(self, *, won: bool) -> None:
-        """How the claim of a candidate went."""
+        """Tell whether the claim of a candidate succeeded."""
         self._misses = 0 if won else self._misses + 1
         self._wins += won
 
     def is_fruitless(self) -> bool:
-        """Whether nothing that the last look found could be claimed: looking again at once will not help."""
-        return not self._window and self._wins == self._wins_at_look
+        """Whether nothing that the last refill found could be claimed: another refill at once will not help."""
+        return not self._window and self._wins == self._wins_at_refill
 
     def is_running_low(self, left: int) -> bool:
-        """Whether it is time to look for more, so that nobody has to wait for it: a full window is nearly used up."""
-        return not self._is_looking and len(self._window) <= left and self._found >= WINDOW
+        """Whether a full window is nearly used up: refill it now, so that no thread has to wait for the LISTs."""
+        return not self._is_refilling and len(self._window) <= left and self._found >= WINDOW
 
     def drain(self) -> Iterator[Candidate]:
-        """Candidates, look after look, until a look finds none or none of its finds could be claimed."""
-        while self.look():
+        """Candidates, refill by refill, until a refill finds none, or none of its candidates could be claimed."""
+        while self.refill():
             while candidate := self.take():
                 yield candidate
             if self.is_fruitless():
                 return
 
-    def look(self, in_hand: Iterable[str] = ()) -> int:
-        """Fill the window anew; how many candidates there are. One LIST if the queue is idle.
+    def refill(self, in_hand: Iterable[str] = ()) -> int:
+        """Fill the window again; returns how many candidates there are. One LIST if the queue is idle.
 
-        Others may go on taking meanwhile. `in_hand` is what they are at, which need not be found again.
+        Other threads may take candidates meanwhile. `in_hand` are the paths that they work on: these are left out.
         """
-        looks = self._looks
-        with self._look_mutex:
-            if self._looks != looks:
-                return len(self._window)  # another thread has just looked
+        refills = self._refills
+        with self._refill_mutex:
+            if self._refills != refills:
+                return len(self._window)  # another thread has just refilled it
             with self._mutex:
-                self._is_looking = True
+                self._is_refilling = True
                 self._taken = set(in_hand)
                 wins, began = self._wins, self._queue.clock.monotonic()
             try:
-                found = self._look()
+                found = self._list_candidates()
                 with self._mutex:
                     self._window = [one for one in found if one.path not in self._taken]
                     self._found = len(found)
-                    self._looked_at, self._misses = began, 0
-                    # Only now: a look that failed has found nothing out, least of all that nothing is there.
-                    self._wins_at_look = wins
-                    self._looks += 1
+                    self._refilled_at, self._misses = began, 0
+                    # Only now: a refill that failed does not prove that nothing is there.
+                    self._wins_at_refill = wins
+                    self._refills += 1
                     return len(self._window)
             finally:
-                self._is_looking = False
+                self._is_refilling = False
 
-    def _look(self) -> list[Candidate]:
+    def _list_candidates(self) -> list[Candidate]:
         queue = self._queue
         root = queue.store.list(queue.keys.root, delimiter="/")
         kinds = queue.keys.kinds(root.prefixes)
@@ -139,7 +139,7 @@ class Backlog:
         return sorted(found, key=lambda one: (-one.priority, one.since, one.path))
 
     def _due(self, kind: str, now: datetime) -> Iterator[Candidate]:
-        """What waited and is due: reminders and delayed messages lie in the order of their time."""
+        """Retries and delayed messages that are due; their keys are in the order of their due times."""
         keys = self._queue.keys
         for entry in self._queue.store.list(keys.prefix(kind)).objects:
             reminded = keys.reminded(entry.key) if kind == "retries" else None
@@ -177,7 +177,9 @@ class Backlog:
     def _first_unleased(
         self, page: Page, prefix: str, *, has_leases: bool, delimiter: str = "", groups: set[str] | None = None
     ) -> list[Candidate]:
-        """Those of a page; of the next ones too if nearly all of it is at work or waits, or it would hide the rest."""
+        """The messages of a page without a lease. If nearly all have one, the next pages are read too: the first page
+        must not hide them.
+        """
         found: list[Candidate] = []
         for turned in range(1, PAGES + 1):
             found += self._unleased(page.objects, has_leases=has_leases)
@@ -196,7 +198,7 @@ class Backlog:
         leased: set[str] = set()
         if paths and has_leases:
             first, last = min(paths), max(paths)
-            # One character short of the first path, so that its own lease is seen too.
+            # One character less than the first path, so that its own lease is listed too.
             for page in listing(self._queue.store, keys.prefix("leases"), after=keys.lease(first)[:-1]):
                 leased.update(path for lease in page.objects if (path := keys.path_under("leases", lease.key)))
                 if page.next_after is None or page.next_after > keys.lease(last):

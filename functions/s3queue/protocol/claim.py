@@ -15,27 +15,27 @@ from s3queue.errors import LeaseLost
 
 @dataclass(slots=True, kw_only=True)
 class Claim:
-    """A message that is yours until `deadline`. `extend` moves the deadline; the rest does not change."""
+    """A message that belongs to this worker until `deadline`; `extend` moves the deadline."""
 
     message: Message
     lease: Lease
     lease_etag: str
     #: By S3's clock.
     claimed_at: datetime
-    #: By this process's monotonic clock: when the claim's request was sent, and when the claim is over.
+    #: By this process's monotonic clock: when the request of the claim was sent, and when the claim is over.
     since: float
     deadline: float
     clock: Clock
-    #: Different for every claim of a message and growing with its attempts, so that a store behind the handler can
+    #: Different for every claim of a message, and greater for later attempts: a system that the handler writes to can
     #: refuse a late writer.
     fence: str
-    #: The outcomes of a batch's lines; empty for a single message.
+    #: The progress of a batch's lines; empty for a single message.
     lines: Lines = field(default_factory=Lines)
-    #: Set when the message was finished and something else lay in its place: its name may have been PUT anew.
+    #: Set if another object was in the place of the finished message: its name may have been PUT again.
     superseded: bool = False
-    #: Completed and recorded, and still to be cleared away by whoever asked for it to be left.
+    #: The outcome is recorded, and the message is still to be deleted, because `complete` was asked not to do it.
     is_recorded: bool = False
-    #: Set once the clearing has begun: a completion that is asked for again must not delete blindly again.
+    #: Set once the deletion has begun: a second call must not delete without a check, see `Outcomes.clear`.
     is_clearing: bool = False
 
     @property
@@ -50,24 +50,24 @@ class Claim:
         return timedelta(seconds=max(0.0, self.deadline - self.clock.monotonic()))
 
     def is_alive(self) -> bool:
-        """Whether nobody else can have the message yet, as far as this process's own clock can tell.  [P4]"""
+        """Whether nobody else can have the message yet, by this process's own clock.  [P4]"""
         return self.clock.monotonic() < self.deadline
 
     def check_alive(self) -> None:
-        """Raises LeaseLost once the deadline has passed: someone else may be at it."""
+        """Raises LeaseLost after the deadline: someone else may have the message."""
         if not self.is_alive():
-            raise LeaseLost(f"the lease on {self.message.queue}/{self.path} ran out; it is no longer ours")
+            raise LeaseLost(f"lease ran out: {self.message.queue}/{self.path}: another worker may have the message")
 
     def now(self) -> datetime:
         """S3's time, carried forward from the claim by the monotonic clock: no request, no wall clock."""
         return self.claimed_at + timedelta(seconds=self.clock.monotonic() - self.since)
 
     def progressed(self) -> Lines | None:
-        """What the lines of a batch have come to, for the lease; None if there is nothing to keep."""
+        """The progress of a batch's lines, for the lease; None if there is nothing to keep."""
         return None if self.lines.is_empty() else self.lines
 
     def tried(self, failure: Failure | None = None) -> tuple[Attempt, ...]:
-        """All attempts so far, the present one included."""
+        """All attempts so far, including the present one."""
         this = Attempt(
             number=self.attempt,
             worker=self.lease.owner,

@@ -1,6 +1,7 @@
 """Claiming: how a worker gets a message. It writes the lease first, then reads the message.
 
-Claim what nobody has, take over what waits and is due, adopt what was claimed in its name elsewhere.
+A worker claims a message without a lease, takes over a waiting lease that is due, or adopts a lease that was taken in
+its name elsewhere.
 """
 
 from __future__ import annotations
@@ -41,11 +42,8 @@ class Claiming:
     ) -> Claim | None:
         """Take the message at `path`; None if someone else has it, it is finished, or it is not due.  [P2]
 
-        Usually nothing is read first: an event is reason enough to try, and a lost try costs one PUT. With `read_first`
-        (a late event, a retry, a rescue) the lease is read, and one that waits and is due is taken over.
-
-        Raises:
-            Unavailable: unknown; the sweeper will look after it.
+        After an event, nothing is read before the lease is written: most messages are free, and a lost try costs only
+        one PUT.
         """
         limit = as_duration(timeout) if timeout is not None else self.queue.settings.visibility_timeout
         if path.endswith("/") and is_placeholder(self.queue.store.head(self.queue.keys.message(path))):
@@ -56,14 +54,14 @@ class Claiming:
                 self.queue.events.emit("message.dead", queue=self.queue.name, path=path, attempt=0, error=problem)
             return None
         due_at = due_of(path)
-        # Whether a delayed message is due is S3's clock to say, so it is asked.
+        # A delayed message is always read first: S3's clock decides whether it is due.
         if not read_first and due_at is None:
             return self._claim_first(path, limit, etag)
         before = self.queue.clock.monotonic()
         try:
             held = self.queue.read_lease(path)
         except CorruptState:
-            return None  # the sweeper buries it once it is old enough to be nobody's
+            return None  # the sweeper buries the message once the unreadable lease is old enough to have run out
         if held is None:
             stored = self.queue.store.head(self.queue.keys.message(path))
             is_due = stored is not None and (due_at is None or due_at <= stored.at)
@@ -83,7 +81,7 @@ class Claiming:
         return self._take(path, mine, before, if_match=held.etag)
 
     def claim_next(self, limit: int, *, timeout: float | timedelta | None = None) -> list[Claim]:
-        """Up to `limit` messages that may run now, highest priority first, then oldest."""
+        """See `Queue.claim_next`, which checks for a pause first."""
         backlog = Backlog(self.queue)
         claims: list[Claim] = []
         for candidate in backlog.drain():
@@ -92,12 +90,12 @@ class Claiming:
                     candidate.path, timeout=timeout, read_first=candidate.read_first, etag=candidate.etag
                 )
             except CorruptState as error:
-                _log.warning("claim failed, message kept: %s", error)
-                claim = None  # one message that only an operator can help must not stop the others
+                _log.warning("claim failed, message kept: %s/%s: %s", self.queue.name, candidate.path, error)
+                claim = None  # one message that needs an operator must not stop the others
             except QueueError:
                 if not claims:
                     raise
-                break  # what is claimed must reach the caller, or it would be nobody's until it runs out
+                break  # return the claims so far: if they were lost here, nobody would work on them until they run out
             backlog.report(won=claim is not None)
             if claim:
                 claims.append(claim)
@@ -106,13 +104,10 @@ class Claiming:
         return claims
 
     def adopt(self, path: str) -> Claim | None:
-        """Go on with a message that was claimed in this worker's name elsewhere; None if it is not ours any more.
+        """See `Queue.adopt`.  [P2] [P5]
 
-        The same attempt: whoever claimed it started nothing. Writing the lease anew makes sure that nobody else, who
-        may have judged it just now, takes it too.  [P2] [P5]
-
-        Raises:
-            Unavailable: unknown; the sweeper will look after it.
+        It is the same attempt, because the worker that claimed the message started nothing. The lease is written
+        again, so that a sweeper that has just judged it to be over cannot take it as well.
         """
         before = self.queue.clock.monotonic()
         try:
@@ -137,25 +132,27 @@ class Claiming:
         return self._take(path, lease, before, if_match=None)
 
     def _take(self, path: str, lease: Lease, before: float, *, if_match: str | None) -> Claim | None:
-        """Write the lease, then look at what it leases. The deadline counts from before the request.  [P2] [P4]"""
+        """Write the lease, then read the message. The deadline counts from before the request.  [P2] [P4]"""
         try:
             lease, written = self.leases.put_lease(path, lease, if_match=if_match)
         except Conflict:
             self.queue.events.emit("claim.lost", queue=self.queue.name, path=path)
             return None
         try:
-            return self._look_at(path, lease, written, before, is_first=if_match is None)
+            return self._read_message(path, lease, written, before, is_first=if_match is None)
         except Conflict:
-            return None  # it took so long that the lease is someone else's by now
+            return None  # it took so long that someone else has the lease by now
         except NewerFormat:
             raise  # only a newer version can decide: a lease that was given back would be claimed again and again
         except QueueError:
-            # Nothing ran yet: give it back if that can be done; else it runs out, and the sweeper goes on from there.
+            # Nothing ran yet: give the lease back if possible; otherwise it runs out, and the sweeper continues.
             with contextlib.suppress(QueueError):
                 self.leases.give_back(path, lease, written.etag, written.at)
             raise
 
-    def _look_at(self, path: str, lease: Lease, written: Written, before: float, *, is_first: bool) -> Claim | None:
+    def _read_message(
+        self, path: str, lease: Lease, written: Written, before: float, *, is_first: bool
+    ) -> Claim | None:
         found = self.queue.store.open(self.queue.keys.message(path))
         if found is None:
             if not is_first:

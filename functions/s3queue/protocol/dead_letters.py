@@ -1,4 +1,4 @@
-"""DeadLetters: what could not be done, why, and how to try it again. `aws s3 mv` to `messages/` is a replay too."""
+"""DeadLetters: messages that could not be processed, why, and how to replay them (`aws s3 mv` works too)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from s3queue.store import UNKNOWN_TRIES, ObjectInfo, listing
 from .access import QueueAccess
 from .outcomes import DEAD_METADATA, Outcomes, dead_facts
 
-#: HEADs in flight while a list is read: what a letter died of is in its metadata, which a LIST does not show.
+#: HEADs that run at the same time: a letter's error is in its metadata, which a LIST does not show.
 READERS = 16
-#: A look at a letter is good for this long.
-LOOK_SECONDS = 1.0
-#: HEADs asked for at once.
+#: The answer to a HEAD counts for this long.
+HEAD_VALID_SECONDS = 1.0
+#: HEADs that are asked for before the first result is used.
 PORTION = 4 * READERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A message that died, and what of."""
+    """A message that died, and its last error."""
 
     path: str
     size: int
@@ -39,7 +39,7 @@ class DeadLetter:
     error: str
     attempts: int
     worker: str = ""
-    #: The line of the batch that it came from, counted from 1; 0 if it was a message of its own.
+    #: The line of the batch that it came from, counted from 1; 0 if it was a single message.
     line: int = 0
     enqueued_at: datetime | None = None
     #: The ETag, for conditional deletes.
@@ -73,7 +73,7 @@ class DeadLetters:
         newer_than: float | timedelta | None = None,
         after: str = "",
     ) -> Iterator[DeadLetter]:
-        """Dead letters in the order of their paths, those behind `after` only; one HEAD each, page by page."""
+        """Dead letters in the order of their paths, starting after `after`; one HEAD each, page by page."""
         keys, store = self.queue.keys, self.queue.store
         start = keys.dead(after) if after else ""
         with ThreadPoolExecutor(READERS) as readers:
@@ -81,7 +81,7 @@ class DeadLetters:
                 wanted = [
                     entry for entry in page.objects if _is_within(page.at - entry.modified_at, older_than, newer_than)
                 ]
-                # In portions: who takes only the first few should not pay for a thousand.
+                # In portions: a caller who takes only the first few should not pay for a thousand.
                 for first in range(0, len(wanted), PORTION):
                     for info in readers.map(lambda entry: store.head(entry.key), wanted[first : first + PORTION]):
                         letter = self._letter(info) if info else None
@@ -89,7 +89,7 @@ class DeadLetters:
                             yield letter
 
     def get(self, path: str) -> tuple[DeadLetter, bytes, Record | None]:
-        """A dead letter, its payload, and its record (the batch's, for a line; None once its retention is over).
+        """A dead letter, its payload, and its record: for a line, that of the batch; None once its retention is over.
 
         Raises:
             MessageNotFound: no dead letter has this path.
@@ -104,7 +104,7 @@ class DeadLetters:
         return letter, body, outcomes.read(path) or (outcomes.read(origin[0]) if origin else None)
 
     def describe(self, path: str) -> DeadLetter:
-        """A dead letter without its payload, which may be of any size. One HEAD.
+        """A dead letter without its payload, which may be large. One HEAD.
 
         Raises:
             MessageNotFound: no dead letter has this path.
@@ -116,11 +116,11 @@ class DeadLetters:
         return letter
 
     def by_error_type(self) -> dict[str, int]:
-        """How many died of what, most first."""
+        """How many died of which error, most frequent first."""
         return dict(Counter(letter.error_type for letter in self.list()).most_common())
 
     def metrics(self) -> dict[str, Any]:
-        """Count, ages in seconds of the oldest and the newest, and the counts by error type."""
+        """How many there are, the ages of the oldest and the newest in seconds, and the counts by error type."""
         letters = list(self.list())
         now = self.queue.store.list(self.queue.keys.prefix("dead"), limit=1).at
         ages = [(now - letter.died_at).total_seconds() for letter in letters]
@@ -132,13 +132,13 @@ class DeadLetters:
         }
 
     def replay(self, path: str) -> str:
-        """Put a dead letter back as a message with all its attempts before it; returns the message's path.
+        """Put a dead letter back as a message that has all its attempts again; returns the message's path.
 
-        Copied first and deleted then: a crash in between leaves both, and replaying again is safe.
+        It is copied first and deleted then: a crash in between leaves both, and replaying again is safe.
 
         Raises:
             MessageNotFound: no dead letter has this path.
-            Conflict: a message of that name is there already; let it finish, or delete one of the two.
+            Conflict: a message with that name exists already; let it finish, or delete one of the two.
         """
         store, keys = self.queue.store, self.queue.keys
         source, target = keys.dead(path), f"messages/{name_of(path)}"
@@ -146,7 +146,7 @@ class DeadLetters:
         if found is None:
             raise self._missing(path)
         metadata = {name: text for name, text in found.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
-        taken = f"{self.queue.name}/{target} is there already: let it finish, or delete one of the two"
+        taken = f"not replayed: {self.queue.name}/{target} exists already; let it finish, or delete one of the two"
         if found.size <= INLINE_BYTES:
             try:
                 store.put(
@@ -172,7 +172,8 @@ class DeadLetters:
     def _drop(self, letter: ObjectInfo) -> bool:
         """Delete the letter that was read; False if it is gone, or the message has died again: same ETag.  [P1]
 
-        Look and delete are two requests; whoever was slow in between looks again, or leaves the letter.
+        HEAD and DELETE are two requests. If the HEAD took too long, it is repeated; after several tries the letter is
+        kept.
         """
         store, clock = self.queue.store, self.queue.clock
         unknown: Unavailable | None = None
@@ -181,7 +182,7 @@ class DeadLetters:
             found = store.head(letter.key)
             if found is None or (found.modified_at, found.metadata) != (letter.modified_at, letter.metadata):
                 return found is None and unknown is not None
-            if clock.monotonic() - before >= LOOK_SECONDS:
+            if clock.monotonic() - before >= HEAD_VALID_SECONDS:
                 continue
             try:
                 store.delete(letter.key, if_match=letter.etag)
@@ -201,7 +202,7 @@ class DeadLetters:
         return bool(found and now == letter and self._drop(found))
 
     def replay_many(self, paths: Iterable[str]) -> dict[str, str]:
-        """Replay each; path → the new message's path, or what went wrong, as text beginning with the error's name."""
+        """Replay each; path → the new message's path, or, if it failed, the error's name and text."""
         done: dict[str, str] = {}
         for path in paths:
             try:
@@ -217,7 +218,7 @@ class DeadLetters:
         older_than: float | timedelta | None = None,
         newer_than: float | timedelta | None = None,
     ) -> dict[str, str]:
-        """Replay what a filter selects; see `list` and `replay_many`."""
+        """Replay the letters that the filter selects; see `list` and `replay_many`."""
         selected = self.list(error_type=error_type, older_than=older_than, newer_than=newer_than)
         return self.replay_many([letter.path for letter in selected])
 
@@ -233,7 +234,7 @@ class DeadLetters:
         self._drop(found)
 
     def purge(self, *, error_type: str | None = None, older_than: float | timedelta | None = None) -> int:
-        """Delete what a filter selects for good; how many."""
+        """Delete the letters that the filter selects for good; returns how many."""
         letters = list(self.list(error_type=error_type, older_than=older_than))
         return sum(self.discard(letter) for letter in letters)
 
@@ -256,7 +257,7 @@ class DeadLetters:
         )
 
     def _missing(self, path: str) -> MessageNotFound:
-        return MessageNotFound(f"{self.queue.name}/dead/{path}: no such dead letter; `list` shows those that there are")
+        return MessageNotFound(f"no such dead letter: {self.queue.name}/{path}; `s3queue dead list` shows all of them")
 
 
 def _is_within(age: timedelta, older_than: float | timedelta | None, newer_than: float | timedelta | None) -> bool:

@@ -1,4 +1,4 @@
-"""What the sweeper does with a lease whose owner fell silent: finish what it finished, fail what it did not.  [P6]"""
+"""What the sweeper does with a lease that ran out: delete a message that is finished, fail one that is not.  [P6]"""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ LeaseEnding = Literal["gone", "finished", "retried", "dead", "restarted"]
 
 
 def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Failure | None = None) -> LeaseEnding:
-    """Do what the owner of this lease, read just now and over, would have done.  [P1] [P6]
+    """Do what the owner of this lease would have done. The lease was read just now, and it has run out.  [P1] [P6]
 
-    A message that is finished is cleared away; a burial is gone on with; anything else is a failed attempt, `because`
-    of what is known of its owner's end.
+    A finished message is deleted; a burial is continued; anything else is a failed attempt. `because` says why the
+    owner ended, if that is known.
 
     Raises:
         LeaseLost: someone else got to it first.
@@ -64,11 +64,11 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
     claim.lease = replace(lease, generation=generation, claimed_at=claimed_at)
     record = leases.outcomes.read(path)
     if record and record.generation == generation:
-        # Under a lease of its own: two sweepers must not clear at different times.
+        # Take the lease over first: two sweepers must not delete at different times.
         leases.write(claim, replace(claim.lease, state="burying"))
         leases.finish(claim, record)
         return "finished"
-    silence = f"{lease.owner} fell silent in attempt {lease.attempt}: crashed, or out of time"
+    silence = f"{lease.owner} stopped renewing its lease in attempt {lease.attempt}: it crashed or ran out of time"
     failure = because or Failure("LeaseExpired", silence)
     if lease.state == "burying":
         leases.bury(claim, lease.failure or failure)
@@ -91,7 +91,9 @@ def _is_another(held: StoredLease, generation: Generation) -> bool:
 
 
 def unreadable_lease(error: CorruptState, timeout: timedelta) -> Lease:
-    """Garbage in a lease's place tells neither attempts nor owner: its message is buried with this reason.  [P5]"""
+    """A lease for an object that cannot be read: its attempts and owner are unknown, so the message is buried with this
+    reason.  [P5]
+    """
     return Lease(state="burying", attempt=0, owner="unknown", nonce="", timeout=timeout, failure=Failure.of(error))
 
 

@@ -1,6 +1,6 @@
-"""The protocol of PROTOCOL.md, from the claim on: complete, fail, bury, extend, release.
+"""LeaseProtocol: what PROTOCOL.md does with a message once it is claimed: complete, fail, bury, extend, release.
 
-Every write is conditional or harmless to repeat; after an unknown answer the object is read (`store.put_surely`).
+Every write is conditional or safe to repeat; after an unknown answer the object is read (`store.put_surely`).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from .outcomes import Outcomes
 
 @dataclass(frozen=True, slots=True)
 class LeaseProtocol:
-    """What workers and the sweeper do with the messages of one queue that have a lease."""
+    """What workers and the sweeper do with the leased messages of one queue. `Queue` documents the caller's side."""
 
     queue: QueueAccess
     outcomes: Outcomes
 
     def finish(self, claim: Claim, record: Record) -> None:
-        """Clear away a message that someone recorded and did not clear.  [P4] [P6]
+        """Delete a message whose outcome was recorded, but which was not deleted.  [P4] [P6]
 
         Raises:
-            LeaseLost: the claim ran out on the way; the next one goes on.
+            LeaseLost: the claim ran out meanwhile; whoever claims the message next continues.
         """
         claim.check_alive()
         if record.outcome == "dead" or record.dead_lines:
@@ -44,25 +44,13 @@ class LeaseProtocol:
         claim.superseded = self.outcomes.clear(claim.path, record.generation, claim.lease_etag, claim.is_alive)
 
     def complete(self, claim: Claim, result: Any = None, *, clear: bool = True) -> Record:
-        """Record the outcome; the message will not run again.  [P1] [P3]
-
-        If another worker finished the same message first, its record is kept and returned. A result that JSON cannot
-        hold is noted as such: the work is done all the same. With `clear=False` the message and its lease stay for
-        `clear`, which may come later, while the claim is held.
-
-        Raises:
-            Unavailable: unknown whether it was recorded; calling again is safe.
-        """
+        """PUT the record, DELETE the message, DELETE the lease, in this order.  [P1] [P3]"""
         kept, problem = storable(result)
         record = replace(self._record(claim, "completed"), result=kept, result_error=problem)
         return self._complete(claim, record, clear=clear)
 
     def complete_lines(self, claim: Claim, total: int, *, clear: bool = True) -> Record:
-        """A batch whose every line is done or dead: one record, and a dead letter for each dead line.  [P1] [P3]
-
-        Raises:
-            LeaseLost: there are dead lines, and a zombie's failures never count.
-        """
+        """As `complete`; if a line is dead, as `bury`: a burying lease first, then the dead letters.  [P1] [P3]"""
         claim.lines.total = total
         if claim.lines.dead:
             return self.bury(claim, next(iter(claim.lines.dead.values())))
@@ -82,12 +70,8 @@ class LeaseProtocol:
         return record
 
     def clear(self, claim: Claim) -> None:
-        """Delete a message that was completed, and its lease. The sweeper does it for those who do not come to it.
-
-        Raises:
-            Unavailable: unknown whether they are gone; calling again is safe.
-        """
-        # A zombie's completion counts, but it clears nothing: equal bytes PUT anew would look like the old ones.
+        """DELETE the message, then the lease."""
+        # A zombie's completion counts, but it deletes nothing: equal bytes that were PUT again have the same ETag.
         if claim.is_alive():
             is_repeated, claim.is_clearing = claim.is_clearing, True
             claim.superseded = self.outcomes.clear(
@@ -103,14 +87,7 @@ class LeaseProtocol:
         retry_after: float | timedelta | None = None,
         dead: bool = False,
     ) -> Lease | Record:
-        """The attempt failed: the lease waits for the next one, or the message is buried.  [P5]
-
-        `dead=True`, a `Reject`, or the last attempt buries it at once.
-
-        Raises:
-            LeaseLost: someone else has it by now; a zombie's failure never counts.
-            Unavailable: unknown; the lease runs out, and the sweeper fails it.
-        """
+        """PUT the waiting lease, then the reminder; or `bury`.  [P5]"""
         failure = Failure.of(error)
         retry = self.queue.settings.retry
         if dead or isinstance(error, Reject) or not retry.can_retry(claim.attempt):
@@ -126,7 +103,7 @@ class LeaseProtocol:
         return claim.lease
 
     def bury(self, claim: Claim, failure: Failure) -> Record:
-        """The burying lease first: only its holder may call a message dead, and the sweeper can go on with it.  [P6]"""
+        """PUT the burying lease first: only its holder may call a message dead, and the sweeper can continue.  [P6]"""
         lines = claim.progressed()
         attempts = claim.lease.attempts if claim.lease.state == "burying" else claim.tried(failure)
         self.write(claim, replace(claim.lease, state="burying", failure=failure, attempts=attempts, lines=lines))
@@ -144,33 +121,26 @@ class LeaseProtocol:
         return recorded
 
     def extend(self, claim: Claim, timeout: float | timedelta | None = None) -> None:
-        """Keep the message for another `timeout` from now, and store the progress made so far.  [P2]
-
-        Raises:
-            LeaseLost: someone else has it by now.
-        """
+        """PUT the lease again: S3 dates it anew.  [P2]"""
         limit = as_duration(timeout) if timeout is not None else claim.lease.timeout
         self.write(claim, replace(claim.lease, timeout=limit, lines=claim.progressed()))
 
     def release(self, claim: Claim) -> None:
-        """Give the message back untouched: it is not an attempt. A batch keeps what its lines have come to.  [P5]
-
-        Raises:
-            LeaseLost: someone else has it by now.
-        """
+        """`give_back` with the progress of a batch's lines.  [P5]"""
         lease = replace(claim.lease, lines=claim.progressed())
         self.give_back(claim.path, lease, claim.lease_etag, claim.now())
         self.emit("message.released", claim)
 
     def give_back(self, path: str, lease: Lease, etag: str, now: datetime) -> None:
-        """Undo a claim in which nothing was started, whoever's it was.  [P5]
+        """Undo a claim in which nothing was started, whoever made it: DELETE the lease of a first attempt, else PUT it
+        as waiting, with the attempt not counted.  [P5]
 
         Raises:
-            LeaseLost: the lease is not the one with this ETag any more.
+            LeaseLost: the lease no longer has this ETag.
         """
         if lease.attempt == 1 and not lease.attempts and lease.lines is None:
             if not delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=etag):
-                raise LeaseLost(f"the lease on {self.queue.name}/{path} is someone else's")
+                raise LeaseLost(f"lease lost: {self.queue.name}/{path}: another worker has the message")
             return
         retry_at = whole_second(now)
         waiting = replace(lease, state="waiting", attempt=lease.attempt - 1, retry_at=retry_at)
@@ -184,7 +154,7 @@ class LeaseProtocol:
         """Replace the claim's lease, and move its deadline with it.  [P2]
 
         Raises:
-            LeaseLost: it is not the claim's any more.
+            LeaseLost: another worker has the lease.
         """
         before = self.queue.clock.monotonic()
         try:
@@ -195,17 +165,17 @@ class LeaseProtocol:
         claim.deadline = before + lease.timeout.total_seconds()
 
     def remind(self, path: str, at: datetime) -> None:
-        """A hint for the sweeper; without it the sweeper finds the waiting lease itself, only later."""
+        """A hint for the sweeper. Without it, the sweeper still finds the waiting lease, only later."""
         with contextlib.suppress(QueueError):
             self.queue.store.put(self.queue.keys.reminder(at, path), b"")
 
     def record_vanished(self, path: str, lease: Lease, at: datetime, is_alive: Callable[[], bool]) -> None:
-        """Someone deleted a message that was claimed: say so, unless it was finished before.  [P1]"""
+        """Record that someone deleted a claimed message, unless it was finished before.  [P1]"""
         if lease.generation is None or not self.queue.settings.history:
             return
         record = self.outcomes.read(path)
         if record is None or record.generation.etag != lease.generation.etag:
-            failure = Failure("MessageVanished", "it was deleted before it was finished, and not by s3queue")
+            failure = Failure("MessageVanished", "someone deleted the message before it was finished; not s3queue")
             self.outcomes.write_record(
                 Record(
                     path=path,
@@ -221,7 +191,7 @@ class LeaseProtocol:
             )
 
     def put_lease(self, path: str, lease: Lease, *, if_match: str | None) -> tuple[Lease, Written]:
-        """Create or replace a lease under a fresh nonce; what was written.
+        """Create or replace a lease with a fresh nonce; returns what was written.
 
         Raises:
             Conflict: someone else was first.

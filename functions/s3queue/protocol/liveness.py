@@ -1,7 +1,7 @@
-"""Heartbeat: one small object that keeps every lease of a long-lived worker alive.  [P2]
+"""HeartbeatWriter and LiveOwners: one small object keeps every lease of a long-lived worker alive.  [P2]
 
-A lease is alive while it is fresh itself, or while its owner's fresh heartbeat names it: a thousand leases cost one PUT
-to keep, and a lease that its worker forgot still runs out.
+A lease is alive while it is fresh itself, or while a fresh heartbeat of its owner names it. So one PUT keeps a thousand
+leases, and a lease that its worker forgot still runs out.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from .claim import Claim
 
 
 class HeartbeatWriter:
-    """Keeps the heartbeat of one worker, and with it the deadlines of the claims that it holds.
+    """Writes the heartbeat of one worker, and moves the deadlines of the claims that the worker holds.
 
-    With a `run`, the heartbeat names that run's manifest instead of a list: hold only what the manifest says.
+    With a `run`, the heartbeat names the run's manifest instead of the paths: hold only what the manifest names.
     """
 
     def __init__(self, queue: QueueAccess, ttl: timedelta, *, run: str = "") -> None:
@@ -40,12 +40,12 @@ class HeartbeatWriter:
 
     def drop(self, claim: Claim) -> None:
         with self._mutex:
-            # Another thread may hold the same name by now, PUT anew.
+            # The name may have been PUT again, and another thread may hold it by now.
             if self._claims.get(claim.path) is claim:
                 del self._claims[claim.path]
 
     def held(self) -> list[Claim]:
-        """What is held now."""
+        """The claims that are held now."""
         with self._mutex:
             return list(self._claims.values())
 
@@ -53,9 +53,10 @@ class HeartbeatWriter:
         return len(self._claims)
 
     def beat(self, stats: Mapping[str, int]) -> bool:
-        """Write the heartbeat; False if it could not be written, and the leases go on running out.
+        """Write the heartbeat; False if it could not be written, so that the deadlines do not move.
 
-        A claim's deadline moves only if the answer came before the old one: later, the sweeper may have judged it.
+        A claim's deadline moves only if the answer came before the old deadline: after that, the sweeper may already
+        have judged the lease.
         """
         held = self.held()
         said = {claim.path: claim.lease.progress for claim in held if claim.lease.progress}
@@ -78,14 +79,15 @@ class HeartbeatWriter:
         return True
 
     def _write(self, document: Heartbeat) -> bool:
-        """Each beat replaces the one before: an old one that arrives late must not un-name what is held since."""
+        """Replace the last heartbeat, conditionally: an old one that arrives late must not replace a newer one."""
         store, key = self._queue.store, self._queue.keys.worker(self._queue.worker_id)
         try:
             written = put_surely(store, key, document.to_bytes(), if_match=self._etag, if_absent=self._etag is None)
             self._etag = written.etag
             return True
         except Conflict:
-            # Swept away while this worker was silent, or written over: go on from what is there, at the next beat.
+            # The sweeper deleted it while this worker was silent, or someone overwrote it: continue from what is there
+            # at the next beat.
             found = store.head(key)
             self._etag = found.etag if found else None
             return False
@@ -93,7 +95,7 @@ class HeartbeatWriter:
             return False
 
     def end(self) -> None:
-        """The worker leaves; a heartbeat that stays behind goes with the sweeper."""
+        """The worker ends. If the heartbeat cannot be deleted, the sweeper does it later."""
         self._etag = None
         try:
             self._queue.store.delete(self._queue.keys.worker(self._queue.worker_id))
@@ -102,18 +104,18 @@ class HeartbeatWriter:
 
 
 class LiveOwners:
-    """Whose heartbeat is fresh, and what it names; read once per owner and sweep, if that is late enough."""
+    """Which owners have a fresh heartbeat, and what it names. Read once per owner and sweep, if that is late enough."""
 
     def __init__(self, queue: QueueAccess) -> None:
         self._queue = queue
-        #: Owner → what its heartbeat named, and an instant of S3's clock before that reading.
+        #: Owner → the paths that its heartbeat named, and an instant of S3's clock before it was read.
         self._held: dict[str, tuple[frozenset[str], datetime | None]] = {}
 
     def keep(self, owner: str, path: str, *, over_at: datetime | None = None, now: datetime | None = None) -> bool:
-        """Whether the owner lives and says that it holds this path.  [P2]
+        """Whether the owner is alive and holds this path.  [P2]
 
-        A reading from before `over_at`, when the lease ran out by itself, says nothing about it: the owner may have
-        claimed the message later, and named it since. `now` is S3's time at the call, or before it.
+        `over_at` is when the lease itself ran out. A heartbeat that was read before then says nothing about the lease:
+        the owner may have claimed the message later, and named it since. `now` is S3's time at the call, or before it.
         """
         names, read_at = self._held.get(owner, (frozenset(), None))
         if owner not in self._held or (over_at and (read_at is None or read_at < over_at)):

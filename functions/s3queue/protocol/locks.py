@@ -1,8 +1,8 @@
-"""Lock: at most one holder at a time, by conditional writes alone; a lock that its holder forgot frees itself.
+"""Lock: at most one holder at a time, by conditional writes only. A lock whose holder crashed becomes free by itself.
 
-A lock is the object at `queue.keys.lock(name)`. Releasing it does not delete the object: it keeps the number of the
-last fencing token, and the sweeper removes it only after a day in which nobody touched it. A new one starts from the
-time in milliseconds, so that tokens grow even then.
+A lock is the object at `queue.keys.lock(name)`. Releasing it does not delete the object, because it keeps the number of
+the last fencing token; the sweeper deletes it when nobody has written it for a day. The first token of a new lock is
+the time in milliseconds, so that tokens grow even then.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from s3queue.keys import Keys, check_name, lock_name
 from s3queue.store import ObjectStore, listing, put_surely
 
 State = Literal["held", "free", "stale", "unreadable"]
-#: Tries against writers that come between our reading and our writing.
+#: How often a write is tried when others write between our GET and our PUT.
 TRIES = 5
-#: Pauses between two looks at a lock that someone else holds, in seconds.
+#: Seconds between two tries to get a lock that someone else holds.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
 
 
@@ -41,12 +41,12 @@ class LockState:
     """A lock as an operator sees it, at the moment of the answer."""
 
     name: str
-    #: `stale`: its holder has been silent for longer than it promised; the next one takes over.
+    #: `stale`: its holder has not renewed it within its ttl; the next one may take it over.
     state: State
     #: The number of the latest acquisition; 0 if it cannot be read.
     token: int
     owner: str
-    #: Since when it has been so: acquired, or released, by S3's clock.
+    #: When it was acquired or released, by S3's clock.
     since_at: datetime
     ttl: timedelta
     #: How long ago it was last written, by S3's clock.
@@ -56,11 +56,11 @@ class LockState:
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """What a holder knows of its own lock."""
+    """What a holder knows about its own lock."""
 
     document: LockDocument
     etag: str
-    #: By the monotonic clock, counted from before the request that won or renewed it was sent.
+    #: By the monotonic clock, counted from before the request that acquired or renewed the lock was sent.
     deadline: float
 
 
@@ -69,9 +69,9 @@ class Lock:
 
     `name` is the lock's key: `Lock(queue.store, queue.keys.lock("monthly report"), ttl=60)`.
 
-    Between `acquire` and the deadline nobody else holds it. The deadline moves with `renew`: call it well before the
-    ttl is over, or `check` before every step that must not happen twice. What cannot be protected by asking first, such
-    as a write to another system, is protected by handing it the `token`: refuse one smaller than the largest seen.
+    Between `acquire` and the deadline nobody else holds it. `renew` moves the deadline: call it well before the ttl is
+    over. Call `check` before every step that must not happen twice. For writes to another system, a check is not
+    enough: pass the `token` along, and let that system refuse a token smaller than the largest that it has seen.
     """
 
     def __init__(
@@ -85,21 +85,21 @@ class Lock:
         chance: Chance | None = None,
     ) -> None:
         if lock_name(check_name(name)) is None:
-            raise InvalidName(f"{name!r} is no lock's key: queue.keys.lock({name!r}) builds one")
+            raise InvalidName(f"{name!r} is not the key of a lock; use queue.keys.lock({name!r})")
         self.ttl = as_duration(ttl)
         if self.ttl <= timedelta():
-            raise InvalidRequest(f"a lock's ttl must be longer than nothing, not {self.ttl}")
+            raise InvalidRequest(f"the ttl of a lock must be longer than 0 seconds, not {self.ttl}")
         self._store = store
         self._key = name
         self._clock = clock or SystemClock()
         self._chance = chance or RandomChance()
-        #: Who is shown as the holder.
+        #: The holder that operators see.
         self.owner = owner or self._chance.token()
         self._grant: _Grant | None = None
 
     @property
     def token(self) -> int:
-        """The number of this acquisition, larger than every earlier one's.
+        """The number of this acquisition; it is larger than that of every earlier one.
 
         Raises:
             LeaseLost: it is not held.
@@ -111,24 +111,24 @@ class Lock:
         return self.remaining() > timedelta()
 
     def remaining(self) -> timedelta:
-        """How long it is still held for certain; nothing if it is not."""
+        """How long it is certainly still held; zero if it is not held."""
         grant = self._grant
         left = grant.deadline - self._clock.monotonic() if grant else 0.0
         return timedelta(seconds=max(0.0, left))
 
     def check(self) -> None:
-        """Raises LeaseLost unless it is held at this moment. Asks nobody."""
+        """Raises LeaseLost unless it is held at this moment. Sends no request."""
         self._held()
         if not self.is_held:
-            raise LeaseLost(f"{self._key}: held for longer than its ttl of {self.ttl}")
+            raise LeaseLost(f"lock lost: {self._key}: not renewed within its ttl of {self.ttl}")
 
     def acquire(self, wait: float | timedelta | None = 0.0) -> bool:
-        """Whether it is held now; tries for `wait` seconds (None: for as long as it takes).
+        """Try to get the lock for `wait` seconds (None: for as long as it takes); whether it is held now.
 
-        A lock whose holder has been silent for longer than its ttl, by S3's clock, is taken over.
+        A lock that its holder has not renewed within its ttl, by S3's clock, is taken over.
 
         Raises:
-            Unavailable: unknown whether it was acquired; if so, it frees itself after its ttl.
+            Unavailable: unknown whether it was acquired; if it was, it becomes free after its ttl.
         """
         seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
         until = None if seconds is None else self._clock.monotonic() + seconds
@@ -142,21 +142,21 @@ class Lock:
         return True
 
     def renew(self) -> None:
-        """Hold it for another ttl from now on, with the same token.
+        """Hold it for another ttl from now, with the same token.
 
         Raises:
             LeaseLost: its time was over, or someone took it over: stop what it protected.
-            Unavailable: not known; it is still held until the old deadline, and may be renewed again.
+            Unavailable: unknown whether it was renewed; it is held until the old deadline, and can be renewed again.
         """
         self.check()
         self._write(self._held().document)
 
     def release(self) -> None:
-        """Free it for the next one. Releasing what is not held does nothing.
+        """Free it for the next holder. If it is not held, nothing happens.
 
         Raises:
-            LeaseLost: it was no longer ours to free: what it protected ran for longer than its ttl.
-            Unavailable: not known; it frees itself after its ttl.
+            LeaseLost: someone had taken it over: what it protected ran for longer than its ttl.
+            Unavailable: unknown whether it was released; it becomes free after its ttl.
         """
         if self._grant is None:
             return
@@ -169,11 +169,11 @@ class Lock:
         """`with lock.held(wait=2):` acquires and releases.
 
         Raises:
-            Conflict: someone else held it all the time; the block did not run.
+            Conflict: someone else held it for the whole time; the block did not run.
             LeaseLost: the block ran, but for longer than the lock was held.
         """
         if not self.acquire(wait):
-            raise Conflict(f"{self._key} is held by someone else")
+            raise Conflict(f"lock not acquired: {self._key}: someone else holds it")
         try:
             yield self
         except BaseException:
@@ -191,7 +191,7 @@ class Lock:
         self._entered.__exit__(*error)  # type: ignore[arg-type]
 
     def _try(self) -> bool:
-        """One look, and one write if it is free. Reading first: a lock that was ever used exists."""
+        """One GET, and one PUT if the lock is free. The GET comes first, because a lock that was ever used exists."""
         found = read_lock(self._store, self._key)
         if found is None:
             return self._take(LockDocument(first_token(self._clock), self.owner, self.ttl), None)
@@ -211,14 +211,14 @@ class Lock:
         self._grant = _Grant(held, written.etag, started + self.ttl.total_seconds())
         if self.is_held:
             return True
-        # The answer took longer than the ttl: what was won is over, and someone else may be on its way.
+        # The answer took longer than the ttl: the lock has run out already, and someone else may be taking it.
         with suppress(Conflict):
             self.release()
         self._grant = None
         return False
 
     def _write(self, document: LockDocument) -> None:
-        """Replace our own document; an answer that was lost earlier may have left it under another ETag."""
+        """Replace our own document; after an answer that was lost earlier, it may have another ETag."""
         grant = self._held()
         for _ in range(TRIES):
             started = self._clock.monotonic()
@@ -227,7 +227,7 @@ class Lock:
                 written = put_surely(self._store, self._key, body, if_match=grant.etag)
             except Conflict:
                 found = read_lock(self._store, self._key)
-                # A token is given once, so ours under another ETag is our own write.
+                # Each token is given only once, so our token with another ETag is our own write.
                 is_ours = found and (found.token, found.owner) == (grant.document.token, grant.document.owner)
                 if not found or not is_ours or found.etag == grant.etag:
                     break
@@ -236,21 +236,21 @@ class Lock:
             self._grant = _Grant(grant.document, written.etag, started + self.ttl.total_seconds())
             return
         self._grant = None
-        raise LeaseLost(f"{self._key} was taken over")
+        raise LeaseLost(f"lock lost: {self._key}: someone else took it over")
 
     def _held(self) -> _Grant:
         if self._grant is None:
-            raise LeaseLost(f"{self._key} is not held")
+            raise LeaseLost(f"lock not held: {self._key}: acquire it first")
         return self._grant
 
 
 def first_token(clock: Clock) -> int:
-    """Where a lock without a memory starts: behind every token that it can have given before."""
+    """The first token of a lock without a stored one: larger than every token that it can have given before."""
     return int(clock.now().timestamp() * 1000)
 
 
 def read_lock(store: ObjectStore, key: str) -> LockState | None:
-    """The lock at this key; None if it was never used, or not for so long that the sweeper removed it.
+    """The lock at this key; None if it was never used, or if the sweeper deleted it because nobody used it for a day.
 
     Raises:
         NewerFormat: a newer version of s3queue wrote it.
@@ -286,7 +286,7 @@ def read_lock(store: ObjectStore, key: str) -> LockState | None:
 
 
 def list_locks(store: ObjectStore, keys: Keys) -> Iterator[LockState]:
-    """Every lock of a queue: who holds what since when. One LIST, and one GET for each."""
+    """Every lock of a queue: who holds it, and since when. One LIST, and one GET for each lock."""
     for page in listing(store, keys.prefix("locks")):
         for entry in page.objects:
             found = read_lock(store, entry.key)
@@ -297,12 +297,12 @@ def list_locks(store: ObjectStore, keys: Keys) -> Iterator[LockState]:
 def break_lock(
     store: ObjectStore, key: str, *, clock: Clock | None = None, chance: Chance | None = None
 ) -> LockState | None:
-    """Free a lock by force, for an operator who knows that its holder is gone; returns what was broken.
+    """Free a lock by force, for an operator who knows that its holder is gone; returns the lock as it was.
 
-    A holder that lives after all finds out at its next `renew`, and its token is smaller than the next one's.
+    If the holder is alive after all, it finds out at its next `renew`, and its token is smaller than the next one.
 
     Raises:
-        Conflict: its holder kept renewing it: it lives.
+        Conflict: the holder kept renewing the lock: it is alive.
     """
     for _ in range(TRIES):
         found = read_lock(store, key)
@@ -315,4 +315,4 @@ def break_lock(
         except Conflict:
             continue
         return found
-    raise Conflict(f"{key}: its holder keeps renewing it")
+    raise Conflict(f"lock not broken: {key}: its holder keeps renewing it")

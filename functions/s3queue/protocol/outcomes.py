@@ -1,7 +1,7 @@
-"""Outcomes: writes the one record of a message, moves the dead, and clears away what is finished.
+"""Outcomes: writes the one record of a message, copies dead messages to `dead/`, and deletes finished ones.
 
-Worker and sweeper finish a message through the same three steps, so that either can go on where the other crashed: the
-record, then (if it died) the dead letter, then message and lease, in this order.
+Worker and sweeper finish a message by the same three steps, so that each can continue where the other crashed: the
+record, then (if it died) the dead letter, then the deletion of message and lease, in this order.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from s3queue.errors import Conflict, CorruptState, NewerFormat, Unavailable
 from s3queue.keys import Keys
 from s3queue.store import UNKNOWN_TRIES, ObjectInfo, ObjectStore, delete_seen, delete_unique, put_surely
 
-#: S3 takes 2 KB of user metadata; what the producer wrote stays, ours is cut to fit.
+#: S3 accepts 2 KB of user metadata; the producer's is kept, ours is shortened to fit.
 METADATA_BYTES = 2000
-#: Metadata that a dead letter carries, and a replayed message sheds.
+#: Prefix of the metadata that a dead letter carries, and that a replay removes.
 DEAD_METADATA = "s3queue-"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """The finishing steps over one queue's objects."""
+    """The steps that finish a message of one queue."""
 
     store: ObjectStore
     keys: Keys
     chance: Chance
 
     def read(self, path: str) -> Record | None:
-        """The record of a path; None if there is none, or garbage in its place.
+        """The record of a path; None if there is none, or if it cannot be read.
 
         Raises:
-            NewerFormat: only a newer version can tell what became of the message.
+            NewerFormat: a newer version wrote the record, and only that version can read it.
         """
         key = self.keys.record(path)
         found = self.store.open(key)
@@ -53,7 +53,7 @@ class Outcomes:
 
         Raises:
             Unavailable: unknown whether it was written; calling again is safe.
-            NewerFormat: a newer version wrote a record that this one cannot place.
+            NewerFormat: a newer version wrote the record, and only that version can read it.
         """
         record = replace(record, nonce=self.chance.token())
         key = self.keys.record(record.path)
@@ -76,7 +76,7 @@ class Outcomes:
                 return record
             except Conflict:
                 continue
-        raise Unavailable(f"{key} changes faster than it can be read; try again")
+        raise Unavailable(f"record not written: {key}: too many writers at once; try again")
 
     def _is_superseded(self, record: Record) -> bool:
         """Whether something else than this record's message lies there, or nothing. S3's dates cannot tell which of
@@ -97,7 +97,7 @@ class Outcomes:
     ) -> Record:
         """Record a death and move the message to `dead/`; the caller holds a burying lease and clears afterwards.
 
-        `check` raises once the lease is over. If the message was completed meanwhile, that stands.  [P3]
+        `check` raises once the lease is over. If the message was completed meanwhile, that record is kept.  [P3]
         """
         written = self.write_record(record, is_alive)
         check()
@@ -107,7 +107,7 @@ class Outcomes:
         return written
 
     def move_to_dead(self, record: Record, message: ObjectInfo, lines: Lines | None) -> None:
-        """Copy what died. Harmless to repeat: the same bytes to the same keys."""
+        """Copy the message, or the dead lines of a batch. Safe to repeat: the same bytes go to the same keys."""
         key = self.keys.message(record.path)
         etag = record.generation.etag
         if not lines or not (lines.done or lines.dead):
@@ -121,7 +121,7 @@ class Outcomes:
                     content_type=message.content_type,
                 )
             except Conflict:
-                return  # the producer PUT the name anew: that generation goes its own way
+                return  # the producer PUT the name again: that generation has an outcome of its own
             return
         try:
             found = self.store.open(key, if_match=etag)
@@ -131,7 +131,7 @@ class Outcomes:
             self._move_lines(record, message, lines, spooled(found.stream))
 
     def _move_lines(self, record: Record, message: ObjectInfo, lines: Lines, batch: IO[bytes]) -> None:
-        """Every dead line becomes a dead letter of its own; lines that never came to an end stay together."""
+        """Every dead line becomes a dead letter of its own; lines that are neither done nor dead stay together."""
         with batch, tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES) as rest:
             for number, line in read_lines(batch):
                 failure = lines.dead.get(number)
@@ -163,10 +163,10 @@ class Outcomes:
         *,
         is_repeated: bool = False,
     ) -> bool:
-        """Delete the message, then the lease; True if a newer generation may be waiting in the message's place.
+        """Delete the message, then the lease; True if a newer generation may be in the message's place.
 
-        In this order: a lease goes only after its message is gone, so a fresh lease on a present message proves that
-        it was never finished.  [P4] [P6]
+        The order matters: a lease is deleted only after its message, so whoever creates a first lease on a message
+        that exists knows that the message was never finished.  [P4] [P6]
         """
         deleted = self._delete_message(path, generation, is_alive, is_repeated)
         delete_unique(self.store, self.keys.lease(path), if_match=lease_etag)
@@ -175,7 +175,7 @@ class Outcomes:
     def _delete_message(
         self, path: str, generation: Generation, is_alive: Callable[[], bool], is_repeated: bool
     ) -> bool:
-        """Delete this generation; False if something else, or nothing, was there.  [P1]
+        """Delete this generation; False if another object, or none, was there.  [P1]
 
         Equal bytes have equal ETags: in a second call they may be a new PUT or a replay, so look before asking.
         """
@@ -187,13 +187,13 @@ class Outcomes:
         return delete_seen(self.store, key, etag=generation.etag, modified_at=generation.put_at, is_alive=is_alive)
 
     def bury_misnamed(self, path: str, reason: str) -> Record | None:
-        """A message that no lease can name is buried without one: nothing runs, and every step may be repeated."""
+        """Bury a message whose key leaves no room for a lease. No handler runs, and every step is safe to repeat."""
         message = self.store.head(self.keys.message(path))
         if message is None:
             return None
         generation = Generation(etag=message.etag, put_at=message.modified_at)
         buried = self.keys.buried_path(path)
-        failure = Failure("InvalidName", f"{reason}; its key was {self.keys.message(path)}")
+        failure = Failure("InvalidName", f"{reason}; the key was {self.keys.message(path)}")
         record = Record(
             path=buried,
             outcome="dead",
@@ -219,7 +219,7 @@ class Outcomes:
 
 
 def _readable(body: bytes, key: str) -> Record | None:
-    """None for garbage, which is no outcome and may be replaced; a newer format is left alone."""
+    """The record; None if the bytes are not one, so that it may be replaced. A newer format raises, and is kept."""
     try:
         return Record.from_bytes(body, key)
     except NewerFormat:
@@ -229,7 +229,7 @@ def _readable(body: bytes, key: str) -> Record | None:
 
 
 def _dead_metadata(message: ObjectInfo, record: Record, failure: Failure | None, *, line: int = 0) -> dict[str, str]:
-    """The producer's metadata, and the failure as far as S3's limit leaves room for it."""
+    """The producer's metadata, and the failure, shortened to S3's limit."""
     metadata = {name: value for name, value in message.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
     facts = {
         "error-type": failure.type if failure else "Error",
@@ -252,6 +252,6 @@ def _dead_metadata(message: ObjectInfo, record: Record, failure: Failure | None,
 
 
 def dead_facts(metadata: Mapping[str, str]) -> dict[str, str]:
-    """What a dead letter's metadata says of its death: error-type, error, attempts, died-at, worker, line."""
+    """What a dead letter's metadata says about the failure: error-type, error, attempts, died-at, worker, line."""
     decoded = decode_metadata(metadata)
     return {name.removeprefix(DEAD_METADATA): text for name, text in decoded.items() if name.startswith(DEAD_METADATA)}

@@ -1,4 +1,4 @@
-"""RuntimeOverrides: what an operator changed while the queue is at work, stored in `queue.json`."""
+"""RuntimeOverrides: the settings that an operator changed at run time, stored in `queue.json`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from datetime import timedelta
 from typing import Any
 
 from s3queue.errors import Conflict, CorruptState
-from s3queue.settings import QueueSettings
+from s3queue.settings import QueueSettings, with_current_names
 
 from .access import QueueAccess
 
 _log = logging.getLogger(__name__)
-#: `queue.json` is read at most this often per process, never per message.
+#: Each process reads `queue.json` at most this often, never per message.
 REFRESH_SECONDS = 10.0
 _DEFAULTS = QueueSettings()
 
@@ -28,11 +28,7 @@ class RuntimeOverrides:
     _refreshed: float = field(init=False, default=float("-inf"))
 
     def read(self) -> dict[str, Any]:
-        """What `queue.json` says.
-
-        Raises:
-            CorruptState: it makes no sense; workers go on with what they had.
-        """
+        """See `Queue.overrides`. One GET."""
         return self._read()[0]
 
     def _read(self) -> tuple[dict[str, Any], str | None]:
@@ -43,11 +39,11 @@ class RuntimeOverrides:
             overrides = json.loads(found.read())
             self.queue.defined.with_overrides(overrides)
         except (ValueError, AttributeError, TypeError) as error:
-            raise CorruptState(f"{found.key} makes no sense: {error}; correct or delete it") from None
+            raise CorruptState(f"{found.key} cannot be read: {error}; correct or delete it") from None
         return overrides, found.etag
 
     def refresh(self) -> bool:
-        """Read `queue.json` if the last look is old enough; True if it was read. Garbage changes nothing."""
+        """See `Queue.refresh`. One GET every ten seconds at most."""
         now = self.queue.clock.monotonic()
         if now - self._refreshed < REFRESH_SECONDS:
             return False
@@ -55,16 +51,11 @@ class RuntimeOverrides:
         try:
             self.queue.settings = self.queue.defined.with_overrides(self.read())
         except CorruptState as error:
-            _log.warning("%s", error)
+            _log.warning("queue.json not applied, settings kept: %s", error)
         return True
 
     def configure(self, **changes: Any) -> QueueSettings:
-        """Change settings at run time, for every process, within ten seconds; None takes an override back.
-
-        Raises:
-            InvalidRequest: an unknown setting or a value out of range; nothing was changed.
-            CorruptState: `queue.json` makes no sense; correct or delete it first.
-        """
+        """See `Queue.configure`. GET, merge, conditional PUT; again if another operator wrote in between."""
         while True:
             overrides, etag = self._read()
             merged = {name: value for name, value in (_named(overrides) | _named(changes)).items() if value is not None}
@@ -79,26 +70,20 @@ class RuntimeOverrides:
                     content_type="application/json",
                 )
             except Conflict:
-                continue  # another operator changed it meanwhile: merge with theirs
+                continue  # another operator changed it meanwhile: merge with that change
             self.queue.settings = settings
             return settings
 
-    def pause(self) -> None:
-        """Claim nothing any more; what runs now is finished, what comes waits."""
-        self.configure(paused=True)
-
-    def resume(self) -> None:
-        self.configure(paused=None)
-
 
 def _named(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Each setting under its one name: `timeout` and `timeout_seconds` side by side would contradict each other."""
+    """Each setting under one name: `timeout` and `timeout_seconds` side by side could contradict each other."""
     known = QueueSettings.__dataclass_fields__
-    return {name if name in known else name.removesuffix("_seconds"): value for name, value in overrides.items()}
+    current = with_current_names(overrides)
+    return {name if name in known else name.removesuffix("_seconds"): value for name, value in current.items()}
 
 
 def _plain(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Overrides as JSON: durations in seconds, under names that say so, whatever they were given as."""
+    """Overrides as JSON: durations are seconds, and their names end in `_seconds`."""
     durations = {name for name in overrides if isinstance(getattr(_DEFAULTS, name), timedelta)}
     return {
         f"{name}_seconds" if name in durations else name: (

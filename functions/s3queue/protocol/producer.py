@@ -1,6 +1,6 @@
-"""Producer: what those who enqueue call. One PUT a message, or one for a whole batch of them.
+"""Producer: how messages get into a queue: one PUT per message, or one per batch.
 
-A process that goes on enqueuing also reads `queue.json` every ten seconds, so that a `max_depth` set there holds it up.
+A process that keeps enqueuing also reads `queue.json` every ten seconds, so that a `max_depth` set there reaches it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from .access import QueueAccess
 from .overrides import REFRESH_SECONDS, RuntimeOverrides
 from .stats import published_stats
 
-#: The published stats are read at most this often per process, and only if the queue has a `max_depth`.
+#: Each process reads the published stats at most this often, and only if the queue has a `max_depth`.
 DEPTH_SECONDS = 10.0
-#: Lines of one batch object.
+#: Lines of one batch.
 BULK_SIZE = 100
-#: Batches that `enqueue_many` has under way at a time.
+#: PUTs that `enqueue_many` runs at the same time.
 BULK_PUTS = 4
 
 
@@ -64,15 +64,7 @@ class Producer:
         metadata: Mapping[str, str] | None = None,
         content_type: str | None = None,
     ) -> str:
-        """Add a message and return its path. One PUT.
-
-        With a `dedup_id` the message is written only if none with that id is there (pending, at work or waiting) in the
-        same place: priority and due time are part of its key. A `delay` counts from this machine's clock.
-
-        Raises:
-            MessageTooLarge, InvalidPriority, InvalidName, QueueFull: nothing was written; change the call.
-            Unavailable: unknown whether it was written; with a `dedup_id` or `name`, calling again is safe.
-        """
+        """See `Queue.enqueue`. A `dedup_id` becomes the name, and the PUT has `If-None-Match: *`."""
         if dedup_id is not None and name is not None:
             raise InvalidRequest("give a name or a dedup_id, not both: a dedup_id becomes the name")
         encoded, found_type = encode_body(body)
@@ -110,18 +102,11 @@ class Producer:
         metadata: Mapping[str, str] | None = None,
         concurrency: int = BULK_PUTS,
     ) -> list[str]:
-        """Add messages as `.ndjson` batches of up to `per_object` lines each; one PUT and one path per batch.
-
-        `concurrency` of them are under way at a time, so that the next ones need not wait for S3's answer.
-
-        Raises:
-            InvalidRequest: a body is not a single line, or not JSON; batches before it are enqueued.
-            Unavailable: unknown whether one of the batches was written; those before it are enqueued.
-        """
+        """See `Queue.enqueue_many`. Several PUTs run at once, so that no batch waits for the answer to another."""
         if per_object < 1:
-            raise InvalidRequest(f"per_object {per_object}: at least 1")
+            raise InvalidRequest(f"per_object must be at least 1, not {per_object}")
         if concurrency < 1:
-            raise InvalidRequest(f"concurrency {concurrency}: at least 1")
+            raise InvalidRequest(f"concurrency must be at least 1, not {concurrency}")
         kept = encode_metadata(metadata or {})
         paths: list[str] = []
 
@@ -137,7 +122,7 @@ class Producer:
         with ThreadPoolExecutor(concurrency) as producers:
             for batch in self._batches(bodies, per_object):
                 self._keep_up()
-                # Named here, one after the other: a name begins with its time, and the backlog is taken in that order.
+                # Named here, one after the other: names begin with their time, and messages are claimed in that order.
                 paths.append(self._path(None, priority, delay, due_at, suffix=".ndjson"))
                 self._check_depth()
                 if len(under_way) == concurrency:
@@ -148,14 +133,14 @@ class Producer:
         return paths
 
     def _batches(self, bodies: Iterable[Any], per_object: int) -> Iterator[bytes]:
-        # One buffer, not a list: a million short lines are a million objects.
+        # One buffer, not a list: a list of a million short lines would be a million objects in memory.
         lines, count = io.BytesIO(), 0
         for index, body in enumerate(bodies):
             try:
                 line = join_lines([body])
             except (TypeError, ValueError) as error:
-                raise InvalidRequest(f"body number {index} cannot be a line of a batch: {error}") from None
-            self._check_size(len(line), f"body number {index}")
+                raise InvalidRequest(f"body {index} of enqueue_many cannot be a line of a batch: {error}") from None
+            self._check_size(len(line), f"body {index} of enqueue_many")
             if count and (count == per_object or lines.tell() + len(line) > self.queue.settings.max_message_size):
                 yield lines.getvalue()
                 lines, count = io.BytesIO(), 0
@@ -167,10 +152,7 @@ class Producer:
     def presign(
         self, *, name: str | None = None, priority: int = 0, expires: float | timedelta = 3600, once: bool = True
     ) -> tuple[str, str]:
-        """A URL with which someone without credentials may PUT one message, and its path.
-
-        `once`: the PUT must carry the header `If-None-Match: *`, so that the URL enqueues one message, once.
-        """
+        """See `Queue.presign`. No request is sent."""
         path = self._path(name, priority, None, None)
         seconds = int(as_duration(expires).total_seconds())
         return self.queue.store.presign_put(self.queue.keys.message(path), seconds=seconds, if_absent=once), path
@@ -186,7 +168,7 @@ class Producer:
         if delay is not None and due_at is not None:
             raise InvalidRequest("give a delay or a due_at, not both")
         if due_at is not None and due_at.tzinfo is None:
-            raise InvalidRequest(f"due_at {due_at} has no time zone: which instant is meant?")
+            raise InvalidRequest(f"due_at {due_at} has no time zone; give an aware datetime")
         now = self.queue.clock.now()
         name = names.check_name(name) if name is not None else self.queue.chance.name(now) + suffix
         if self.queue.settings.shards:
@@ -201,9 +183,9 @@ class Producer:
         return path
 
     def _keep_up(self) -> None:
-        """Read `queue.json` now and then. Not for the first message: who sends one pays for one PUT.
+        """Read `queue.json` every ten seconds. Not for the first message: sending one message costs one PUT.
 
-        Whoever may only PUT, or gets no answer, goes on with what is known.
+        A producer that may only PUT, or that gets no answer, keeps the settings that it has.
         """
         now = self.queue.clock.monotonic()
         self._enqueues_since = min(self._enqueues_since, now)
@@ -214,7 +196,7 @@ class Producer:
     def _check_size(self, size: int, what: str) -> None:
         if size > self.queue.settings.max_message_size:
             limit = self.queue.settings.max_message_size
-            raise MessageTooLarge(f"{self.queue.name}/{what} has {size} bytes; max_message_size is {limit}")
+            raise MessageTooLarge(f"{self.queue.name}/{what} is too large: {size} bytes; max_message_size is {limit}")
 
     def _check_depth(self) -> None:
         if self.queue.settings.max_depth is None:
@@ -226,6 +208,6 @@ class Producer:
             self._depth = published.pending + published.delayed if published else 0
         if self._depth >= self.queue.settings.max_depth:
             raise QueueFull(
-                f"{self.queue.name} had {self._depth} messages at the sweeper's last count; max_depth is "
-                f"{self.queue.settings.max_depth}: wait, or raise it with configure(max_depth=…)"
+                f"queue full: {self.queue.name}: {self._depth} messages at the sweeper's last count, max_depth is "
+                f"{self.queue.settings.max_depth}; wait, or raise it with configure(max_depth=…)"
             )

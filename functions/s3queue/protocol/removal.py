@@ -1,4 +1,4 @@
-"""Removal: what an operator deletes by hand: messages without a record, outcomes past their retention."""
+"""Removal: what an operator deletes by hand: messages that are not processed, and outcomes past their retention."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Removal:
     queue: QueueAccess
 
     def cleanup(self) -> int:
-        """Delete records and dead letters past their retention; how many. For buckets without lifecycle rules."""
+        """One LIST per 1,000 objects, and a conditional DELETE for each that is too old."""
         deleted = 0
         settings = self.queue.settings
         for kind, retention in {"records": settings.record_retention, "dead": settings.dead_retention}.items():
@@ -31,7 +31,7 @@ class Removal:
         return deleted
 
     def purge(self) -> int:
-        """Delete every message that nobody is working on, without a record; how many. What runs now is finished."""
+        """Everything that `purge_message` deletes."""
         deleted = 0
         for kind in ("messages", "delayed"):
             for page in listing(self.queue.store, self.queue.keys.prefix(kind)):
@@ -39,7 +39,7 @@ class Removal:
         return deleted
 
     def purge_message(self, entry: ObjectInfo) -> bool:
-        """Delete one listed message without a record, unless someone works on it or PUT it anew; whether it is gone."""
+        """The lease first, if the message waits for a retry: a worker that claims it meanwhile keeps the message."""
         path = self.queue.keys.path(entry.key)
         if path:
             try:

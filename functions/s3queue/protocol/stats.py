@@ -1,4 +1,4 @@
-"""Stats: counts, ages and rates of a queue, from LISTs alone; how the sweeper publishes them."""
+"""Stats: counts, ages and rates of a queue, from LISTs only, and as the sweeper publishes them."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from s3queue.errors import CorruptState
 from s3queue.keys import Keys, due_of, line_of
 from s3queue.store import ObjectInfo, ObjectStore, listing
 
-#: Pages that one count reads at most, unless it is asked for all: beyond it a count is a lower bound.
+#: Pages that one count reads at most, unless all are asked for; after that a count is a lower bound.
 PAGES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """A queue at one moment. Messages are counted as objects: a batch is one, whatever its lines."""
+    """A queue at one moment. Messages are counted as objects: a batch counts as one, however many lines it has."""
 
-    #: May run now and is not being worked on.
+    #: May run now, and is not being processed.
     pending: int = 0
-    #: Lies in `delayed/` and is not due.
+    #: In `delayed/`, and not due yet.
     delayed: int = 0
     processing: int = 0
-    #: Failed at least once and waits for its next attempt.
+    #: Failed at least once, and waits for its next attempt.
     failed: int = 0
-    #: Records without a dead letter; a record goes after its retention.
+    #: Records without a dead letter; records are deleted after their retention.
     completed: int = 0
-    #: Dead letters, a batch's dead lines one by one.
+    #: Dead letters; each dead line of a batch counts.
     dead: int = 0
     #: Age of the oldest and the newest message that may run; None if there is none.
     oldest_seconds: float | None = None
     newest_seconds: float | None = None
-    #: Records written within the last minute; None if the count stopped before it had seen all of them.
+    #: Records written within the last minute; None if the count stopped before it had seen all records.
     finished_per_minute: int | None = 0
-    #: Handed over by the sweeper in the hour before it published, because their event was lost, late or throttled; as
-    #: far as that sweeper remembers. None: only a sweeper can tell, and none did.
+    #: Messages that the sweeper handed to a worker in the last hour, because their event was lost, late or throttled;
+    #: as far as that sweeper remembers. None: no sweeper has published it.
     rescued: int | None = None
-    #: False: some count stopped at the page limit and is a lower bound.
+    #: False: a count stopped at the page limit and is a lower bound.
     exact: bool = True
     at: datetime
 
     @property
     def total(self) -> int:
-        """Everything that is not finished, and everything that is and still has its record or dead letter."""
+        """All messages that are not finished, and all finished ones that still have a record or a dead letter."""
         return self.pending + self.delayed + self.processing + self.failed + self.completed + self.dead
 
     def to_json(self) -> dict[str, Any]:
@@ -57,18 +57,18 @@ class Stats:
 
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Stats:
-        """Raises CorruptState, naming the key, if these bytes are no stats."""
+        """Raises CorruptState, which names the key, if the bytes are not stats."""
         found = load(body, key)
         known = {field.name for field in fields(cls)}
         try:
             return cls(**{name: found[name] for name in known & found.keys()} | {"at": parse_instant(found["at"])})
         except (KeyError, TypeError, ValueError) as error:
-            raise CorruptState(f"{key} holds no stats: {error!r}") from None
+            raise CorruptState(f"{key} is not a stats document: {error!r}") from None
 
 
 @dataclass(slots=True)
 class Counter:
-    """Adds up what LISTs of messages and leases show; the sweeper and `stats` count with the same one."""
+    """Adds up what LISTs of messages and leases show; both the sweeper and `measure` count with it."""
 
     keys: Keys
     now: datetime
@@ -87,7 +87,7 @@ class Counter:
                 self.delayed += 1
                 continue
             self.unleased += 1
-            # A delayed message is as old as it is overdue: the time that it was asked to wait is nobody's fault.
+            # The age of a delayed message counts from its due time, not from its PUT: it was asked to wait.
             since = due_at or message.modified_at
             self.oldest = min(self.oldest or since, since)
             self.newest = max(self.newest or since, since)
@@ -97,9 +97,9 @@ class Counter:
 
 
 def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Stats:
-    """Count a queue now: one LIST for what there is, then one per 1,000 objects, `pages` per kind at most.
+    """Count a queue now: one LIST for the kinds of objects, then one per 1,000 objects, at most `pages` per kind.
 
-    Which leases wait for a retry is told by their reminders, not by reading them: an estimate for some seconds.
+    How many leases wait for a retry is taken from the reminders, not from the leases: for some seconds it can be wrong.
     """
     root = store.list(keys.root, delimiter="/")
     kinds = keys.kinds(root.prefixes)
@@ -146,7 +146,7 @@ def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Sta
 
 
 def published_stats(store: ObjectStore, keys: Keys) -> Stats | None:
-    """The sweeper's last count; None if there is none, or garbage in its place. One GET."""
+    """See `Queue.published_stats`."""
     found = store.open(keys.stats)
     try:
         return Stats.from_bytes(found.read(), found.key) if found else None

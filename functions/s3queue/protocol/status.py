@@ -1,4 +1,4 @@
-"""Status: where one message stands, and its life so far: enqueued, every attempt, its outcome."""
+"""Status: the state of one message, and its history: when it was enqueued, every attempt, its outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ State = Literal["pending", "delayed", "processing", "waiting", "burying", "compl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """A message's state, and the documents that say so."""
+    """A message's state, and the documents that it follows from."""
 
     path: str
     state: State
@@ -26,7 +26,7 @@ class Status:
     lease: Lease | None = None
     record: Record | None = None
     dead: ObjectInfo | None = None
-    #: Why the state is `corrupt`: which object makes no sense.
+    #: Why the state is `corrupt`: which object cannot be read.
     problem: str = ""
 
     @property
@@ -37,7 +37,7 @@ class Status:
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """Every attempt that has ended: of the present generation while it is at work, else of the recorded one."""
+        """Every attempt that has ended: those of the lease if there is one, otherwise those of the record."""
         if self.lease:
             return self.lease.attempts
         return self.record.attempts if self.record else ()
@@ -73,11 +73,7 @@ class Status:
 
 
 def read_status(store: ObjectStore, keys: Keys, path: str) -> Status:
-    """Four reads: the message, its lease, its record, its dead letter.
-
-    Raises:
-        MessageNotFound: none of them exists.
-    """
+    """See `Queue.status`. Four requests: the message, its lease, its record, its dead letter."""
     message = store.head(keys.message(path))
     lease: Lease | None = None
     record: Record | None = None
@@ -117,9 +113,5 @@ def _state(
         return record.outcome
     if dead:
         return "dead"
-    raise MessageNotFound(f"{keys_name(path)}: no message, record or dead letter has this path")
-
-
-def keys_name(path: str) -> str:
-    """The path as people should have typed it, if they forgot the folder."""
-    return path if path.startswith(("messages/", "delayed/")) else f"{path} (paths start with messages/ or delayed/)"
+    hint = "" if path.startswith(("messages/", "delayed/")) else "; a path starts with messages/ or delayed/"
+    raise MessageNotFound(f"no message, record or dead letter has the path {path}{hint}")

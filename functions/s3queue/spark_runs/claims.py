@@ -1,4 +1,4 @@
-"""What a run claims, and gives back: many messages at a time, because a run is worth many."""
+"""How a Spark run claims messages and gives them back: many at a time, because a run serves many."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from s3queue.store import ObjectInfo, listing
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-#: Requests at one time, on a small function as on a driver.
+#: Requests at one time, in a small function and in a driver.
 THREADS = 8
 
 
 class Waiting:
     """Messages that wait for their next attempt, found by their leases.
 
-    A sweeper that dispatches a retry drops its reminder, and a worker that finds a run at work leaves it to that run:
-    so a run looks at the leases themselves. Each is read once for every time that it is written.
+    A sweeper that dispatches a retry deletes its reminder, and a worker that finds an active run leaves the message to
+    that run. So a run reads the leases themselves, each one once per write.
     """
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._retry_at: dict[tuple[str, str], datetime | None] = {}
-        #: When the next of them is due, by S3's clock, and that clock's time at the last look.
+        #: When the next message is due, and the time of the last LIST, both by S3's clock.
         self.next_at: datetime | None = None
         self.at: datetime | None = None
 
     def due(self) -> list[str]:
-        """Those that may be tried now, most urgent first. One LIST per 1,000 leases."""
+        """The paths that may be tried now, most urgent first. One LIST per 1,000 leases."""
         keys = self._queue.keys
         known: dict[tuple[str, str], datetime | None] = {}
         due: list[str] = []
@@ -71,7 +71,7 @@ class Waiting:
 def claim_heavy(
     queue: Queue, paths: Iterable[str], limit: int, *, seconds: float, threads: int = THREADS
 ) -> list[Claim]:
-    """Claim up to `limit` of Spark's messages: these `paths` first, then the backlog, for `seconds` at most."""
+    """Claim up to `limit` heavy messages, these `paths` first, then from the backlog, for at most `seconds`."""
     backlog = Backlog(queue, wants=queue.settings.is_heavy)
     named = [Candidate(path, 0, queue.clock.now(), read_first=True) for path in paths]
     pending = _chain(named, backlog)
@@ -92,8 +92,8 @@ def claim_heavy(
             try:
                 claim = _claim(queue, candidate)
             except QueueError as error:
-                # The sweeper looks after it; the others need not wait for that.
-                _log.warning("%s/%s could not be claimed: %s", queue.name, candidate.path, error)
+                # The sweeper takes care of it; the other messages need not wait for that.
+                _log.warning("claim failed, message kept: %s/%s: %s", queue.name, candidate.path, error)
             finally:
                 with mutex:
                     at_work -= 1
@@ -118,7 +118,7 @@ def _claim(queue: Queue, candidate: Candidate) -> Claim | None:
 
 
 def in_parallel(work: Callable[[T], None], items: Sequence[T], threads: int = THREADS) -> None:
-    """Do something with every item, a few at a time; an error is raised when all are done."""
+    """Call `work` for every item, a few at a time; an error is raised when all are done."""
     if len(items) <= 1 or threads <= 1:
         for item in items:
             work(item)
@@ -129,7 +129,7 @@ def in_parallel(work: Callable[[T], None], items: Sequence[T], threads: int = TH
 
 
 def release_all(queue: Queue, claims: Sequence[Claim], *, threads: int = THREADS) -> None:
-    """Give claims back; one that is lost, or whose answer is, is the sweeper's."""
+    """Give claims back. A claim that is lost, or whose release is unknown, is left to the sweeper."""
 
     def release(claim: Claim) -> None:
         with contextlib.suppress(QueueError):

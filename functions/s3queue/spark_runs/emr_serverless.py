@@ -1,6 +1,6 @@
-"""EMR Serverless behind the JobService port; the only file that knows its requests and its errors.
+"""EmrServerless: the JobService of EMR Serverless; the only file that knows its requests and its errors.
 
-The client is injected. Locally it talks to infra/local/emr.py by its endpoint URL, and nothing here knows.
+The client is injected. Locally its endpoint URL is that of infra/local/emr.py; the code is the same.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from s3queue.settings import Deployment
 
 from .service import Job, JobRequest, NotStarted, Phase
 
-#: Tags, by which a job is known again: EMR's events name neither.
+#: Tags that tell which queue and run a job belongs to: EMR's events name neither.
 QUEUE_TAG = "s3queue:queue"
 RUN_TAG = "s3queue:run"
 _ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
 #: `CANCELLING` still holds its messages.
 _RUNNING = frozenset({"RUNNING", "CANCELLING"})
-#: Time for the driver to close its slot after its last batch, before the service ends it by force.
+#: Time for the driver to close its slot after its last round, before the service ends it by force.
 WRAP_UP_MINUTES = 5
 
 
@@ -45,7 +45,10 @@ class EmrServerless:
     def start(self, request: JobRequest) -> str:
         answer = self._ask("StartJobRun", lambda: self.client.start_job_run(**self.described(request)))
         if answer is None:
-            raise NotStarted(f"there is no EMR Serverless application {self.deployment.spark_application}")
+            raise NotStarted(
+                f"Spark run not started: there is no EMR Serverless application {self.deployment.spark_application}; "
+                "deploy the stack again"
+            )
         return str(answer["jobRunId"])
 
     def get(self, job: str) -> Job | None:
@@ -74,7 +77,7 @@ class EmrServerless:
         self._ask("CancelJobRun", lambda: self.client.cancel_job_run(applicationId=application, jobRunId=job))
 
     def described(self, request: JobRequest) -> dict[str, Any]:
-        """The request as EMR takes it; the same bytes for the same run, or its token would be refused."""
+        """The request as EMR expects it. The same run gives the same bytes, because EMR refuses a token with others."""
         minutes = math.ceil(request.timeout.total_seconds() / 60)
         return start_job_run(
             self.deployment,
@@ -92,7 +95,7 @@ class EmrServerless:
         )
 
     def _ask(self, action: str, send: Any) -> Any:
-        """None: there is no such job or application."""
+        """The answer; None if there is no such job or application."""
         try:
             return send()
         except ClientError as error:
@@ -102,7 +105,7 @@ class EmrServerless:
                 return None
             if code in ("AccessDeniedException", "AccessDenied"):
                 raise AccessDenied(f"emr-serverless:{action} is not allowed: {error}") from error
-            # 429 and 402 are throttling and quotas, however they are called.
+            # 429 and 402 are throttling and quotas, whatever their codes.
             if status < 500:
                 raise NotStarted(f"{action}: {code}: {error.response.get('Error', {}).get('Message', '')}") from error
             raise Unavailable(f"{action}: {error}") from error
@@ -122,7 +125,7 @@ def start_job_run(
     max_executors: int,
     tags: Mapping[str, str],
 ) -> dict[str, Any]:
-    """A StartJobRun of this code, bounded in time and size, its logs kept; the stack's schedules send it, too."""
+    """A StartJobRun request for this code, limited in time and size, with logs. The stack's schedules send it, too."""
     monitoring: dict[str, Any] = {"managedPersistenceMonitoringConfiguration": {"enabled": True}}
     if deployment.spark_logs:
         monitoring["s3MonitoringConfiguration"] = {"logUri": deployment.spark_logs}
@@ -150,7 +153,7 @@ def start_job_run(
 def _parameters(deployment: Deployment, max_executors: int) -> str:
     settings = {
         "spark.dynamicAllocation.enabled": "true",
-        # Infinite unless capped.
+        # Without this, EMR's limit is infinite.
         "spark.dynamicAllocation.maxExecutors": str(max_executors),
         "spark.dynamicAllocation.initialExecutors": "1",
         "spark.driver.cores": "2",
@@ -160,7 +163,7 @@ def _parameters(deployment: Deployment, max_executors: int) -> str:
         "spark.sql.session.timeZone": "UTC",
     }
     if deployment.spark_packages:
-        # Whether EMR's image has boto3 and pyarrow is not documented: ours are brought along, and come first.
+        # Whether EMR's image has boto3 and pyarrow is not documented: we ship ours, and they come first.
         settings |= {
             "spark.archives": f"{deployment.spark_packages}#packages",
             "spark.emr-serverless.driverEnv.PYTHONPATH": "./packages",
@@ -171,7 +174,7 @@ def _parameters(deployment: Deployment, max_executors: int) -> str:
 
 
 def client(region: str | None = None) -> Any:
-    """A client that repeats a throttled request a few times; the token makes a repeated start one job."""
+    """A client that repeats a throttled request a few times. Because of the token, a repeated start is one job."""
     import boto3
     from botocore.config import Config
 

@@ -1,7 +1,7 @@
-"""Launch: heavy messages become one Spark run, however many of them ring at once.
+"""Launcher: starts one Spark run for heavy messages, however many notifications come at once.
 
-Slot, claims, manifest, heartbeat, then one StartJobRun; in this order, so that whoever finds the rest after a crash can
-go on with it (run_watch.py) and a launch whose answer was lost is found again, not doubled.
+Slot, claims, manifest, heartbeat, then one StartJobRun, in this order: after a crash the sweeper can continue from any
+of these steps (watch.py), and a launch whose answer was lost is found again and not started twice.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from .slots import START_WITHIN, HeldSlot, RunStore, as_run
 from .watch import LAUNCH_GRACE, RunWatch, cool, is_cooling
 
 _log = logging.getLogger(__name__)
-#: `busy`: a run is there, and drains the queue. `unknown`: it was asked for, and the sweeper finds out.
+#: `busy`: an active run drains the queue. `unknown`: a run was asked for, and the sweeper finds out whether it started.
 Launched = Literal["started", "busy", "nothing", "unknown"]
-#: Claiming for a run takes this part of the visibility timeout at most: the leases must outlive it.
+#: Claiming for a run takes at most 1/3 of the visibility timeout, so that the leases do not run out meanwhile.
 CLAIMING_PART = 3
-#: A look that claims nothing is repeated this often: someone may have seen the slot taken meanwhile, and gone.
-LOOKS = 3
+#: How often a launch that could claim nothing is tried again: while it held the slot, another launch may have found the
+#: slot taken, and left its message.
+CLAIM_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,46 +42,48 @@ class Launcher:
     threads: int = THREADS
 
     def launch(self, queue: Queue, paths: Sequence[str]) -> Launched:
-        """See to it that these heavy messages run: start a run, or leave them to one that is there.
+        """Make sure that these heavy messages run: start a run, or leave them to an active one.
 
         Raises:
             NotStarted, AccessDenied: no run could be started. Nothing is claimed, no attempt is used; the sweeper
-                rings again.
-            Unavailable: the store did not say; the sweeper will find out.
+                notifies again.
+            Unavailable: no clear answer from the store; the sweeper takes care of it.
         """
         book = RunStore(queue)
-        for _ in range(LOOKS):
+        for _ in range(CLAIM_TRIES):
             held = self._open(queue, book)
             if held is None:
                 return "busy"
             mine = as_run(queue, held.slot.run)
             seconds = queue.settings.visibility_timeout.total_seconds() / CLAIMING_PART
             try:
-                claims = claim_heavy(mine, paths, queue.settings.batch, seconds=seconds, threads=self.threads)
+                claims = claim_heavy(
+                    mine, paths, queue.settings.messages_per_run, seconds=seconds, threads=self.threads
+                )
             except QueueError:
                 book.free_slot(held.number, held.slot.run)
                 raise
             if claims:
                 return self._start(mine, book, held, claims)
             book.free_slot(held.number, held.slot.run)
-            if not Backlog(queue, wants=queue.settings.is_heavy).look():
+            if not Backlog(queue, wants=queue.settings.is_heavy).refill():
                 break
         return "nothing"
 
     def _open(self, queue: Queue, book: RunStore) -> HeldSlot | None:
-        """A slot of our own; None if a run is there already, and one is enough for what waits."""
+        """A slot for a new run; None if the active runs are enough for the waiting messages."""
         free: list[tuple[int, HeldSlot | None]] = []
         live = 0
         for number in range(queue.settings.max_runs):
             try:
                 found = book.slot(number)
             except CorruptState as error:
-                _log.error("%s", error)
+                _log.error("slot skipped: %s", error)
                 continue
             if found and is_cooling(found):
-                return None  # the service has just said no; asking for each message would keep it saying so
+                return None  # the service has just refused a run; asking again for every message would not help
             if found and found.slot.state != "cooling" and found.age > LAUNCH_GRACE:
-                found = self._look_after(queue, book, found)
+                found = self._resolve_silent(queue, book, found)
             if found is None or found.slot.state == "cooling":
                 free.append((number, found))
             else:
@@ -94,19 +97,19 @@ class Launcher:
                 continue
         return None
 
-    def _look_after(self, queue: Queue, book: RunStore, found: HeldSlot) -> HeldSlot | None:
-        """The slot of a run that may be silent; None if it was, and there was reason to free it."""
+    def _resolve_silent(self, queue: Queue, book: RunStore, found: HeldSlot) -> HeldSlot | None:
+        """The slot of a run that may have stopped; None if it has, and its slot was freed."""
         if RunWatch.is_fresh(queue, found.slot.run):
             return found
         try:
             RunWatch(self.jobs, self.bucket).resolve(queue, found)
         except QueueError as error:
-            _log.warning("%s: %s: %s; the sweeper looks again", queue.name, found.slot.run, error)
+            _log.warning("Spark run not checked, left to the sweeper: %s: %s: %s", queue.name, found.slot.run, error)
         return book.slot(found.number)
 
     def _is_worth(self, queue: Queue, live: int) -> bool:
-        """Whether more waits than the runs that are there have claimed: another one costs a minute of several cores."""
-        enough = min(1000, queue.settings.batch * (live + 1))
+        """Whether more messages wait than the active runs can claim: another run costs at least a minute of cores."""
+        enough = min(1000, queue.settings.messages_per_run * (live + 1))
         found = queue.store.list(queue.keys.prefix("messages")).objects
         return sum(queue.settings.is_heavy(message.size) for message in found) >= enough
 
@@ -122,7 +125,7 @@ class Launcher:
         try:
             book.write_manifest(manifest, None)
             if not HeartbeatWriter(mine, START_WITHIN, run=run).beat({}):
-                raise Unavailable(f"the heartbeat of {run} could not be written")
+                raise Unavailable(f"heartbeat not written: {mine.keys.worker(run)}; try again")
         except QueueError:
             release_all(mine, claims, threads=self.threads)
             book.free_slot(held.number, run)
@@ -130,7 +133,7 @@ class Launcher:
         try:
             job = self.jobs.start(JobRequest.of(run, mine.name, self.bucket, mine.settings))
         except Unavailable as error:
-            _log.warning("%s: unknown whether %s was started; the sweeper asks again: %s", mine.name, run, error)
+            _log.warning("Spark run perhaps not started, left to the sweeper: %s: %s: %s", mine.name, run, error)
             return "unknown"
         except QueueError as error:
             release_all(mine, claims, threads=self.threads)
@@ -139,7 +142,7 @@ class Launcher:
         try:
             book.write_slot(held, state="started", job=job)
         except QueueError as error:
-            # Finished already, or unknown: the sweeper asks for the same run again, and is told the same job.
-            _log.info("%s: %s runs as %s, which its slot does not say: %s", mine.name, run, job, error)
-        _log.info("%s: %s (%s) runs %d messages", mine.name, run, job, len(claims))
+            # Finished already, or unknown: the sweeper asks for the same run again, and gets the same job.
+            _log.info("slot not updated, left to the sweeper: %s: %s (%s): %s", mine.name, run, job, error)
+        _log.info("Spark run started: %s: %s (%s), messages: %d", mine.name, run, job, len(claims))
         return "started"

@@ -1,4 +1,4 @@
-"""SparkRuns: the Spark runs of a deployment, as its functions use them: launch one, and look after those there are."""
+"""SparkRuns: the Spark runs of a deployment, as its functions use them: launch a run, and check the active ones."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _log = logging.getLogger(__name__)
 
 
 class SparkRuns:
-    """Runs on EMR Serverless. Its client is made when it is first needed: most workers never see a heavy message."""
+    """Runs on EMR Serverless. The client is made when it is first needed: most workers never see a heavy message."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
 
     @classmethod
     def of(cls, deployment: Deployment) -> SparkRuns | None:
-        """None: the deployment has no Spark application, and heavy messages wait, unclaimed, until it does."""
+        """None if the deployment has no Spark application; heavy messages then wait, unclaimed, until it has one."""
         return cls(deployment) if deployment.spark_application else None
 
     def launch(self, queue: Queue, paths: Sequence[str]) -> None:
-        """See to it that these messages run: start a run, or leave them to one that is there.
+        """See `Launcher.launch`.
 
         Raises:
-            QueueError: neither was possible now. Nothing is claimed, no attempt is used; the sweeper notifies again.
+            QueueError: no run could be started. Nothing is claimed, no attempt is used; the sweeper notifies again.
         """
         launched = self._launcher.launch(queue, paths)
-        _log.info("launch of %d heavy messages of %s: %s", len(paths), queue.name, launched)
+        _log.info("Spark launch %s: %s, heavy messages: %d", launched, queue.name, len(paths))
 
     def job_changed(self, queues: Mapping[str, Queue], detail: Mapping[str, Any]) -> None:
-        """An EMR Serverless job run changed its state: if it failed, fail what it held."""
+        """An EMR Serverless job run changed its state: if it ended, fail the messages that it still holds."""
         self._watch.job_changed(queues, detail)
 
-    def look_after(self, queue: Queue) -> int:
-        """See to it that no run of a queue is forgotten, for the sweeper; how many runs there are."""
-        return self._watch.look_after(queue)
+    def check(self, queue: Queue) -> int:
+        """For the sweeper: make sure that no run of a queue is forgotten; returns how many runs there are."""
+        return self._watch.check(queue)
 
     @cached_property
     def _launcher(self) -> Launcher:

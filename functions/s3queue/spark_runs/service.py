@@ -1,4 +1,4 @@
-"""JobService: the port through which runs are started and asked after; EMR Serverless is behind it."""
+"""JobService: the interface that starts Spark jobs and asks for their state; EMR Serverless implements it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Literal, Protocol
 from s3queue.errors import QueueError
 from s3queue.settings import QueueSettings
 
-#: `starting`: asked for, its driver does not run yet. `ended`: it never will again.
+#: `starting`: asked for, but its driver does not run yet. `ended`: it will not run any more.
 Phase = Literal["starting", "running", "ended"]
 
 
 class NotStarted(QueueError):
-    """The service said no (throttled, over quota, not allowed): surely nothing was started."""
+    """The service refused (throttled, over quota, not allowed): certainly nothing was started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """A run to start. Equal requests of one run are one job, however often they are sent."""
+    """A run to start. Equal requests for one run are one job, however often they are sent."""
 
     run: str
     queue: str
@@ -43,7 +43,7 @@ class Job:
     #: Empty if the job is not one of ours.
     queue: str
     phase: Phase
-    #: The service's own words.
+    #: The state as the service names it.
     state: str
     details: str = ""
 
@@ -60,16 +60,16 @@ class JobService(Protocol):
         """The job's id; the same one for the same run.
 
         Raises:
-            NotStarted: surely nothing was started.
+            NotStarted: certainly nothing was started.
         """
         ...
 
     def get(self, job: str) -> Job | None:
-        """None: there is no such job."""
+        """The job; None if there is no such job."""
         ...
 
     def find(self, run: str, *, since: datetime) -> Job | None:
-        """The job of a run, started after `since`, if its id is not known."""
+        """The job of a run, started after `since`, for a run whose job id is not known."""
         ...
 
     def cancel(self, job: str) -> None: ...

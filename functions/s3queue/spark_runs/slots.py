@@ -1,7 +1,7 @@
-"""Runs: the slots that bound how many Spark runs a queue has, and the manifest that says what each of them holds.
+"""RunStore: the slots that limit how many Spark runs a queue has, and the manifests that name their messages.
 
-`runs/slot-{k}` exists while a run is being launched or at work; whoever creates it may launch one. `runs/{run}.json`
-names the messages of the run's present batch: the run's one heartbeat keeps all of their leases alive.  [P2]
+`runs/slot-{k}` exists while a run is being launched or is active; whoever creates it may launch one. `runs/{run}.json`
+names the messages of the run's present round: the run's one heartbeat keeps all of their leases alive.  [P2]
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from s3queue.errors import CorruptState, NewerFormat
 from s3queue.queue import Queue
 from s3queue.store import delete_unique, listing, put_surely
 
-#: A run that was asked for may take this long to start; until then its launcher's heartbeat keeps its messages.
+#: A run may take this long to start; until then the heartbeat that the launcher wrote keeps its messages.
 START_WITHIN = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldSlot:
-    """A slot as it was found."""
+    """A slot as it was read."""
 
     number: int
     slot: Slot
@@ -37,11 +37,11 @@ class RunStore:
     queue: Queue
 
     def new_run(self) -> str:
-        """An id that sorts by time, fit for a worker's name and for EMR's client token."""
+        """An id that sorts by time, and that can be a worker's name and EMR's client token."""
         return f"run-{self.queue.chance.name(self.queue.clock.now())}"
 
     def slots(self) -> Iterator[HeldSlot]:
-        """Every slot that is taken. One LIST, and a GET for each."""
+        """Every slot that is taken. One LIST, and one GET for each slot."""
         for page in listing(self.queue.store, f"{self.queue.keys.prefix('runs')}slot-"):
             for entry in page.objects:
                 number = self.queue.keys.slot_number(entry.key)
@@ -49,7 +49,7 @@ class RunStore:
                     yield held
 
     def slot(self, number: int) -> HeldSlot | None:
-        """Raises CorruptState if something else lies there."""
+        """The slot; None if it is free. Raises CorruptState if the object is not a slot."""
         found = self.queue.store.open(self.queue.keys.slot(number))
         if found is None:
             return None
@@ -57,7 +57,7 @@ class RunStore:
         return HeldSlot(number=number, slot=slot, etag=found.etag, age=found.at - found.modified_at)
 
     def open_slot(self, number: int, run: str, *, over: HeldSlot | None = None) -> HeldSlot:
-        """Take a slot that is free, or one that was found and is nobody's.
+        """Take a slot that is free, or replace the one that was found (`over`).
 
         Raises:
             Conflict: someone else was faster.
@@ -75,14 +75,14 @@ class RunStore:
         return HeldSlot(number=number, slot=slot, etag=written.etag, age=timedelta())
 
     def free_slot(self, number: int, run: str) -> bool:
-        """Give a run's slot up; False if it is not that run's."""
+        """Delete the slot of a run; False if it belongs to another run."""
         while (held := self.slot(number)) and held.slot.run == run:
             if delete_unique(self.queue.store, self.queue.keys.slot(number), if_match=held.etag):
                 return True
         return False
 
     def manifest(self, run: str) -> tuple[Manifest, str] | None:
-        """A run's manifest and its ETag; None if there is none, or garbage in its place."""
+        """A run's manifest and its ETag; None if there is none, or if it cannot be read."""
         found = self.queue.store.open(self.queue.keys.manifest(run))
         if found is None:
             return None
@@ -94,7 +94,7 @@ class RunStore:
             return None
 
     def write_manifest(self, manifest: Manifest, etag: str | None) -> tuple[Manifest, str]:
-        """Raises Conflict if it was written since it was read: the run is no longer the writer's."""
+        """Raises Conflict if it was written since it was read: the run no longer belongs to the writer."""
         manifest = replace(manifest, nonce=self.queue.chance.token())
         written = put_surely(
             self.queue.store,
@@ -107,7 +107,7 @@ class RunStore:
 
 
 def as_run(queue: Queue, run: str) -> Queue:
-    """The same queue, claimed from in the name of a run."""
+    """The same queue, with the run as its worker."""
     other = Queue(
         store=queue.store,
         name=queue.name,

@@ -1,7 +1,7 @@
-"""RunWatch: what becomes of a run whose launcher or driver fell silent.  [P6]
+"""RunWatch: what happens to a Spark run whose launcher or driver stopped.  [P6]
 
-A launch whose answer was lost is asked for again, with the same token; a run that ended frees its slot, and its leases
-fail at once; what it had not started is given back and costs no attempt.
+A launch whose answer was lost is sent again with the same token. When a run has ended, its slot is freed and its leases
+fail at once; messages that it had not started are given back, and no attempt is counted.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .service import Job, JobRequest, JobService
 from .slots import START_WITHIN, HeldSlot, RunStore, as_run
 
 _log = logging.getLogger(__name__)
-#: A function that launches is done, or dead, after this time.
+#: After this time, a function that launches a run has finished or crashed.
 LAUNCH_GRACE = timedelta(seconds=60)
-#: After a refusal nobody asks again for this long.
+#: After a refusal, no run is asked for during this time.
 COOL = timedelta(seconds=20)
-#: As long as a repeated token surely names the same job; later, jobs are looked through for the run's name.
+#: For this long, a repeated token certainly names the same job; later, the job is searched by the run's name.
 TOKEN_TRUSTED = timedelta(minutes=10)
-#: A manifest's time is its launcher's, a job's is the service's.
+#: A manifest's time comes from the launcher's clock, a job's from the service's; they may differ by this much.
 SKEW = timedelta(minutes=5)
-#: The service is asked after a run this often at most.
+#: The service is asked about a run at most this often.
 ASK_SECONDS = 20.0
 
 
@@ -40,39 +40,47 @@ def is_cooling(held: HeldSlot) -> bool:
 
 
 def cool(book: RunStore, held: HeldSlot, run: str, reason: str) -> None:
-    """After a refusal: nothing is held any more, and for a while nobody asks again. Every step may be lost."""
+    """After a refusal: delete heartbeat and manifest, and keep the slot as `cooling`, so that nobody asks for a while.
+
+    If a step fails, the sweeper does it later.
+    """
     queue = book.queue
     try:
         queue.store.delete(queue.keys.worker(run))
         queue.store.delete(queue.keys.manifest(run))
         book.write_slot(held, state="cooling", reason=reason[:500])
     except QueueError as error:
-        _log.warning("%s: what %s left behind stays for the sweeper: %s", queue.name, run, error)
+        _log.warning("refused Spark run not removed, left to the sweeper: %s: %s: %s", queue.name, run, error)
 
 
 @dataclass(slots=True)
 class RunWatch:
-    """Looks after the runs of the queues of one bucket; keep it, it remembers when it last asked."""
+    """Checks the runs of the queues of one bucket. Keep the instance: it remembers when it last asked the service."""
 
     jobs: JobService
     bucket: str
     _asked: dict[str, float] = field(default_factory=dict)
 
-    def look_after(self, queue: Queue) -> int:
-        """Every run of a queue; how many slots are taken. One LIST if there are none."""
+    def check(self, queue: Queue) -> int:
+        """Check every run of a queue; returns how many slots are taken. One LIST if there are none."""
         taken = 0
         for held in RunStore(queue).slots():
             taken += 1
             try:
                 self.resolve(queue, held)
             except Conflict:
-                continue  # someone else is at it
+                continue  # someone else changed it first
             except QueueError as error:
-                _log.warning("%s: %s: %s; the next sweep looks again", queue.name, held.slot.run, error)
+                _log.warning(
+                    "Spark run not checked, trying again at the next sweep: %s: %s: %s",
+                    queue.name,
+                    held.slot.run,
+                    error,
+                )
         return taken
 
     def job_changed(self, queues: Mapping[str, Queue], detail: Mapping[str, object]) -> None:
-        """The service says that a job changed its state: if it ended, so did its run."""
+        """The service reports that a job changed its state: if it ended, end its run."""
         job = self.jobs.get(str(detail.get("jobRunId", "")))
         queue = queues.get(job.queue) if job else None
         if job is None or queue is None or job.phase != "ended":
@@ -82,10 +90,10 @@ class RunWatch:
                 self._end(queue, held, _failure(job))
 
     def resolve(self, queue: Queue, held: HeldSlot) -> None:
-        """Do for one slot what its run does not do any more.
+        """Do for one slot what its launcher or driver should have done.
 
         Raises:
-            Conflict: it changed meanwhile.
+            Conflict: the slot changed meanwhile.
         """
         match held.slot.state:
             case "cooling":
@@ -99,7 +107,7 @@ class RunWatch:
 
     @staticmethod
     def is_fresh(queue: Queue, run: str) -> bool:
-        """Whether the run's heartbeat counts."""
+        """Whether the run's heartbeat is fresh."""
         found = queue.store.open(queue.keys.worker(run))
         if found is None:
             return False
@@ -109,11 +117,11 @@ class RunWatch:
             return False
 
     def _go_on_launching(self, queue: Queue, held: HeldSlot) -> None:
-        """The launcher crashed, or was not told how its request ended: send the same one again."""
+        """The launcher crashed, or the answer to its request was lost: send the same request again."""
         book, run = RunStore(queue), held.slot.run
         found = book.manifest(run)
         if found is None:
-            # Before the manifest nothing was asked for; what was claimed runs out by itself.
+            # No manifest, so no run was asked for; claimed messages run out by themselves.
             book.free_slot(held.number, run)
             return
         mine = as_run(queue, run)
@@ -126,7 +134,7 @@ class RunWatch:
         except Unavailable:
             raise
         except QueueError as error:
-            _log.warning("%s: %s cannot be started: %s", queue.name, run, error)
+            _log.warning("Spark run not started, messages given back: %s: %s: %s", queue.name, run, error)
             self._give_back(mine, found[0], started=0, failure=Failure.of(error))
             cool(book, held, run, str(error))
             return
@@ -138,27 +146,27 @@ class RunWatch:
             return
         self._asked[run] = now
         if not held.slot.job:
-            # Its launcher never learnt the id, and the driver has reopened the slot since.
+            # The launcher never learned the id, and the driver has written the slot since.
             found = RunStore(queue).manifest(run)
             job = self.jobs.find(run, since=found[0].opened_at - SKEW) if found else None
         else:
             job = self.jobs.get(held.slot.job)
         if job is None:
             if not self.is_fresh(queue, run):
-                self._end(queue, held, Failure("RunLost", f"{run}: the service knows no job {held.slot.job}"))
+                self._end(queue, held, Failure("RunLost", f"{run}: the service has no job {held.slot.job}"))
         elif job.phase == "ended":
             self._end(queue, held, _failure(job))
         elif job.phase == "starting":
-            # In the service's queue, perhaps for hours: what it holds must not run out meanwhile.
+            # It may be in the service's queue for hours: its messages must not run out meanwhile.
             _keep(as_run(queue, run), run)
         elif held.age > START_WITHIN and not self.is_fresh(queue, run):
-            _log.error("%s: %s runs and is silent: cancelled", queue.name, run)
+            _log.error("Spark run without a heartbeat, cancelled: %s: %s", queue.name, run)
             self.jobs.cancel(job.id)
 
     def _end(self, queue: Queue, held: HeldSlot, failure: Failure) -> None:
-        """The slot last: after a crash in between, everything is done again from there."""
+        """Give the messages back, then free the slot: after a crash in between, everything is repeated."""
         book, run = RunStore(queue), held.slot.run
-        _log.warning("%s: %s ended without closing its slot: %s", queue.name, run, failure.message)
+        _log.warning("Spark run ended without closing its slot: %s: %s: %s", queue.name, run, failure.message)
         found = book.manifest(run)
         if found:
             manifest, etag = found
@@ -181,22 +189,22 @@ class RunWatch:
                 else:
                     mine.leases.give_back(path, held.lease, held.etag, held.read_at)
             except (Conflict, CorruptState) as error:
-                _log.info("lease of a failed run kept: %s/%s: %s", mine.name, path, error)
+                _log.info("lease of an ended run kept: %s/%s: %s", mine.name, path, error)
 
 
 def _keep(mine: Queue, run: str) -> None:
-    """A heartbeat for a run that cannot have one yet."""
+    """Write the heartbeat for a run whose driver has not started yet."""
     found = mine.store.head(mine.keys.worker(run))
     if found is None or found.at - found.modified_at > START_WITHIN / 2:
         heartbeat = HeartbeatWriter(mine, START_WITHIN, run=run)
         # The first beat finds the one that is there, the second replaces it.
         if not (heartbeat.beat({}) or heartbeat.beat({})):
-            raise Unavailable(f"the heartbeat of {run} could not be written")
+            raise Unavailable(f"heartbeat not written: {mine.keys.worker(run)}; try again")
 
 
 def _failure(job: Job) -> Failure:
     said = f": {job.details}" if job.details else ""
-    return Failure("RunFailed", f"{job.run} ({job.id}) ended as {job.state} before this message did{said}"[:2000])
+    return Failure("RunFailed", f"{job.run} ({job.id}) ended as {job.state} before this message ended{said}"[:2000])
 
 
 def _ended(manifest: Manifest, failure: Failure) -> Manifest:

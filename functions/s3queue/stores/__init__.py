@@ -1,1 +1,1 @@
-"""The stores behind the port: `memory`, a dict that is no stronger than S3, and `s3`, boto3."""
+"""The implementations of ObjectStore: `s3` (boto3), `direct` (our own client), and `memory` (a dict)."""

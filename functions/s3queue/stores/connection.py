@@ -1,7 +1,7 @@
-"""One connection: requests out, answers in, nothing of one answer left for the next request.
+"""Connection: sends requests and reads answers, and leaves nothing of one answer for the next request.
 
-As much of HTTP/1.1 as S3 speaks, without copies or parsers for what it never sends: that is where the CPU of a general
-client goes.
+It knows only as much of HTTP/1.1 as S3 uses, without copies and without parsers for what S3 never sends: these are what
+costs a general client its CPU.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from datetime import datetime
 from typing import IO, Any
 
 READ_SECONDS = 10.0
-#: How long a server may take to say that it wants a large body; some never say it.
+#: How long to wait for "100 Continue" before a large body; some servers never send it.
 ASK_SECONDS = 1.0
 CHUNK_BYTES = 256 * 1024
 _LINE_BYTES = 64 * 1024
 
 
 class _Input(io.RawIOBase):
-    """What arrives. While it is `shut`, whoever looks for buffered bytes does not wait for others."""
+    """The bytes that arrive. While it is `shut`, a read sees only buffered bytes and does not wait for more."""
 
     def __init__(self, socket: Any) -> None:
         self._receive: Callable[[Any], int] = socket.recv_into
@@ -34,7 +34,7 @@ class _Input(io.RawIOBase):
 
 
 class Connection:
-    """Raises OSError or ValueError if it breaks, or if what arrives is no answer."""
+    """Raises OSError or ValueError if it breaks, or if what arrives is not an HTTP answer."""
 
     def __init__(self, socket: Any) -> None:
         self._socket = socket
@@ -44,14 +44,16 @@ class Connection:
         #: A final answer that came instead of "100 Continue".
         self._early: tuple[int, dict[str, str]] | None = None
         self._is_sent = True
-        #: When its last answer was complete; None: it has had none.
+        #: When its last answer was complete; None if it has had none.
         self.used_at: datetime | None = None
         self._poll = select.poll()
         self._poll.register(socket, select.POLLIN)
         self.is_kept = True
 
     def is_open(self) -> bool:
-        """Nothing is to come between two requests, except the end; bytes behind an answer are nobody's answer."""
+        """Whether it can be used again. Between two requests nothing may arrive: neither the end of the connection nor
+        bytes that would be taken for the next answer.
+        """
         self._raw.shut = True
         left = self._input.peek(1)
         self._raw.shut = False
@@ -63,26 +65,26 @@ class Connection:
             return
         self._socket.sendall(head)
         if asks and not self._is_wanted():
-            # Refused: the body stays here, and what the server makes of a connection without it is not tried out.
+            # Refused: the body is not sent, and the connection is not used again, because the server may wait for it.
             self._is_sent = self.is_kept = False
             return
-        # In pieces: the time-out is for the whole of what one call sends.
+        # In pieces: the time-out applies to everything that one call sends.
         source = io.BytesIO(body) if isinstance(body, bytes) else body
         while chunk := source.read(CHUNK_BYTES):
             length -= len(chunk)
             if length < 0:
                 break
             if asks and not self.is_open():
-                # Answered before it was sent: the server may take the rest for the next request.
+                # Answered before all was sent: the server may take the rest for the next request.
                 self.is_kept = False
             try:
                 self._socket.sendall(chunk)
             except ConnectionError:
-                # Refused while it was being sent: the answer may be there nevertheless.
+                # Refused during sending: the answer may have arrived nevertheless.
                 self._is_sent = self.is_kept = False
                 return
         if length:
-            raise ValueError("the body became longer or shorter while it was being sent")
+            raise ValueError("the body changed its length while it was sent")
 
     def _is_wanted(self) -> bool:
         self._socket.settimeout(ASK_SECONDS)
@@ -101,13 +103,13 @@ class Connection:
         while status < 200:
             status, headers = self._head()
         if status < 300 and not self._is_sent:
-            raise ValueError(f"a success ({status}) without its body")
+            raise ValueError(f"the server answered {status} before the body was sent")
         return status, headers
 
     def _head(self) -> tuple[int, dict[str, str]]:
         version, _, rest = self._line().partition(" ")
         if not version.startswith("HTTP/1."):
-            raise ValueError(f"not HTTP: {version!r}")
+            raise ValueError(f"the answer is not HTTP: {version!r}")
         headers = {}
         while line := self._line():
             name, _, value = line.partition(":")
@@ -142,8 +144,8 @@ class Connection:
     def _line(self) -> str:
         line = self._input.readline(_LINE_BYTES)
         if not line.endswith(b"\n"):
-            # Half a header is none: half an ETag would be another object's.
-            raise ValueError("the connection ended within an answer" if line else "the connection ended, unanswered")
+            # Half a header is not used: half an ETag would be that of another object.
+            raise ValueError(f"the connection ended {'within' if line else 'without'} an answer")
         return line.decode("latin-1").rstrip("\r\n")
 
     def close(self) -> None:

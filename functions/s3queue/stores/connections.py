@@ -1,6 +1,6 @@
-"""Signed requests over kept connections, in the caller's own thread: whole answers, large bodies while they arrive.
+"""Connections: sends signed requests over kept connections, in the caller's thread. Large bodies are streamed.
 
-`http.client` makes the connections: names, TLS and proxies are its own.
+`http.client` opens the connections, with its handling of names, TLS and proxies.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .connection import CHUNK_BYTES, READ_SECONDS, Connection
 from .signature import UNSIGNED, Credentials, Headers, sign
 
 CONNECT_SECONDS = 5.0
-#: Not used again after this long without use: a function that was frozen does not hear the server hang up.
+#: A connection is not used again after this long: a function that was frozen does not notice that the server closed it.
 IDLE = timedelta(seconds=20)
-#: Bodies from this size on ask before they are sent, so that a refused one is not sent in vain.
+#: Before a body of at least this size, the server is asked (`Expect: 100-continue`), so that a refused one is not sent.
 ASK_FIRST_BYTES = 1024 * 1024
 #: Bodies up to this size are read whole.
 WHOLE_BYTES = 1024 * 1024
@@ -46,7 +46,7 @@ class Broken(Unavailable):
 
 @dataclass(slots=True)
 class Answer:
-    """What came back. A body beyond `WHOLE_BYTES` is in `stream`, still on its way; whoever takes it closes it."""
+    """An answer. A body larger than `WHOLE_BYTES` is in `stream`, still arriving; the caller closes it."""
 
     status: int
     headers: dict[str, str]
@@ -68,7 +68,7 @@ class Connections:
     ) -> None:
         self._address = urlsplit(address)
         if self._address.scheme not in ("http", "https") or not self._address.hostname:
-            raise InvalidRequest(f"{address!r} is no endpoint: http://host:port or https://host is the form")
+            raise InvalidRequest(f"{address!r} is not an endpoint; write http://host:port or https://host")
         self._port = self._address.port or (443 if self._address.scheme == "https" else 80)
         host = self._address.hostname
         self._host = f"[{host}]" if ":" in host else host
@@ -77,7 +77,7 @@ class Connections:
         self._region = region
         self._credentials = credentials
         self._keep = keep
-        # Its `now`: the other one stands still while a function is frozen.
+        # For its `now`: the monotonic clock may stand still while a function is frozen.
         self._clock = clock or SystemClock()
         self._idle: list[Connection] = []
         self._mutex = Lock()
@@ -95,10 +95,10 @@ class Connections:
         streams: bool = False,
         what: str = "",
     ) -> Answer:
-        """One request, once; `what` names it in errors. With `streams`, a large body is not waited for.
+        """Send one request once; `what` names it in errors. With `streams`, a large body is returned as a stream.
 
         Raises:
-            Broken: unknown what became of it.
+            Broken: unknown whether it was carried out.
         """
         length = len(body) if isinstance(body, bytes) else _length(body)
         described = [("host", self._host), ("user-agent", "s3queue"), *headers]
@@ -120,7 +120,7 @@ class Connections:
             connection.send(head.encode(), body, length, asks=method == "PUT" and length >= ASK_FIRST_BYTES)
             return self._received(connection, method, streams, what)
         except BaseException as error:
-            # Never used again: what is still to come would be taken for the next one's answer.
+            # Never used again: bytes that still arrive would be taken for the answer to the next request.
             connection.close()
             if connection.used_at:
                 self._hang_up()
@@ -137,7 +137,7 @@ class Connections:
             answer.stream = io.BufferedReader(body, CHUNK_BYTES)
             return answer
         if streams and status == 200 and length is None and "transfer-encoding" not in headers:
-            raise ValueError("an object without its length: the end of the connection would look like its own")
+            raise ValueError("the answer has no Content-Length, so a broken connection would look like its end")
         if method != "HEAD" and status not in (204, 304):
             answer.body = connection.receive_body(headers)
         self._give_back(connection)
@@ -145,12 +145,12 @@ class Connections:
 
     def _take(self) -> Connection:
         if os.getpid() != self._process:
-            # After a fork the parent's connections are still the parent's.
+            # After a fork, the connections belong to the parent process.
             self._idle, self._process, self._mutex = [], os.getpid(), Lock()
         since = self._clock.now() - IDLE
         with self._mutex:
             while self._idle:
-                # The latest first: what is not needed goes cold, and is closed by the server.
+                # The latest first: the others become too old, and the server closes them.
                 connection = self._idle.pop()
                 if connection.used_at and connection.used_at > since and connection.is_open():
                     return connection
@@ -159,7 +159,7 @@ class Connections:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        # Not before the first connection: reading the certificates is most of what making a store would cost.
+        # Not before the first connection: reading the certificates would be most of the cost of making a store.
         return ssl.create_default_context(
             cafile=os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE") or None
         )
@@ -187,7 +187,7 @@ class Connections:
         connection.close()
 
     def _hang_up(self) -> None:
-        """What broke one kept connection may have broken them all, and there are more of them than tries."""
+        """Close all kept connections: what broke one may have broken all, and there are more of them than tries."""
         with self._mutex:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -195,7 +195,7 @@ class Connections:
 
 
 class _Body(io.RawIOBase):
-    """A large body, read while it arrives. A connection that breaks raises Broken, and never looks like the end."""
+    """A large body, read while it arrives. A broken connection raises Broken, and never looks like the end."""
 
     def __init__(self, connection: Connection, size: int, give_back: Callable[[Connection], None], what: str) -> None:
         self._connection = connection
@@ -214,7 +214,7 @@ class _Body(io.RawIOBase):
         except OSError as error:
             raise Broken(f"{self._what}: the connection broke: {error}") from error
         if not chunk:
-            raise Broken(f"{self._what}: the connection broke, {self._left} bytes before its end")
+            raise Broken(f"{self._what}: the connection broke {self._left} bytes before the end")
         buffer[: len(chunk)] = chunk
         self._left -= len(chunk)
         if not self._left:
@@ -228,7 +228,7 @@ class _Body(io.RawIOBase):
 
 
 def _length(body: IO[bytes]) -> int:
-    """What is left of it, from where it stands."""
+    """The number of bytes from the current position to the end."""
     start = body.tell()
     end = body.seek(0, os.SEEK_END)
     body.seek(start)
@@ -237,7 +237,7 @@ def _length(body: IO[bytes]) -> int:
 
 def _proxy(address: SplitResult) -> SplitResult | None:
     found = getproxies().get(address.scheme)
-    # A plain-HTTP endpoint is a server on this machine or beside it, and no proxy's business.
+    # A plain-HTTP endpoint is a server on this machine or near it, and needs no proxy.
     if not found or address.scheme != "https" or proxy_bypass(address.hostname or ""):
         return None
     return urlsplit(found if "://" in found else f"http://{found}")

@@ -1,7 +1,7 @@
-"""S3 without an SDK: the requests that boto3 would send, for a fraction of its CPU and of its start.
+"""DirectStore: S3 without an SDK. It sends the same requests as boto3, with a fraction of its CPU and start time.
 
-boto3 stays behind it for what is rare: presigned URLs, copies of more than 5 GB, and credentials, regions or endpoints
-that are not in the environment. Buckets behind FIPS, dual-stack or accelerated addresses are boto3's, too.
+boto3 is used for what is rare: presigned URLs, copies of more than 5 GB, and credentials, regions or endpoints that are
+not in the environment. For buckets with FIPS, dual-stack or accelerated addresses, use the store `boto3`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .wire import http_date, quoted, unquoted, whole_seconds
 if TYPE_CHECKING:
     from .s3 import S3Store
 
-#: Tries of a request whose answer does not say what happened, and of one that met other writers (409).
+#: How often a request is tried whose answer leaves open what happened, and one that met other writers (409).
 TRIES = 4
 CONTENDED_TRIES = 5
 _META = "x-amz-meta-"
@@ -50,11 +50,11 @@ class DirectStore:
         self._bucket = bucket
         plain = bucket.replace("-", "")
         if not (bucket.isascii() and plain.replace(".", "").replace("_", "").isalnum()):
-            raise InvalidRequest(f"{bucket!r} is not the name of a bucket")
+            raise InvalidRequest(f"{bucket!r} is not a valid bucket name")
         address, region = _place(endpoint_url, region)
         self._place = endpoint_url, region
         host = urlsplit(address)
-        # Only what can be a part of a host's name: old buckets have dots, underscores or capital letters.
+        # Only names that can be part of a host name: old buckets have dots, underscores or capital letters.
         is_label = plain.isalnum() and bucket == bucket.lower() and len(bucket) <= 63
         if (host.hostname or "").startswith("s3.") and ".amazonaws." in address and is_label:
             address, self._root = f"{host.scheme}://{bucket}.{host.netloc}", "/"
@@ -113,7 +113,7 @@ class DirectStore:
         if if_match is not None:
             headers.append(("x-amz-copy-source-if-match", quoted(if_match)))
         if metadata is not None:
-            # Tags stay behind: copying them needs permissions that nothing else here needs.
+            # Tags are not copied: that needs permissions that nothing else here needs.
             headers += [("x-amz-metadata-directive", "REPLACE"), ("x-amz-tagging-directive", "REPLACE")]
             headers += [*_described(metadata), *([("content-type", content_type)] if content_type else [])]
         try:
@@ -133,11 +133,11 @@ class DirectStore:
             "list-type": "2",
             "max-keys": str(limit),
         }
-        # In the order of their names, as the signature wants them.
+        # In the order of their names, as the signature requires.
         query = "&".join(f"{name}={quote(value, safe='~')}" for name, value in sorted(asked.items()) if value)
         answer = self._request("list", "GET", prefix, [], query=query)
         if answer.status == 404:
-            raise NotFound(f"LIST {self.url}/{prefix}: there is no bucket {self._bucket!r} here")
+            raise NotFound(f"LIST {self.url}/{prefix}: there is no bucket {self._bucket!r} here; check name and region")
         return _page(_parsed(answer, "ListBucketResult"), _date(answer))
 
     def presign_put(self, key: str, *, seconds: int, if_absent: bool = False) -> str:
@@ -172,7 +172,7 @@ class DirectStore:
         elif key:
             path = self._root + quote(key, safe="/~")
         else:
-            raise InvalidRequest(f"{what}: an object has a key")
+            raise InvalidRequest(f"{what}: the key is empty")
         start = 0 if isinstance(body, bytes) else body.tell()
         unknown = contended = 0
         while True:
@@ -190,7 +190,7 @@ class DirectStore:
             if status == 409:
                 contended += 1
                 if contended == CONTENDED_TRIES:
-                    raise Contended(f"{what}: {CONTENDED_TRIES} tries met other writers (409)")
+                    raise Contended(f"{what}: {CONTENDED_TRIES} tries met other writers (409); try again")
                 self._clock.sleep(self._chance.uniform(0.01, 0.05) * 2**contended)
             elif is_unknown(status, code):
                 unknown += 1
@@ -204,14 +204,14 @@ class DirectStore:
 
 
 def _refused(verb: str, answer: Answer) -> tuple[str, str]:
-    """Code and text of a refusal; no code: it is none."""
-    # A copy that fails half-way has said 200 already.
+    """Code and text of an error answer; an empty code means success."""
+    # A copy that fails half-way has already answered 200.
     if answer.status < 300 and not (verb == "copy" and b"<Error" in answer.body):
         return "", ""
     try:
         fields = _fields(_parsed(answer))
     except Unavailable:
-        fields = {}  # the answer to a HEAD, or a proxy's own words
+        fields = {}  # the answer to a HEAD has no body, and a proxy's answer is not XML
     if answer.status < 300:
         answer.status = 500
     return fields.get("Code", str(answer.status)), fields.get("Message", "")
@@ -242,13 +242,13 @@ def _page(root: ElementTree.Element, at: datetime) -> Page:
 
 def _parsed(answer: Answer, expected: str = "Error") -> ElementTree.Element:
     try:
-        # A long copy is answered with blanks until it is done.
+        # During a long copy, the server sends blanks until it is done.
         root = ElementTree.fromstring(answer.body.lstrip())
     except (ElementTree.ParseError, ValueError, LookupError) as error:
-        raise Unavailable(f"the server's answer ({answer.status}) makes no sense: {error}") from error
+        raise Unavailable(f"the server's answer ({answer.status}) is not XML: {error}") from error
     if _name(root) != expected:
-        # A proxy's own page, say, which must not look like an empty bucket.
-        raise Unavailable(f"the server's answer ({answer.status}) is no {expected}, but {_name(root)!r}")
+        # For example a proxy's own page, which must not look like an empty bucket.
+        raise Unavailable(f"the server's answer ({answer.status}) is {_name(root)!r}, not {expected}")
     return root
 
 
@@ -257,7 +257,7 @@ def _fields(element: ElementTree.Element) -> dict[str, str]:
 
 
 def _name(element: ElementTree.Element) -> str:
-    """Without the namespace, which some servers leave out."""
+    """The tag without its namespace, which some servers leave out."""
     return element.tag.rpartition("}")[2]
 
 
@@ -266,7 +266,7 @@ def _described(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:
         return []
     for name in metadata:
         if not (name.isascii() and name.isprintable()) or ":" in name or " " in name:
-            raise InvalidRequest(f"metadata {name!r}: no header can have this name")
+            raise InvalidRequest(f"metadata name {name!r} cannot be part of a header; use letters, digits and '-'")
     return [(_META + name.lower(), value) for name, value in metadata.items()]
 
 
@@ -287,7 +287,7 @@ def _etag(answer: Answer) -> str:
     try:
         return unquoted(answer.headers["etag"])
     except KeyError:
-        raise Unavailable("an answer of the server has no ETag header; is a proxy in between?") from None
+        raise Unavailable("the server's answer has no ETag header; check for a proxy that removes it") from None
 
 
 def _date(answer: Answer) -> datetime:
@@ -295,14 +295,14 @@ def _date(answer: Answer) -> datetime:
 
 
 def _place(endpoint_url: str | None, region: str | None) -> tuple[str, str]:
-    """Address and region, as boto3 would find them; boto3 itself is asked only if the environment does not say."""
+    """Address and region, as boto3 would find them; boto3 itself is used only if the environment does not name them."""
     known = os.environ
     region = region or known.get("AWS_DEFAULT_REGION") or known.get("AWS_REGION")
     if not endpoint_url and known.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() != "true":
         endpoint_url = known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL")
     if region and endpoint_url:
         return endpoint_url, region
-    # A file may name another address; other partitions, FIPS and dual-stack have addresses of their own.
+    # A configuration file may name another address; other partitions, FIPS and dual-stack have their own.
     is_usual = not (known.keys() & {"AWS_PROFILE", "AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT"})
     is_usual &= not os.path.isfile(os.path.expanduser(known.get("AWS_CONFIG_FILE", "~/.aws/config")))
     if region and is_usual and not region.startswith(("cn-", "us-iso", "eu-iso", "eusc-", "aws-")):
@@ -314,10 +314,10 @@ def _place(endpoint_url: str | None, region: str | None) -> tuple[str, str]:
 
 
 def _credentials() -> Callable[[], Credentials]:
-    """What signs the next request: the environment's, or what boto3 finds and renews."""
+    """A function that returns the current credentials: the environment's, or those that boto3 finds and renews."""
     known = os.environ
     if "AWS_PROFILE" not in known and known.get("AWS_ACCESS_KEY_ID") and known.get("AWS_SECRET_ACCESS_KEY"):
-        # A function's own are these, for as long as it lives.
+        # A Lambda function's credentials do not change while it runs.
         fixed = Credentials(known["AWS_ACCESS_KEY_ID"], known["AWS_SECRET_ACCESS_KEY"], known.get("AWS_SESSION_TOKEN"))
         return lambda: fixed
     import boto3
@@ -341,8 +341,8 @@ def _credentials() -> Callable[[], Credentials]:
         except (NoCredentialsError, PartialCredentialsError, SSOError, TokenRetrievalError) as error:
             raise AccessDenied(f"{error}: {LOG_IN}") from error
         except (BotoCoreError, ClientError, RuntimeError) as error:
-            # Whoever renews them does not answer; a RuntimeError says that what it gave has expired.
-            raise Unavailable(f"no AWS credentials now: {error}") from error
+            # The service that renews them does not answer; a RuntimeError means that they have expired.
+            raise Unavailable(f"AWS credentials not renewed: {error}; try again") from error
         return Credentials(frozen.access_key or "", frozen.secret_key or "", frozen.token)
 
     return current

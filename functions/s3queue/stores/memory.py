@@ -1,6 +1,6 @@
-"""A bucket in a dict: for tests, for trying things out, and for the simulation. No stronger than S3.
+"""MemoryStore: a bucket in a dict, for tests, for the simulation and to try things out. It promises no more than S3.
 
-Equal bytes have equal ETags, time has whole seconds, and `around` may answer 409, lose an answer, or never return.
+Equal bytes have equal ETags, times are whole seconds, and `around` may answer 409, lose an answer, or never return.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from s3queue.keys import MAX_KEY_BYTES
 from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
 T = TypeVar("T")
-#: Called for every request: operation, key, and what carries it out.
+#: Called for every request, with the operation, the key, and the function that carries it out.
 Around = Callable[[str, str, Callable[[], T]], T]
 
 
@@ -34,7 +34,7 @@ class _Stored:
 
 
 class MemoryStore:
-    """An ObjectStore whose bucket is this process's memory; safe for threads."""
+    """An ObjectStore in the memory of this process; safe for threads."""
 
     def __init__(
         self, name: str = "memory", *, clock: Clock | None = None, around: Around[object] | None = None
@@ -59,14 +59,14 @@ class MemoryStore:
     ) -> Written:
         whole = body if isinstance(body, bytes) else body.read()
         if not 0 < len(key.encode()) <= MAX_KEY_BYTES:
-            raise InvalidName(f"key of {len(key.encode())} bytes; S3 takes 1 to {MAX_KEY_BYTES}")
+            raise InvalidName(f"the key has {len(key.encode())} bytes; S3 accepts 1 to {MAX_KEY_BYTES}")
         kept = _described(metadata or {})
 
         def perform() -> Written:
             with self._mutex:
                 found = self._objects.get(key)
                 if if_absent and found:
-                    raise Conflict(f"PUT {key}: it exists already")
+                    raise Conflict(f"PUT {key}: the object exists already")
                 if if_match is not None:
                     self._check(key, if_match, "PUT")
                 return self._write(key, whole, kept, content_type)
@@ -80,7 +80,7 @@ class MemoryStore:
                 if found is None:
                     return None
                 if if_match is not None and found.etag != if_match:
-                    raise Conflict(f"GET {key}: it was written anew")
+                    raise Conflict(f"GET {key}: the object was written again")
                 return Object(
                     key=key,
                     etag=found.etag,
@@ -127,7 +127,7 @@ class MemoryStore:
                 if found is None:
                     return None
                 if if_match is not None and found.etag != if_match:
-                    raise Conflict(f"COPY {source}: it was written anew")
+                    raise Conflict(f"COPY {source}: the object was written again")
                 if metadata is None:
                     return self._write(target, found.body, found.metadata, found.content_type)
                 return self._write(target, found.body, _described(metadata), content_type or "binary/octet-stream")
@@ -184,7 +184,7 @@ class MemoryStore:
     def _check(self, key: str, etag: str, verb: str) -> None:
         found = self._objects.get(key)
         if found is None or found.etag != etag:
-            raise Conflict(f"{verb} {key}: {'it is gone' if found is None else 'it was written anew'}")
+            raise Conflict(f"{verb} {key}: the object {'is gone' if found is None else 'was written again'}")
 
     def _date(self) -> datetime:
         return self._clock.now().replace(microsecond=0)
@@ -196,8 +196,8 @@ class MemoryStore:
 
 
 def _described(metadata: Mapping[str, str]) -> dict[str, str]:
-    """As S3 keeps it: names in lower case, and nothing that an HTTP header cannot carry."""
+    """Metadata as S3 keeps it: names in lower case, and only what an HTTP header can carry."""
     for name, value in metadata.items():
         if not (name + value).isascii():
-            raise InvalidRequest(f"metadata {name!r}: {value!r} is not ASCII, which is all that S3 takes")
+            raise InvalidRequest(f"metadata {name!r} must be ASCII, not {value!r}")
     return {name.lower(): value for name, value in metadata.items()}

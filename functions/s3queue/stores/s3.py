@@ -1,4 +1,4 @@
-"""S3 through boto3. What its refusals mean is in s3_errors.py; 409, nobody's loss, is tried again here."""
+"""S3Store: S3 through boto3. s3_errors.py says what error answers mean; a 409 is tried again here."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CONTENDED_TRIES = 5
-#: Bodies from this size on ask before they are sent, so that a refused one is not sent in vain; smaller ones save the
-#: round trip.
+#: Before a body of at least this size, the server is asked (`Expect: 100-continue`), so that a refused one is not sent.
+#: Smaller ones save the round trip.
 ASK_FIRST_BYTES = 1024 * 1024
 
 
 def client(endpoint_url: str | None = None, region: str | None = None, connections: int = 32) -> S3Client:
-    """A client fit for the store: standard retries, signatures that keep If-None-Match, short time-outs."""
+    """A client for the store: standard retries, signatures that keep If-None-Match, short time-outs."""
     config = Config(
         retries={"mode": "standard", "total_max_attempts": 4},
         signature_version="s3v4",
@@ -135,7 +135,7 @@ class S3Store:
     ) -> Written | None:
         options: dict[str, Any] = {} if if_match is None else {"CopySourceIfMatch": quoted(if_match)}
         if metadata is not None:
-            # Tags stay behind: copying them needs permissions that nothing else here needs.
+            # Tags are not copied: that needs permissions that nothing else here needs.
             options |= {"MetadataDirective": "REPLACE", "Metadata": dict(metadata), "TaggingDirective": "REPLACE"}
             options |= {"ContentType": content_type} if content_type else {}
         origin: Any = {"Bucket": self._bucket, "Key": source}
@@ -170,7 +170,7 @@ class S3Store:
             lambda: self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, MaxKeys=limit, **options),
         )
         if answer is None:
-            raise NotFound(f"LIST {self.url}/{prefix}: there is no bucket {self._bucket!r} here")
+            raise NotFound(f"LIST {self.url}/{prefix}: there is no bucket {self._bucket!r} here; check name and region")
         at = _date(answer)
         objects = tuple(
             ObjectInfo(
@@ -207,7 +207,7 @@ class S3Store:
                 status = error.response["ResponseMetadata"]["HTTPStatusCode"]
                 code = error.response.get("Error", {}).get("Code", "")
                 said = error.response.get("Error", {}).get("Message", "")
-                # Sticky: the SDK may have repeated a write that happened before the repetition met a 409.
+                # Kept once it is true: the SDK may have repeated a write that had succeeded, before it met a 409.
                 retried = retried or error.response["ResponseMetadata"].get("RetryAttempts", 0) > 0
                 if status == 409:
                     if tries < CONTENDED_TRIES:
@@ -220,11 +220,11 @@ class S3Store:
                 raise _failure(error, verb, self._bucket, key) from error
             finally:
                 _sending.once = False
-        raise Contended(f"{verb.upper()} {self.url}/{key}: {CONTENDED_TRIES} tries met other writers (409)")
+        raise Contended(f"{verb.upper()} {self.url}/{key}: {CONTENDED_TRIES} tries met other writers (409); try again")
 
 
 class _Body(io.RawIOBase):
-    """A body whose broken connection is an unknown outcome like any other."""
+    """A body that raises Unavailable when its connection breaks."""
 
     def __init__(self, body: Any, key: str) -> None:
         self._stream = body
@@ -255,7 +255,7 @@ class _Body(io.RawIOBase):
 
 
 class _Rest(io.RawIOBase):
-    """A stream from where it stands: botocore, once awscrt is installed, signs and sends it from its very start."""
+    """A stream from its current position on: with awscrt installed, botocore would send it from the beginning."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -307,7 +307,7 @@ def _refuse_to_repeat(request: Any, **_: Any) -> None:
 
 
 def _ask_first_if_large(request: Any, **_: Any) -> None:
-    """boto3 asks (`Expect: 100-continue`) before every body, and some servers never answer for an empty one."""
+    """boto3 asks (`Expect: 100-continue`) before every body, and some servers never answer if the body is empty."""
     if int(request.headers.get("Content-Length", ASK_FIRST_BYTES)) < ASK_FIRST_BYTES and "Expect" in request.headers:
         del request.headers["Expect"]
 
@@ -319,7 +319,7 @@ def _described(key: str, answer: Any) -> dict[str, Any]:
         "size": answer["ContentLength"],
         "modified_at": whole_seconds(answer["LastModified"]),
         "at": _date(answer),
-        # S3 keeps names in lower case; some servers and proxies write them as they please.
+        # S3 keeps names in lower case; some servers and proxies change the case.
         "metadata": {name.lower(): value for name, value in answer.get("Metadata", {}).items()},
         "content_type": answer.get("ContentType", ""),
     }

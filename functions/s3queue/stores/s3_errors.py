@@ -1,6 +1,6 @@
-"""The only file that knows AWS error codes: what a refusal of S3 means to s3queue.
+"""What an error answer of S3 means; the only file that knows S3's error codes.
 
-404 and 412 are lost conditions; 5xx and time-outs are unknown outcomes; everything else says what to change.
+404 and 412: the condition did not hold. 5xx and time-outs: the result is unknown. Everything else says what to change.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from s3queue.errors import (
     Unavailable,
 )
 
-#: Which permission each request needs, for the error of someone who lacks it.
+#: The permission that each request needs, for the text of an AccessDenied.
 _PERMISSIONS = {"put": "s3:PutObject", "get": "s3:GetObject", "head": "s3:GetObject", "delete": "s3:DeleteObject"}
-#: CopyObject takes 5 GB; beyond it the copy goes in parts.
+#: CopyObject accepts 5 GB; a larger object is copied in parts.
 COPY_BYTES = 5 * 1000**3
 _UNKNOWN_CODES = {
     "RequestTimeout",
@@ -29,7 +29,7 @@ _UNKNOWN_CODES = {
     "RequestTimeTooSkewed",
     "TemporaryRedirect",
 }
-#: Refusals of the credentials themselves: no permission would help.
+#: Codes that mean that the credentials themselves are refused: a permission would not help.
 _CREDENTIAL_CODES = {
     "ExpiredToken",
     "InvalidAccessKeyId",
@@ -47,16 +47,16 @@ def is_throttled(code: str) -> bool:
 
 
 def is_unknown(status: int, code: str) -> bool:
-    """Whether this answer leaves open what happened, so that the request may be sent again."""
+    """Whether this answer leaves open what happened, so that the request can be sent again."""
     return (status >= 500 and status != 501) or status in (408, 429) or code in _UNKNOWN_CODES
 
 
 def refusal(status: int, code: str, said: str, verb: str, bucket: str, key: str, *, retried: bool) -> QueueError:
-    """What to raise for an answer of the server that is no success."""
+    """What to raise for an error answer of the server."""
     problem = _refusal(status, code, said, verb, bucket, key, retried=retried)
     if retried and verb in ("put", "copy", "delete") and not isinstance(problem, (Conflict, Unavailable)):
-        # Refused now; what became of the try before is as unknown as it was.
-        return Unavailable(f"{problem} An earlier try may have been carried out.")
+        # This try was refused, but the result of the one before is still unknown.
+        return Unavailable(f"{problem}; an earlier try may have been carried out")
     return problem
 
 
@@ -70,13 +70,13 @@ def _refusal(status: int, code: str, said: str, verb: str, bucket: str, key: str
     if is_unknown(status, code):
         return Unavailable(f"{where}: {code or status}")
     if code in _CREDENTIAL_CODES:
-        return AccessDenied(f"{where}: {code}: {said} Not a missing permission: {LOG_IN}")
+        return AccessDenied(f"{where}: {code}: {said}; the credentials are not valid: {LOG_IN}")
     if status in (401, 403):
         return AccessDenied(f"{where}: {code}; {_missing_permission(verb, bucket, key)}")
     if code == "KeyTooLongError":
         return InvalidName(f"{where}: the key is too long for S3")
     if code in ("EntityTooLarge", "MaxMessageLengthExceeded"):
-        return MessageTooLarge(f"{where}: larger than S3 takes in one request")
+        return MessageTooLarge(f"{where}: larger than S3 accepts in one request")
     return InvalidRequest(f"{where}: {said}")
 
 
@@ -84,6 +84,6 @@ def _missing_permission(verb: str, bucket: str, key: str) -> str:
     if verb == "list":
         return f"allow s3:ListBucket on arn:aws:s3:::{bucket} for the prefix {key!r}"
     if verb == "copy":
-        return f"allow s3:PutObject on arn:aws:s3:::{bucket}/{key} and s3:GetObject on what it is copied from"
-    hint = "; without s3:ListBucket a missing object also answers 403" if verb in ("get", "head") else ""
+        return f"allow s3:PutObject on arn:aws:s3:::{bucket}/{key} and s3:GetObject on the source"
+    hint = "; without s3:ListBucket, S3 also answers 403 for a missing object" if verb in ("get", "head") else ""
     return f"allow {_PERMISSIONS[verb]} on arn:aws:s3:::{bucket}/{key}{hint}"

@@ -1,4 +1,4 @@
-"""How S3 writes what every answer carries: ETags in quotes, instants in whole seconds."""
+"""How S3 writes ETags (in quotes) and instants (in whole seconds)."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ def unquoted(etag: str) -> str:
     return etag.strip('"')
 
 
-# The answers of one second carry the same text.
+# All answers of one second have the same text.
 @lru_cache(maxsize=256)
 def http_date(text: str) -> datetime:
     """The instant of a Date or Last-Modified header.
 
     Raises:
-        Unavailable: there is none; ages cannot be judged without it.
+        Unavailable: there is none, or it cannot be read; ages cannot be judged without it.
     """
     if not text:
-        raise Unavailable("an answer of the server has no Date header; is a proxy removing it?")
+        raise Unavailable("the server's answer has no Date header; check for a proxy that removes it")
     try:
         return parsedate_to_datetime(text).astimezone(UTC)
     except ValueError as error:
-        raise Unavailable(f"an answer of the server has a date that is none: {text!r}") from error
+        raise Unavailable(f"the server's answer has an unreadable date: {text!r}") from error
 
 
 def whole_seconds(at: datetime) -> datetime:
-    """As S3 tells it; a server with finer ones in its LIST would tell two generations from one object."""
+    """The instant as S3 tells it. Some servers give finer ones in a LIST, so that one object would look like two
+    generations.
+    """
     return at.astimezone(UTC).replace(microsecond=0)

@@ -1,4 +1,4 @@
-"""Budget: how much one sweep may still ask and how long it may still take."""
+"""Budget: how many requests and how much time one sweep has left."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from s3queue.store import ObjectStore, Page
 
 
 class OutOfBudget(Exception):
-    """Stops a sweep where it is; the next one goes on from there."""
+    """Ends a sweep; the next one continues from there."""
 
 
 class Budget:
-    """Requests and seconds; asking costs."""
+    """The requests and the seconds of one sweep."""
 
     def __init__(self, store: ObjectStore, clock: Clock, *, seconds: float, requests: int) -> None:
         self._store = store
@@ -23,14 +23,14 @@ class Budget:
         self.spent = 0
 
     def spend(self, requests: int = 1) -> None:
-        """Raises OutOfBudget if so many requests are not left, or no time."""
+        """Raises OutOfBudget if fewer requests are left, or no time."""
         if self._left < requests or self._clock.monotonic() >= self._deadline:
             raise OutOfBudget
         self._left -= requests
         self.spent += requests
 
     def first_list(self, prefix: str, *, delimiter: str) -> Page:
-        """Owed, however small the budget: a sweep that never looks would never get on."""
+        """A LIST that is sent however small the budget is: a sweep that lists nothing would never make progress."""
         self._left -= 1
         self.spent += 1
         return self._store.list(prefix, delimiter=delimiter)

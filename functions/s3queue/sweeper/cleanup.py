@@ -1,7 +1,4 @@
-"""Cleanup: removes what nobody needs any more.
-
-Heartbeats of silent workers, locks that nobody touches, dead letters and runs past their time.
-"""
+"""Cleanup: deletes heartbeats of dead workers, unused locks, and dead letters and runs past their retention."""
 
 from __future__ import annotations
 
@@ -17,22 +14,22 @@ from s3queue.store import ObjectInfo, ObjectStore, delete_seen
 from .report import Report
 
 _log = logging.getLogger(__name__)
-#: A worker this many heartbeats silent is gone for good, and its heartbeat with it.
+#: A worker without a heartbeat for this many timeouts is gone for good, and its heartbeat is deleted.
 SILENT_BEATS = 20
 #: The heartbeat that a launcher writes for its run counts for minutes, whatever the queue's timeout.
 HEARTBEAT_KEPT = timedelta(minutes=30)
-#: A lock document is tiny and carries its fencing token; one untouched for this long is nobody's.
+#: A lock document is small and carries its fencing token; it is deleted when nobody has written it for this long.
 LOCK_KEPT = timedelta(days=1)
-#: How often dead letters are looked at for their retention.
+#: How often dead letters are checked for their retention.
 RETENTION_SECONDS = 3600.0
 
 
 @dataclass(slots=True)
 class Cleanup:
-    """What one queue keeps, and for how long; keep it between sweeps."""
+    """Deletes old objects of one queue. Keep the instance between sweeps."""
 
     queue: QueueAccess
-    _looked_at: float = float("-inf")
+    _checked_at: float = float("-inf")
 
     def remove_left_behind(self, kinds: set[str], report: Report) -> None:
         now = self.queue.clock.monotonic()
@@ -41,8 +38,8 @@ class Cleanup:
             self._remove_older("workers", max(silent, HEARTBEAT_KEPT) if "runs" in kinds else silent, report)
         if "locks" in kinds:
             self._remove_older("locks", LOCK_KEPT, report)
-        if now - self._looked_at >= RETENTION_SECONDS:
-            self._looked_at = now
+        if now - self._checked_at >= RETENTION_SECONDS:
+            self._checked_at = now
             if "dead" in kinds:
                 self._remove_older("dead", self.queue.settings.dead_retention, report)
             if "runs" in kinds:
@@ -54,9 +51,9 @@ class Cleanup:
 
 
 def remove(store: ObjectStore, entries: Iterable[ObjectInfo], report: Report) -> None:
-    """Delete what was listed, if nobody has written it since; what stays, the next sweep finds again."""
+    """Delete what was listed, unless it was written since. If a delete fails, the next sweep tries again."""
     for entry in entries:
         try:
             report.removed += delete_seen(store, entry.key, etag=entry.etag, modified_at=entry.modified_at)
         except QueueError as error:
-            _log.warning("sweep: %s stays for now: %s", entry.key, error)
+            _log.warning("delete failed, kept for the next sweep: %s: %s", entry.key, error)

@@ -1,7 +1,7 @@
-"""ExpiredLeases: which leases need a look, and what becomes of one whose owner fell silent.  [P6]
+"""ExpiredLeases: finds leases that have run out, and does what their owners would have done.  [P6]
 
-A lease is read when it looks overdue, and not again before it can have become so: a thousand that are kept by a
-heartbeat or wait for their retry cost no GET a sweep.
+A lease is read when it seems to be overdue, and not again before it can be overdue: a thousand leases that a heartbeat
+keeps, or that wait for their retry, cost no GET per sweep.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ExpiredLeases:
-    """What one sweeper knows of the leases that it read; keep it between sweeps."""
+    """What one sweeper knows about the leases that it read. Keep the instance between sweeps."""
 
     queue: Queue
-    #: (key, ETag) of leases that were read and need no look before an instant; one that is written anew has another.
+    #: (key, ETag) of a lease that was read → when to read it again. A lease that is written again has another ETag.
     _waits_until: dict[tuple[str, str], datetime] = field(default_factory=dict)
-    #: (key, ETag) of leases that are over but for their owner's heartbeat: they need not be read again, only it.
+    #: (key, ETag) of a lease that ran out but that its owner's heartbeat keeps → the owner, whose heartbeat is read.
     _kept_by: dict[tuple[str, str], str] = field(default_factory=dict)
     _cursor: str = ""
 
     def check(self, leases: dict[str, ObjectInfo], now: datetime, report: Report, due: list[str]) -> None:
-        """Deal with the leases that are overdue, beginning where the last sweep ran out of its budget.
+        """Check the leases that seem to be overdue, starting where the budget of the last sweep ended.
 
-        `due` collects the paths whose retry may be handed over, also if the budget ends it.
+        `due` collects the paths whose retry is due, even if the budget ends the check.
         """
         present = {(entry.key, entry.etag) for entry in leases.values()}
         self._waits_until = {which: at for which, at in self._waits_until.items() if which in present}
@@ -56,11 +56,11 @@ class ExpiredLeases:
         self._cursor = ""
 
     def are_at_work(self, leases: Iterable[ObjectInfo], soon: datetime) -> bool:
-        """Whether any of them needs a look soon."""
+        """Whether any of them may be overdue soon."""
         return any(self._waits_until.get((entry.key, entry.etag), soon) <= soon for entry in leases)
 
     def _read(self, path: str, which: tuple[str, str], owners: LiveOwners, report: Report, due: list[str]) -> None:
-        """Read a lease that looks overdue and do what is due, or remember when to look again."""
+        """Read a lease that seems to be overdue. Deal with it, or remember when to read it again."""
         report.budget.spend()
         found = self.queue.store.open(self.queue.keys.lease(path))
         if found is None:
@@ -96,7 +96,7 @@ class ExpiredLeases:
         except CorruptState as error:
             report.corrupt[held.key] = str(error)
         except QueueError as error:
-            # Unknown, or not allowed: this one waits for the next sweep, the others need not.
+            # Unknown, or not allowed: this one is left to the next sweep, and the check continues with the others.
             _log.warning("expired lease kept for the next sweep: %s/%s: %s", self.queue.name, path, error)
             report.complete = False
         else:

@@ -1,4 +1,4 @@
-"""Report: what one sweep did, and what it saw."""
+"""Report: what one sweep did, and what it found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .budget import Budget
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What one sweep did, and what it saw."""
+    """What one sweep did, and what it found."""
 
     queue: str
     budget: Budget
@@ -23,19 +23,19 @@ class Report:
     due: int = 0
     #: Messages without a lease that were older than `rescue_after`: their events were lost, late or throttled.
     orphans: int = 0
-    #: Someone else got there first; nothing to do.
+    #: Expired leases that someone else dealt with first.
     races: int = 0
     removed: int = 0
-    #: Objects that make no sense to this version, and why.
+    #: Key → why this version cannot read the object.
     corrupt: dict[str, str] = field(default_factory=dict)
-    #: False: the budget ended it; the next sweep goes on from there.
+    #: False: the budget ended the sweep; the next one continues from there.
     complete: bool = True
-    #: Whether anything is at work, waits or is due: if not, there is no need to look again soon.
+    #: Whether anything is processed, waits or is due; if not, the next tick need not come soon.
     in_flight: bool = False
     stats: Stats | None = None
-    #: Seconds until the next tick is worthwhile; None: nothing is in flight, the next sweep can come in its own time.
+    #: Seconds until the next tick; None: nothing is in flight, so the next regular sweep is soon enough.
     next_tick: float | None = None
-    #: What ended a tick before its time; the next one begins again.
+    #: The error that ended a tick early; the next tick starts again.
     error: Exception | None = None
 
     @property

@@ -1,8 +1,8 @@
-"""Sweeper: makes sure that nothing is ever forgotten.  [P6]
+"""Sweeper: makes sure that no message is ever forgotten.  [P6]
 
-Expired leases, due retries and delays, messages whose event was lost, silent workers, stale locks, old dead letters.
-One LIST page per 1,000 objects, GETs only for what looks overdue, safe to run twice at once, and bounded: what one call
-does not reach, the next one starts with.
+It deals with expired leases, due retries and delayed messages, messages whose event was lost, heartbeats of dead
+workers, unused locks and old dead letters. It costs one LIST per 1,000 objects, and GETs only for leases that seem to
+be overdue. Two sweepers may run at once. A sweep is bounded: the next one continues where it ended.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from .expired_leases import ExpiredLeases
 from .report import Report
 
 _log = logging.getLogger(__name__)
-#: Paths handed over in one dispatch.
+#: Paths in one dispatch.
 DISPATCH_SIZE = 100
-#: How often what has become due is looked for while something is in flight.
+#: How often due retries and delayed messages are listed while something is in flight.
 DUE_SECONDS = 2.0
-#: What one sweep may ask and how long it may take, unless it is told otherwise.
+#: The default budget of one sweep.
 SWEEP_REQUESTS = 5000
 SWEEP_SECONDS = 20.0
 LONGEST_PAUSE_SECONDS = 30.0
-#: For how long a sweeper remembers its rescues.
+#: How long a sweeper remembers its rescues.
 RESCUES_KEPT_SECONDS = 3600.0
-#: What is due within this time is worth waiting for.
+#: The sweeper stays awake for what is due within this time.
 SOON = timedelta(seconds=60)
 
 Dispatch = Callable[[Sequence[str]], None]
@@ -44,15 +44,15 @@ Dispatch = Callable[[Sequence[str]], None]
 
 @dataclass(slots=True, kw_only=True)
 class Sweeper:
-    """Sweeps one queue. Keep it between sweeps: it remembers which leases need no look, and where it stopped."""
+    """Sweeps one queue. Keep the instance between sweeps: it remembers which leases need no GET, and where it ended."""
 
     queue: Queue
     #: Hands paths to the queue's worker; an error means that they were not handed over.
     dispatch: Dispatch
-    #: Looks after the queue's Spark runs; how many there are.
-    look_after_runs: Callable[[Queue], int] | None = None
+    #: Checks the queue's Spark runs; returns how many there are.
+    check_runs: Callable[[Queue], int] | None = None
     _dispatched: dict[str, float] = field(default_factory=dict)
-    #: When, and how many at once.
+    #: (when, how many) for each sweep that rescued messages.
     _rescues: list[tuple[float, int]] = field(default_factory=list)
     _cursor: str = ""
     _in_flight: bool = True
@@ -68,10 +68,10 @@ class Sweeper:
         self._cleanup = Cleanup(self.queue)
 
     def tick(self) -> Report | None:
-        """Whatever is worth doing now: a sweep every so often, what is due in between; None if nothing is.
+        """Do what is needed now: a sweep at its interval, due messages in between; None if nothing is needed.
 
-        The report says when to come back, and what went wrong: its `error` is not raised, so that what was done before
-        it is reported too.
+        The report says when the next tick should come. An error is not raised but put into the report, so that what was
+        done before it is reported too.
         """
         now = self.queue.clock.monotonic()
         is_full = now >= self._next_sweep
@@ -89,7 +89,7 @@ class Sweeper:
         return report
 
     def sweep(self, *, seconds: float = SWEEP_SECONDS, requests: int = SWEEP_REQUESTS) -> Report:
-        """Look after everything once, within a budget of time and requests.
+        """Check everything once, within a budget of time and requests.
 
         Raises:
             Unavailable, AccessDenied: the store cannot be reached at all.
@@ -97,14 +97,14 @@ class Sweeper:
         report = self._begin(seconds, requests)
         queue = self.queue
         root, kinds = self._kinds()
-        self._look_after_runs(kinds)
+        self._check_runs(kinds)
         if not kinds & {"messages", "delayed", "leases", "retries", "workers", "locks"}:
             self._in_flight = False
             with suppress(OutOfBudget):
                 self._cleanup.remove_left_behind(kinds, report)
             self._publish_idle(root.at)
             return report
-        # Not before: an idle queue costs one LIST, and what it is set to matters to nobody.
+        # Not before: an idle queue costs one LIST, and its settings are not needed.
         queue.refresh()
         self._idle_published = False
         counter = Counter(queue.keys, root.at)
@@ -116,8 +116,8 @@ class Sweeper:
                 self._list_leases(leases)
             reminders = self._hand_over_due(kinds, set(leases))
             self._hand_over_orphans(kinds, set(leases), counter)
-            # After what only needs LISTs: a thousand leases to read must not keep due messages waiting.
-            self._look_at_overdue(leases, root.at)
+            # After the steps that need only LISTs: a thousand leases to read must not delay due messages.
+            self._check_expired(leases, root.at)
             self._cleanup.remove_left_behind(kinds, report)
         except OutOfBudget:
             report.complete = False
@@ -136,14 +136,14 @@ class Sweeper:
         soon = root.at + SOON
         is_due_soon = self._next_due_at is not None and self._next_due_at <= soon
         at_work = self._expired_leases.are_at_work(leases.values(), soon)
-        # What nobody may claim now, or what only a run of minutes will, is no reason to stay awake.
+        # Messages of a paused queue, or of one that only Spark runs serve, are no reason to stay awake.
         is_wanted = counter.unleased and not queue.settings.paused and queue.settings.engine != "spark"
         report.in_flight = self._in_flight = bool(is_due_soon or at_work or is_wanted)
         self._publish(report.stats)
         return report
 
     def sweep_due(self, *, seconds: float = 5.0, requests: int = 100) -> Report:
-        """Only hand over what has become due: one LIST if nothing waits, for the seconds between two sweeps."""
+        """Between two sweeps: only hand over what has become due. One LIST if nothing waits."""
         report = self._begin(seconds, requests)
         try:
             self._hand_over_due(self._kinds()[1], set())
@@ -154,34 +154,34 @@ class Sweeper:
     def _begin(self, seconds: float, requests: int) -> Report:
         budget = Budget(self.queue.store, self.queue.clock, seconds=seconds, requests=requests)
         self._report = Report(queue=self.queue.name, budget=budget)
-        # Here, not at every page: a hundred pages of orphans remember tens of thousands of paths.
+        # Here, not at every page: after a hundred pages of orphans there are tens of thousands of paths.
         again = self._again()
         self._dispatched = {path: at for path, at in self._dispatched.items() if at > again}
         return self._report
 
     def _again(self) -> float:
-        """What was dispatched at this time of the monotonic clock, or before, may be dispatched again."""
+        """A path that was dispatched at this time of the monotonic clock, or before, may be dispatched again."""
         return self.queue.clock.monotonic() - self.queue.settings.rescue_after.total_seconds()
 
     def _kinds(self) -> tuple[Page, set[str]]:
-        """Which kinds of objects the queue has at all."""
+        """The kinds of objects that the queue has."""
         root = self._report.budget.first_list(self.queue.keys.root, delimiter="/")
         return root, self.queue.keys.kinds(root.prefixes)
 
-    def _look_after_runs(self, kinds: set[str]) -> None:
-        """First, so that what a failed run held fails for that reason, not for its silence."""
-        if "runs" in kinds and self.look_after_runs is not None:
+    def _check_runs(self, kinds: set[str]) -> None:
+        """Runs come first, so that the messages of a failed run fail for that reason, and not as expired leases."""
+        if "runs" in kinds and self.check_runs is not None:
             try:
-                self.look_after_runs(self.queue)
+                self.check_runs(self.queue)
             except QueueError as error:
-                _log.warning("Spark runs not checked: %s: %s", self.queue.name, error)
+                _log.warning("Spark runs not checked, trying again at the next sweep: %s: %s", self.queue.name, error)
 
     # What is due
 
     def _hand_over_due(self, kinds: set[str], leased: set[str]) -> int:
-        """Retries and delayed messages whose time has come; how many reminders there are.
+        """Hand over retries and delayed messages that are due; returns how many reminders there are.
 
-        Their keys begin with their time, so the first that is later ends it.
+        Their keys begin with their due time, so the first one that is not due ends the LIST.
         """
         self._next_due_at = None
         reminders = 0
@@ -203,9 +203,9 @@ class Sweeper:
         return reminders
 
     def _hand_over_reminded(self, page: Page) -> bool:
-        """Dispatch and drop the due reminders of a page; False if a later one was seen.
+        """Dispatch and delete the due reminders of a page; False if the next page need not be read.
 
-        A reminder is only a hint: should the dispatch be lost, the lease that waits is found by the next sweep.
+        A reminder is only a hint: if the dispatch is lost, a later sweep finds the waiting lease.
         """
         due: list[tuple[ObjectInfo, str]] = []
         for entry in page.objects:
@@ -218,17 +218,17 @@ class Sweeper:
             else:
                 due.append((entry, reminded[1]))
         if due and not self.queue.settings.paused:
-            # Straight to dispatch: a second reminder for the same path is a second attempt, not a repetition.
+            # Dispatched even if the path was dispatched lately: another reminder means another attempt.
             sent = self._send([path for _, path in due])
             self._dispatched |= dict.fromkeys(sent, self.queue.clock.monotonic())
             self._report.due += len(sent)
             remove(self.queue.store, [entry for entry, path in due if path in sent], self._report)
             if len(sent) < len({path for _, path in due}):
-                return False  # enough for now: what was not sent keeps its reminder
+                return False  # enough for now: paths that were not dispatched keep their reminders
         return self._next_due_at is None
 
     def _hand_over(self, paths: Iterable[str]) -> int:
-        """Dispatch what was not dispatched lately; how many."""
+        """Dispatch the paths that were not dispatched lately; returns how many."""
         if self.queue.settings.paused:
             return 0
         now, again = self.queue.clock.monotonic(), self._again()
@@ -237,7 +237,9 @@ class Sweeper:
         return len(sent)
 
     def _send(self, paths: list[str]) -> set[str]:
-        """Most urgent first; what was sent. A worker drains after what it is sent, so a few dispatches are enough."""
+        """Dispatch the most urgent paths; returns these. A worker drains the queue afterwards, so a few dispatches are
+        enough.
+        """
         ordered = sorted(dict.fromkeys(paths), key=lambda path: (-priority_of(path), path))
         ordered = ordered[: DISPATCH_SIZE * self.queue.settings.concurrency]
         for start in range(0, len(ordered), DISPATCH_SIZE):
@@ -252,21 +254,21 @@ class Sweeper:
             for entry in page.objects:
                 path = self.queue.keys.path_under("leases", entry.key)
                 if path is None:
-                    self._report.corrupt[entry.key] = "no message can have this lease"
+                    self._report.corrupt[entry.key] = "the key is not that of a lease"
                 else:
                     leases[path] = entry
 
-    def _look_at_overdue(self, leases: dict[str, ObjectInfo], now: datetime) -> None:
+    def _check_expired(self, leases: dict[str, ObjectInfo], now: datetime) -> None:
         due: list[str] = []
         try:
             self._expired_leases.check(leases, now, self._report, due)
         finally:
             self._report.due += self._hand_over(due)
 
-    # What nobody works on
+    # Messages without a lease
 
     def _hand_over_orphans(self, kinds: set[str], leased: set[str], counter: Counter) -> None:
-        """Messages without a lease, old enough for their event to have come; and all of them counted."""
+        """Hand over messages without a lease whose event should have come by now; count all messages without one."""
         prefixes = [self.queue.keys.prefix(kind) for kind in ("messages", "delayed") if kind in kinds]
         resumed = next((prefix for prefix in prefixes if self._cursor.startswith(prefix)), None)
         for prefix in prefixes[prefixes.index(resumed) :] if resumed else prefixes:
@@ -289,7 +291,9 @@ class Sweeper:
     # What is published
 
     def _rescued(self) -> int:
-        """Lately, this sweep included. From memory: to read what was published before would be a request a sweep."""
+        """How many messages were rescued in the last hour, including this sweep. From memory: reading the published
+        number would cost a request per sweep.
+        """
         now = self.queue.clock.monotonic()
         self._rescues = [(at, many) for at, many in self._rescues if now - at < RESCUES_KEPT_SECONDS]
         if self._report.orphans:
@@ -300,10 +304,10 @@ class Sweeper:
         try:
             self.queue.store.put(self.queue.keys.stats, stats.to_bytes(), content_type="application/json")
         except QueueError as error:
-            _log.warning("stats not published: %s: %s", self.queue.name, error)
+            _log.warning("stats not published, trying again at the next sweep: %s: %s", self.queue.name, error)
 
     def _publish_idle(self, at: datetime) -> None:
-        """An idle queue costs one LIST: its stats are written once, and again only when there was work."""
+        """Publish the stats of an idle queue once, and again only after there was work: idle, it costs one LIST."""
         self._report.stats = Stats(rescued=self._rescued(), at=at)
         if not self._idle_published:
             self._publish(self._report.stats)

@@ -1,4 +1,4 @@
-"""BackgroundDelete: deletes what a worker completed beside its handlers, so that none of them waits for it."""
+"""BackgroundDelete: deletes completed messages in threads of its own, so that no handler waits for it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from s3queue.queue import Queue
 from .processor import until_known
 
 _log = logging.getLogger(__name__)
-#: Threads for it at most; with more handlers than these, some clear away themselves.
+#: At most this many threads; when all are busy, the worker's own thread deletes.
 CLEARERS = 8
 
 
 class BackgroundDelete:
-    """Deletes completed messages and their leases, which the worker's heartbeat keeps until then.
+    """Deletes completed messages and their leases; the worker's heartbeat keeps the leases until then.
 
-    A worker that is killed meanwhile has recorded the outcome, and the sweeper clears the rest away.
+    If the worker is killed meanwhile, the outcome is recorded already, and the sweeper deletes the rest.
     """
 
     def __init__(
@@ -31,14 +31,14 @@ class BackgroundDelete:
         self._queue = queue
         self._heartbeat = heartbeat
         self._most = min(concurrency, CLEARERS)
-        #: Told, in another thread, of each that was handed over.
+        #: Called in another thread, after each claim that was handed over.
         self._ended = ended
         self._threads = ThreadPoolExecutor(self._most, f"{queue.worker_id}-clearing")
         self._under_way = 0
         self._mutex = threading.Lock()
 
     def hand_over(self, claim: Claim) -> bool:
-        """Have it cleared while the caller goes on; False: everybody was busy, so it has been done here and now."""
+        """Delete in another thread; False if all threads were busy, and this call has deleted it itself."""
         with self._mutex:
             is_free = self._under_way < self._most
             self._under_way += is_free
@@ -49,7 +49,7 @@ class BackgroundDelete:
         return is_free
 
     def end(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the deletions that are running."""
         self._threads.shutdown()
 
     def _clear_behind(self, claim: Claim) -> None:

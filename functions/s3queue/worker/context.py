@@ -1,4 +1,4 @@
-"""Context: what a handler may know and do besides its message."""
+"""Context: what a handler can know and do besides its message."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import IO
 
 from s3queue.protocol.claim import Claim
 
-#: A handler that reports progress does not cost a PUT each time.
+#: Progress is stored at most this often, so that a report does not cost a PUT each time.
 PROGRESS_SECONDS = 5.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """Handed to every handler next to its message."""
+    """The second argument of a handler."""
 
     claim: Claim
     max_attempts: int
-    #: Writes the lease anew; a worker with a heartbeat passes one that only notes it for the next beat.
+    #: Keeps the message: writes the lease again, or, in a worker with a heartbeat, leaves that to the next beat.
     renew: Callable[[Claim, timedelta | None], None]
     #: The line of a batch that this call is for, counted from 1; 0 for a single message or a list of lines.
     line: int = 0
@@ -60,23 +60,25 @@ class Context:
 
     @property
     def fence(self) -> str:
-        """Pass it to whatever the handler writes to, and refuse an older one there: a paused worker may wake late."""
+        """Pass it to the system that the handler writes to, which should refuse an older one: a paused worker may
+        continue late.
+        """
         return self.claim.fence
 
     def remaining(self) -> timedelta:
-        """How long the message stays this worker's."""
+        """How long this worker still holds the message."""
         return self.claim.remaining()
 
     def extend(self, timeout: float | timedelta | None = None) -> None:
         """Keep the message for another `timeout` (default: the queue's) from now.
 
         Raises:
-            LeaseLost: someone else has it by now; stop.
+            LeaseLost: someone else has the message by now; stop.
         """
         self.renew(self.claim, timedelta(seconds=timeout) if isinstance(timeout, (int, float)) else timeout)
 
     def progress(self, fraction: float, text: str = "") -> None:
-        """Say how far this is; shown to operators, and stored every few seconds at most."""
+        """Report how much is done, for operators. Stored every few seconds at most."""
         self.claim.lease = replace(self.claim.lease, progress=(max(0.0, min(1.0, fraction)), text[:200]))
         now = self.claim.clock.monotonic()
         if now - self._reported >= PROGRESS_SECONDS:

@@ -1,4 +1,4 @@
-"""define(): a queue of the application, its settings and its handler; payloads parsed as the handler is annotated."""
+"""define(): a queue of the application, its settings and its handler. Annotations say how payloads are parsed."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class _Loop(threading.local):
 
 
 _loop = _Loop()
-#: What every payload can be given as.
+#: Annotations that ask for the payload as a stream.
 _STREAMS = (BinaryIO, IO, IO[bytes])
 
 
 class Definition:
-    """A queue and what is done with its messages. Made by `define`; one module in `functions/queues` each."""
+    """A queue and its handler. Made by `define`, in one module of `functions/queues` each."""
 
     def __init__(self, name: str, settings: QueueSettings) -> None:
         self.name = check_queue(name)
@@ -64,14 +64,14 @@ class Definition:
         self.takes_list = False
 
     def handler(self, function: Handler) -> Handler:
-        """Decorator. The first parameter's annotation says how payloads are parsed: a pydantic model, a dataclass,
-        dict, list, str, bytes, BinaryIO, or `list[Model]` for the lines of a batch. The second, if any, is the Context.
+        """Decorator. The annotation of the first parameter says how payloads are parsed: a pydantic model, a dataclass,
+        dict, list, str, bytes, BinaryIO, or `list[Model]` for the lines of a batch. A second parameter is the Context.
 
-        Returns → completed with this result. Raises → retried with backoff. Raises Reject → dead at once. Raises
-        Retry(after=30) → as told.
+        If the handler returns, the message is completed with this result. If it raises, the message is retried with
+        backoff; after `Retry(after=30)` in 30 seconds. After `Reject` the message is dead at once.
         """
         if self.function is not None:
-            raise InvalidRequest(f"queue {self.name!r} has a handler already: {self.function.__qualname__}")
+            raise InvalidRequest(f"queue {self.name!r} already has a handler: {self.function.__qualname__}")
         is_plain = inspect.isroutine(function) or isinstance(function, functools.partial)
         code = function if is_plain else type(function).__call__
         if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
@@ -80,7 +80,9 @@ class Definition:
             )
         parameters = list(inspect.signature(function).parameters.values())
         if not 1 <= len(parameters) <= 2:
-            raise InvalidRequest(f"the handler of {self.name!r} takes the message and, if it likes, the context")
+            raise InvalidRequest(
+                f"the handler of {self.name!r} must take one or two parameters: the message and, if needed, the context"
+            )
         self._wants_context = len(parameters) == 2
         annotation = get_type_hints(function).get(parameters[0].name, Any)
         self.takes_stream = annotation in _STREAMS
@@ -104,35 +106,35 @@ class Definition:
         return hook
 
     def parse(self, body: bytes) -> Any:
-        """The payload as the handler wants it.
+        """The payload as the handler's annotation asks for it.
 
         Raises:
-            Reject: it does not parse; trying again will not help.
+            Reject: it cannot be parsed; trying again will not help.
         """
         try:
             return self._parse(body)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise Reject(f"the payload does not parse: {error}") from error
+            raise Reject(f"the payload cannot be parsed: {error}") from error
 
     def argument(self, message: Message, settings: QueueSettings | None = None) -> Any:
-        """What a single message's handler is called with. `settings` are those that count now, `queue.json` on top.
+        """The argument for the handler of a single message. `settings` are the current ones, with `queue.json` applied.
 
         Raises:
-            Reject: it is larger than `max_message_size`, or does not parse.
+            Reject: the message is larger than `max_message_size`, or cannot be parsed.
         """
         if self.takes_stream:
             return message.open()
         limit = (settings or self.settings).max_message_size
         if message.size > limit:
             raise Reject(
-                f"MessageTooLarge: {message.size} bytes, max_message_size is {limit}; take a BinaryIO to stream"
+                f"MessageTooLarge: {message.size} bytes, max_message_size is {limit}; a BinaryIO handler has no limit"
             )
         if not self.takes_list:
             return self.parse(message.body)
         try:
             found = json.loads(message.body)
         except ValueError as error:
-            raise Reject(f"the payload does not parse: {error}") from error
+            raise Reject(f"the payload cannot be parsed: {error}") from error
         items = found if isinstance(found, list) else [found]
         return [self.parse(json.dumps(item).encode()) for item in items]
 
@@ -146,16 +148,16 @@ class Definition:
 
 
 def define(name: str, **options: Any) -> Definition:
-    """A queue of this application: durations in seconds, sizes as `"64 MiB"`; see `QueueSettings` for the names.
+    """A queue of this application. Options are the settings of `QueueSettings`: seconds, and sizes such as `"64 MiB"`.
 
     Raises:
-        InvalidName, InvalidRequest: the name or an option, named.
+        InvalidName, InvalidRequest: the name or an option is wrong; the text says which.
     """
     return Definition(name, QueueSettings.of(**options))
 
 
 def parser(annotation: Any) -> Callable[[bytes], Any]:
-    """How bytes become what the annotation says."""
+    """A function that parses bytes as the annotation says."""
     if annotation is bytes:
         return lambda body: body
     if annotation is str:
@@ -177,14 +179,14 @@ def parser(annotation: Any) -> Callable[[bytes], Any]:
 
 def _as_kind(wanted: type, found: Any) -> Any:
     if not isinstance(found, wanted) or (isinstance(found, bool) and wanted is not bool):
-        raise TypeError(f"a JSON {wanted.__name__} is wanted, not {type(found).__name__}")
+        raise TypeError(f"must be a JSON {wanted.__name__}, not {type(found).__name__}")
     return found
 
 
 def _as_dataclass(wanted: type, found: Any) -> Any:
-    """Nested dataclasses and plain JSON types are checked; for more, use pydantic."""
+    """Nested dataclasses and plain JSON types are checked; for other types, use pydantic."""
     if not isinstance(found, dict):
-        raise TypeError(f"a JSON object is wanted for {wanted.__name__}, not {type(found).__name__}")
+        raise TypeError(f"{wanted.__name__} must be a JSON object, not {type(found).__name__}")
     hints = get_type_hints(wanted)
     values = {}
     for name, value in found.items():

@@ -1,6 +1,7 @@
-"""InvocationRunner: works on the notifications of one queue within the time that a function's invocation has.
+"""InvocationRunner: processes the messages that one invocation of a function was notified of, within its time.
 
-First the messages that it was invoked for; then, if it came late or has to wait anyway, whatever else may run.
+First the messages that it was notified of. Then, if a notification was late or a retry has to be waited for, whatever
+else may run.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from .own_retries import OwnRetries
 from .processor import Processor
 
 _log = logging.getLogger(__name__)
-#: Between the last moment of a handler and the end of the invocation: write the outcome, flush metrics and traces.
+#: Time between the end of a handler and the end of the invocation: write the outcome, flush metrics and traces.
 WRAP_UP_SECONDS = 3.0
-#: A retry that is due this soon is waited for: the sweeper may be asleep until its next minute, and a few seconds of an
-#: idle function cost less than a message that comes a minute late.
+#: The function waits for a retry that is due this soon. The sweeper may not run before the next minute, and a few idle
+#: seconds of a function cost less than a message that comes a minute late.
 PATIENCE_SECONDS = 10.0
 
 
@@ -38,7 +39,7 @@ class InvocationRunner:
         launch: Callable[[Queue, Sequence[str]], None] | None = None,
         around_message: Callable[[str], AbstractContextManager[None]] = lambda path: nullcontext(),
     ) -> None:
-        """`launch` starts a Spark run for heavy messages; `around_message` is entered for every message, by path."""
+        """`launch` starts a Spark run for heavy messages. `around_message(path)` is entered for every message."""
         self._queue = queue
         self._launch_run = launch
         self._around_message = around_message
@@ -47,13 +48,13 @@ class InvocationRunner:
         self._begin(lambda: 0.0)
 
     def run(self, notifications: Iterable[Notification], time_left: Callable[[], float]) -> dict[str, int]:
-        """Work on these messages, then on what else is there if there is reason to look; how many ended how.
+        """Process these messages, then others if a notification was late; returns how many attempts ended in which way.
 
-        `time_left`: seconds until the invocation is ended by force. One message's failure never stops the others.
+        `time_left()`: seconds until the invocation is ended by force. A message that fails never stops the others.
 
         Raises:
-            Exception: what neither a message nor an outage explains (a missing permission, a bug), after everything
-                else was done.
+            Exception: an error that neither a message nor an outage explains (a missing permission, a bug), after all
+                messages were tried.
         """
         self._begin(time_left)
         if not self._is_open():
@@ -71,7 +72,7 @@ class InvocationRunner:
         self._wait_for_retries(drained=is_late)
         self._launch()
         if self._ran_out:
-            _log.info("out of time, the rest is left to the sweeper")
+            _log.info("out of time, remaining messages left to the sweeper: %s", self._queue.name)
         if self._errors:
             raise self._errors[0]
         return dict(self._counts)
@@ -88,20 +89,20 @@ class InvocationRunner:
         try:
             self._queue.refresh()
         except QueueError as error:
-            _log.warning("queue.json not read, keeping the last known settings: %s", error)
+            _log.warning("queue.json not read, settings kept: %s: %s", self._queue.name, error)
         if self._queue.settings.paused:
-            _log.info("queue is paused, nothing claimed")
+            _log.info("queue paused, nothing claimed: %s", self._queue.name)
         return not self._queue.settings.paused
 
     def _is_over(self, after: float = 0.0) -> bool:
-        """Whether a handler that starts now, or `after` so many seconds, might not finish in time."""
+        """Whether a handler that starts `after` seconds from now might not finish in time."""
         needed = self._queue.settings.handler_timeout.total_seconds() + WRAP_UP_SECONDS
         is_over = self._time_left() - after < needed
         self._ran_out = self._ran_out or is_over
         return is_over
 
     def _serve(self, path: str, *, read_first: bool, size: int | None = None, etag: str = "") -> bool | None:
-        """Claim and run one message, or set it aside for Spark; whether it was won, None if it was set aside."""
+        """Claim and process one message; whether it was claimed. None: it is heavy, and was set aside for Spark."""
         with self._around_message(path):
             try:
                 if self._is_heavy(path, size):
@@ -109,16 +110,16 @@ class InvocationRunner:
                     return None
                 ending = self._processor.run(path, read_first=read_first, etag=etag)
                 if ending == "lost":
-                    _log.warning("message lost to another worker, or outcome unknown; left to the sweeper")
+                    _log.warning("lease lost or outcome unknown, left to the sweeper: %s/%s", self._queue.name, path)
                 self._counts[ending or "not claimed"] += 1
                 return ending is not None
             except Unavailable as error:
-                _log.warning("claim outcome unknown, left to the sweeper: %s", error)
+                _log.warning("claim unknown, left to the sweeper: %s/%s: %s", self._queue.name, path, error)
             except QueueError as error:
-                _log.error("claim failed, message kept: %s", error)
+                _log.error("claim failed, message kept: %s/%s: %s", self._queue.name, path, error)
                 self._errors.append(error)
             except Exception as error:
-                _log.exception("unexpected error while processing, continuing with the next message")
+                _log.exception("unexpected error, continuing with the next message: %s/%s", self._queue.name, path)
                 self._errors.append(error)
         self._counts["not claimed"] += 1
         return False
@@ -133,7 +134,7 @@ class InvocationRunner:
     def _drain(self) -> None:
         """Highest priority first, until nothing may run or the time is up."""
         if self._queue.settings.engine == "spark":
-            return  # a run drains the queue by itself
+            return  # a Spark run drains the queue itself
         backlog = Backlog(self._queue)
         try:
             for candidate in backlog.drain():
@@ -141,19 +142,19 @@ class InvocationRunner:
                 if self._is_over() or not self._is_open():
                     return
                 if self._queue.clock.now() - candidate.since <= self._queue.settings.late_after:
-                    continue  # its own event is on the way: whoever comes second would ask in vain, and pay for it
+                    continue  # its own event is on its way: the second of the two claims would fail, and cost a PUT
                 won = self._serve(candidate.path, read_first=candidate.read_first, etag=candidate.etag)
-                # What is set aside for Spark was not lost to someone else: it says nothing about the rest.
+                # A message set aside for Spark is not a lost claim: it says nothing about the others.
                 if won is not None:
                     backlog.report(won=won)
         except QueueError as error:
-            _log.warning("queue not listed, the sweeper will notify again: %s", error)
+            _log.warning("queue not listed, left to the sweeper: %s: %s", self._queue.name, error)
 
     # Retries that are due soon
 
     def _wait_for_retries(self, *, drained: bool) -> None:
         if self._retries and not drained:
-            # Others may be waiting for this very function to be free: work, rather than sleep.
+            # Other messages may be waiting for a free function: process them instead of sleeping.
             self._drain()
         while (wait := self._retries.wait()) is not None:
             if self._is_over(after=wait):
@@ -166,7 +167,7 @@ class InvocationRunner:
     def _retry_due(self) -> None:
         while self._retries.wait() == 0.0 and not self._is_over() and (retry := self._retries.take_due()):
             if self._serve(retry.path, read_first=True):
-                # The sweeper need not be reminded; if it is, it only looks in vain.
+                # The sweeper needs no reminder for it any more; if one stays, it costs one dispatch.
                 with suppress(QueueError):
                     self._queue.store.delete(self._queue.keys.reminder(retry.retry_at, retry.path))
 
@@ -178,9 +179,9 @@ class InvocationRunner:
         paths = list(self._heavy)
         self._counts["heavy"] += len(paths)
         if self._launch_run is None:
-            _log.warning("%d heavy messages not claimed: this deployment has no Spark application", len(paths))
+            _log.warning("no Spark application deployed, heavy messages kept: %s: %d", self._queue.name, len(paths))
             return
         try:
             self._launch_run(self._queue, paths)
         except QueueError as error:
-            _log.warning("%d heavy messages not claimed, no Spark run started: %s", len(paths), error)
+            _log.warning("Spark run not started, heavy messages kept: %s: %d: %s", self._queue.name, len(paths), error)

@@ -1,4 +1,4 @@
-"""Doorbells: which messages an invocation was called for, whatever rang: S3, EventBridge, or the sweeper."""
+"""Notifications: which messages a function was invoked for, by S3, by EventBridge, or by the sweeper."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """A message that may be there."""
+    """A message that may be ready to run."""
 
     path: str
-    #: Bytes, if whoever rang knows.
+    #: Bytes, if the notification tells.
     size: int | None = None
     #: Which PUT of the name this is about, if S3 said.
     etag: str = ""
-    #: When S3 saw the object; None: sent by the sweeper.
-    rung_at: datetime | None = None
+    #: When S3 stored the object; None if the sweeper sent the notification.
+    notified_at: datetime | None = None
 
     def is_late(self, now: datetime, late_after: timedelta) -> bool:
-        """Whether the queue may have gone on meanwhile: look before claiming, and drain afterwards."""
-        return self.rung_at is None or now - self.rung_at > late_after
+        """Whether it is so old that the message may have been processed: read before claiming, and drain afterwards."""
+        return self.notified_at is None or now - self.notified_at > late_after
 
 
 def read(event: Any, keys: Keys, bucket: str) -> list[Notification]:
-    """The notifications of one invocation; what is none is logged and left out, and never stops the others."""
+    """The notifications of one invocation; entries that are not messages are logged and skipped."""
     match event:
         case {"paths": list(paths)}:
             found = [_sent(path, keys) for path in paths]
@@ -41,11 +41,11 @@ def read(event: Any, keys: Keys, bucket: str) -> list[Notification]:
         case {"source": "aws.s3", "detail-type": "Object Created", "detail": dict(detail), **rest}:
             found = [_noticed(detail, rest.get("time"), keys, bucket)]
         case {"Event": "s3:TestEvent"}:
-            _log.info("S3 tests the notification: it arrives")
+            _log.info("S3 test event received, nothing to do")
             found = []
         case _:
             shape = sorted(map(str, event))[:10] if isinstance(event, Mapping) else type(event).__name__
-            _log.error("this event is neither from S3 nor from the sweeper; nothing was done: %s", shape)
+            _log.error("event skipped, neither from S3 nor from the sweeper: %s", shape)
             found = []
     # One event may name an object twice.
     return list({notification.path: notification for notification in found if notification}.values())
@@ -53,7 +53,7 @@ def read(event: Any, keys: Keys, bucket: str) -> list[Notification]:
 
 def _sent(path: Any, keys: Keys) -> Notification | None:
     if not isinstance(path, str) or keys.path(keys.message(path)) is None:
-        _log.error("a dispatch names %r, which is no message's path", path)
+        _log.error("dispatched path skipped, not a message of %s: %r", keys.root, path)
         return None
     return Notification(path=path)
 
@@ -63,21 +63,21 @@ def _recorded(record: Any, keys: Keys, bucket: str) -> Notification | None:
     match record:
         case {"eventName": str(name), "s3": {"bucket": {"name": str(where)}, "object": {"key": str(key), **described}}}:
             if not name.removeprefix("s3:").startswith("ObjectCreated:"):
-                _log.info("%s is no reason to work", name)
+                _log.info("event skipped, no object was created: %s", name)
                 return None
             return _created(
                 unquote_plus(key), described, described.get("eTag"), record.get("eventTime"), where, keys, bucket
             )
-    _log.error("a record of this event is not S3's")
+    _log.error("event record skipped, not from S3")
     return None
 
 
 def _noticed(detail: Any, time: Any, keys: Keys, bucket: str) -> Notification | None:
-    """S3's event by way of EventBridge; its key is plain."""
+    """An S3 event that came through EventBridge; its key is not encoded."""
     match detail:
         case {"bucket": {"name": str(where)}, "object": {"key": str(key), **described}}:
             return _created(key, described, described.get("etag"), time, where, keys, bucket)
-    _log.error("this event from EventBridge names no object")
+    _log.error("EventBridge event skipped, it names no object")
     return None
 
 
@@ -86,17 +86,17 @@ def _created(
 ) -> Notification | None:
     path = keys.path(key)
     if where != bucket or path is None:
-        _log.warning("an event for s3://%s/%s, which is no message of %s: filter too wide?", where, key, keys.root)
+        _log.warning("event skipped, not a message of %s, check the filter: s3://%s/%s", keys.root, where, key)
         return None
     size = described["size"] if isinstance(described.get("size"), int) else None
     if key.endswith("/") and size == 0:
-        return None  # what a console PUTs to show a folder
+        return None  # a folder that an S3 console made
     etag = etag.strip('"') if isinstance(etag, str) else ""
-    return Notification(path=path, size=size, etag=etag, rung_at=_instant(time))
+    return Notification(path=path, size=size, etag=etag, notified_at=_instant(time))
 
 
 def _instant(time: Any) -> datetime | None:
-    """None, which counts as late, if there is no time to read."""
+    """The instant; None, which counts as late, if it cannot be read."""
     try:
         found = datetime.fromisoformat(time)
     except (TypeError, ValueError):

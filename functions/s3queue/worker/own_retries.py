@@ -1,7 +1,7 @@
-"""OwnRetries: the failed messages that this process will try again itself, by when they are due.
+"""OwnRetries: the failed messages that this process will try again itself, ordered by when they are due.
 
-A worker knows when its own retries are due, so they need no sweeper. The reminder in the bucket stays for the case that
-the worker dies before.
+A worker knows when its own retries are due, so it does not wait for the sweeper. The reminder in the bucket is for the
+case that the worker dies before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from s3queue.queue import Queue
 
-#: S3's clock, which decides what is due, is known to a request's duration.
+#: S3's clock decides what is due, and this process knows it only as exactly as a request takes.
 GRACE_SECONDS = 0.5
 
 
@@ -32,7 +32,7 @@ class OwnRetries:
     """Listens to the queue's events; safe for threads."""
 
     def __init__(self, queue: Queue, *, within: float | None = None) -> None:
-        """`within`: a retry that is due later than this many seconds from now is left to the sweeper."""
+        """`within`: a retry that is due in more than this many seconds is left to the sweeper."""
         self._queue = queue
         self._within = within
         self._heap: list[OwnRetry] = []
@@ -52,17 +52,17 @@ class OwnRetries:
                 heapq.heappush(self._heap, retry)
 
     def wait(self) -> float | None:
-        """Seconds until the next one is due; None if there is none."""
+        """Seconds until the next retry is due; None if there is none."""
         with self._mutex:
             return max(0.0, self._heap[0].due - self._queue.clock.monotonic()) if self._heap else None
 
     def take_due(self) -> OwnRetry | None:
-        """The earliest one, if it is due."""
+        """The earliest retry, if it is due."""
         with self._mutex:
             is_due = self._heap and self._heap[0].due <= self._queue.clock.monotonic()
             return heapq.heappop(self._heap) if is_due else None
 
     def forget(self) -> None:
-        """Leave what is left to the sweeper."""
+        """Leave all retries to the sweeper."""
         with self._mutex:
             self._heap.clear()

@@ -1,4 +1,4 @@
-"""Processor: one claimed message through its handler to its outcome, in a function as in a pull worker."""
+"""Processor: runs the handler on one claimed message and writes the outcome, in a function and in a pull worker."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .context import Context
 from .definition import Definition
 
 _log = logging.getLogger(__name__)
-#: `lost`: the message is someone else's by now, or it is unknown what became of it; the sweeper knows what to do.
+#: `lost`: someone else has the message by now, or its outcome is unknown; the sweeper takes care of it.
 AttemptEnding = Literal["completed", "retried", "dead", "released", "lost"]
 T = TypeVar("T")
-#: How often, and how long apart, an unknown answer is asked about before the sweeper is left to it.
+#: Pauses in seconds before a step with an unknown result is repeated; after the last one it is left to the sweeper.
 UNKNOWN_PAUSES = (0.2, 0.8, 2.0)
 #: Lines that a handler of lists gets in one call.
 LINES_PER_CALL = 100
@@ -35,11 +35,11 @@ class Processor:
 
     queue: Queue
     definition: Definition
-    #: Asked between the lines of a batch: True gives the rest back.
+    #: Checked between the lines of a batch; if it returns True, the remaining lines are given back.
     should_stop: Callable[[], bool] = lambda: False
-    #: How `Context.extend` keeps a message; by default by writing its lease.
+    #: How `Context.extend` keeps a message; by default it writes the lease.
     renew: Callable[[Claim, timedelta | None], None] | None = None
-    #: False: what is completed is left for the caller to clear, as `Claim.is_recorded` says.
+    #: False: the caller deletes completed messages, as `Claim.is_recorded` says.
     clears: bool = True
 
     def run(self, path: str, *, read_first: bool = False, etag: str = "") -> AttemptEnding | None:
@@ -57,7 +57,7 @@ class Processor:
         return self.queue.claim(claim.path, read_first=True) if claim.superseded and not self.should_stop() else None
 
     def process(self, claim: Claim) -> AttemptEnding:
-        """Run the handler and write the outcome; never raises for anything that a handler or a message can do."""
+        """Run the handler and write the outcome. Errors of a handler or of a message are never raised from here."""
         try:
             claim.check_alive()
             self.queue.events.emit(
@@ -71,14 +71,14 @@ class Processor:
         except (LeaseLost, Unavailable):
             return "lost"
         except QueueError as error:
-            # A permission that is missing, a record of a newer version: nobody's fault here, and the lease runs out.
+            # A missing permission, or a record of a newer version: the message is not to blame, and its lease runs out.
             _log.error("outcome not written, lease will run out: %s/%s: %s", self.queue.name, claim.path, error)
             return "lost"
 
     def _single(self, claim: Claim) -> AttemptEnding:
         try:
             argument = self.definition.argument(claim.message, self.queue.settings)
-            # No handler starts on a lease that is over: reading the payload may have taken long.  [P4]
+            # No handler starts after the lease is over: reading the payload may have taken long.  [P4]
             claim.check_alive()
             result = self.definition.call(argument, self._context(claim))
         except LeaseLost:
@@ -103,7 +103,7 @@ class Processor:
                 pending = [(number, line) for number, line in chunk if claim.lines.is_pending(number, claim.attempt)]
                 if not pending:
                     continue
-                # At least one line runs, so that even the shortest invocation gets on.
+                # At least one line runs, so that even the shortest invocation makes progress.
                 if started and self.should_stop():
                     self._known(lambda: self.queue.release(claim))
                     return "released"
@@ -131,7 +131,7 @@ class Processor:
             yield chunk
 
     def _run_lines(self, claim: Claim, pending: list[tuple[int, bytes]]) -> timedelta | None:
-        """Run some lines in one call and note what became of each; how long the handler asked to wait, if it did."""
+        """Run some lines in one call and note how each ended; returns the delay that the handler asked for, if any."""
         parsed: list[tuple[int, Any]] = []
         for number, line in pending:
             try:
@@ -175,10 +175,10 @@ class Processor:
 
 
 def until_known(queue: Queue, step: Callable[[], T]) -> T:
-    """Repeat a step, which must be safe to repeat, while its outcome is unknown.
+    """Repeat a step while its result is unknown; the step must be safe to repeat.
 
     Raises:
-        Unavailable: still unknown after the last pause; the sweeper will find out.
+        Unavailable: still unknown after the last pause; the sweeper takes care of it.
     """
     for pause in UNKNOWN_PAUSES:
         try:
@@ -189,7 +189,9 @@ def until_known(queue: Queue, step: Callable[[], T]) -> T:
 
 
 def renew_held(queue: Queue, claim: Claim, timeout: timedelta | None) -> None:
-    """`Context.extend` where a heartbeat keeps the message: a lease is written only if the handler asks for longer."""
+    """`Context.extend` of a worker with a heartbeat: the lease is written only if the handler asks for a longer time
+    than the heartbeat gives.
+    """
     claim.check_alive()
     if timeout is not None and timeout > claim.remaining():
         queue.extend(claim, timeout)

@@ -1,4 +1,4 @@
-"""Worker: pulls messages in a container or on a laptop: threads, a heartbeat, graceful stop, statistics."""
+"""Worker: pulls messages in a container or on a laptop, with threads, a heartbeat, a graceful stop and statistics."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from .own_retries import OwnRetries
 from .processor import AttemptEnding, Processor, renew_held
 
 _log = logging.getLogger(__name__)
-#: An idle worker polls ever more slowly, up to this many times its interval.
+#: An idle worker polls more and more slowly, until it waits this many times its interval.
 SLOWEST = 5
-#: Candidates left for each thread when one of them looks for more.
+#: When this many candidates per thread are left, one thread refills the backlog.
 LOW = 8
-#: Which of several workers sweeps.
+#: The lock that decides which of several workers sweeps.
 SWEEP_LOCK = "sweeper"
-#: Whoever swept and fell silent is replaced after `rescue_after`, but not sooner than this.
+#: A worker that swept and stopped is replaced after `rescue_after`, but not sooner than this.
 SWEEP_TTL = timedelta(seconds=6)
 
 
 class Worker:
-    """Runs a handler over a queue's messages until it is told to stop.
+    """Runs a handler on a queue's messages until it is told to stop.
 
-    `concurrency` threads claim and run; one keeps the heartbeat, which keeps every held message; one sweeps the queue
-    if no sweeper function does. `stop` lets running handlers finish and gives back the rest.
+    `concurrency` threads claim and process messages; one writes the heartbeat, which keeps every held message; one
+    sweeps the queue if no sweeper function does. `stop` lets running handlers finish, and gives other messages back.
     """
 
     def __init__(
@@ -80,23 +80,23 @@ class Worker:
         self._backlog = Backlog(queue)
         self._inbox: deque[str] = deque()
         self._retries = OwnRetries(queue)
-        self._next_look = float("-inf")
+        self._next_refill = float("-inf")
         self._interval = poll_interval
         self._counts: Counter[str] = Counter()
         self._busy = 0
-        #: What the threads are at, or clear away: path → how many of them.
+        #: Paths that threads process or delete → how many threads.
         self._in_hand: Counter[str] = Counter()
-        self._looks_ahead = False
+        self._is_refilling = False
         self._clearing: BackgroundDelete | None = None
 
     def start(self) -> None:
         """Start the threads and return."""
         if self._threads:
-            raise RuntimeError("this worker is running already")
+            raise RuntimeError(f"the worker of {self.queue.name} is already running; stop it first")
         self._stopping.clear()
-        # What an earlier run saw is no reason to wait, or to call the queue empty.
+        # A new backlog: what an earlier run of this worker found must not delay this one, or end it as idle.
         self._backlog = Backlog(self.queue)
-        self._next_look = float("-inf")
+        self._next_refill = float("-inf")
         self._clearing = BackgroundDelete(self.queue, self._heartbeat, self._concurrency, self._cleared)
         targets: list[Callable[[], None]] = [self._pull] * self._concurrency + [self._keep_alive]
         targets += [self._sweep_regularly] if self._sweeps else []
@@ -109,7 +109,7 @@ class Worker:
         )
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Claim nothing more, wait for running handlers; True if all of them finished in time."""
+        """Stop claiming and wait for running handlers; True if all of them finished within `timeout`."""
         self._stopping.set()
         deadline = None if timeout is None else self.queue.clock.monotonic() + timeout
         for thread in self._threads:
@@ -138,7 +138,7 @@ class Worker:
                 signal.signal(number, handler)
 
     def run_until_empty(self) -> None:
-        """Work until nothing is runnable and nothing runs; for jobs and tests. What waits or is delayed stays."""
+        """Work until no message can run and none is running; for jobs and tests. Waiting and delayed messages stay."""
         self.start()
         try:
             while not self._stopping.is_set():
@@ -149,10 +149,10 @@ class Worker:
             self.stop()
 
     def stats(self) -> dict[str, int]:
-        """Since the start: processed, succeeded, failed, retried, dead, released, lost; and running now."""
+        """Counts since the start: processed, succeeded, failed, retried, dead, released, lost; and how many run now."""
         counts = self._counts
         return {
-            "processed": sum(counts[outcome] for outcome in ("completed", "retried", "dead")),
+            "processed": sum(counts[ending] for ending in ("completed", "retried", "dead")),
             "succeeded": counts["completed"],
             "failed": counts["retried"] + counts["dead"],
             "retried": counts["retried"],
@@ -163,7 +163,7 @@ class Worker:
         }
 
     def _on_signal(self, number: int, _frame: Any) -> None:
-        _log.info("%s received, finishing running handlers", signal.Signals(number).name)
+        _log.info("stopping after running handlers: %s: %s received", self.queue.name, signal.Signals(number).name)
         self._stopping.set()
 
     # Pulling
@@ -177,10 +177,10 @@ class Worker:
                 else:
                     self._work(candidate)
             except QueueError as error:
-                _log.warning("claim or look-up failed, trying again: %s: %s", self.queue.name, error)
+                _log.warning("claim or LIST failed, trying again: %s: %s", self.queue.name, error)
                 self._wake.sleep(self._poll_interval)
             except Exception:
-                # A thread that dies takes a part of the worker with it, and nobody sees that.
+                # A thread that ends would reduce the worker's concurrency, and nobody would notice.
                 _log.exception("unexpected error in a worker thread, continuing: %s", self.queue.name)
                 self._wake.sleep(self._poll_interval)
 
@@ -191,7 +191,7 @@ class Worker:
             self._backlog.report(won=claim is not None)
             while claim is not None:
                 if self._stopping.is_set():
-                    self.queue.release(claim)  # claimed while being told to stop: it never began
+                    self.queue.release(claim)  # claimed while the worker was told to stop: the handler never started
                     ending: AttemptEnding = "released"
                 else:
                     ending = self._process(claim)
@@ -219,30 +219,30 @@ class Worker:
         self._put_down(claim.path)
 
     def _next(self) -> Candidate | None:
-        """Own retries that are due, what the sweep found, then the backlog."""
+        """The next message to claim: own retries that are due, then what the sweep found, then the backlog."""
         with self._mutex:
             candidate = self._choose()
             if candidate:
                 self._busy += 1
                 self._in_hand[candidate.path] += 1
-            looks = candidate and not self._looks_ahead and self._backlog.is_running_low(LOW * self._concurrency)
-            if looks:
-                self._looks_ahead = True
+            refills = candidate and not self._is_refilling and self._backlog.is_running_low(LOW * self._concurrency)
+            if refills:
+                self._is_refilling = True
                 in_hand = list(self._in_hand)
-        if looks:
-            # Beside the others, who go on with what is left: a look takes as long as several messages.
+        if refills:
+            # In this thread only, while the others take what is left: a refill takes as long as several messages.
             try:
                 with suppress(QueueError):
-                    self._look(in_hand)
+                    self._refill(in_hand)
             finally:
-                self._looks_ahead = False
+                self._is_refilling = False
         return candidate
 
-    def _look(self, in_hand: Iterable[str]) -> None:
-        """For more messages, unless the queue has been paused since."""
+    def _refill(self, in_hand: Iterable[str]) -> None:
+        """Refill the backlog, unless the queue has been paused since."""
         self.queue.refresh()
         if not self.queue.settings.paused:
-            self._backlog.look(in_hand)
+            self._backlog.refill(in_hand)
 
     def _put_down(self, path: str) -> None:
         with self._mutex:
@@ -261,12 +261,12 @@ class Worker:
             return candidate
         if not self._backlog.is_fruitless():
             self._interval = self._poll_interval
-        elif now < self._next_look:
+        elif now < self._next_refill:
             return None
         else:
             self._interval = min(self._interval * 1.5, self._poll_interval * SLOWEST)
-        self._next_look = now + self._interval
-        self._look(self._in_hand)
+        self._next_refill = now + self._interval
+        self._refill(self._in_hand)
         return self._backlog.take()
 
     def _accept(self, paths: Sequence[str]) -> None:
@@ -279,13 +279,13 @@ class Worker:
     # Keeping house
 
     def _keep_alive(self) -> None:
-        """Held messages live by the heartbeat, so nothing else is done in this thread; it ends after the handlers."""
+        """The heartbeat keeps the held messages, so this thread does nothing else, and it ends after the handlers."""
         pause = self.queue.settings.visibility_timeout.total_seconds() / 3
         while not self._stopping.is_set() or len(self._heartbeat):
             self._heartbeat.beat(self.stats())
             self._wake.sleep(pause)
             if self._stopping.is_set():
-                # The event is set, so sleeping on it would not sleep: wait for the handlers instead.
+                # The event is set, so a sleep on it returns at once: wait for the handlers instead.
                 self._wait_for_handlers(pause)
 
     def _wait_for_handlers(self, seconds: float) -> None:
@@ -320,7 +320,7 @@ class Worker:
             lock.release()
 
     def _is_sweeping(self, lock: Lock) -> bool:
-        """Whether it falls to this worker: no sweeper function is at work, and no other worker holds the lock."""
+        """Whether this worker has to sweep: no sweeper function is running, and no other worker holds the lock."""
         if lock.is_held:
             if lock.remaining() < lock.ttl / 2:
                 lock.renew()

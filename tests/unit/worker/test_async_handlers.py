@@ -97,7 +97,9 @@ class GeneratingCallee:
 
 
 @pytest.mark.parametrize(
-    "handler", [_generator, _async_generator, GeneratingCallee(), functools.partial(_generator)], ids=str
+    "handler",
+    [_generator, _async_generator, GeneratingCallee(), functools.partial(_generator)],
+    ids=["a generator", "an async generator", "an object", "a partial"],
 )
 def test_a_generator_is_refused_when_it_is_decorated(handler: Any) -> None:
     with pytest.raises(InvalidRequest, match="is a generator"):

@@ -29,8 +29,8 @@ class Invocation:
 
     def on(self, *paths: str, late: bool = False, limit: float = LIMIT, size: int | None = None) -> dict[str, int]:
         end = self.bench.clock.monotonic() + limit
-        rung_at = None if late else self.bench.clock.now()
-        notifications = [Notification(path=path, rung_at=rung_at, size=size) for path in paths]
+        notified_at = None if late else self.bench.clock.now()
+        notifications = [Notification(path=path, notified_at=notified_at, size=size) for path in paths]
         return self.runner.run(notifications, lambda: end - self.bench.clock.monotonic())
 
 

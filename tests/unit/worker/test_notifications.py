@@ -57,19 +57,19 @@ def test_s3_says_size_and_time_and_the_sweeper_neither() -> None:
         path="messages/welcome.json",
         size=52,
         etag="9b2cf535f27731c974343645a3985328",
-        rung_at=datetime(2026, 11, 16, 10, 14, 59, 512000, tzinfo=UTC),
+        notified_at=datetime(2026, 11, 16, 10, 14, 59, 512000, tzinfo=UTC),
     )
-    assert {(sent.size, sent.rung_at) for sent in read(recorded("dispatch"), KEYS, BUCKET)} == {(None, None)}
+    assert {(sent.size, sent.notified_at) for sent in read(recorded("dispatch"), KEYS, BUCKET)} == {(None, None)}
 
 
 def test_an_event_is_late_after_two_seconds_and_a_dispatch_always() -> None:
-    rung_at, late_after = datetime(2026, 11, 16, 10, 15, tzinfo=UTC), timedelta(seconds=2)
-    notification = Notification(path="messages/a", rung_at=rung_at)
-    assert not notification.is_late(rung_at + timedelta(seconds=2), late_after)
-    assert notification.is_late(rung_at + timedelta(seconds=2.1), late_after)
+    notified_at, late_after = datetime(2026, 11, 16, 10, 15, tzinfo=UTC), timedelta(seconds=2)
+    notification = Notification(path="messages/a", notified_at=notified_at)
+    assert not notification.is_late(notified_at + timedelta(seconds=2), late_after)
+    assert notification.is_late(notified_at + timedelta(seconds=2.1), late_after)
     # The clocks of S3 and of this machine differ: an event from the future is not late.
-    assert not notification.is_late(rung_at - timedelta(minutes=5), late_after)
-    assert Notification(path="messages/a").is_late(rung_at, late_after)
+    assert not notification.is_late(notified_at - timedelta(minutes=5), late_after)
+    assert Notification(path="messages/a").is_late(notified_at, late_after)
 
 
 @pytest.mark.parametrize("time", [None, "", "yesterday", 17])
@@ -77,7 +77,7 @@ def test_an_event_without_a_readable_time_counts_as_late(time: Any) -> None:
     event = recorded("put")
     event["Records"][0]["eventTime"] = time
     (notification,) = read(event, KEYS, BUCKET)
-    assert notification.rung_at is None
+    assert notification.notified_at is None
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""configure, set-concurrency, pause, resume: how a queue behaves, changed while it runs."""
+"""configure, set-concurrency, pause, resume: change the settings of a queue while it runs."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ from s3queue.cli.session import Session, shifted
 from s3queue.cli.words import age, duration, pair
 from s3queue.errors import InvalidRequest, QueueError
 from s3queue.queue import Queue
-from s3queue.settings import QueueSettings
+from s3queue.settings import RENAMED, QueueSettings, with_current_names
 
 PANEL = "Queues"
 _YES, _NO = ("true", "yes", "on"), ("false", "no", "off")
 
 
 def told_apart(queue: str | None, settings: Sequence[str] | None) -> tuple[str | None, list[str]]:
-    """QUEUE may be left out when the URL names it: a setting is told by its equals sign."""
+    """QUEUE can be left out if the URL names it: a setting has an equals sign."""
     if queue and "=" in queue:
         return None, [queue, *(settings or ())]
     return queue, list(settings or ())
 
 
 def changes_of(pairs: Sequence[str]) -> dict[str, Any]:
-    """What `KEY=VALUE` asks for, as `Queue.configure` takes it; `KEY=default` takes an override back.
+    """The `KEY=VALUE` pairs as arguments for `Queue.configure`; `KEY=default` removes an override.
 
     Raises:
-        InvalidRequest: no such setting, or no such value for it.
+        InvalidRequest: there is no such setting, or the value is wrong.
     """
     known = {field.name: getattr(QueueSettings(), field.name) for field in fields(QueueSettings)}
     changes: dict[str, Any] = {}
     for text in pairs:
         name, value = pair(text)
         name = name.replace("-", "_")
+        name = RENAMED.get(name, name)
         setting = name if name in known else name.removesuffix("_seconds")
         if setting not in known:
             raise InvalidRequest(f"there is no setting {name!r}; the settings are {', '.join(sorted(known))}")
@@ -56,13 +57,13 @@ def changes_of(pairs: Sequence[str]) -> dict[str, Any]:
 def _value(setting: str, value: str, default: Any) -> Any:
     if isinstance(default, bool):
         if value.lower() not in (*_YES, *_NO):
-            raise InvalidRequest(f"{setting} is true or false, not {value!r}")
+            raise InvalidRequest(f"{setting} must be true or false, not {value!r}")
         return value.lower() in _YES
     if isinstance(default, int) and setting != "max_message_size":
         try:
             return int(value)
         except ValueError:
-            raise InvalidRequest(f"{setting} is a whole number, not {value!r}") from None
+            raise InvalidRequest(f"{setting} must be a whole number, not {value!r}") from None
     return int(value) if value.isdigit() else value
 
 
@@ -80,14 +81,14 @@ def configure(
         list[str] | None,
         typer.Argument(
             metavar="KEY=VALUE",
-            help="What to change; durations like 90s, sizes like '64 MiB', `default` takes a change back.",
+            help="What to change: durations as 90s, sizes as '64 MiB'; `default` removes a change.",
             autocompletion=settings_like,
         ),
     ] = None,
 ) -> None:
     """Show a queue's settings, or change them for every process within ten seconds.
 
-    JSON: queue, overrides (what queue.json says), settings (with what was not changed at its default).
+    JSON: queue, overrides (the content of queue.json), settings (unchanged ones have their defaults).
     """
     session = Session.of(ctx)
     queue, pairs = told_apart(queue, settings)
@@ -100,13 +101,14 @@ def configure(
 
 def _show(session: Session, queue: Queue) -> None:
     overrides = queue.overrides()
+    changed = with_current_names(overrides)
     effective = QueueSettings().with_overrides(overrides)
     rows = []
     for field in fields(effective):
         value = getattr(effective, field.name)
-        is_changed = field.name in overrides or f"{field.name}_seconds" in overrides
+        is_changed = field.name in changed or f"{field.name}_seconds" in changed
         shown = age(value) if isinstance(value, timedelta) else str(value)
-        rows.append([field.name, shown, "queue.json" if is_changed else "the definition's, or this default"])
+        rows.append([field.name, shown, "queue.json" if is_changed else "the definition, or this default"])
     session.answer(
         {"queue": queue.name, "overrides": overrides, "settings": effective.to_json()},
         table(["setting", "value", "from"], rows, title=queue.name),
@@ -123,19 +125,19 @@ def _show(session: Session, queue: Queue) -> None:
 def set_concurrency(
     ctx: typer.Context,
     queue: QueueName = None,
-    concurrency: Annotated[str | None, typer.Argument(metavar="N", help="At work at one time.")] = None,
+    concurrency: Annotated[str | None, typer.Argument(metavar="N", help="Messages at one time.")] = None,
     function: Annotated[
-        str | None, typer.Option("--function", help="The worker function; else the one that S3 wakes for the queue.")
+        str | None, typer.Option("--function", help="The worker function; default: the one that S3 notifies.")
     ] = None,
 ) -> None:
-    """How many messages are worked on at one time: pull workers' threads, and the function's reserved concurrency.
+    """Set how many messages run at one time: threads of pull workers, and the function's reserved concurrency.
 
     JSON: queue, concurrency, function (null if there is none).
     """
     session = Session.of(ctx)
     name, wanted = shifted(session, queue, concurrency, "the number N")
     if not wanted.isdigit():
-        raise InvalidRequest(f"{wanted!r} is no whole number; -h shows an example")
+        raise InvalidRequest(f"N must be a whole number, not {wanted!r}; -h shows an example")
     changed = session.queue(name)
     number = int(wanted)
     changed.configure(concurrency=number)
@@ -144,8 +146,8 @@ def set_concurrency(
         try:
             reserve_concurrency(session, known, number)
         except QueueError as error:
-            raise type(error)(f"queue.json says {number} now, but the function does not: {error}") from error
-    told = f"and {known} may run {number} at a time" if known else "for pull workers; no worker function is known"
+            raise type(error)(f"queue.json has {number} now, but the function was not changed: {error}") from error
+    told = f"and {known} may run {number} at a time" if known else "for pull workers; the worker function is unknown"
     session.done(
         {"queue": changed.name, "concurrency": number, "function": known},
         f"{changed.name} has concurrency {number}, {told}",
@@ -154,7 +156,7 @@ def set_concurrency(
 
 @command(program, "pause orders", panel=PANEL)
 def pause(ctx: typer.Context, queue: QueueName = None) -> None:
-    """Claim nothing more: what runs is finished, what comes waits.
+    """Stop claiming. Running messages finish; new messages wait.
 
     JSON: queue, paused.
     """
@@ -162,17 +164,17 @@ def pause(ctx: typer.Context, queue: QueueName = None) -> None:
     paused = session.queue(queue)
     paused.pause()
     session.done(
-        {"queue": paused.name, "paused": True}, f"{paused.name} is paused; s3queue resume {paused.name} ends it"
+        {"queue": paused.name, "paused": True}, f"{paused.name} is paused; s3queue resume {paused.name} ends the pause"
     )
 
 
 @command(program, "resume orders", panel=PANEL)
 def resume(ctx: typer.Context, queue: QueueName = None) -> None:
-    """Go on with a paused queue; workers notice within ten seconds, functions with the next sweep.
+    """End a pause. Workers notice it within ten seconds, functions with the next sweep.
 
     JSON: queue, paused.
     """
     session = Session.of(ctx)
     resumed = session.queue(queue)
     resumed.resume()
-    session.done({"queue": resumed.name, "paused": False}, f"{resumed.name} goes on")
+    session.done({"queue": resumed.name, "paused": False}, f"{resumed.name} is running again")

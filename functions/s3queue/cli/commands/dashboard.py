@@ -13,7 +13,7 @@ from s3queue.cli.session import Session
 from s3queue.errors import InvalidRequest
 
 PANEL = "Operate"
-#: The first one that is free, from here on, unless a port was asked for.
+#: Without --port, the first free port from here on.
 PORT = 8765
 TRIES = 10
 
@@ -24,14 +24,14 @@ def dashboard(
     port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1.")] = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = True,
 ) -> None:
-    """The dashboard and its REST API on 127.0.0.1, until Ctrl-C. The address holds a key: only who has it gets in.
+    """Serve the dashboard and its REST API on 127.0.0.1, until Ctrl-C. The address contains a key that is required.
 
     JSON: url, bucket.
     """
     session = Session.of(ctx)
     store = session.store()
     try:
-        # Here: nothing else of the command needs Powertools and pydantic.
+        # Imported here: no other command needs Powertools and pydantic.
         from s3queue.dashboard.server import Server
     except ModuleNotFoundError as missing:
         raise InvalidRequest(f"the dashboard needs {missing.name}: pip install 's3queue[cli,dashboard]'") from None
@@ -46,7 +46,7 @@ def dashboard(
         raise InvalidRequest(taken)
     with server:
         session.line({"url": server.url, "bucket": store.url}, Text(f"{store.url} at {server.url}"))
-        session.note("whoever has this address acts with your credentials; Ctrl-C ends it")
+        session.note("anyone with this address acts with your credentials; Ctrl-C ends it")
         if open_browser:
             webbrowser.open(server.url)
         try:

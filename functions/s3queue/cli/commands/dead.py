@@ -1,4 +1,4 @@
-"""dead list | show | errors: what died, and of what."""
+"""dead list | show | errors: dead letters and their errors."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from s3queue.keys import line_of
 from s3queue.protocol.dead_letters import DeadLetter, DeadLetters
 from s3queue.queue import Queue
 
-dead = group("Dead letters: what could not be done, why, and how to try it again.")
+dead = group("Dead letters: messages that could not be processed, why, and how to replay them.")
 program.add_typer(dead, name="dead", rich_help_panel="Dead letters")
-Limit = Annotated[int | None, typer.Option("--limit", "-l", min=1, help="At most so many.")]
+Limit = Annotated[int | None, typer.Option("--limit", "-l", min=1, help="At most this many.")]
 
 
 def rows(letters: Sequence[DeadLetter], queue: Queue) -> Any:
@@ -41,24 +41,24 @@ def list_(
     newer_than: NewerThan = None,
     limit: Limit = 100,
 ) -> None:
-    """Dead letters, and what each died of. Exit code 1 if a filter selects none.
+    """List dead letters and their errors. Exit code 1 if a filter selects none.
 
     JSON: a list of path, size, died_at, error_type, error, attempts, worker, line, enqueued_at.
     """
     session = Session.of(ctx)
-    looked = session.queue(queue)
+    opened = session.queue(queue)
     found: list[DeadLetter] = []
     is_cut = False
-    for letter in DeadLetters(looked).list(error_type=error_type, older_than=older_than, newer_than=newer_than):
+    for letter in DeadLetters(opened).list(error_type=error_type, older_than=older_than, newer_than=newer_than):
         if limit and len(found) == limit:
             is_cut = True
             break
         found.append(letter)
-    session.answer([one.to_json() for one in found], rows(found, looked))
+    session.answer([one.to_json() for one in found], rows(found, opened))
     if is_cut:
-        session.note(f"the first {limit}; --limit N shows more")
+        session.note(f"only the first {limit} are shown; --limit N shows more")
     if not found:
-        session.note(f"{looked.name} has no such dead letter")
+        session.note(f"{opened.name} has no such dead letter")
         if error_type or older_than or newer_than:
             raise typer.Exit(BAD)
 
@@ -72,19 +72,19 @@ def show(
     ] = None,
     body: Annotated[bool, typer.Option("--body", help="Print the payload, control characters made visible.")] = False,
 ) -> None:
-    """One dead letter: its error, its attempts, and with --body its payload. (s3queue show tells its whole life.)
+    """Show one dead letter: its error, its attempts, and with --body its payload. (s3queue show has its history.)
 
     JSON: queue, path, size, died_at, error_type, error, attempts, worker, line, enqueued_at, details; with --body: body
     or body_base64.
     """
     session = Session.of(ctx)
     name, wanted = shifted(session, queue, path, "the dead letter's PATH")
-    looked = session.queue(name)
-    letter = DeadLetters(looked).describe(wanted)
+    opened = session.queue(name)
+    letter = DeadLetters(opened).describe(wanted)
     origin = line_of(wanted)
-    record = looked.outcomes.read(wanted) or (looked.outcomes.read(origin[0]) if origin else None)
+    record = opened.outcomes.read(wanted) or (opened.outcomes.read(origin[0]) if origin else None)
     details = record.failure.details if record and record.failure else ""
-    now = looked.clock.now()
+    now = opened.clock.now()
     pairs: list[tuple[str, Any]] = [
         ("path", letter.path),
         ("error", f"{letter.error_type}: {letter.error}"),
@@ -96,9 +96,9 @@ def show(
     ]
     pairs += [("line", letter.line)] if letter.line else []
     pairs += [("trace", Text(clean(details.rstrip(), keep="\n")))] if details else []
-    document = {"queue": looked.name} | letter.to_json() | {"details": details or None}
+    document = {"queue": opened.name} | letter.to_json() | {"details": details or None}
     shown: list[Any] = [facts(pairs)]
-    stored = looked.store.open(looked.keys.dead(wanted)) if body else None
+    stored = opened.store.open(opened.keys.dead(wanted)) if body else None
     if stored:
         start = Body.read(stored)
         document |= start.to_json()
@@ -110,13 +110,13 @@ def show(
 def errors(
     ctx: typer.Context, queue: QueueName = None, older_than: OlderThan = None, newer_than: NewerThan = None
 ) -> None:
-    """How many died of what, most first, with an example of each.
+    """Count dead letters by error, most frequent first, with an example of each.
 
     JSON: a list of error_type, count, newest_at, example (a path), error.
     """
     session = Session.of(ctx)
-    looked = session.queue(queue)
-    letters = list(DeadLetters(looked).list(older_than=older_than, newer_than=newer_than))
+    opened = session.queue(queue)
+    letters = list(DeadLetters(opened).list(older_than=older_than, newer_than=newer_than))
     counts = Counter(letter.error_type for letter in letters)
     newest = {letter.error_type: letter for letter in sorted(letters, key=lambda one: one.died_at)}
     found = [
@@ -129,11 +129,11 @@ def errors(
         }
         for kind, count in counts.most_common()
     ]
-    now = looked.clock.now()
+    now = opened.clock.now()
     rows = [
         [kind, count, age(now - newest[kind].died_at) + " ago", newest[kind].error, newest[kind].path]
         for kind, count in counts.most_common()
     ]
     session.answer(found, table(["error", ">count", "newest", "~message", "=example"], rows))
     if not found:
-        session.note(f"{looked.name} has no dead letter" + (" of that age" if older_than or newer_than else ""))
+        session.note(f"{opened.name} has no dead letter" + (" of that age" if older_than or newer_than else ""))

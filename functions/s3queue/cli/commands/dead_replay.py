@@ -1,4 +1,4 @@
-"""dead replay | delete | purge: what becomes of the dead, by path or by filter."""
+"""dead replay | delete | purge: replay or delete dead letters, by path or by filter."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Paths = Annotated[
 
 
 def _arguments(session: Session, queue: str | None, paths: list[str] | None) -> tuple[Queue, list[str]]:
-    """QUEUE may be left out when the URL names it: a path is told by its beginning."""
+    """QUEUE can be left out if the URL names it: a path starts with messages/ or delayed/."""
     if queue and queue.startswith(("messages/", "delayed/")):
         return session.queue(), [queue, *(paths or ())]
     return session.queue(queue), list(paths or ())
@@ -40,18 +40,18 @@ def _selected(
     newer_than: timedelta | None,
     everything: bool,
 ) -> list[DeadLetter]:
-    """What the paths or the filters mean.
+    """The dead letters that the paths or the filters select.
 
     Raises:
         InvalidRequest: neither was given, or both. MessageNotFound: no dead letter has this path.
     """
     is_filtered = error_type is not None or older_than is not None or newer_than is not None
     if sum((bool(paths), is_filtered or everything)) != 1:
-        raise InvalidRequest("give PATHs, or a filter (--error-type, --older-than, --newer-than), or --all")
+        raise InvalidRequest("give either PATHs, or a filter (--error-type, --older-than, --newer-than), or --all")
     letters = DeadLetters(queue)
     if paths:
         return [letters.describe(path) for path in paths]
-    with session.progress("look", None) as bar:
+    with session.progress("read", None) as bar:
         found = []
         for letter in letters.list(error_type=error_type, older_than=older_than, newer_than=newer_than):
             found.append(letter)
@@ -75,16 +75,16 @@ def replay(
     everything: Annotated[bool, typer.Option("--all", help="Every dead letter.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Put dead letters back as messages, with all their attempts before them.
+    """Put dead letters back as messages, with all their attempts.
 
     JSON: queue, replayed (old path: new path), failed (path: why), dry_run.
     """
     session = Session.of(ctx)
-    looked, given = _arguments(session, queue, paths)
-    letters = _selected(session, looked, given, error_type, older_than, newer_than, everything)
-    if _is_only_shown(session, looked, letters, "replayed", "would replay", dry_run):
+    opened, given = _arguments(session, queue, paths)
+    letters = _selected(session, opened, given, error_type, older_than, newer_than, everything)
+    if _is_only_shown(session, opened, letters, "replayed", "would replay", dry_run):
         return
-    store = DeadLetters(looked)
+    store = DeadLetters(opened)
 
     def deal(letter: DeadLetter) -> str | QueueError:
         try:
@@ -92,15 +92,15 @@ def replay(
         except QueueError as error:
             return error
 
-    outcomes = {letter.path: outcome for letter, outcome in session.each("replay", letters, deal)}
-    replayed = {path: outcome for path, outcome in outcomes.items() if isinstance(outcome, str)}
-    failed = {path: str(outcome) for path, outcome in outcomes.items() if isinstance(outcome, QueueError)}
+    results = {letter.path: result for letter, result in session.each("replay", letters, deal)}
+    replayed = {path: result for path, result in results.items() if isinstance(result, str)}
+    failed = {path: str(result) for path, result in results.items() if isinstance(result, QueueError)}
     session.done(
-        {"queue": looked.name, "replayed": replayed, "failed": failed, "dry_run": False},
-        f"{looked.name}: {counted(len(replayed), 'dead letter')} replayed",
+        {"queue": opened.name, "replayed": replayed, "failed": failed, "dry_run": False},
+        f"{opened.name}: {counted(len(replayed), 'dead letter')} replayed",
     )
     for path, why in failed.items():
-        session.note(f"{path} stays: {why}")
+        session.note(f"not replayed: {path}: {why}")
     if failed:
         raise typer.Exit(BAD)
 
@@ -109,16 +109,16 @@ def replay(
 def delete(
     ctx: typer.Context, queue: QueueName = None, paths: Paths = None, yes: Yes = False, dry_run: DryRun = False
 ) -> None:
-    """Delete dead letters by path, for good; their records stay.
+    """Delete dead letters by path, for good. Their records stay.
 
     JSON: queue, deleted (paths), dry_run.
     """
     session = Session.of(ctx)
-    looked, given = _arguments(session, queue, paths)
+    opened, given = _arguments(session, queue, paths)
     if not given:
-        raise InvalidRequest("which? give PATHs; s3queue dead purge takes filters")
-    letters = _selected(session, looked, given, None, None, None, False)
-    _delete(session, looked, letters, yes, dry_run)
+        raise InvalidRequest("no PATH was given; s3queue dead purge accepts filters")
+    letters = _selected(session, opened, given, None, None, None, False)
+    _delete(session, opened, letters, yes, dry_run)
 
 
 @command(
@@ -137,14 +137,14 @@ def purge(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Delete the dead letters that a filter selects, for good; their records stay.
+    """Delete the dead letters that a filter selects, for good. Their records stay.
 
     JSON: queue, deleted (paths), dry_run.
     """
     session = Session.of(ctx)
-    looked = session.queue(queue)
-    letters = _selected(session, looked, (), error_type, older_than, newer_than, everything)
-    _delete(session, looked, letters, yes, dry_run)
+    opened = session.queue(queue)
+    letters = _selected(session, opened, (), error_type, older_than, newer_than, everything)
+    _delete(session, opened, letters, yes, dry_run)
 
 
 def _delete(session: Session, queue: Queue, letters: Sequence[DeadLetter], yes: bool, dry_run: bool) -> None:
@@ -165,10 +165,10 @@ def _delete(session: Session, queue: Queue, letters: Sequence[DeadLetter], yes: 
 def _is_only_shown(
     session: Session, queue: Queue, letters: Sequence[DeadLetter], field: str, would: str, dry_run: bool
 ) -> bool:
-    """True if there is nothing to change: a dry run; exits with 1 if nothing was selected."""
+    """True for a dry run, which changes nothing. Raises MessageNotFound if nothing was selected."""
     if not letters:
         raise MessageNotFound(
-            f"{queue.name} has no such dead letter; s3queue dead errors {queue.name} shows what there is"
+            f"{queue.name} has no such dead letter; s3queue dead errors {queue.name} shows all errors"
         )
     if dry_run:
         paths = [letter.path for letter in letters]
@@ -177,6 +177,6 @@ def _is_only_shown(
         session.answer({"queue": queue.name, field: chosen, **failed, "dry_run": True}, rows(letters, queue))
         oldest = min(letter.died_at for letter in letters)
         session.note(
-            f"{would} {counted(len(letters), 'dead letter')}, the oldest of {moment(oldest)}; nothing was changed"
+            f"{would} {counted(len(letters), 'dead letter')}, the oldest from {moment(oldest)}; nothing was changed"
         )
     return dry_run

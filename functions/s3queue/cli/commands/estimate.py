@@ -1,4 +1,4 @@
-"""estimate: what a load asks for and costs, here and with SQS, with every line of the sum shown."""
+"""estimate: what a load needs and costs, with s3queue and with SQS, line by line."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _SCALES = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)(%?)")
 _DEFAULTS = QueueSettings()
-#: Rates for which the turning point is told beside the one that was asked for.
+#: Rates for which the break-even is shown, besides the one that was asked for.
 RATES = (1, 10, 100, 1_000, 10_000, 100_000)
 
 
 def rate(text: str | float) -> float:
-    """Messages a second, from `100/s`, `5000/h`, `2M/day`, `3M/month`; a bare number is a second's."""
+    """Messages per second, from `100/s`, `5000/h`, `2M/day`, `3M/month`; a bare number is per second."""
     match = _RATE.fullmatch(str(text).replace(" ", ""))
     if not match:
-        raise typer.BadParameter(f"{text!r} is no rate: 100/s, 5000/h, 2M/day or 3M/month is the form")
+        raise typer.BadParameter(f"{text!r} is not a rate; write 100/s, 5000/h, 2M/day or 3M/month")
     unit = match[3] or "s"
     seconds = MONTH.total_seconds() if unit == "month" else _SECONDS[unit[0]]
     return float(match[1]) * _SCALES[match[2]] / seconds
@@ -46,7 +46,7 @@ def share(text: str | float) -> float:
     match = _SHARE.fullmatch(str(text).replace(" ", ""))
     found = float(match[1]) / (100 if match[2] else 1) if match else -1.0
     if not 0 <= found <= 1:
-        raise typer.BadParameter(f"{text!r} is no share: 0.02 or 2% is the form, from 0 to 1 or 100%")
+        raise typer.BadParameter(f"{text!r} is not a share; write 0.02 or 2%, from 0 to 1 or 100%")
     return found
 
 
@@ -71,35 +71,35 @@ def estimate(
     rate_: Annotated[
         Any, typer.Option("--rate", parser=rate, metavar="RATE", help="Messages: 100/s, 5000/h, 2M/day, 3M/month.")
     ] = "10/s",
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Messages in one .ndjson object.")] = 1,
-    size_: Annotated[Any, typer.Option("--size", parser=size, metavar="SIZE", help="Of one message.")] = "1 KiB",
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Messages per .ndjson object.")] = 1,
+    size_: Annotated[Any, typer.Option("--size", parser=size, metavar="SIZE", help="Size of one message.")] = "1 KiB",
     handler: Annotated[Any, _time("--handler", "How long the handler takes for one message.")] = "50ms",
-    memory: Annotated[int, typer.Option("--memory", min=128, max=10_240, help="Of the function, in MiB.")] = (
+    memory: Annotated[int, typer.Option("--memory", min=128, max=10_240, help="Memory of the function, in MiB.")] = (
         _DEFAULTS.memory_mib
     ),
-    retries: Annotated[Any, _share("--retries", "Of attempts that fail and are tried again.")] = "0",
-    dead: Annotated[Any, _share("--dead", "Of messages that are rejected at once.")] = "0",
-    late: Annotated[Any, _share("--late", "Of events that come late: a burst behind its concurrency.")] = "0",
-    rescued: Annotated[Any, _share("--rescued", "Of events that never come.")] = "0",
+    retries: Annotated[Any, _share("--retries", "Share of attempts that fail and are retried.")] = "0",
+    dead: Annotated[Any, _share("--dead", "Share of messages that are rejected at once.")] = "0",
+    late: Annotated[Any, _share("--late", "Share of events that come late, as in a burst.")] = "0",
+    rescued: Annotated[Any, _share("--rescued", "Share of events that never come.")] = "0",
     history: Annotated[
-        bool, typer.Option("--history/--no-history", help="Whether completed ones get a record.")
+        bool, typer.Option("--history/--no-history", help="Whether completed messages get a record.")
     ] = True,
     events: Annotated[
-        str, typer.Option("--events", metavar="WHICH", help="On EventBridge: off, failures or all.")
+        str, typer.Option("--events", metavar="WHICH", help="Events on EventBridge: off, failures or all.")
     ] = "off",
-    queues: Annotated[int, typer.Option("--queues", min=1, help="Over which the messages are spread.")] = 1,
-    heavy: Annotated[Any, _share("--heavy", "Of messages that are Spark's.")] = "0",
-    heavy_time: Annotated[Any, _time("--heavy-time", "How long one of those takes in a run.")] = "60s",
-    max_runs: Annotated[int, typer.Option("--max-runs", min=1, help="Spark runs at one time, by queue.")] = (
+    queues: Annotated[int, typer.Option("--queues", min=1, help="Number of queues.")] = 1,
+    heavy: Annotated[Any, _share("--heavy", "Share of messages that go to Spark.")] = "0",
+    heavy_time: Annotated[Any, _time("--heavy-time", "How long one of them takes in a run.")] = "60s",
+    max_runs: Annotated[int, typer.Option("--max-runs", min=1, help="Spark runs at one time, per queue.")] = (
         _DEFAULTS.max_runs
     ),
-    latency: Annotated[Any, _time("--latency", "Of one request to S3, as a function sees it.")] = (
+    latency: Annotated[Any, _time("--latency", "Of one request from a function to S3.")] = (
         f"{REQUEST_SECONDS * 1000:.0f}ms"
     ),
 ) -> None:
-    """What a load asks for and costs: requests, shards, concurrency, Spark runs, dollars; against SQS, with the sums.
+    """What a load needs and costs: requests, shards, concurrency, Spark runs, dollars; compared with SQS, line by line.
 
-    List prices of us-east-1. Left out on both sides: logs, data transfer, cold starts, free tiers.
+    List prices of us-east-1. Not included on either side: logs, data transfer, cold starts, free tiers.
     JSON: messages, batch, size, requests_per_message, prefixes, shards, queues_needed, lambda, runs, s3queue, sqs,
     sqs_batched (lines, total, per_million), break_even (sqs, sqs_batched; null: never), break_even_by_rate.
     """
@@ -131,12 +131,12 @@ def estimate(
     document = _document(found) | {name: _billed(bill) for name, bill in bills.items()}
     document |= {"break_even": even, "break_even_by_rate": {str(one): turns for one, turns in by_rate.items()}}
     titles = {
-        "s3queue": f"s3queue, {batch:,} to an object",
-        "sqs": "SQS, sends one by one",
-        "sqs_batched": "SQS, sends in tens",
+        "s3queue": f"s3queue, {counted(batch, 'message')} per object",
+        "sqs": "SQS, single sends",
+        "sqs_batched": "SQS, sends in batches of ten",
     }
     shown: list[Any] = [
-        f"{round(load.messages):,} messages of {bytes_(size_)} in 30 days, handled in {age(handler)} each",
+        f"{counted(round(load.messages), 'message')} of {bytes_(size_)} in 30 days, handled in {age(handler)} each",
         *(_table(titles[name], bill) for name, bill in bills.items()),
         table(
             ["prefix of a queue", ">writes/s", ">reads/s", ">shards"],
@@ -145,13 +145,13 @@ def estimate(
         facts(_facts(found)),
         "",
         table(
-            ["cheaper than SQS", *(f">{one:,}/s" for one in RATES)],
+            ["cheaper than SQS, messages per object", *(f">{one:,}/s" for one in RATES)],
             [
-                [f"… {what}", *(_even(turns[name]) for turns in by_rate.values())]
-                for name, what in (("sqs", "that sends one by one"), ("sqs_batched", "that sends in tens"))
+                [what, *(_even(turns[name]) for turns in by_rate.values())]
+                for name, what in (("sqs", "with single sends"), ("sqs_batched", "with sends in batches of ten"))
             ],
         ),
-        facts([(f"at this rate, than {titles[name]}", _turn(even[name])) for name in even]),
+        facts([(f"at this rate, cheaper than {titles[name]}", _turn(even[name])) for name in even]),
     ]
     session.answer(document, *shown)
 
@@ -220,7 +220,7 @@ def _short(number: float) -> float:
 def _table(title: str, bill: Bill) -> Any:
     rows = [[line.what, line.how, _count(line), _price(line), dollars(line.cost)] for line in bill.lines]
     rows.append(["total", "", "", f"{dollars(bill.per_million)}/M messages", dollars(bill.total)])
-    return table(["~" + title, "~how many", ">a month", ">price", ">cost"], rows)
+    return table(["~" + title, "~how many", ">per month", ">price", ">cost"], rows)
 
 
 def _count(line: Line) -> str:
@@ -235,18 +235,18 @@ def _facts(found: Estimate) -> list[tuple[str, str]]:
     worker = found.worker
     verbs = (f"{count:.2g} {verb}" for verb, count in found.per_message.by_verb().items())
     told = [
-        ("requests of a message", ", ".join(verbs)),
+        ("requests per message", ", ".join(verbs)),
         ("shards", _sharding(found)),
-        ("Lambda at one time", _concurrency(found)),
-        ("an invocation", f"{age(worker.seconds)}; {worker.invocations:,.3g} a second"),
-        ("sweeper", f"awake {found.sweeper.seconds:.0f} s of a minute"),
+        ("Lambda concurrency", _concurrency(found)),
+        ("invocations", f"{worker.invocations:,.3g} per second, {age(worker.seconds)} each"),
+        ("sweeper", f"runs {found.sweeper.seconds:.0f} s of every minute"),
     ]
     return told + ([("Spark runs", _running(found.runs))] if found.runs else [])
 
 
 def _sharding(found: Estimate) -> str:
     if found.queues_needed > found.workload.queues:
-        return f"{found.shards:,} by queue; one has {MOST_SHARDS} at most: use {found.queues_needed} queues"
+        return f"{found.shards:,} per queue, but a queue has at most {MOST_SHARDS}: use {found.queues_needed} queues"
     return "none needed" if found.shards == 1 else f"define(…, shards={found.shards})"
 
 
@@ -254,17 +254,17 @@ def _concurrency(found: Estimate) -> str:
     needed = found.worker.concurrency
     told = f"{needed:,.3g} on average"
     if needed > LAMBDA_CONCURRENCY:
-        return f"{told}; an account has {LAMBDA_CONCURRENCY:,}: ask for more, or take less time"
-    return f"{told}, of an account's {LAMBDA_CONCURRENCY:,}"
+        return f"{told}, but an account has {LAMBDA_CONCURRENCY:,}: raise the quota, or use less time"
+    return f"{told}; an account has {LAMBDA_CONCURRENCY:,}"
 
 
 def _running(runs: Runs) -> str:
     month = runs.started * MONTH.total_seconds()
-    told = f"{month:,.0f} a month of {age(timedelta(seconds=runs.seconds))}, {runs.messages:,.3g} messages each"
+    told = f"{month:,.0f} per month of {age(timedelta(seconds=runs.seconds))}, {runs.messages:,.3g} messages each"
     if not runs.keep_up:
-        return f"they do not keep up: {counted(runs.needed, 'run')} at one time are needed, max_runs is {runs.max_runs}"
+        return f"do not keep up: needs {counted(runs.needed, 'run')} at one time, max_runs is {runs.max_runs}"
     if _vcpu(runs) > EMR_VCPU:
-        return f"{told}; {_vcpu(runs)} vCPU at one time, and an account has {EMR_VCPU}: ask for more"
+        return f"{told}; {_vcpu(runs)} vCPU at one time, but an account has {EMR_VCPU}: raise the quota"
     return told
 
 
@@ -281,4 +281,4 @@ def _even(batch: int | None) -> str:
 def _turn(batch: int | None) -> str:
     if batch is None:
         return "never: SQS is the better choice"
-    return "with any batch size" if batch == 1 else f"from {batch:,} messages to an object on"
+    return "with any batch size" if batch == 1 else f"from {batch:,} messages per object"

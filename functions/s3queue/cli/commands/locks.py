@@ -1,4 +1,4 @@
-"""locks list | why | break."""
+"""locks list | why | break: who holds a lock, why, and how to free it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from s3queue.errors import QueueError
 from s3queue.protocol.locks import LockState, break_lock, list_locks, read_lock
 from s3queue.queue import Queue
 
-locks = group("Locks of a queue: who holds what since when.")
+locks = group("Locks of a queue: who holds them, and since when.")
 program.add_typer(locks, name="locks", rich_help_panel="Work")
 LockName = Annotated[str | None, typer.Argument(metavar="NAME", help="The lock's name, as locks list shows it.")]
 
@@ -34,14 +34,14 @@ def lock_document(lock: LockState) -> dict[str, Any]:
 
 @command(locks, "locks list orders", name="list")
 def list_(ctx: typer.Context, queue: QueueName = None) -> None:
-    """Every lock, held or not: a lock that was used is kept for a day, for its token.
+    """List every lock, held or free. A lock that was used is kept for a day, because of its token.
 
     JSON: a list of name, state (held, free, stale, unreadable), owner, token, since_at, ttl_seconds.
     """
     session = Session.of(ctx)
-    looked = session.queue(queue)
-    now = looked.store.list(looked.keys.prefix("locks"), limit=1).at
-    found = list(list_locks(looked.store, looked.keys))
+    opened = session.queue(queue)
+    now = opened.store.list(opened.keys.prefix("locks"), limit=1).at
+    found = list(list_locks(opened.store, opened.keys))
     rows = [
         [one.name, one.state, one.owner or "-", str(one.token), when(one.since_at, now), age(one.ttl)] for one in found
     ]
@@ -50,62 +50,62 @@ def list_(ctx: typer.Context, queue: QueueName = None) -> None:
         table(["~lock", "state", "~owner", ">token", "since", ">ttl"], rows),
     )
     if not found:
-        session.note(f"{looked.name} has no lock")
+        session.note(f"{opened.name} has no lock")
 
 
 @command(locks, "locks why orders sweeper")
 def why(ctx: typer.Context, queue: QueueName = None, name: LockName = None) -> None:
-    """Why a lock can, or cannot, be taken now, and what to do about it.
+    """Explain why a lock can or cannot be acquired now, and what to do about it.
 
     JSON: queue, name, state, owner, token, since_at, ttl_seconds, why.
     """
     session = Session.of(ctx)
     where, wanted = shifted(session, queue, name, "the lock's NAME")
-    looked = session.queue(where)
-    found = read_lock(looked.store, looked.keys.lock(wanted))
+    opened = session.queue(where)
+    found = read_lock(opened.store, opened.keys.lock(wanted))
     if found is None:
         document = {"name": wanted, "state": "free", "owner": "", "token": 0, "since_at": None, "ttl_seconds": None}
-        sentence = "nobody used it for a day, or ever: the next one takes it"
+        sentence = "free: it was never used, or not for a day"
     else:
-        document, sentence = lock_document(found), _why(looked, found)
-    session.answer({"queue": looked.name} | document | {"why": sentence}, f"{wanted}: {sentence}")
+        document, sentence = lock_document(found), _why(opened, found)
+    session.answer({"queue": opened.name} | document | {"why": sentence}, f"{wanted}: {sentence}")
 
 
 def _why(queue: Queue, lock: LockState) -> str:
     now = queue.store.list(queue.keys.lock(lock.name), limit=1).at
     if lock.state == "held":
         return (
-            f"held by {lock.owner} since {when(lock.since_at, now)}, token {lock.token}; it frees itself when its "
-            f"holder has not renewed it for {age(lock.ttl)}. If that holder is gone for good: s3queue locks break"
+            f"held by {lock.owner} since {when(lock.since_at, now)}, token {lock.token}; it becomes free when its "
+            f"holder has not renewed it for {age(lock.ttl)}. If the holder is gone for good: s3queue locks break"
         )
     if lock.state == "stale":
-        return f"{lock.owner} fell silent for longer than its ttl of {age(lock.ttl)}: the next one takes it over"
+        return f"stale: {lock.owner} has not renewed it within its ttl of {age(lock.ttl)}; the next one takes it over"
     if lock.state == "free":
-        return f"released {when(lock.since_at, now)}: the next one takes it, with token {lock.token + 1}"
-    return "it holds no lock document: someone else wrote it; it is taken over once it is older than the taker's ttl"
+        return f"free: released {when(lock.since_at, now)}; the next token is {lock.token + 1}"
+    return "unreadable: s3queue did not write it; it is taken over once it is older than the new holder's ttl"
 
 
 @command(locks, "locks break orders monthly-report --yes", name="break")
 def break_(ctx: typer.Context, queue: QueueName = None, name: LockName = None, yes: Yes = False) -> None:
-    """Free a lock by force, if its holder is gone. A holder that lives after all finds out at its next renewal.
+    """Free a lock by force, if its holder is gone. If the holder is alive, it finds out at its next renewal.
 
     JSON: queue, name, state (what it was), owner, token, since_at, ttl_seconds, broken.
     """
     session = Session.of(ctx)
     where, wanted = shifted(session, queue, name, "the lock's NAME")
-    looked = session.queue(where)
-    key = looked.keys.lock(wanted)
-    found = read_lock(looked.store, key)
+    opened = session.queue(where)
+    key = opened.keys.lock(wanted)
+    found = read_lock(opened.store, key)
     if found is None:
-        raise QueueError(f"{looked.name} has no lock {wanted!r}; s3queue locks list shows those that there are")
+        raise QueueError(f"{opened.name} has no lock {wanted!r}; s3queue locks list {opened.name} shows all locks")
     is_free = found.state == "free"
     if not is_free:
-        owner = found.owner or "someone unknown"
+        owner = found.owner or "unknown"
         session.confirm(f"Break {wanted}, {found.state}, owned by {owner}?", yes=yes)
-        found = break_lock(looked.store, key) or found
-    said = "is free already" if is_free else f"is free now; it was {found.state}, owned by {found.owner or 'unknown'}"
+        found = break_lock(opened.store, key) or found
+    said = "is already free" if is_free else f"is free now; it was {found.state}, owned by {found.owner or 'unknown'}"
     session.done(
-        {"queue": looked.name} | lock_document(found) | {"broken": not is_free}, f"{wanted} of {looked.name} {said}"
+        {"queue": opened.name} | lock_document(found) | {"broken": not is_free}, f"{wanted} of {opened.name} {said}"
     )
     if is_free:
         raise typer.Exit(BAD)

@@ -1,4 +1,4 @@
-"""queues, create, delete: which queues there are."""
+"""queues, create, delete, purge, cleanup: the queues of a bucket."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def queues(
     ctx: typer.Context,
     exact: Annotated[bool, typer.Option("--exact", help="Count everything, however many LISTs it takes.")] = False,
 ) -> None:
-    """All queues of the bucket: depth, oldest, dead, and a verdict with its reason.
+    """List all queues of the bucket: depth, oldest message, dead letters, and a verdict with its reason.
 
     JSON: a list of name, stats, paused, swept_at, health, reason.
     """
@@ -41,12 +41,12 @@ def queues(
     with ThreadPoolExecutor(COUNTED) as pool:
         found = list(pool.map(lambda name: overview(store, name, pages=None if exact else 2), names))
     shown = table(
-        ["queue", "health", ">pending", ">delayed", ">at work", ">retry", ">dead", ">oldest", "~why"],
+        ["queue", "health", ">pending", ">delayed", ">processing", ">retry", ">dead", ">oldest", "~why"],
         [_row(one) for one in found],
     )
     session.answer([one.to_json() for one in found], shown)
     if not found:
-        session.note(f"{session.bucket_url} has no queue yet: s3queue create NAME, or send to one")
+        session.note(f"{session.bucket_url} has no queue yet; s3queue create NAME makes one")
 
 
 def _row(one: QueueOverview) -> Sequence[Any]:
@@ -65,9 +65,9 @@ def create(
     settings: Annotated[
         list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings, as for configure.")
     ] = None,
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Not an error if it is there already.")] = False,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="No error if the queue exists already.")] = False,
 ) -> None:
-    """Make a queue: writes its queue.json. (A PutObject under QUEUE/messages/ makes one too.)
+    """Create a queue: write its queue.json. (A PutObject under QUEUE/messages/ creates one too.)
 
     JSON: queue, settings.
     """
@@ -77,11 +77,11 @@ def create(
     changes = changes_of(pairs)
     is_there = made.store.list(made.keys.root, limit=1).objects
     if is_there and not exist_ok:
-        raise Conflict(f"{session.bucket_url}/{made.name} is there already; change it with s3queue configure")
+        raise Conflict(f"{session.bucket_url}/{made.name} exists already; change it with s3queue configure {made.name}")
     kept = made.configure(**changes)
     session.done(
         {"queue": made.name, "settings": kept.to_json()},
-        f"{made.name} is ready at {session.bucket_url}/{made.name}; work on it with s3queue work MODULE, or deploy it",
+        f"{made.name} is ready at {session.bucket_url}/{made.name}; start a worker (s3queue work MODULE), or deploy it",
     )
 
 
@@ -91,9 +91,9 @@ def delete(
     queue: QueueName = None,
     yes: Yes = False,
     dry_run: DryRun = False,
-    force: Annotated[bool, typer.Option("--force", help="Even if messages are being worked on.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Even if messages are being processed.")] = False,
 ) -> None:
-    """Delete a queue for good: messages, records, dead letters, settings: every object under its name.
+    """Delete a queue for good, with all its objects: messages, records, dead letters, settings.
 
     JSON: queue, deleted, dry_run.
     """
@@ -114,19 +114,19 @@ def delete(
         return
     if leases and not force:
         raise Conflict(
-            f"{doomed.name} has {counted(len(leases), 'lease')}: someone may be at work; s3queue pause {doomed.name} "
+            f"{doomed.name} has {counted(len(leases), 'lease')}: messages may be running; s3queue pause {doomed.name} "
             "and wait, or add --force"
         )
     session.confirm(f"Delete {doomed.name} with its {counted(len(found), 'object')} for good?", yes=yes)
     deleted = _delete_all(session, doomed, found)
     session.done(
         {"queue": doomed.name, "deleted": deleted, "dry_run": False},
-        f"{doomed.name} is gone: {counted(deleted, 'object')} deleted",
+        f"{doomed.name} deleted: {counted(deleted, 'object')}",
     )
 
 
 def _delete_all(session: Session, queue: Queue, found: Sequence[ObjectInfo]) -> int:
-    """Paused first and forgotten last, so that nobody starts on what is about to go."""
+    """Pause first and delete queue.json last, so that no worker claims what is about to be deleted."""
     queue.pause()
     last = {queue.keys.overrides}
     keys = [entry.key for entry in found if entry.key not in last]
@@ -137,7 +137,7 @@ def _delete_all(session: Session, queue: Queue, found: Sequence[ObjectInfo]) -> 
 
 @command(program, "purge orders --dry-run", "purge orders --yes", panel=PANEL)
 def purge(ctx: typer.Context, queue: QueueName = None, yes: Yes = False, dry_run: DryRun = False) -> None:
-    """Delete every message that nobody is working on, without a record. What runs now is finished.
+    """Delete every message that is not being processed, without a record. Running messages finish.
 
     JSON: queue, purged, kept, dry_run.
     """
@@ -150,7 +150,7 @@ def purge(ctx: typer.Context, queue: QueueName = None, yes: Yes = False, dry_run
         for entry in page.objects
     ]
     if not found or dry_run:
-        described = f"{emptied.name}: would delete {counted(len(found), 'message')}, but for those being worked on"
+        described = f"{emptied.name}: would delete {counted(len(found), 'message')}, except those being processed"
         session.done({"queue": emptied.name, "purged": len(found), "kept": 0, "dry_run": dry_run}, described)
         return
     session.confirm(f"Delete {counted(len(found), 'message')} of {emptied.name} for good?", yes=yes)
@@ -159,7 +159,7 @@ def purge(ctx: typer.Context, queue: QueueName = None, yes: Yes = False, dry_run
     session.done(
         {"queue": emptied.name, "purged": purged, "kept": kept, "dry_run": False},
         f"{emptied.name}: {counted(purged, 'message')} deleted"
-        + (f"; {kept} were being worked on, or gone already" if kept else ""),
+        + (f"; {kept} kept: being processed, or already gone" if kept else ""),
     )
 
 
@@ -187,8 +187,8 @@ def cleanup(ctx: typer.Context, queue: QueueName = None, yes: Yes = False, dry_r
         return
     oldest = min(old, key=lambda entry: entry.modified_at)
     session.confirm(
-        f"Delete {counted(len(old), 'object')} of {cleaned.name} for good, the oldest of "
-        f"{when(oldest.modified_at, oldest.at)}? It keeps {kept}.",
+        f"Delete {counted(len(old), 'object')} of {cleaned.name} for good, the oldest from "
+        f"{when(oldest.modified_at, oldest.at)}? The retention is {kept}.",
         yes=yes,
     )
     with session.progress("clean up", len(old)) as bar:

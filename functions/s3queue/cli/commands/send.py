@@ -1,4 +1,4 @@
-"""send: from a line, a file, stdin or nothing to messages."""
+"""send: enqueue a text, a file, or stdin, once or many times."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from s3queue.errors import InvalidRequest
 from s3queue.queue import Queue
 
 PANEL = "Messages"
-#: Paths that a screen is given at once.
+#: More paths than this are not printed on a terminal.
 ON_SCREEN = 20
-#: What `--count` sends if it is not told what.
+#: What `--count` sends without a BODY.
 TEST_BODY = '{"test": true, "n": {n}}'
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What to send, and what it is."""
+    """What to send, and its type."""
 
     body: bytes
     content_type: str
@@ -53,31 +53,35 @@ def send(
         str | None,
         typer.Argument(
             metavar="BODY",
-            help="Text or JSON; @file sends a file, @@ a leading @; stdin if it is - or missing.",
+            help="Text or JSON; @file sends a file, @@ stands for a leading @; - or no BODY reads stdin.",
             show_default=False,
         ),
     ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="Send it this often; {n} in it becomes the number.")] = 1,
+    count: Annotated[
+        int, typer.Option("--count", min=1, help="Send it this many times; {n} in it becomes the number.")
+    ] = 1,
     per_object: Annotated[
         int | None, typer.Option("--per-object", min=1, help="Put this many messages into each .ndjson batch.")
     ] = None,
     priority: Annotated[int, typer.Option("--priority", min=0, max=255, help="255 runs first.")] = 0,
     delay: Annotated[
-        timedelta | None, typer.Option("--delay", parser=duration, metavar="DURATION", help="Not before this long.")
+        timedelta | None, typer.Option("--delay", parser=duration, metavar="DURATION", help="Run it after this time.")
     ] = None,
     at: Annotated[
-        datetime | None, typer.Option("--at", parser=instant, metavar="INSTANT", help="Not before then; ISO 8601.")
+        datetime | None,
+        typer.Option("--at", parser=instant, metavar="INSTANT", help="Run it not before this instant (ISO 8601)."),
     ] = None,
     dedup_id: Annotated[
-        str | None, typer.Option("--dedup-id", help="Not if one with this id is there already.")
+        str | None, typer.Option("--dedup-id", help="Do nothing if the queue has a message with this id.")
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="The message's name, instead of a new UUID.")] = None,
     metadata: Annotated[
-        list[str] | None, typer.Option("--metadata", metavar="KEY=VALUE", help="Kept with the message; may repeat.")
+        list[str] | None,
+        typer.Option("--metadata", metavar="KEY=VALUE", help="Stored with the message; can be repeated."),
     ] = None,
-    content_type: Annotated[str | None, typer.Option("--content-type", help="Else told by what is sent.")] = None,
+    content_type: Annotated[str | None, typer.Option("--content-type", help="Default: guessed from the body.")] = None,
 ) -> None:
-    """Send a message, a file, or very many; prints each message's path.
+    """Enqueue a message, a file, or many messages; print the path of each object.
 
     JSON: queue, messages (how many), paths (one per object).
     """
@@ -85,10 +89,10 @@ def send(
     if body is None and session.named and queue is not None and "://" not in queue:
         queue, body = None, queue
     if count > 1 and (dedup_id or name):
-        raise InvalidRequest("--count with one --dedup-id or --name would send one message only; leave one of them out")
+        raise InvalidRequest("--count with --dedup-id or --name would send only one message; leave one of them out")
     target = session.queue(queue)
     payload = _payload(body, count)
-    # For queue.json's max_message_size, max_depth and shards: without it, the defaults would count.
+    # For max_message_size, max_depth and shards of queue.json: without this, the defaults would apply.
     target.refresh()
     options: dict[str, Any] = {
         "priority": priority,
@@ -102,7 +106,7 @@ def send(
         single = options | {"dedup_id": dedup_id, "name": name, "content_type": content_type or payload.content_type}
         messages, paths = count, _send_each(session, target, payload, count, single)
     answer = {"queue": target.name, "messages": messages, "paths": paths}
-    # Many are for a pipe; on a screen the note says enough.
+    # Many paths are useful in a pipe; on a terminal the note is enough.
     if len(paths) <= ON_SCREEN or session.json or not sys.stdout.isatty():
         session.answer(answer, *paths)
     if len(paths) > 1 or messages > 1:
@@ -125,17 +129,17 @@ def _send_lines(
     name: str | None,
     options: dict[str, Any],
 ) -> tuple[int, list[str]]:
-    """Lines as batches: one object for all of them if it may be that large and nothing else was asked for."""
+    """Send lines as batches: all in one object, if max_message_size allows it and --per-object is not given."""
     lines = list(_lines(payload, count))
     if not lines:
-        raise InvalidRequest("there is no line to send: every line of an .ndjson that is not blank is a message")
+        raise InvalidRequest("there is no line to send: every line of an .ndjson file that is not blank is a message")
     whole = b"\n".join(lines) + b"\n"
     if per_object is None and len(whole) <= queue.settings.max_message_size:
         name = name or queue.chance.name(queue.clock.now())
         named = name if name.endswith(".ndjson") else f"{name}.ndjson"
         return len(lines), [queue.enqueue(whole, name=named, content_type="application/x-ndjson", **options)]
     if name:
-        raise InvalidRequest("--name names one object, and these lines need several; leave it out")
+        raise InvalidRequest("--name names one object, but these lines need several; leave it out")
     with session.progress("send", len(lines)) as bar:
 
         def counting() -> Iterator[bytes]:
@@ -161,19 +165,19 @@ def _numbered(body: bytes, number: int) -> bytes:
 
 
 def _payload(body: str | None, count: int) -> Payload:
-    """What the argument means.
+    """The payload that the BODY argument names.
 
     Raises:
-        InvalidRequest: nothing to send, or a file that cannot be read.
+        InvalidRequest: there is nothing to send, or the file cannot be read.
     """
     if body is None and count > 1 and sys.stdin.isatty():
         body = TEST_BODY
     if body is None or body == "-":
         if sys.stdin.isatty():
-            raise InvalidRequest("what to send? give a BODY, @file, or pipe it in")
+            raise InvalidRequest("there is nothing to send; give a BODY or @file, or pipe it in")
         read = sys.stdin.buffer.read()
         if not read and body is None:
-            raise InvalidRequest("nothing came in on stdin, and no BODY was given; '' sends an empty message")
+            raise InvalidRequest("stdin is empty, and no BODY was given; '' sends an empty message")
         return Payload(read, _type_of(read))
     if body.startswith("@@"):
         body = body[1:]

@@ -1,4 +1,4 @@
-"""show: a message's life as a timeline."""
+"""show: the history of a message as a timeline."""
 
 from __future__ import annotations
 
@@ -46,39 +46,39 @@ def show(
     ] = None,
     body: Annotated[bool, typer.Option("--body", help="Print the payload, control characters made visible.")] = False,
     save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE", help="Write the payload to a file, byte by byte.")
+        Path | None, typer.Option("--save", metavar="FILE", help="Write the payload to a file, unchanged.")
     ] = None,
-    trace: Annotated[bool, typer.Option("--trace", help="With the last frames of each error.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Show the traceback of each error.")] = False,
 ) -> None:
-    """A message's life: enqueued, every attempt with its worker, times and error, and its outcome.
+    """Show a message: when it was enqueued, every attempt with its worker, times and error, and its outcome.
 
-    JSON: queue, path, state, enqueued_at, size, attempts (number, worker, started_at, ended_at, failure), then as far
-    as known attempt, worker, retry_at, failure, progress, finished_at, result, lines; with --body: body or body_base64.
+    JSON: queue, path, state, enqueued_at, size, attempts (number, worker, started_at, ended_at, failure), and if known
+    attempt, worker, retry_at, failure, progress, finished_at, result, lines; with --body: body or body_base64.
     """
     session = Session.of(ctx)
     name, wanted = shifted(session, queue, path, "the message's PATH")
-    looked = session.queue(name)
-    wanted = wanted.removeprefix(looked.keys.root)
-    status = looked.status(wanted)
-    document = {"queue": looked.name} | status.to_json()
-    shown: list[Any] = [facts(_facts(looked, status)), "", _timeline(looked, status)]
+    opened = session.queue(name)
+    wanted = wanted.removeprefix(opened.keys.root)
+    status = opened.status(wanted)
+    document = {"queue": opened.name} | status.to_json()
+    shown: list[Any] = [facts(_facts(opened, status)), "", _timeline(opened, status)]
     if trace:
         shown += _traces(status)
     if body:
-        payload = Body.read(_stored(looked, wanted))
+        payload = Body.read(_stored(opened, wanted))
         document |= payload.to_json()
         shown += ["", payload.text()]
     session.answer(document, *shown)
     if save:
-        _save(_stored(looked, wanted), save)
-        session.note(f"the payload is in {save}")
+        _save(_stored(opened, wanted), save)
+        session.note(f"payload written to {save}")
 
 
 def _stored(queue: Queue, path: str) -> Object:
-    """The payload, wherever the message lies."""
+    """The payload of the message or of its dead letter."""
     found = queue.store.open(queue.keys.message(path)) or queue.store.open(queue.keys.dead(path))
     if found is None:
-        raise MessageNotFound(f"the payload of {queue.name}/{path} is gone: it went when the message was completed")
+        raise MessageNotFound(f"the payload of {queue.name}/{path} was deleted when the message was completed")
     return found
 
 
@@ -145,22 +145,22 @@ def _events(queue: Queue, status: Status) -> Iterator[tuple[datetime | None, str
         status.message is None or record.generation.put_at == status.message.modified_at
     )
     if record and not is_recorded:
-        yield record.finished_at, f"{record.outcome}, an earlier one of this name", record.outcome, record.worker
+        yield record.finished_at, f"{record.outcome}: an earlier PUT of this name", record.outcome, record.worker
     yield status.enqueued_at, "enqueued", "", ""
     due_at = due_of(status.path)
     if due_at:
-        yield due_at, "due", "", "it was asked to wait until then"
+        yield due_at, "due", "", "delayed until then"
     for attempt in status.attempts if lease or is_recorded else ():
         yield attempt.started_at, f"attempt {attempt.number}", "processing", attempt.worker
         yield attempt.ended_at, *_ended(attempt)
     if lease and status.state in ("processing", "burying", "waiting"):
         yield from _present(queue, status)
     if record and is_recorded:
-        # The last attempt's end is noted an instant after its outcome; the outcome is the end of the story.
+        # The last attempt can end an instant after its outcome, but the outcome is shown last.
         ended_at = max([record.finished_at, *(attempt.ended_at for attempt in record.attempts)])
         yield ended_at, record.outcome, record.outcome, _reason(record.failure)
     elif status.dead and not record:
-        yield status.dead.modified_at, "dead", "dead", "its record is past retention"
+        yield status.dead.modified_at, "dead", "dead", "the record is past its retention"
 
 
 def _ended(attempt: Attempt) -> tuple[str, str, Any]:
@@ -177,7 +177,7 @@ def _present(queue: Queue, status: Status) -> Iterator[tuple[datetime | None, st
     if lease.state == "waiting":
         yield lease.retry_at, "next attempt", "waiting", f"attempt {lease.attempt + 1}, not before then"
         return
-    # The first write of a lease does not know its own time; S3 does.
+    # The first write of a lease does not contain its own time; S3 knows it.
     found = queue.store.head(queue.keys.lease(status.path))
     since = lease.claimed_at or (found.modified_at if found else None)
     word = "is being buried" if lease.state == "burying" else "is running"

@@ -1,4 +1,4 @@
-"""tail: what happens in a queue, as it happens, told from LISTs alone; it says what looking costs."""
+"""tail: the events of a queue as they happen, found by LISTs only; it shows what the LISTs cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from s3queue.cli.command import command, program
 from s3queue.cli.output import STYLES
 from s3queue.cli.prices import dollars, per_hour
 from s3queue.cli.session import Session
-from s3queue.cli.words import age, clean, duration
+from s3queue.cli.words import age, clean, counted, duration
 from s3queue.clock import SystemClock
 from s3queue.costs.prices import requests_cost
 from s3queue.documents.lease import Lease
@@ -29,15 +29,15 @@ from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, listing
 
 PANEL = "Messages"
-#: Pages of one kind that one look reads at most: a flood is sampled, not paid for.
+#: Pages of one kind of object that one poll reads at most: of very many events, only a sample is shown.
 PAGES = 5
-#: Records whose UUIDv7 name is older than this cannot be news; names that are no UUIDs are looked at every time.
+#: Records whose UUIDv7 name is older than this are not listed; records with other names are listed every time.
 BEHIND = timedelta(hours=1)
 
 
 @dataclass(slots=True)
 class Watcher:
-    """Compares what one look sees with what the last one saw."""
+    """Compares the objects of one poll with those of the last one."""
 
     queue: Queue
     requests: Counter[str] = field(default_factory=Counter)
@@ -48,8 +48,8 @@ class Watcher:
     _groups: set[str] = field(default_factory=set)
     _since: datetime | None = None
 
-    def look(self) -> list[dict[str, Any]]:
-        """What happened since the last look; nothing the first time."""
+    def poll(self) -> list[dict[str, Any]]:
+        """The events since the last poll; none at the first one."""
         store, keys = self.queue.store, self.queue.keys
         self.requests["list"] += 1
         root = store.list(keys.root, delimiter="/")
@@ -113,7 +113,7 @@ class Watcher:
             yield self._event("message.claimed", path, found.modified_at, **facts)
 
     def _finished(self, kinds: set[str], seen: dict[str, ObjectInfo], first: bool) -> list[dict[str, Any]]:
-        """New records, and messages that are gone: they may have had a name that no cursor meets."""
+        """New records, and messages that are gone: the records of some names are not in the listed range."""
         keys = self.queue.keys
         events: list[dict[str, Any]] = []
         fresh: set[str] = set()
@@ -131,7 +131,7 @@ class Watcher:
         return events
 
     def _groups_of(self, seen: dict[str, ObjectInfo]) -> set[str]:
-        """Priorities and shards are folders, each with names that grow with time: one cursor for each."""
+        """Priorities and shards are prefixes, each with names in the order of time: one cursor for each."""
         self._groups |= {path.rpartition("/")[0] + "/" for path in seen if not path.startswith("delayed/")}
         return self._groups
 
@@ -161,7 +161,9 @@ class Watcher:
                 facts |= {"error_type": record.failure.type, "error": record.failure.message}
             yield self._event(f"message.{record.outcome}", path, record.finished_at, **facts)
         elif is_gone and not first:
-            yield self._event("message.gone", path, self.queue.clock.now(), note="no record: history is off, or purged")
+            yield self._event(
+                "message.gone", path, self.queue.clock.now(), note="no record: history is off, or it was purged"
+            )
 
     def _event(self, event: str, path: str, at: datetime, **facts: Any) -> dict[str, Any]:
         return {"event": event, "queue": self.queue.name, "path": path, "at": format_instant(at)} | facts
@@ -173,36 +175,38 @@ def tail(
     queue: QueueName = None,
     interval: Annotated[
         timedelta,
-        typer.Option("--interval", parser=duration, metavar="DURATION", show_default="2s", help="Between two looks."),
+        typer.Option(
+            "--interval", parser=duration, metavar="DURATION", show_default="2s", help="Time between two polls."
+        ),
     ] = timedelta(seconds=2),
     stop_after: For = None,
 ) -> None:
-    """Events as they happen: enqueued, claimed, retry, completed, dead. It only looks, and says what that costs.
+    """Show events as they happen: enqueued, claimed, retry, completed, dead. It changes nothing, and shows its cost.
 
-    JSON, one document a line: event, queue, path, at, and as far as known attempt, worker, size, error_type, error,
+    JSON, one document per line: event, queue, path, at, and if known attempt, worker, size, error_type, error,
     retry_at, took_seconds.
     """
     session = Session.of(ctx)
     watched = session.queue(queue)
     watcher = Watcher(watched)
     clock = SystemClock()
-    watcher.look()
+    watcher.poll()
     lists = watcher.requests["list"]
     session.note(
-        f"looking every {age(interval)}: {lists} LISTs each now, about {per_hour(lists, interval)}, and a GET for each "
-        "change; what comes and goes between two looks shows its outcome only; Ctrl-C ends it"
+        f"polling every {age(interval)}: {lists} LISTs each now, about {per_hour(lists, interval)}, and a GET for each "
+        "change; a message that comes and goes between two polls shows only its outcome; Ctrl-C ends it"
     )
     until = None if stop_after is None else clock.monotonic() + stop_after.total_seconds()
     try:
         while until is None or clock.monotonic() < until:
             clock.sleep(max(0.05, interval.total_seconds()))
-            for event in watcher.look():
+            for event in watcher.poll():
                 session.line(event, _line(event, watched.keys))
     finally:
         cost = requests_cost(lists=watcher.requests["list"], gets=watcher.requests["get"])
-        session.note(f"{sum(watcher.requests.values()):,} requests, {dollars(cost)}")
+        session.note(f"{counted(sum(watcher.requests.values()), 'request')}, {dollars(cost)}")
         if watcher.is_bounded:
-            session.note(f"some looks stopped after {PAGES} pages of one kind: not every event was shown")
+            session.note(f"some polls stopped after {PAGES} pages of one kind: not every event was shown")
 
 
 def _line(event: dict[str, Any], keys: Keys) -> Text:

@@ -27,7 +27,7 @@ from s3queue.sweeper.sweeper import Sweeper
 from s3queue.worker.pull_worker import Worker
 
 PANEL = "Work"
-#: Events of a worker that are worth a line each.
+#: Events that are printed while a worker runs.
 _TOLD = ("message.completed", "message.retry", "message.dead")
 
 
@@ -41,24 +41,30 @@ _TOLD = ("message.completed", "message.retry", "message.dead")
 def work(
     ctx: typer.Context,
     module: Annotated[str, typer.Argument(metavar="MODULE", help="queues.emails, queues.emails:queue, or a .py file.")],
-    concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Else the queue's own.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", min=1, help="Default: the queue's setting.")
+    ] = None,
     poll_interval: Annotated[
         timedelta,
         typer.Option(
-            "--poll-interval", parser=duration, metavar="DURATION", show_default="1s", help="Between looks when idle."
+            "--poll-interval",
+            parser=duration,
+            metavar="DURATION",
+            show_default="1s",
+            help="Time between two polls when idle.",
         ),
     ] = timedelta(seconds=1),
     sweep: Annotated[bool, typer.Option("--sweep/--no-sweep", help="Also sweep, if no sweeper function does.")] = True,
-    until_empty: Annotated[bool, typer.Option("--until-empty", help="End when nothing is runnable.")] = False,
+    until_empty: Annotated[bool, typer.Option("--until-empty", help="End when no message can run.")] = False,
 ) -> None:
-    """Run a queue's handler here: import MODULE, claim its messages, stop gracefully on Ctrl-C or SIGTERM.
+    """Run a queue's handler here: import MODULE, process its messages, stop gracefully on Ctrl-C or SIGTERM.
 
     JSON, at the end: queue, worker, and processed, succeeded, failed, retried, dead, released, lost, running.
     """
     session = Session.of(ctx)
     definition = load(module)
     if definition.function is None:
-        raise InvalidRequest(f"{module} has no handler: decorate a function with @queue.handler")
+        raise InvalidRequest(f"{module} has no handler; decorate a function with @queue.handler")
     if session.named and session.named != definition.name:
         raise InvalidRequest(f"--url names the queue {session.named}, but {module} defines {definition.name}")
     queue = session.queue(definition.name, settings=definition.settings)
@@ -70,7 +76,7 @@ def work(
         logging.basicConfig(level=logging.WARNING, format="%(message)s")
         for name in _TOLD:
             queue.events.on(name, lambda fields: _tell(session, fields))  # type: ignore[arg-type]
-    session.note(f"{queue.worker_id} works on {session.bucket_url}/{queue.name}; Ctrl-C lets it finish what runs")
+    session.note(f"{queue.worker_id} serves {session.bucket_url}/{queue.name}; Ctrl-C stops it after running handlers")
     with _graceful(session, worker) as stopping:
         if until_empty:
             worker.run_until_empty()
@@ -84,14 +90,14 @@ def work(
 
 @contextmanager
 def _graceful(session: Session, worker: Worker) -> Any:
-    """The first signal lets running handlers finish; the second leaves them to their leases."""
+    """The first signal lets running handlers finish; the second stops at once, and their leases run out."""
     stopping: list[int] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if stopping:
             raise KeyboardInterrupt
         stopping.append(number)
-        session.note("finishing what runs; once more gives it up")
+        session.note("waiting for running handlers; Ctrl-C again stops at once")
 
     previous = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -119,36 +125,36 @@ def sweep(
     ctx: typer.Context,
     queue: QueueName = None,
     module: Annotated[
-        str | None, typer.Option("--module", help="Where the queue is defined; else queues.QUEUE is looked for.")
+        str | None, typer.Option("--module", help="Where the queue is defined; default: queues.QUEUE.")
     ] = None,
     defaults: Annotated[
-        bool, typer.Option("--defaults", help="It is defined nowhere: its settings are the defaults and queue.json.")
+        bool, typer.Option("--defaults", help="Use default settings and queue.json: there is no definition.")
     ] = False,
     function: Annotated[
-        str | None, typer.Option("--function", help="The worker function to wake; else the one that S3 wakes.")
+        str | None, typer.Option("--function", help="The worker function; default: the one that S3 notifies.")
     ] = None,
 ) -> None:
-    """One sweep by hand: expired leases, due retries and delays, lost events. Safe at any time, next to any sweeper.
+    """Sweep once: expired leases, due retries and delayed messages, lost events. Safe beside any other sweeper.
 
-    It must know the queue's max_attempts: with another one it would bury too early or run too often.
+    It must know the queue's max_attempts: with another value it would bury messages too early or too late.
     JSON: queue, endings, due, orphans, races, removed, corrupt, requests, complete, function.
     """
     session = Session.of(ctx)
     named = session.queue(queue)
     settings = _settings(named.name, "max_attempts" in named.overrides(), module, defaults)
     known = function or worker_function(session, named.name)
-    # Without anyone to wake, nothing is handed over: a pull worker finds what is due by itself, by its reminders.
+    # Without a worker function nothing is handed over: pull workers find due messages by the reminders.
     swept = session.queue(queue, settings=settings if known else replace(settings, paused=True))
     dispatch = dispatcher(session, known) if known else (lambda paths: None)
     report = Sweeper(queue=swept, dispatch=dispatch).sweep(seconds=300.0, requests=100_000)
     document = report.to_json() | {"function": known}
     endings = ", ".join(f"{count} {ending}" for ending, count in report.endings.items()) or "none"
-    handed = f"woke {known}" if known else "no worker function is known: left to pull workers"
+    handed = f"handed to {known}" if known else "left to pull workers: the worker function is unknown"
     shown = facts(
         [
             ("expired leases", endings),
             ("due", f"{report.due} ({handed})"),
-            ("rescued", f"{report.orphans} without a lease for too long"),
+            ("rescued", f"{report.orphans} whose event was lost or late"),
             ("removed", report.removed),
             ("requests", report.requests),
             ("complete", "yes" if report.complete else "no: sweep again"),
@@ -161,10 +167,10 @@ def sweep(
 
 
 def _settings(queue: str, is_told: bool, module: str | None, defaults: bool) -> QueueSettings:
-    """What the queue is defined with.
+    """The settings that the queue was defined with.
 
     Raises:
-        InvalidRequest: nobody says.
+        InvalidRequest: they are unknown.
     """
     definition = load(module) if module else find(queue)
     if definition:
@@ -174,6 +180,6 @@ def _settings(queue: str, is_told: bool, module: str | None, defaults: bool) -> 
     if defaults or is_told:
         return QueueSettings()
     raise InvalidRequest(
-        f"how many attempts do messages of {queue} have? Name its --module, or say --defaults if it has the default "
+        f"max_attempts of {queue} is unknown: give its --module, or --defaults if it has the default "
         f"{QueueSettings().max_attempts}, or s3queue configure {queue} max_attempts=N"
     )

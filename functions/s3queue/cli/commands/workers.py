@@ -1,4 +1,4 @@
-"""workers, runs: who is at work."""
+"""workers, runs: the pull workers and the Spark runs of a queue."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from s3queue.queue import Queue
 from s3queue.store import listing
 
 PANEL = "Work"
-#: Larger documents are not read: a slot or a manifest's head is small.
+#: Larger objects are not read: slots and manifests are small.
 DOCUMENT_BYTES = 1024 * 1024
 
 
 @command(program, "workers orders", "workers orders --json | jq -r '.[] | select(.is_fresh) | .id'", panel=PANEL)
 def workers(ctx: typer.Context, queue: QueueName = None) -> None:
-    """The pull workers of a queue, by their heartbeats. (Functions have none: they live for one message.)
+    """List the pull workers of a queue by their heartbeats. (Lambda functions have none.)
 
     JSON: a list of id, started_at, seen_at, is_fresh, holds, stats.
     """
     session = Session.of(ctx)
-    looked = session.queue(queue)
-    found = live_workers(looked)
-    now = looked.store.list(looked.keys.prefix("workers"), limit=1).at
+    opened = session.queue(queue)
+    found = live_workers(opened)
+    now = opened.store.list(opened.keys.prefix("workers"), limit=1).at
     rows = [
         [
             one.id,
@@ -46,18 +46,18 @@ def workers(ctx: typer.Context, queue: QueueName = None) -> None:
     columns = ["~worker", "state", "last seen", ">up for", ">holds", ">succeeded", ">retried", ">dead"]
     session.answer([one.to_json() for one in found], table(columns, rows))
     if not found:
-        session.note(f"{looked.name} has no pull worker")
+        session.note(f"{opened.name} has no pull worker")
 
 
 @command(program, "runs exports", "runs exports --json", panel=PANEL)
 def runs(ctx: typer.Context, queue: QueueName = None) -> None:
-    """Spark runs of a queue: its slots, and the manifests of what each run holds.
+    """List the Spark runs of a queue: its slots, and the manifests with the messages of each run.
 
     JSON: a list of name, kind (slot or manifest), modified_at, age_seconds, size, document.
     """
     session = Session.of(ctx)
-    looked = session.queue(queue)
-    found = _runs(looked)
+    opened = session.queue(queue)
+    found = _runs(opened)
     rows = []
     for one in found:
         document = one["document"] or {}
@@ -67,7 +67,7 @@ def runs(ctx: typer.Context, queue: QueueName = None) -> None:
         rows.append([one["name"], one["kind"], run, document.get("state") or "-", held, beat])
     session.answer(found, table(["~name", "kind", "~run", "state", ">holds", "last written"], rows))
     if not found:
-        session.note(f"{looked.name} has no Spark run")
+        session.note(f"{opened.name} has no Spark run")
 
 
 def _is_list(document: dict[str, Any], name: str) -> bool:

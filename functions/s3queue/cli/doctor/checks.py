@@ -1,4 +1,4 @@
-"""What the doctor checks, one generator of findings each."""
+"""The checks of the doctor; each is a generator of findings."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Literal
 
 from s3queue.cli.aws import NotificationRule, asking, notifications
 from s3queue.cli.session import Session
-from s3queue.cli.words import age
+from s3queue.cli.words import age, counted
 from s3queue.clock import SystemClock
 from s3queue.dashboard.overview import UNSWEPT, live_workers, overview
 from s3queue.errors import AccessDenied, Conflict, CorruptState, QueueError
 from s3queue.queue import Queue
 
 Verdict = Literal["ok", "warning", "problem", "skipped"]
-#: A scratch key of each kind that no worker, sweeper or producer mistakes for something. Under `messages/` and
-#: `delayed/` an empty object whose name ends with a slash is a folder, and no message; and this one is never due.
+#: Test keys of each kind that no worker, sweeper or producer takes for its own. Under `messages/` and `delayed/`, an
+#: empty object whose name ends with a slash is a folder and not a message; and the delayed one is never due.
 SCRATCH = {
     "messages": "messages/doctor-{token}/",
     "delayed": "delayed/99991231T235959Z/doctor-{token}/",
@@ -29,7 +29,7 @@ SCRATCH = {
     "workers": "workers/doctor-{token}",
     "runs": "runs/doctor-{token}",
 }
-#: From here on a producer's `delay` is off by more than people expect; S3 itself refuses requests at 15 minutes.
+#: With more skew than the first, a producer's `delay` is noticeably wrong; S3 refuses requests at 15 minutes.
 SKEWED, REFUSED = timedelta(seconds=5), timedelta(minutes=5)
 
 
@@ -48,14 +48,14 @@ class Finding:
 
 @dataclass(slots=True)
 class Examination:
-    """The queue under examination, and what has to be cleared away again."""
+    """The queue that is examined, and the test objects that have to be deleted."""
 
     session: Session
     queue: Queue
     _scratch: set[str] = field(default_factory=set)
 
     def scratch(self, kind: str) -> str:
-        """A fresh key; whatever lies there is deleted when the check is over."""
+        """A fresh key; its object is deleted when the check is over."""
         key = self.queue.keys.root + SCRATCH[kind].format(token=self.queue.chance.token())
         self._scratch.add(key)
         return key
@@ -69,7 +69,7 @@ class Examination:
                 continue
 
     def leftovers(self) -> list[Finding]:
-        """Scratch objects that these credentials may write and not delete."""
+        """Test objects that could not be deleted: these credentials may write them, but not delete them."""
         left = []
         for key in sorted(self._scratch):
             try:
@@ -81,7 +81,7 @@ class Examination:
         if not left:
             return []
         return [
-            Finding("clean up", "warning", f"left behind: {', '.join(left)}", "harmless; delete them with aws s3 rm")
+            Finding("clean up", "warning", f"not deleted: {', '.join(left)}", "harmless; delete them with aws s3 rm")
         ]
 
 
@@ -94,13 +94,13 @@ def credentials(of: Examination) -> Iterator[Finding]:
     with asking("credentials", "sts:GetCallerIdentity"):
         found = boto3.session.Session().get_credentials()
     if found is None:
-        yield Finding("credentials", "problem", "none were found", "aws configure, aws sso login, or set AWS_PROFILE")
+        yield Finding("credentials", "problem", "none found", "aws configure, aws sso login, or set AWS_PROFILE")
     else:
         yield Finding("credentials", "ok", f"found by {found.method}, key {found.access_key[:4]}…")
 
 
 def reach(of: Examination) -> Iterator[Finding]:
-    """One LIST: the bucket answers, and its Date tells how wrong this machine's clock is."""
+    """One LIST shows that the bucket answers, and its Date header shows how wrong this machine's clock is."""
     clock = SystemClock()
     before, started = clock.now(), clock.monotonic()
     page = of.queue.store.list(of.queue.keys.root, limit=1)
@@ -109,11 +109,11 @@ def reach(of: Examination) -> Iterator[Finding]:
     if page.objects:
         yield Finding("bucket", "ok", f"{where} answers in {took * 1000:.0f} ms")
     else:
-        yield Finding("bucket", "warning", f"{where} answers, and has no objects", f"s3queue create {of.queue.name}")
-    # Date has whole seconds, and was written somewhere between the question and the answer.
+        yield Finding("bucket", "warning", f"{where} answers, but has no objects", f"s3queue create {of.queue.name}")
+    # Date has whole seconds, and was written between the request and the answer.
     skew = page.at + timedelta(seconds=0.5) - (before + timedelta(seconds=took / 2))
     if abs(skew) <= SKEWED:
-        yield Finding("clock", "ok", "this machine and S3 agree to the second or so")
+        yield Finding("clock", "ok", "this machine and S3 agree within a few seconds")
         return
     ahead = "behind" if skew > timedelta() else "ahead of"
     verdict: Verdict = "problem" if abs(skew) > REFUSED else "warning"
@@ -123,7 +123,7 @@ def reach(of: Examination) -> Iterator[Finding]:
 
 
 def permissions(of: Examination) -> Iterator[Finding]:
-    """PUT, GET and DELETE in every prefix, as the protocol sends them: state is written conditionally."""
+    """PUT, GET and DELETE in every prefix, with the conditions that the protocol uses."""
     for kind in SCRATCH:
         yield _permitted(of, kind)
     store, keys = of.queue.store, of.queue.keys
@@ -154,7 +154,7 @@ def _permitted(of: Examination, kind: str) -> Finding:
         except AccessDenied as error:
             denied[verb] = str(error)
         except Conflict:
-            # A sweeper may have cleared it away already; the request was allowed.
+            # A sweeper may have deleted it already; the request was allowed.
             allowed.append(verb)
     name = f"permissions: {kind}/"
     if denied:
@@ -175,7 +175,7 @@ def bucket_settings(of: Examination) -> Iterator[Finding]:
         yield Finding(
             "versioning",
             "warning",
-            "on: every lease ever written is kept, and paid for",
+            "on: every version of every lease is kept and billed",
             "suspend it, and expire noncurrent versions",
         )
     else:
@@ -183,9 +183,9 @@ def bucket_settings(of: Examination) -> Iterator[Finding]:
 
 
 def events(of: Examination) -> Iterator[Finding]:
-    """Whether S3 wakes someone for new messages, and nobody for the rest."""
+    """Whether S3 notifies a worker of new messages, and of nothing else."""
     if not of.session.is_s3:
-        yield Finding("events", "skipped", "a bucket in memory wakes nobody")
+        yield Finding("events", "skipped", "a bucket in memory sends no notifications")
         return
     try:
         rules = [rule for rule in notifications(of.session) if rule.hears_creation]
@@ -193,26 +193,27 @@ def events(of: Examination) -> Iterator[Finding]:
         yield Finding("events", "skipped", f"cannot be read: {error}", "--send-test shows whether they arrive")
         return
     keys = of.queue.keys
-    rung = [rule for rule in rules if keys.prefix("messages").startswith(rule.prefix)]
-    if rung:
-        yield Finding("events", "ok", f"{keys.prefix('messages')} wakes {', '.join(_named(rule) for rule in rung)}")
+    notified = [rule for rule in rules if keys.prefix("messages").startswith(rule.prefix)]
+    if notified:
+        targets = ", ".join(_named(rule) for rule in notified)
+        yield Finding("events", "ok", f"{keys.prefix('messages')} notifies {targets}")
     else:
         fresh = [worker for worker in live_workers(of.queue) if worker.is_fresh]
         if fresh:
-            yield Finding("events", "ok", f"none, and none needed: {len(fresh)} pull workers look by themselves")
+            yield Finding("events", "ok", f"none needed: {counted(len(fresh), 'pull worker')} running")
         else:
             yield Finding(
                 "events",
                 "problem",
-                f"nothing is woken for {keys.prefix('messages')}, and no pull worker lives",
+                f"{keys.prefix('messages')} notifies nobody, and no pull worker is running",
                 "deploy the queue, or run s3queue work MODULE",
             )
     for rule in rules:
-        if rule.function and rule.is_rung_by(keys.prefix("leases")):
+        if rule.function and rule.is_notified_of(keys.prefix("leases")):
             yield Finding(
                 "event filter",
                 "problem",
-                f"{_named(rule)} is also woken for {keys.prefix('leases')}: every claim wakes it again",
+                f"{keys.prefix('leases')} also notifies {_named(rule)}: every claim invokes it again",
                 f"set the rule's prefix to {keys.prefix('messages')}",
             )
 
@@ -222,7 +223,7 @@ def _named(rule: NotificationRule) -> str:
 
 
 def event_arrives(of: Examination, wait: timedelta) -> Iterator[Finding]:
-    """An empty batch has no line, so that no handler runs; whoever it wakes completes it all the same."""
+    """Sends an empty batch: it has no line, so no handler runs, but a worker completes it."""
     queue, clock = of.queue, SystemClock()
     queue.refresh()
     if queue.settings.paused:
@@ -237,15 +238,15 @@ def event_arrives(of: Examination, wait: timedelta) -> Iterator[Finding]:
             record = queue.outcomes.read(path)
             by = f" by {record.worker}" if record and record.worker else ""
             queue.store.delete(queue.keys.record(path))
-            yield Finding("test message", "ok", f"finished{by} after {age(clock.monotonic() - started)}")
+            yield Finding("test message", "ok", f"completed{by} after {age(clock.monotonic() - started)}")
             return
         clock.sleep(0.25)
     queue.store.delete(key)
     yield Finding(
         "test message",
         "problem",
-        f"nobody finished it within {age(wait)}; it was taken back",
-        "see the worker function's log, its permission to be invoked by S3, and its reserved concurrency",
+        f"not completed within {age(wait)}, and deleted again",
+        "check the worker function's log, its permission to be invoked by S3, and its reserved concurrency",
     )
 
 
@@ -256,15 +257,15 @@ def sweeper(of: Examination) -> Iterator[Finding]:
     if swept_at is None:
         verdict: Verdict = "problem" if busy else "warning"
         way_out = f"deploy the sweeper, or run s3queue work MODULE, or s3queue sweep {of.queue.name}"
-        yield Finding("sweeper", verdict, "none has ever looked at this queue", way_out)
+        yield Finding("sweeper", verdict, "never swept", way_out)
     elif busy and now - swept_at > UNSWEPT:
-        found_it = f"silent for {age(now - swept_at)}, and there is work"
+        found_it = f"not swept for {age(now - swept_at)}, although there is work"
         yield Finding(
-            "sweeper", "problem", found_it, "see its log and its schedule; crashes are not repaired meanwhile"
+            "sweeper", "problem", found_it, "check its log and its schedule; crashes are not repaired meanwhile"
         )
     else:
-        idle = "" if busy else "; an idle queue needs no more"
-        yield Finding("sweeper", "ok", f"published {age(now - swept_at)} ago{idle}")
+        idle = "" if busy else "; enough for an idle queue"
+        yield Finding("sweeper", "ok", f"swept {age(now - swept_at)} ago{idle}")
 
 
 def state(of: Examination) -> Iterator[Finding]:

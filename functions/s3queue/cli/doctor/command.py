@@ -1,4 +1,4 @@
-"""doctor: one verdict per line, and the way out. Its scratch objects are none that any worker would run."""
+"""doctor: one finding per line, with the way out. No worker would run its test objects."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ def doctor(
     queue: QueueName = None,
     send_test: Annotated[
         bool,
-        typer.Option("--send-test", help="Also send an empty batch, which runs no handler, and wait for its worker."),
+        typer.Option(
+            "--send-test", help="Also send an empty batch, which runs no handler, and wait until it is completed."
+        ),
     ] = False,
-    rounds: Annotated[int, typer.Option("--races", min=0, help="Races of each kind; 0 leaves them out.")] = 10,
+    rounds: Annotated[int, typer.Option("--races", min=0, help="Races of each kind; 0 skips them.")] = 10,
     wait: Annotated[
         timedelta,
         typer.Option(
@@ -39,7 +41,7 @@ def doctor(
         ),
     ] = timedelta(seconds=30),
 ) -> None:
-    """Check everything that a queue needs: credentials, permissions, atomic conditional writes, events, sweeper, clock.
+    """Check what a queue needs: credentials, permissions, atomic conditional writes, events, sweeper, clock.
 
     Exit code 1 if there is a problem. JSON: queue, url, healthy, checks (check, verdict, found, way_out); a verdict is
     ok, warning, problem or skipped.
@@ -57,7 +59,7 @@ def doctor(
         try:
             found += step(examined)
         except QueueError as error:
-            found.append(Finding("the store", "problem", str(error), "mend this first, then run the doctor again"))
+            found.append(Finding("the store", "problem", str(error), "correct this first, then run the doctor again"))
             if step is checks.reach:
                 break
         finally:

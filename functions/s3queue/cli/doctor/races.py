@@ -1,4 +1,4 @@
-"""Races on scratch keys: that this endpoint's conditional writes are honoured, and that one writer wins.  [P2]"""
+"""Races on test keys: checks that this endpoint honours conditional writes, and that exactly one writer wins.  [P2]"""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .checks import Examination, Finding
 
 #: Writers that start at the same moment.
 WRITERS = 8
-_UNFIT = "do not use this server: two workers could hold one message"
+_UNFIT = "do not use this server: two workers could hold the same message"
 
 
 def conditional_writes(of: Examination) -> Iterator[Finding]:
-    """Each condition of the protocol, kept and broken."""
+    """Each condition of the protocol, once fulfilled and once not."""
     store, key = of.queue.store, of.scratch("locks")
     first = store.put(key, b"first", if_absent=True)
     broken: list[str] = []
@@ -37,7 +37,7 @@ def conditional_writes(of: Examination) -> Iterator[Finding]:
         second = store.put(key, b"fourth", if_match=first.etag)
         store.delete(key, if_match=second.etag)
         if not _refused(lambda: store.put(key, b"fifth", if_match=second.etag)):
-            broken.append("PUT If-Match made an object that was gone")
+            broken.append("PUT If-Match created an object that was deleted")
     if broken:
         yield Finding("conditional writes", "problem", "; ".join(broken), _UNFIT)
     else:
@@ -53,7 +53,7 @@ def _refused(ask: Callable[[], Any]) -> bool:
 
 
 def run(of: Examination, rounds: int) -> Iterator[Finding]:
-    """Many writers at the same key at the same moment, again and again: exactly one may win each time."""
+    """Many writers write the same key at the same moment, many times: exactly one may win each time."""
     if not rounds:
         yield Finding("races", "skipped", "--races 0")
         return
@@ -82,7 +82,7 @@ def run(of: Examination, rounds: int) -> Iterator[Finding]:
 
 
 def _race(pool: ThreadPoolExecutor, write: Callable[[str, str, bytes], None], key: str, etag: str) -> tuple[int, int]:
-    """(winners, answers that did not say)."""
+    """(number of winners, number of unclear answers)."""
     gate = threading.Barrier(WRITERS)
 
     def contend(number: int) -> str:
@@ -105,8 +105,11 @@ def _verdict(name: str, rounds: int, doubles: int, silent: int, unknown: int) ->
         return Finding(check, "problem", f"{doubles} of {rounds} races had two winners", _UNFIT)
     if silent:
         return Finding(
-            check, "problem", f"{silent} of {rounds} races had no winner", "its answers are not to be trusted"
+            check,
+            "problem",
+            f"{silent} of {rounds} races had no winner",
+            "do not use this server: its answers are wrong",
         )
     cost = dollars(requests_cost(puts=rounds * (WRITERS if name != "delete" else 1)))
-    unclear = f"; {unknown} answers did not say" if unknown else ""
+    unclear = f"; unclear answers: {unknown}" if unknown else ""
     return Finding(check, "ok", f"{rounds} races of {WRITERS} writers, one winner each ({cost}){unclear}")

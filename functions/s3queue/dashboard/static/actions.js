@@ -1,4 +1,4 @@
-// What an operator can do: pause, resume, replay, delete. Buttons carry data, never code; this finds them by a click.
+// What an operator can do: pause, resume, replay, delete. Buttons carry data, never code; a click listener reads it.
 
 import { del, get, post, queueUrl } from "./api.js";
 import { ask, tell } from "./dialog.js";
@@ -14,7 +14,7 @@ const actions = {
   async pause({ queue }) {
     const done = await ask({
       title: `Pause ${queue}?`,
-      says: ["Workers claim nothing any more within ten seconds. What runs now is finished, what comes waits."],
+      says: ["Within ten seconds, workers stop claiming. Running messages finish; new messages wait."],
       button: "Pause",
       perform: () => post(queueUrl(queue, "/pause")),
     });
@@ -24,11 +24,11 @@ const actions = {
   async resume({ queue }) {
     const done = await ask({
       title: `Resume ${queue}?`,
-      says: ["Workers claim messages again within ten seconds."],
+      says: ["Within ten seconds, workers claim messages again."],
       button: "Resume",
       perform: () => post(queueUrl(queue, "/resume")),
     });
-    if (done) tell(`${queue} is resumed.`);
+    if (done) tell(`${queue} is running again.`);
   },
 
   async "replay-group"({ queue, error }) {
@@ -38,9 +38,9 @@ const actions = {
     const done = await ask({
       title: `Replay ${error} in ${queue}?`,
       says: [
-        `${many} dead ${planned.selected === 1 ? "letter" : "letters"} that died of ${error} will be put back as ` +
-          "messages, with all their attempts before them. They run again.",
-        "If what they died of is not repaired, they will die again.",
+        `${many} dead ${planned.selected === 1 ? "letter" : "letters"} with the error ${error} will become ` +
+          "messages again, with all their attempts.",
+        "If the cause of the error is not repaired, they will die again.",
       ],
       button: planned.selected === 1 ? "Replay 1 letter" : `Replay ${many} letters`,
       perform: (progress) => replayAll(queue, error, started, progress),
@@ -51,7 +51,7 @@ const actions = {
   async "replay-one"({ queue, path }) {
     const done = await ask({
       title: "Replay this dead letter?",
-      says: [path, "It is put back as a message, with all its attempts before it."],
+      says: [path, "It becomes a message again, with all its attempts."],
       button: "Replay",
       perform: () => post(queueUrl(queue, "/dead/replay"), { path }),
     });
@@ -61,7 +61,7 @@ const actions = {
   async "delete-one"({ queue, path }) {
     const done = await ask({
       title: "Delete this dead letter?",
-      says: [path, "The message is gone for good; its record stays until its retention is over."],
+      says: [path, "The message is deleted for good. Its record stays until its retention is over."],
       button: "Delete for good",
       danger: true,
       perform: () => del(queueUrl(queue, "/dead", { path })),
@@ -79,7 +79,7 @@ async function replayAll(queue, error, started, progress) {
   const done = { replayed: 0, failed: [] };
   let cursor = "";
   do {
-    // Only what was dead when the operator agreed: a letter that dies again meanwhile is not replayed for ever.
+    // Only letters that were dead when the operator agreed: one that dies again meanwhile must not be replayed for ever.
     const older = (Date.now() - started) / 1000;
     const body = { error_type: error, older_than_seconds: cursor ? older : 0, cursor };
     const answer = await post(queueUrl(queue, "/dead/replay"), body);
@@ -94,7 +94,7 @@ async function replayAll(queue, error, started, progress) {
 function report({ replayed, failed }) {
   if (!failed.length) return tell(`${plural(replayed, "dead letter")} replayed.`);
   const first = `${failed[0].path}: ${failed[0].message}`;
-  return tell(`${plural(replayed, "dead letter")} replayed, ${count(failed.length)} not: ${first}`, "bad");
+  return tell(`${plural(replayed, "dead letter")} replayed, ${count(failed.length)} failed: ${first}`, "bad");
 }
 
 document.addEventListener("click", async (event) => {

@@ -1,11 +1,11 @@
-// Requests to the API, and polling that slows down when it fails and stops when nobody looks.
+// Requests to the API, and polling that slows down after failures and stops while the page is hidden.
 
 export class ApiError extends Error {
   constructor(status, answer) {
     super(answer.message ?? "The API did not answer.");
     this.status = status;
     this.error = answer.error ?? "Unreachable";
-    this.wayOut = answer.way_out ?? "Is it still running? This page tries again by itself.";
+    this.wayOut = answer.way_out ?? "Check that it is still running. This page tries again by itself.";
     this.fields = answer.fields ?? [];
   }
 }
@@ -39,10 +39,10 @@ export function queueUrl(queue, rest = "", query = {}) {
 
 const LONGEST = 60;
 
-// Calls `look` again and again. `seconds()` is the pace; a failure doubles it, a hidden page or `stop` halts it.
+// Calls `load` every `seconds()`; each failure doubles the pause. It stops while the page is hidden or polling is off.
 export class Poll {
-  constructor(look, seconds, told) {
-    this.look = look;
+  constructor(load, seconds, told) {
+    this.load = load;
     this.seconds = seconds;
     this.told = told;
     this.failures = 0;
@@ -58,7 +58,7 @@ export class Poll {
     const run = ++this.run;
     let error = null;
     try {
-      await this.look();
+      await this.load();
       this.failures = 0;
     } catch (caught) {
       if (!(caught instanceof ApiError)) console.error(caught);

@@ -1,4 +1,4 @@
-// Which page is shown, and that it stays true while someone looks at it.
+// Shows the page that the address names, and keeps it up to date.
 
 import { onChanged, payload } from "./actions.js";
 import { Poll } from "./api.js";
@@ -18,24 +18,24 @@ const overview = new Overview();
 let page = overview;
 
 function show(from = page) {
-  // An answer that comes after the operator has gone elsewhere is not drawn there.
+  // An answer that comes after the operator has opened another page is not drawn.
   if (from !== page) return;
   const focused = document.activeElement;
   morphChildren(main, page.render());
-  // A row that moves up the list loses the focus on its way.
+  // A row that moves within the list loses the focus.
   if (focused !== document.activeElement && main.contains(focused)) focused.focus({ preventScroll: true });
   document.getElementById("bucket").textContent = overview.data?.bucket ?? "";
   if (liveText.textContent === "connecting" && (page.data || page.view || page.found)) liveText.textContent = "live";
 }
 
 const poll = new Poll(() => {
-  const looking = page;
-  return looking.look(() => show(looking));
+  const current = page;
+  return current.load(() => show(current));
 }, () => page.seconds(), (error, wait) => {
   main.classList.toggle("stale", Boolean(error));
   live.dataset.state = error ? "bad" : "good";
-  liveText.textContent = error ? `again in ${age(wait)}` : `live, every ${age(wait)}`;
-  const said = error && h("p", {}, h("b", {}, error.status === 404 ? "Not there. " : "No answer. "), error.message, " ",
+  liveText.textContent = error ? `trying again in ${age(wait)}` : `live, every ${age(wait)}`;
+  const said = error && h("p", {}, h("b", {}, error.status === 404 ? "Not found. " : "No answer. "), error.message, " ",
     h("span", {}, error.wayOut ?? ""));
   morphChildren(trouble, said ? [said] : []);
   if (error?.status === 404) show();

@@ -1,4 +1,4 @@
-// Charts as SVG, drawn from numbers. Each says in words what it shows, for those who do not see it.
+// Charts as SVG, drawn from numbers. Each has a text that says what it shows, for screen readers.
 
 import { h, svg } from "./dom.js";
 import { count } from "./words.js";
@@ -13,7 +13,7 @@ function line(places) {
 }
 
 function drawn(all, width, height) {
-  // The minute that is not over would always look like a fall.
+  // Without the minute that is not over: it would always look like a fall.
   const minutes = all.slice(0, -1);
   const series = (name) => minutes.map((minute) => minute[name]);
   const most = Math.max(1, ...series("entered"), ...series("finished"));
@@ -61,13 +61,13 @@ export function flowChart(flow) {
     svg("line", { class: "grid", x1: 0, x2: width, y1: height * part, y2: height * part }));
   return h("figure", { class: "figure" },
     svg("svg", { class: "chart", viewBox: `0 -16 ${width} ${height + 40}`, role: "img", "aria-label": flowWords(flow) },
-      grid, parts, times, svg("text", { class: "tick", x: 0, y: -5 }, `${count(most)} a minute`)),
+      grid, parts, times, svg("text", { class: "tick", x: 0, y: -5 }, `${count(most)} per minute`)),
     h("figcaption", {},
       h("span", { class: "key in" }, "in"), h("span", { class: "key out" }, "out"), h("span", { class: "key died" }, "died"),
       h("span", { class: "quiet" }, flowWords(flow))));
 }
 
-// One column of numbers over time, for statistics whose names are not known here.
+// One column of numbers over time, for statistics with any names.
 export function barChart(title, labels, values) {
   const [width, height] = [1100, 150];
   const most = Math.max(1e-9, ...values);

@@ -1,4 +1,4 @@
-// Every action asks first, says what it will do, and reports what happened.
+// Every action asks first, says what it will do, and reports the result.
 
 import { ApiError } from "./api.js";
 import { h } from "./dom.js";
@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 const dialog = document.getElementById("dialog");
 const toasts = document.getElementById("toasts");
 
-// Resolves to what `perform` returned, or to null if the operator thought better of it.
+// Resolves to the result of `perform`, or to null if the operator cancels.
 export function ask({ title, says, button, danger = false, perform }) {
   return new Promise((resolve) => {
     const problem = h("p", { class: "problem", role: "alert" });
@@ -17,7 +17,7 @@ export function ask({ title, says, button, danger = false, perform }) {
       h("div", { class: "buttons" }, cancel, go));
     let done = null;
     cancel.addEventListener("click", () => dialog.close());
-    // What has begun cannot be cancelled, only awaited: its outcome must be told.
+    // A running action cannot be cancelled: its result must be shown.
     dialog.oncancel = (event) => {
       if (go.disabled) event.preventDefault();
     };

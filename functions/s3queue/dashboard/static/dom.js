@@ -1,5 +1,5 @@
-// The only place that makes elements. Text becomes text nodes and attributes are set one by one, so that nothing that a
-// message, a name or an error contains can become markup or script.
+// The only place that makes elements. Text becomes text nodes, and attributes are set one by one, so that nothing in a
+// message, a name or an error can become markup or script.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -14,8 +14,8 @@ export function svg(tag, props, ...children) {
 function filled(node, props, children) {
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === null || value === undefined || value === false) continue;
-    if (/^on|^style$|^srcdoc$/i.test(name)) throw new Error(`${name} is not set from data`);
-    if (/^(href|src)$/i.test(name) && !/^(#|\/(?!\/))/.test(value)) throw new Error(`${name} leaves this page`);
+    if (/^on|^style$|^srcdoc$/i.test(name)) throw new Error(`${name} must not be set from data`);
+    if (/^(href|src)$/i.test(name) && !/^(#|\/(?!\/))/.test(value)) throw new Error(`${name} must stay on this page`);
     node.setAttribute(name, value === true ? "" : String(value));
   }
   for (const child of children.flat(Infinity)) {
@@ -25,7 +25,7 @@ function filled(node, props, children) {
   return node;
 }
 
-// Make `from` look like `to` and keep what is already right: focus, selection, open details and typed text stay.
+// Make `from` equal to `to`, and change only what differs: focus, selection, open details and typed text stay.
 export function morph(from, to) {
   if (from.nodeType === Node.TEXT_NODE) {
     if (from.data !== to.data) from.data = to.data;

@@ -1,4 +1,4 @@
-// A message's life as a timeline; its payload only when someone asks for it.
+// The history of a message as a timeline; its payload only on request.
 
 import { get, queueUrl } from "./api.js";
 import { h } from "./dom.js";
@@ -13,7 +13,7 @@ export class MessagePage {
     return 5;
   }
 
-  async look(show) {
+  async load(show) {
     this.found = await get(queueUrl(this.queue, "/message", { path: this.path }));
     show();
   }
@@ -24,7 +24,7 @@ export class MessagePage {
     const { found, queue, path } = this;
     const crumbs = h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview"), " / ",
       h("a", { href: `#/queue/${encodeURIComponent(queue)}` }, queue));
-    if (!found) return [crumbs, h("h1", { class: "path" }, path), h("p", { class: "quiet" }, "Looking…")];
+    if (!found) return [crumbs, h("h1", { class: "path" }, path), h("p", { class: "quiet" }, "Reading…")];
     const button = (action, words) => h("button", { type: "button", class: "button", "data-action": action,
       "data-queue": queue, "data-path": path }, words);
     return [
@@ -37,7 +37,7 @@ export class MessagePage {
           ["Progress", found.progress ? `${Math.round(found.progress[0] * 100)} % ${found.progress[1]}` : "–"]]
           .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))))),
       h("section", { class: "card", "data-key": "life", "aria-labelledby": "life-title" },
-        h("h2", { id: "life-title" }, "Its life"), h("ol", { class: "life" }, this.events())),
+        h("h2", { id: "life-title" }, "History"), h("ol", { class: "life" }, this.events())),
       found.result !== null && found.result !== undefined && h("section", { class: "card", "data-key": "result" },
         h("h2", {}, "Result"), h("pre", {}, JSON.stringify(found.result, null, 2))),
       found.lines && h("section", { class: "card", "data-key": "lines" }, h("h2", {}, "Lines of the batch"),
@@ -58,7 +58,7 @@ export class MessagePage {
       add(failure ? "bad" : "good", attempt.ended_at, `Attempt ${attempt.number} ${failure ? "failed" : "succeeded"}`,
         `${attempt.worker}, took ${took}${failure ? `. ${failure.type}: ${failure.message}` : ""}`, failure?.details);
     }
-    if (found.state === "processing") add("now", found.claimed_at, `Attempt ${found.attempt} is at work`, found.worker);
+    if (found.state === "processing") add("now", found.claimed_at, `Attempt ${found.attempt} is running`, found.worker);
     if (found.state === "waiting") add("now", found.retry_at, "Next attempt", found.failure ? found.failure.message : "");
     if (found.state === "burying") add("bad", null, "Being buried", found.failure?.message ?? "");
     if (found.state === "completed") add("good", found.finished_at, "Completed", found.worker ?? "");
@@ -67,20 +67,20 @@ export class MessagePage {
     }
     return events.map(({ kind, at, what, why, details }) => h("li", { class: kind },
       h("time", { datetime: at }, clock(at)), h("div", {}, h("b", {}, what), why && h("div", { class: "example" }, why),
-        details && h("details", {}, h("summary", {}, "Where"), h("pre", {}, details)))));
+        details && h("details", {}, h("summary", {}, "Traceback"), h("pre", {}, details)))));
   }
 
   body() {
     const { payload, found } = this;
-    if (["completed"].includes(found.state)) return h("p", { class: "quiet" }, "The message is gone: it was completed.");
+    if (["completed"].includes(found.state)) return h("p", { class: "quiet" }, "The message was completed, and its payload was deleted.");
     if (!payload) {
-      return h("div", {}, h("p", { class: "quiet" }, "Payloads are not read until asked for."),
+      return h("div", {}, h("p", { class: "quiet" }, "The payload is read only on request."),
         h("button", { type: "button", class: "button", "data-action": "show-payload" }, "Show the payload"));
     }
     const metadata = Object.entries(payload.metadata);
     return h("div", {},
       h("p", { class: "quiet" }, `${bytes(payload.size)}, ${payload.content_type || "no type"}`,
-        payload.truncated && ", cut to its first 64 KiB", payload.text === null && ", not text: shown in base64"),
+        payload.truncated && ", only the first 64 KiB", payload.text === null && ", not text: shown in base64"),
       h("pre", { class: "payload" }, payload.text ?? payload.base64),
       metadata.length > 0 && h("dl", { class: "facts" }, metadata.map(([name, value]) =>
         h("div", {}, h("dt", {}, name), h("dd", {}, value)))));

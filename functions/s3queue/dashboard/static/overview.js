@@ -1,4 +1,4 @@
-// The first screen: a verdict, the queues, the failures, what is stuck, whether the machinery lives, the cost.
+// The first page: a verdict, the queues, the failures, what is stuck, sweeper and workers, the cost.
 
 import { get, queueUrl } from "./api.js";
 import { sparkline, flowWords } from "./charts.js";
@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 import { HEALTH, age, ago, clock, count, dollars, plural, rate } from "./words.js";
 
 const SEVERITY = ["stuck", "unknown", "unswept", "failing", "paused", "healthy", "idle"];
-// An hour's chart changes slowly; errors and leases are read one by one. Both are asked for less often than the counts.
+// The chart of an hour changes slowly, and errors and leases cost a request each: both are read less often than counts.
 const SLOW_SECONDS = 30;
 const MOST_DETAILS = 12;
 
@@ -25,7 +25,7 @@ export class Overview {
     return Math.max(5, 0.3 * (this.data?.queues.length ?? 0));
   }
 
-  async look(show) {
+  async load(show) {
     this.data = await get("/api/queues");
     show();
     const due = (name) => Date.now() - (this.read.get(name) ?? 0) > SLOW_SECONDS * 1000;
@@ -46,7 +46,7 @@ export class Overview {
     try {
       map.set(name, await get(queueUrl(name, rest)));
     } catch (error) {
-      // One queue's trouble is shown by its verdict; the others go on.
+      // The verdict of a queue shows its error; the other queues are read all the same.
       if (error.status !== 404) map.delete(name);
     }
   }
@@ -62,7 +62,7 @@ export class Overview {
 
   render() {
     const { data } = this;
-    if (!data) return [h("p", { class: "quiet" }, "Looking at the bucket…")];
+    if (!data) return [h("p", { class: "quiet" }, "Reading the bucket…")];
     if (!data.queues.length) return [this.verdict(), this.empty()];
     return [
       this.verdict(), this.queues(), this.failures(), this.stuckParts(),
@@ -73,8 +73,8 @@ export class Overview {
   verdict() {
     const { verdict, totals } = this.data;
     const exact = this.data.queues.every((queue) => queue.stats?.exact ?? true);
-    const parts = [["pending", "pending"], ["delayed", "delayed"], ["processing", "at work"],
-      ["failed", "wait for a retry"], ["completed", "completed"], ["dead", "dead"]];
+    const parts = [["pending", "pending"], ["delayed", "delayed"], ["processing", "processing"],
+      ["failed", "waiting for a retry"], ["completed", "completed"], ["dead", "dead"]];
     return h("section", { class: "verdict", "data-health": verdict.health, "data-key": "verdict" },
       h("h1", {}, h("span", { class: "lamp", "aria-hidden": "true" }), HEALTH[verdict.health]),
       h("p", { class: "reason" }, verdict.reason),
@@ -85,11 +85,11 @@ export class Overview {
   empty() {
     return h("section", { class: "card welcome", "data-key": "empty" },
       h("h2", {}, "Nothing here yet"),
-      h("p", {}, "A queue is there as soon as it has a message:"),
+      h("p", {}, "A queue exists as soon as it has a message:"),
       h("pre", {}, "s3queue send orders 'hello'"),
-      h("p", {}, "or, with nothing but the AWS command line:"),
+      h("p", {}, "or, with the AWS command line only:"),
       h("pre", {}, `echo hello | aws s3 cp - ${this.data.bucket}/orders/messages/first`),
-      h("p", { class: "quiet" }, "This page sees it within seconds."));
+      h("p", { class: "quiet" }, "This page shows it within seconds."));
   }
 
   queues() {
@@ -106,7 +106,7 @@ export class Overview {
         h("thead", {}, h("tr", {}, ["Queue", "Oldest", "Depth", "Last hour", "Per minute", "Drains in", ""].map((title) =>
           h("th", { scope: "col" }, title || h("span", { class: "hidden" }, "Actions"))))),
         h("tbody", {}, shown.map((queue) => this.row(queue)),
-          !shown.length && h("tr", {}, h("td", { colspan: 7, class: "quiet" }, "No queue has such a name.")))));
+          !shown.length && h("tr", {}, h("td", { colspan: 7, class: "quiet" }, "No queue has a name like this.")))));
   }
 
   row(queue) {
@@ -162,25 +162,25 @@ export class Overview {
       const link = h("a", { href: `#/queue/${encodeURIComponent(queue)}` }, queue);
       for (const lease of found.leases) {
         items.push(["lease", [h("a", { href: lifeLink(queue, lease.path) }, lease.path), " in ", link.cloneNode(true)],
-          `${lease.reason}; attempt ${lease.attempt} by ${lease.owner || "nobody"}, ${age(lease.age_seconds)} ago`]);
+          `${lease.reason}; attempt ${lease.attempt} by ${lease.owner || "an unknown worker"}, ${age(lease.age_seconds)} ago`]);
       }
       for (const worker of found.silent_workers) {
         items.push(["worker", [worker.id, " of ", link.cloneNode(true)],
-          `silent since ${clock(worker.seen_at)}, holds ${plural(worker.holds.length, "message")}`]);
+          `no heartbeat since ${clock(worker.seen_at)}, holds ${plural(worker.holds.length, "message")}`]);
       }
       for (const run of found.stale_runs) {
-        items.push(["run", [run.name, " of ", link.cloneNode(true)], `no sign of life for ${age(run.age_seconds)}`]);
+        items.push(["run", [run.name, " of ", link.cloneNode(true)], `no heartbeat for ${age(run.age_seconds)}`]);
       }
       if (found.oldest_dead_seconds > 86400) {
         items.push(["dead", ["Dead letters of ", link.cloneNode(true)],
-          `the oldest waits for a decision since ${age(found.oldest_dead_seconds)}`]);
+          `the oldest has waited for a decision for ${age(found.oldest_dead_seconds)}`]);
       }
     }
     return h("section", { class: "card", "data-key": "stuck", "aria-labelledby": "stuck-title" },
       h("div", { class: "head" }, h("h2", { id: "stuck-title" }, "Stuck")),
       items.length ? h("ul", { class: "plain" }, items.slice(0, 30).map(([kind, what, why]) =>
         h("li", {}, h("span", { class: "tag" }, kind), h("div", {}, h("div", { class: "path" }, what), h("div", { class: "why" }, why)))))
-        : h("p", { class: "quiet" }, "No old message, no old lease, no silent worker, no lost run."));
+        : h("p", { class: "quiet" }, "No message, lease, worker or run is stuck."));
   }
 
   machinery() {
@@ -191,19 +191,20 @@ export class Overview {
     const fresh = workers.filter((worker) => worker.is_fresh);
     const told = queues.filter((queue) => typeof queue.stats?.rescued === "number");
     const rescued = told.reduce((sum, queue) => sum + queue.stats.rescued, 0);
-    const inCloudWatch = (name) => h("span", { class: "quiet" }, `unknown here: CloudWatch has it as s3queue/${name}`);
+    const inCloudWatch = (name) => h("span", { class: "quiet" }, `see the CloudWatch metric s3queue/${name}`);
     return h("section", { class: "card", "data-key": "machinery", "aria-labelledby": "machinery-title" },
-      h("h2", { id: "machinery-title" }, "Machinery"),
+      h("h2", { id: "machinery-title" }, "Sweeper and workers"),
       h("dl", {},
         h("dt", {}, "Last sweep"), h("dd", {}, swept.length ? ago(swept[swept.length - 1], at) : "never",
           never.length > 0 && h("div", { class: "why" }, `never: ${never.slice(0, 5).join(", ")}${never.length > 5 ? " …" : ""}`)),
         h("dt", {}, "Pull workers"), h("dd", {}, workers.length
-          ? `${count(fresh.length)} alive, ${count(workers.length - fresh.length)} silent` : "none; Lambda functions leave no heartbeat"),
+          ? `${count(fresh.length)} alive, ${count(workers.length - fresh.length)} without a heartbeat`
+          : "none; Lambda functions have no heartbeat"),
         h("dt", {}, "Rescued by the sweeper"), h("dd", {}, told.length
           ? `${count(rescued)} in the hour before the last sweep` : "unknown: no sweeper has counted yet",
           rescued > 0 && h("div", { class: "why" }, "their events were lost, late or throttled")),
         h("dt", {}, "Claim conflicts"), h("dd", {}, inCloudWatch("ClaimConflicts")),
-        h("dt", {}, "Throttles"), h("dd", {}, h("span", { class: "quiet" }, "unknown here: CloudWatch has it as AWS/Lambda Throttles"))));
+        h("dt", {}, "Throttles"), h("dd", {}, h("span", { class: "quiet" }, "see the CloudWatch metric AWS/Lambda Throttles"))));
   }
 
   cost() {
@@ -211,8 +212,8 @@ export class Overview {
     return h("section", { class: "card", "data-key": "cost", "aria-labelledby": "cost-title" },
       h("h2", { id: "cost-title" }, "Cost so far"),
       h("p", { class: "big" }, dollars(cost.dollars)),
-      h("p", { class: "quiet" }, "at least, in S3 requests, for the messages still on record"),
-      h("details", {}, h("summary", {}, "How this is counted"), h("p", {}, cost.formula)));
+      h("p", { class: "quiet" }, "at least: the S3 requests of the messages that are still on record"),
+      h("details", {}, h("summary", {}, "How this is computed"), h("p", {}, cost.formula)));
   }
 }
 

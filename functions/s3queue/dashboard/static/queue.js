@@ -1,10 +1,10 @@
-// A queue's page: its numbers, the last hour, its messages by state, its dead letters, workers, runs and settings.
+// The page of a queue: its numbers, the last hour, its messages by state, its dead letters, workers, runs and settings.
 
 import { get, queueUrl } from "./api.js";
 import { flowChart } from "./charts.js";
 import { h } from "./dom.js";
 import { drains, lifeLink } from "./overview.js";
-import { HEALTH, STATES, age, ago, bytes, clock, count } from "./words.js";
+import { HEALTH, STATES, age, ago, bytes, clock, count, plural } from "./words.js";
 
 const SLOW_SECONDS = 30;
 
@@ -24,7 +24,7 @@ export class QueuePage {
     return 5;
   }
 
-  async look(show) {
+  async load(show) {
     const [view, rows] = await Promise.all([get(queueUrl(this.name)), this.list()]);
     Object.assign(this, { view, rows });
     show();
@@ -39,7 +39,7 @@ export class QueuePage {
     this.flowAt = 0;
   }
 
-  // Every page that the operator has opened is read again, so that what left the list leaves the screen.
+  // Every page of rows that the operator has opened is read again, so that rows that left the list disappear.
   async list() {
     if (["workers", "runs"].includes(this.tab)) return (await get(queueUrl(this.name, `/${this.tab}`)))[this.tab];
     if (this.tab === "settings") return [];
@@ -59,7 +59,7 @@ export class QueuePage {
 
   render() {
     const { view } = this;
-    if (!view) return [h("p", { class: "quiet" }, `Looking at ${this.name}…`)];
+    if (!view) return [h("p", { class: "quiet" }, `Reading ${this.name}…`)];
     return [
       h("section", { class: "verdict slim", "data-health": view.health, "data-key": "head" },
         h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview")),
@@ -71,7 +71,7 @@ export class QueuePage {
       h("section", { class: "card", "data-key": "flow", "aria-label": "The last hour" },
         this.flow ? flowChart(this.flow) : h("p", { class: "quiet" }, "Reading the last hour…"),
         this.flow?.unknown_entries > 0 && h("p", { class: "why" },
-          `${count(this.flow.unknown_entries)} finished messages have names that do not tell when they came: “in” lacks them.`)),
+          `“in” does not count ${plural(this.flow.unknown_entries, "finished message")}: the names do not show when they came.`)),
       h("section", { class: "card", "data-key": "list", "aria-label": "Messages" }, this.tabs(), this.search(), this.table()),
     ];
   }
@@ -80,7 +80,7 @@ export class QueuePage {
     const { stats } = this.view;
     if (!stats) return null;
     const facts = [["Oldest", age(stats.oldest_seconds)], ["Pending", count(stats.pending, stats.exact)],
-      ["Delayed", count(stats.delayed)], ["At work", count(stats.processing)], ["Waiting for a retry", count(stats.failed)],
+      ["Delayed", count(stats.delayed)], ["Processing", count(stats.processing)], ["Waiting for a retry", count(stats.failed)],
       ["Completed", count(stats.completed, stats.exact)], ["Dead", count(stats.dead, stats.exact)],
       ["Drains in", drains(this.view, this.flow)], ["Last sweep", ago(this.view.swept_at, stats.at)]];
     return h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
@@ -95,8 +95,8 @@ export class QueuePage {
   search() {
     if (["workers", "runs", "settings", "dead"].includes(this.tab)) return null;
     return h("form", { class: "search", role: "search", "data-form": "search" },
-      h("input", { type: "search", name: "prefix", placeholder: "messages/…  what the path starts with",
-        "aria-label": "What the path starts with" }),
+      h("input", { type: "search", name: "prefix", placeholder: "messages/…  the beginning of the path",
+        "aria-label": "The beginning of the path" }),
       h("button", { type: "submit", class: "button small" }, "Search"),
       h("span", { class: "quiet" }, this.prefix ? `Paths that start with ${this.prefix}`
         : this.tab === "completed" ? "Finished within the last hour, newest first" : "In the order of their paths"));
@@ -106,11 +106,11 @@ export class QueuePage {
     const { tab, rows } = this;
     if (tab === "settings") return this.settings();
     if (!rows) return h("p", { class: "quiet" }, "Reading…");
-    if (!rows.length) return h("p", { class: "quiet" }, "None.", this.cursor && " So far: there is more behind.", this.more());
+    if (!rows.length) return h("p", { class: "quiet" }, "None.", this.cursor && " There is more to read.", this.more());
     const [titles, cells] = {
-      workers: [["Worker", "Alive", "Holds", "Done"], (row) => [row.id, row.is_fresh ? "yes" : `silent since ${clock(row.seen_at)}`,
+      workers: [["Worker", "Alive", "Holds", "Done"], (row) => [row.id, row.is_fresh ? "yes" : `no heartbeat since ${clock(row.seen_at)}`,
         count(row.holds.length), Object.entries(row.stats).map(([name, value]) => `${name} ${value}`).join(", ")]],
-      runs: [["Run", "Changed", "Says"], (row) => [row.name, `${age(row.age_seconds)} ago`,
+      runs: [["Run", "Changed", "Content"], (row) => [row.name, `${age(row.age_seconds)} ago`,
         h("details", {}, h("summary", {}, bytes(row.size)), h("pre", {}, JSON.stringify(row.document, null, 2)))]],
       dead: [["Path", "Error", "Died", "Attempts", ""], (row) => [this.link(row.path),
         h("span", {}, h("b", {}, row.error_type), h("div", { class: "example" }, row.error)), clock(row.died_at), row.attempts,

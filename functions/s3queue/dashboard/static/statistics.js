@@ -1,5 +1,5 @@
-// What Spark computed over the archive. Its columns are its own affair: every list of rows with a time is drawn, and the
-// rest is shown as it is.
+// What Spark computed from the archive. The columns are not known here: every list of rows with a time is drawn as a
+// chart, and everything else is shown as a table.
 
 import { get } from "./api.js";
 import { barChart } from "./charts.js";
@@ -17,7 +17,7 @@ export class StatisticsPage {
     return 60;
   }
 
-  async look(show) {
+  async load(show) {
     this.found = await get("/api/statistics");
     show();
   }

@@ -58,6 +58,6 @@ export const HEALTH = {
 };
 
 export const STATES = {
-  pending: "Pending", delayed: "Delayed", processing: "At work", waiting: "Waiting for a retry",
+  pending: "Pending", delayed: "Delayed", processing: "Processing", waiting: "Waiting for a retry",
   completed: "Completed", dead: "Dead letters", workers: "Workers", runs: "Spark runs", settings: "Settings",
 };

@@ -1,4 +1,4 @@
-"""size, stats, peek: how a queue stands."""
+"""size, stats, peek: the numbers of a queue, and its next messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LISTS_PER_COUNT = 7
 
 @command(program, "size orders", "size orders --json", panel=PANEL)
 def size(ctx: typer.Context, queue: QueueName = None, exact: Exact = False) -> None:
-    """How many messages are not finished: pending, delayed, at work, or waiting for a retry. A batch counts as one.
+    """Count the messages that are not finished: pending, delayed, processing or waiting for a retry. A batch is one.
 
     JSON: queue, size, exact, at.
     """
@@ -46,7 +46,7 @@ def size(ctx: typer.Context, queue: QueueName = None, exact: Exact = False) -> N
     document = {"queue": counted.name, "size": number, "exact": stats.exact, "at": stats.to_json()["at"]}
     session.answer(document, str(number))
     if not stats.exact:
-        session.note("at least: the count stopped at its page limit; --exact counts on")
+        session.note("a lower bound: the count stopped at its page limit; --exact counts everything")
 
 
 @command(program, "stats orders", "stats orders --watch", "stats orders --json | jq .pending", panel=PANEL)
@@ -54,42 +54,44 @@ def stats(
     ctx: typer.Context,
     queue: QueueName = None,
     exact: Exact = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Count again and again; Ctrl-C ends it.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Count repeatedly; Ctrl-C ends it.")] = False,
     interval: Annotated[
         timedelta,
-        typer.Option("--interval", parser=duration, metavar="DURATION", show_default="2s", help="Between two counts."),
+        typer.Option(
+            "--interval", parser=duration, metavar="DURATION", show_default="2s", help="Time between two counts."
+        ),
     ] = timedelta(seconds=2),
     stop_after: For = None,
 ) -> None:
-    """Counts, ages and rate of one queue, and a verdict.
+    """Show the counts, ages and rate of one queue, and a verdict.
 
     JSON: queue, health, reason, paused, swept_at, and pending, delayed, processing, failed, completed, dead, total,
-    oldest_seconds, newest_seconds, finished_per_minute, rescued, exact, at. With --watch one document a line.
+    oldest_seconds, newest_seconds, finished_per_minute, rescued, exact, at. With --watch one document per line.
     """
     session = Session.of(ctx)
     watched = session.queue(queue)
     pages = None if exact else PAGES
 
-    def look() -> QueueOverview:
+    def measure() -> QueueOverview:
         return overview(watched.store, watched.name, pages=pages)
 
     if not watch:
-        found = look()
+        found = measure()
         session.answer(_document(found), _panel(found))
         return
     session.note(
         f"counting every {age(interval)}: about {LISTS_PER_COUNT} LISTs each, "
         f"{per_hour(LISTS_PER_COUNT, interval)}; Ctrl-C ends it"
     )
-    looks = _every(interval, stop_after)
+    counts = _every(interval, stop_after)
     if session.json or not session.console().is_terminal:
-        for _ in looks:
-            found = look()
+        for _ in counts:
+            found = measure()
             session.line(_document(found), _panel(found))
         return
     with Live(console=session.console(), auto_refresh=False) as live:
-        for _ in looks:
-            live.update(_panel(look()), refresh=True)
+        for _ in counts:
+            live.update(_panel(measure()), refresh=True)
 
 
 def _every(interval: timedelta, stop_after: timedelta | None) -> Iterator[int]:
@@ -119,12 +121,12 @@ def _panel(found: QueueOverview) -> Together:
         [
             ("pending", f"{counted.pending:,}{more}"),
             ("delayed", f"{counted.delayed:,}{more}"),
-            ("at work", f"{counted.processing:,}"),
-            ("wait for a retry", f"{counted.failed:,}"),
+            ("processing", f"{counted.processing:,}"),
+            ("waiting for a retry", f"{counted.failed:,}"),
             ("completed", f"{counted.completed:,}{more} (records kept)"),
             ("dead", f"{counted.dead:,}{more}"),
-            ("oldest waits for", age(counted.oldest_seconds)),
-            ("newest waits for", age(counted.newest_seconds)),
+            ("oldest has waited", age(counted.oldest_seconds)),
+            ("newest has waited", age(counted.newest_seconds)),
             ("finished", "unknown: too many records to read" if recent is None else f"{recent:,} in the last minute"),
             ("rescued", _rescued(counted.rescued)),
             ("last swept", when(found.swept_at, counted.at)),
@@ -142,10 +144,10 @@ def _rescued(many: int | None) -> str:
 def peek(
     ctx: typer.Context,
     queue: QueueName = None,
-    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="How many at most.")] = 10,
-    body: Annotated[bool, typer.Option("--body", help="Print the payloads too; one GET each.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="At most this many.")] = 10,
+    body: Annotated[bool, typer.Option("--body", help="Also print the payloads; one GET each.")] = False,
 ) -> None:
-    """The next messages, in the order in which they would be claimed; nothing is claimed.
+    """Show the next messages, in the order in which they would be claimed. Nothing is claimed.
 
     JSON: a list of path, size, priority, enqueued_at, due_at, leased, and with --body: body or body_base64.
     """
@@ -177,7 +179,7 @@ def peek(
 
 
 def _next(queue: Queue, limit: int) -> list[tuple[ObjectInfo, str, bool]]:
-    """The first messages of a page of each kind, those at work last; bounded however long the queue is."""
+    """The first messages, those with a lease last. The LISTs are limited, however long the queue is."""
     found: list[tuple[ObjectInfo, str]] = []
     for kind in ("messages", "delayed"):
         for page in listing(queue.store, queue.keys.prefix(kind), pages=PAGES):
