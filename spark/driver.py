@@ -215,7 +215,7 @@ class Driver:
         self._job = held.slot.job if held and held.slot.run == self._run else self._job
         self._write(replace(manifest, state="closed", paths=(), started=0, counts=dict(self.counts)))
         self._book.free_slot(manifest.slot, self._run)
-        _log.info("%s: %s closes after %d batches: %s", self.queue.name, self._run, manifest.rounds, dict(self.counts))
+        _log.info("%s: %s closes after %d rounds: %s", self.queue.name, self._run, manifest.rounds, dict(self.counts))
 
     def _reopen(self) -> bool:
         """Take the slot again for what came late; False if someone else has: they do it."""

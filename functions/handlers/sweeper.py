@@ -78,7 +78,7 @@ def runtime() -> Runtime:
         telemetry = Telemetry(queue, logger)
         telemetry.publish(deployment)
         check_runs = runs.check if runs else None
-        sweeper = Sweeper(queue=queue, dispatch=wake(function, client), check_runs=check_runs)
+        sweeper = Sweeper(queue=queue, dispatch=notifier(function, client), check_runs=check_runs)
         rounds[name] = Round(sweeper, telemetry)
     logger.append_keys(worker=worker_id)
     return Runtime(rounds, broken, runs, SystemClock())
@@ -132,7 +132,7 @@ def _sweep(kept: Runtime, until: float) -> dict[str, int]:
     return ticks
 
 
-def wake(function: str, client: Callable[[], Any]) -> Callable[[Sequence[str]], None]:
+def notifier(function: str, client: Callable[[], Any]) -> Callable[[Sequence[str]], None]:
     """A dispatch that invokes a worker function without waiting for it; raises if Lambda did not accept it.
 
     `client` makes boto3's client; it is called when there is something to dispatch.

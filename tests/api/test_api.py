@@ -90,7 +90,7 @@ def test_the_ends_of_the_calendar_are_no_error(bench: Workbench, ask: Ask, due_a
 def test_an_unknown_parameter_is_refused_not_ignored(bench: Workbench, ask: Ask) -> None:
     bench.queue().enqueue("x")
     answer = ask("GET", f"{ORDERS}/messages", query={"stat": "delayed"})
-    assert (answer.status, answer.body["fields"]) == (422, [{"field": "stat", "message": "no such parameter"}])
+    assert (answer.status, answer.body["fields"]) == (422, [{"field": "stat", "message": "unknown parameter"}])
 
 
 def test_lists_are_paginated_without_gaps(bench: Workbench, ask: Ask) -> None:

@@ -84,8 +84,8 @@ def test_a_replay_that_cannot_be_done_says_why(cli, paths):
     cli("send", "orders", "--name", "two", "in the way")
     ran = cli("dead", "replay", "orders", "--all", "--json", code=1)
     assert set(ran.json["replayed"]) == {"messages/one", "messages/three"}
-    assert "is there already" in ran.json["failed"]["messages/two"]
-    assert "messages/two stays" in ran.err
+    assert "exists already" in ran.json["failed"]["messages/two"]
+    assert "not replayed: messages/two" in ran.err
 
 
 def test_delete_and_purge_ask_first(cli, paths):

@@ -49,8 +49,8 @@ def test_json_tells_what_the_tables_tell(cli):
 
     shown = cli("estimate", "--rate", "100k/s").out
     assert f"define(…, shards={answer['shards']})" in shown
-    assert "an account has 1,000: ask for more" in shown
-    assert f"from {answer['break_even']['sqs']} messages to an object on" in shown
+    assert "an account has 1,000: raise the quota" in shown
+    assert f"from {answer['break_even']['sqs']} messages per object" in shown
 
 
 def test_the_point_at_which_sqs_is_cheaper_is_told(cli):
@@ -83,16 +83,16 @@ def test_an_idle_queue_costs_a_list_a_minute(cli):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--rate", "fast"), "no rate"),
-        (("--rate", "-1/s"), "no rate"),
-        (("--retries", "3"), "no share"),
-        (("--dead", "120%"), "no share"),
-        (("--late", "0.7", "--rescued", "0.7"), "more than all events"),
+        (("--rate", "fast"), "not a rate"),
+        (("--rate", "-1/s"), "not a rate"),
+        (("--retries", "3"), "not a share"),
+        (("--dead", "120%"), "not a share"),
+        (("--late", "0.7", "--rescued", "0.7"), "must not be more than 1 together"),
         (("--batch", "0"), "--batch"),
-        (("--handler", "soon"), "no duration"),
+        (("--handler", "soon"), "not a duration"),
         (("--memory", "64"), "--memory"),
         (("--size", "big"), "big"),
-        (("--events", "some"), "off, failures, all"),
+        (("--events", "some"), "off, failures or all"),
     ],
 )
 def test_nonsense_is_the_users_mistake_and_named(cli, options, reason):
@@ -104,7 +104,7 @@ def test_nonsense_is_the_users_mistake_and_named(cli, options, reason):
 def test_help_says_what_is_left_out(cli):
     shown = cli("estimate", "--help").out
     assert "List prices of us-east-1" in shown
-    assert "Left out on both sides" in shown
+    assert "Not included on either side" in shown
 
 
 @pytest.mark.parametrize(

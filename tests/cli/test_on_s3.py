@@ -112,7 +112,7 @@ def test_a_worker_that_is_told_to_stop_finishes_what_runs(on_s3, environment, tm
             worker.kill()
     assert worker.returncode == 0, err
     assert json.loads(out)["succeeded"] == 1
-    assert "finishing what runs" in err
+    assert "waiting for running handlers" in err
     assert on_s3("show", "orders", path, "--json").json["state"] == "completed"
     assert on_s3("workers", "orders", "--json").json == []
 
@@ -143,7 +143,7 @@ def test_a_bucket_that_is_not_there(on_s3):
 
 def test_an_endpoint_that_is_no_address_is_a_mistake(cli):
     ran = cli("stats", "orders", "--endpoint-url", "nonsense", url="s3://bucket", code=2)
-    assert "http://host:port is the form" in ran.err
+    assert "write --endpoint-url http://host:port" in ran.err
 
 
 def test_a_reader_that_leaves_early_is_no_error(on_s3, environment):
@@ -258,7 +258,7 @@ def test_the_doctor_on_s3(on_s3, moto_endpoint, bucket):
 
     notify(moto_endpoint, bucket, "orders/messages/")
     found = checks(0)
-    assert found["events"] == ("ok", "orders/messages/ wakes orders-worker")
+    assert found["events"] == ("ok", "orders/messages/ notifies orders-worker")
 
     notify(moto_endpoint, bucket, "orders/")
     assert checks(1)["event filter"][0] == "problem"
@@ -278,7 +278,7 @@ def test_set_concurrency_reserves_it_for_the_function_that_s3_wakes(on_s3, funct
 def test_set_concurrency_says_what_was_done_when_the_function_refuses(on_s3, functions):
     functions.error = Unavailable("no answer")
     ran = on_s3("set-concurrency", "orders", "7", "--function", "f", code=3)
-    assert "queue.json says 7 now, but the function does not" in ran.err
+    assert "queue.json has 7 now, but the function was not changed" in ran.err
 
 
 def test_a_sweep_wakes_the_function_for_what_is_due(on_s3, functions, moto_endpoint, bucket):

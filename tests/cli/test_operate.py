@@ -151,7 +151,7 @@ def test_a_race_that_is_lost_to_a_retry_is_not_called_a_second_winner(cli, broke
     broken.put = confused
     (first, *_) = races.run(of, 2)
     assert first.verdict == "ok"
-    assert "did not say" in first.found
+    assert "unclear answers" in first.found
 
 
 def test_denied_permissions_name_the_action_and_what_stays_behind(cli, broken):
@@ -183,8 +183,8 @@ def test_an_event_filter_that_is_too_wide_is_told_from_a_narrow_one():
     narrow = NotificationRule(arn, "orders/messages/", "", ("s3:ObjectCreated:*",))
     wide = NotificationRule(arn, "orders/", "", ("s3:ObjectCreated:*",))
     assert narrow.function == "orders-worker"
-    assert not narrow.is_rung_by("orders/leases/")
-    assert wide.is_rung_by("orders/leases/")
+    assert not narrow.is_notified_of("orders/leases/")
+    assert wide.is_notified_of("orders/leases/")
 
 
 # Words

@@ -32,7 +32,7 @@ def test_create_writes_settings_once(cli):
     made = cli("create", "orders", "max_attempts=5", "visibility_timeout=2m", "--json").json
     assert made["settings"]["max_attempts"] == 5
     assert made["settings"]["visibility_timeout_seconds"] == 120
-    assert "is there already" in cli("create", "orders", code=1).err
+    assert "exists already" in cli("create", "orders", code=1).err
     cli("create", "orders", "--exist-ok")
     assert cli.queue().overrides() == {"max_attempts": 5, "visibility_timeout_seconds": 120.0}
 

@@ -70,7 +70,7 @@ def test_a_module_may_be_called_otherwise(functions: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "complaint"),
     [
-        ("x = 1", "queues.new defines no queue: it needs `queue = define(...)`"),
+        ("x = 1", "queues.new defines no queue; add `queue = define(...)`"),
         ("queue = 'emails'", "queues.new defines no queue"),
         ("from s3queue import define; queue = define('emails')", "queues.emails and queues.new both define the queue"),
         ("import nothing_of_this_name", "while importing the queue module queues.new"),
@@ -91,5 +91,5 @@ def test_a_module_with_an_underscore_is_no_queue(functions: Path) -> None:
 
 
 def test_an_unknown_queue_is_told_which_there_are() -> None:
-    with pytest.raises(ValueError, match="defines the queue 'orders'; there are emails, exports"):
+    with pytest.raises(ValueError, match="defines the queue 'orders'; it has emails, exports"):
         queues.load_one("orders")

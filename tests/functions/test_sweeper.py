@@ -134,12 +134,12 @@ def test_the_end_of_a_spark_run_is_passed_to_the_runs(
     event = installation.event("emr_failed")
     assert sweeper.handle(event, LambdaContext(90)) == {}
     assert runs.heard == [(["emails", "webhooks"], event["detail"])]
-    assert installation.told().line("Spark run 00f9s0pl8vr4mo0l is FAILED")
+    assert installation.told().line("Spark job changed: 00f9s0pl8vr4mo0l: FAILED")
 
 
 def test_a_spark_run_without_a_spark_application_is_someone_elses(installation: Installation) -> None:
     sweeper.handle(installation.event("emr_failed"), LambdaContext(90))
-    assert installation.told().line("job change ignored")["level"] == "WARNING"
+    assert installation.told().line("Spark job change ignored")["level"] == "WARNING"
     assert installation.keys() == []
 
 

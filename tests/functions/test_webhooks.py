@@ -173,14 +173,14 @@ def test_local_addresses_are_not_called_unless_allowed(
     monkeypatch.delenv("WEBHOOK_ALLOW_LOCAL")
     port = receiver.url.rpartition(":")[2]
     assert queue.post(f"http://{host}:{port}/2018-06-01/runtime/init/error") == "dead"
-    assert "public ones only" in queue.told()
+    assert "only public addresses" in queue.told()
     assert receiver.requests == []
 
 
 @pytest.mark.parametrize("url", ["ftp://example.com/x", "file:///etc/passwd", "gopher://x", "/path", "http://", ""])
 def test_only_http_is_spoken(queue: Webhooks, receiver: HttpEndpoint, url: str) -> None:
     assert queue.post(url) == "dead"
-    assert "does not parse" in queue.told()
+    assert "cannot be parsed" in queue.told()
 
 
 def test_nothing_is_sent_unsigned(queue: Webhooks, receiver: HttpEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:

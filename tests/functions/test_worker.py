@@ -57,7 +57,7 @@ def test_a_record_that_makes_no_sense_does_not_stop_the_next_one(installation: I
 
 def test_an_unknown_event_is_an_error_in_the_log_and_no_crash(installation: Installation) -> None:
     assert worker.handle({"hello": "world"}, LambdaContext()) == {}
-    assert installation.told().line("this event is neither")["level"] == "ERROR"
+    assert installation.told().line("event skipped, neither")["level"] == "ERROR"
 
 
 def test_one_poison_message_does_not_stop_the_good_ones(installation: Installation) -> None:
@@ -141,7 +141,7 @@ def test_the_lines_after_a_message_are_not_about_it(installation: Installation) 
     installation.email("welcome.json")
     worker.handle(installation.event("put"), LambdaContext())
     worker.handle({"hello": "world"}, LambdaContext())
-    line = installation.told().line("this event is neither")
+    line = installation.told().line("event skipped, neither")
     assert "path" not in line
     assert "attempt" not in line
 
@@ -213,7 +213,7 @@ def test_a_heavy_message_without_a_spark_application_stays_and_uses_no_attempt(i
     key = installation.put("exports/messages/november.json", {"source": "emails"})
     for event in (installation.created(key), {"paths": ["messages/november.json"]}):
         assert worker.handle(event, LambdaContext()) == {"heavy": 1}
-        line = installation.told().line("1 heavy messages not claimed")
+        line = installation.told().line("no Spark application deployed, heavy messages kept")
         assert (line["level"], line["queue"]) == ("WARNING", "exports")
     assert installation.keys() == [key]
 

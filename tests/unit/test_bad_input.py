@@ -279,7 +279,7 @@ def test_an_empty_body_where_json_is_wanted_is_dead_with_the_reason(bench, queue
         raise AssertionError("must not run")
 
     assert bench.processor(queue, handler).run(path) == "dead"
-    assert "does not parse" in queue.status(path).record.failure.message
+    assert "cannot be parsed" in queue.status(path).record.failure.message
     assert bench.read(f"orders/dead/{path}") == b""
 
 
@@ -662,7 +662,7 @@ def test_a_result_that_json_cannot_hold_is_noted_and_the_work_counts_as_done(ben
     record = queue.status(path).record
     assert record.outcome == "completed"
     assert record.result is None
-    assert "JSON cannot hold" in record.result_error
+    assert "which is not JSON" in record.result_error
     assert runs == [1]
 
 

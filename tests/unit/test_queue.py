@@ -72,7 +72,7 @@ def test_a_body_is_stored_as_what_it_is(bench, queue, body, stored, content_type
 
 
 def test_a_body_that_json_cannot_hold_is_refused_before_anything_is_written(bench, queue):
-    with pytest.raises(InvalidRequest, match="neither bytes, str, nor JSON"):
+    with pytest.raises(InvalidRequest, match="must be bytes, str or JSON"):
         queue.enqueue({"when": datetime(2026, 1, 1, tzinfo=UTC)})
 
     assert bench.keys() == []
@@ -289,17 +289,17 @@ def test_enqueue_many_may_be_delayed(bench, queue):
 
 @pytest.mark.parametrize("body", ["two\nlines", b"a\rb", "", b"  ", {1, 2}])
 def test_a_body_that_is_no_single_line_is_refused_by_its_number(bench, queue, body):
-    with pytest.raises(InvalidRequest, match="body number 1"):
+    with pytest.raises(InvalidRequest, match="body 1 "):
         queue.enqueue_many([{"fine": True}, body])
 
 
 def test_a_batch_with_a_line_that_is_too_large_says_which(bench):
-    with pytest.raises(MessageTooLarge, match="body number 1"):
+    with pytest.raises(MessageTooLarge, match="body 1 "):
         bench.queue(max_message_size=10).enqueue_many(["x", "x" * 20])
 
 
 def test_concurrency_must_be_at_least_one(queue):
-    with pytest.raises(InvalidRequest, match="concurrency 0"):
+    with pytest.raises(InvalidRequest, match="concurrency must be at least 1"):
         queue.enqueue_many([1], concurrency=0)
 
 
@@ -759,7 +759,7 @@ def test_status_follows_a_message_through_its_life(bench):
 
 
 def test_the_status_of_an_unknown_path_says_how_paths_look(queue):
-    with pytest.raises(MessageNotFound, match="paths start with messages/"):
+    with pytest.raises(MessageNotFound, match="a path starts with messages/"):
         queue.status("0199-abc")
 
 

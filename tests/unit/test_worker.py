@@ -414,7 +414,7 @@ def test_a_worker_can_be_started_once_at_a_time_and_again_after_a_stop(bench):
     queue = bench.queue()
     worker = Worker(queue, lambda body: None, sweep=False)
     worker.start()
-    with pytest.raises(RuntimeError, match="running already"):
+    with pytest.raises(RuntimeError, match="already running"):
         worker.start()
     assert worker.stop()
     queue.enqueue(b"1")

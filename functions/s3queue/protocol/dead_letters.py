@@ -146,7 +146,7 @@ class DeadLetters:
         if found is None:
             raise self._missing(path)
         metadata = {name: text for name, text in found.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
-        taken = f"not replayed: {self.queue.name}/{target} exists already; let it finish, or delete one of the two"
+        taken = f"{self.queue.name}/{target} exists already; let it finish, or delete one of the two"
         if found.size <= INLINE_BYTES:
             try:
                 store.put(

@@ -121,7 +121,7 @@ class LeaseProtocol:
         return recorded
 
     def extend(self, claim: Claim, timeout: float | timedelta | None = None) -> None:
-        """PUT the lease again: S3 dates it anew.  [P2]"""
+        """PUT the lease again; its age counts from then.  [P2]"""
         limit = as_duration(timeout) if timeout is not None else claim.lease.timeout
         self.write(claim, replace(claim.lease, timeout=limit, lines=claim.progressed()))
 

@@ -74,7 +74,7 @@ class Producer:
             name = f"dedup-{hashlib.sha256(dedup_id.encode()).hexdigest()[:40]}"
         self._keep_up()
         path = self._path(name, priority, delay, due_at)
-        self._check_size(len(encoded), path)
+        self._check_size(len(encoded), f"{self.queue.name}/{path}")
         self._check_depth()
         try:
             self.queue.store.put(
@@ -139,8 +139,8 @@ class Producer:
             try:
                 line = join_lines([body])
             except (TypeError, ValueError) as error:
-                raise InvalidRequest(f"body {index} of enqueue_many cannot be a line of a batch: {error}") from None
-            self._check_size(len(line), f"body {index} of enqueue_many")
+                raise InvalidRequest(f"body {index} cannot be a line of a batch: {error}") from None
+            self._check_size(len(line), f"body {index} for {self.queue.name}")
             if count and (count == per_object or lines.tell() + len(line) > self.queue.settings.max_message_size):
                 yield lines.getvalue()
                 lines, count = io.BytesIO(), 0
@@ -196,7 +196,7 @@ class Producer:
     def _check_size(self, size: int, what: str) -> None:
         if size > self.queue.settings.max_message_size:
             limit = self.queue.settings.max_message_size
-            raise MessageTooLarge(f"{self.queue.name}/{what} is too large: {size} bytes; max_message_size is {limit}")
+            raise MessageTooLarge(f"{what} is too large: {size} bytes; max_message_size is {limit}")
 
     def _check_depth(self) -> None:
         if self.queue.settings.max_depth is None:

@@ -78,16 +78,16 @@ def claim_heavy(
     until = queue.clock.monotonic() + seconds
     claims: list[Claim] = []
     mutex = threading.Lock()
-    at_work = 0
+    claiming = 0
 
     def work(_: int) -> None:
-        nonlocal at_work
+        nonlocal claiming
         while queue.clock.monotonic() < until:
             with mutex:
-                candidate = next(pending, None) if len(claims) + at_work < limit else None
+                candidate = next(pending, None) if len(claims) + claiming < limit else None
                 if candidate is None:
                     return
-                at_work += 1
+                claiming += 1
             claim = None
             try:
                 claim = _claim(queue, candidate)
@@ -96,7 +96,7 @@ def claim_heavy(
                 _log.warning("claim failed, message kept: %s/%s: %s", queue.name, candidate.path, error)
             finally:
                 with mutex:
-                    at_work -= 1
+                    claiming -= 1
                     backlog.report(won=claim is not None)
                     claims.extend([claim] if claim else [])
 

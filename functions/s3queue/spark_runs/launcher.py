@@ -49,9 +49,9 @@ class Launcher:
                 notifies again.
             Unavailable: no clear answer from the store; the sweeper takes care of it.
         """
-        book = RunStore(queue)
+        run_store = RunStore(queue)
         for _ in range(CLAIM_TRIES):
-            held = self._open(queue, book)
+            held = self._open(queue, run_store)
             if held is None:
                 return "busy"
             mine = as_run(queue, held.slot.run)
@@ -61,29 +61,29 @@ class Launcher:
                     mine, paths, queue.settings.messages_per_run, seconds=seconds, threads=self.threads
                 )
             except QueueError:
-                book.free_slot(held.number, held.slot.run)
+                run_store.free_slot(held.number, held.slot.run)
                 raise
             if claims:
-                return self._start(mine, book, held, claims)
-            book.free_slot(held.number, held.slot.run)
+                return self._start(mine, run_store, held, claims)
+            run_store.free_slot(held.number, held.slot.run)
             if not Backlog(queue, wants=queue.settings.is_heavy).refill():
                 break
         return "nothing"
 
-    def _open(self, queue: Queue, book: RunStore) -> HeldSlot | None:
+    def _open(self, queue: Queue, run_store: RunStore) -> HeldSlot | None:
         """A slot for a new run; None if the active runs are enough for the waiting messages."""
         free: list[tuple[int, HeldSlot | None]] = []
         live = 0
         for number in range(queue.settings.max_runs):
             try:
-                found = book.slot(number)
+                found = run_store.slot(number)
             except CorruptState as error:
                 _log.error("slot skipped: %s", error)
                 continue
             if found and is_cooling(found):
                 return None  # the service has just refused a run; asking again for every message would not help
             if found and found.slot.state != "cooling" and found.age > LAUNCH_GRACE:
-                found = self._resolve_silent(queue, book, found)
+                found = self._resolve_silent(queue, run_store, found)
             if found is None or found.slot.state == "cooling":
                 free.append((number, found))
             else:
@@ -92,12 +92,12 @@ class Launcher:
             return None
         for number, found in free:
             try:
-                return book.open_slot(number, book.new_run(), over=found)
+                return run_store.open_slot(number, run_store.new_run(), over=found)
             except Conflict:
                 continue
         return None
 
-    def _resolve_silent(self, queue: Queue, book: RunStore, found: HeldSlot) -> HeldSlot | None:
+    def _resolve_silent(self, queue: Queue, run_store: RunStore, found: HeldSlot) -> HeldSlot | None:
         """The slot of a run that may have stopped; None if it has, and its slot was freed."""
         if RunWatch.is_fresh(queue, found.slot.run):
             return found
@@ -105,7 +105,7 @@ class Launcher:
             RunWatch(self.jobs, self.bucket).resolve(queue, found)
         except QueueError as error:
             _log.warning("Spark run not checked, left to the sweeper: %s: %s: %s", queue.name, found.slot.run, error)
-        return book.slot(found.number)
+        return run_store.slot(found.number)
 
     def _is_worth(self, queue: Queue, live: int) -> bool:
         """Whether more messages wait than the active runs can claim: another run costs at least a minute of cores."""
@@ -113,7 +113,7 @@ class Launcher:
         found = queue.store.list(queue.keys.prefix("messages")).objects
         return sum(queue.settings.is_heavy(message.size) for message in found) >= enough
 
-    def _start(self, mine: Queue, book: RunStore, held: HeldSlot, claims: Sequence[Claim]) -> Launched:
+    def _start(self, mine: Queue, run_store: RunStore, held: HeldSlot, claims: Sequence[Claim]) -> Launched:
         run = held.slot.run
         manifest = Manifest(
             run=run,
@@ -123,12 +123,12 @@ class Launcher:
             paths=tuple(claim.path for claim in claims),
         )
         try:
-            book.write_manifest(manifest, None)
+            run_store.write_manifest(manifest, None)
             if not HeartbeatWriter(mine, START_WITHIN, run=run).beat({}):
                 raise Unavailable(f"heartbeat not written: {mine.keys.worker(run)}; try again")
         except QueueError:
             release_all(mine, claims, threads=self.threads)
-            book.free_slot(held.number, run)
+            run_store.free_slot(held.number, run)
             raise
         try:
             job = self.jobs.start(JobRequest.of(run, mine.name, self.bucket, mine.settings))
@@ -137,10 +137,10 @@ class Launcher:
             return "unknown"
         except QueueError as error:
             release_all(mine, claims, threads=self.threads)
-            cool(book, held, run, str(error))
+            cool(run_store, held, run, str(error))
             raise error if isinstance(error, NotStarted) else NotStarted(str(error)) from error
         try:
-            book.write_slot(held, state="started", job=job)
+            run_store.write_slot(held, state="started", job=job)
         except QueueError as error:
             # Finished already, or unknown: the sweeper asks for the same run again, and gets the same job.
             _log.info("slot not updated, left to the sweeper: %s: %s (%s): %s", mine.name, run, job, error)

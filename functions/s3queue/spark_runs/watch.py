@@ -39,16 +39,16 @@ def is_cooling(held: HeldSlot) -> bool:
     return held.slot.state == "cooling" and held.age <= COOL
 
 
-def cool(book: RunStore, held: HeldSlot, run: str, reason: str) -> None:
+def cool(run_store: RunStore, held: HeldSlot, run: str, reason: str) -> None:
     """After a refusal: delete heartbeat and manifest, and keep the slot as `cooling`, so that nobody asks for a while.
 
     If a step fails, the sweeper does it later.
     """
-    queue = book.queue
+    queue = run_store.queue
     try:
         queue.store.delete(queue.keys.worker(run))
         queue.store.delete(queue.keys.manifest(run))
-        book.write_slot(held, state="cooling", reason=reason[:500])
+        run_store.write_slot(held, state="cooling", reason=reason[:500])
     except QueueError as error:
         _log.warning("refused Spark run not removed, left to the sweeper: %s: %s: %s", queue.name, run, error)
 
@@ -118,11 +118,11 @@ class RunWatch:
 
     def _go_on_launching(self, queue: Queue, held: HeldSlot) -> None:
         """The launcher crashed, or the answer to its request was lost: send the same request again."""
-        book, run = RunStore(queue), held.slot.run
-        found = book.manifest(run)
+        run_store, run = RunStore(queue), held.slot.run
+        found = run_store.manifest(run)
         if found is None:
             # No manifest, so no run was asked for; claimed messages run out by themselves.
-            book.free_slot(held.number, run)
+            run_store.free_slot(held.number, run)
             return
         mine = as_run(queue, run)
         _keep(mine, run)
@@ -136,9 +136,9 @@ class RunWatch:
         except QueueError as error:
             _log.warning("Spark run not started, messages given back: %s: %s: %s", queue.name, run, error)
             self._give_back(mine, found[0], started=0, failure=Failure.of(error))
-            cool(book, held, run, str(error))
+            cool(run_store, held, run, str(error))
             return
-        book.write_slot(held, state="started", job=job)
+        run_store.write_slot(held, state="started", job=job)
 
     def _ask_after(self, queue: Queue, held: HeldSlot) -> None:
         run, now = held.slot.run, queue.clock.monotonic()
@@ -165,17 +165,17 @@ class RunWatch:
 
     def _end(self, queue: Queue, held: HeldSlot, failure: Failure) -> None:
         """Give the messages back, then free the slot: after a crash in between, everything is repeated."""
-        book, run = RunStore(queue), held.slot.run
+        run_store, run = RunStore(queue), held.slot.run
         _log.warning("Spark run ended without closing its slot: %s: %s: %s", queue.name, run, failure.message)
-        found = book.manifest(run)
+        found = run_store.manifest(run)
         if found:
             manifest, etag = found
             mine = as_run(queue, run)
             self._give_back(mine, manifest, started=manifest.started, failure=failure)
             if manifest.state in ("launching", "running"):
-                book.write_manifest(_ended(manifest, failure), etag)
+                run_store.write_manifest(_ended(manifest, failure), etag)
         queue.store.delete(queue.keys.worker(run))
-        book.free_slot(held.number, run)
+        run_store.free_slot(held.number, run)
         self._asked.pop(run, None)
 
     def _give_back(self, mine: Queue, manifest: Manifest, *, started: int, failure: Failure) -> None:

@@ -55,7 +55,7 @@ class ExpiredLeases:
                 self._read(path, which, owners, report, due)
         self._cursor = ""
 
-    def are_at_work(self, leases: Iterable[ObjectInfo], soon: datetime) -> bool:
+    def need_check_soon(self, leases: Iterable[ObjectInfo], soon: datetime) -> bool:
         """Whether any of them may be overdue soon."""
         return any(self._waits_until.get((entry.key, entry.etag), soon) <= soon for entry in leases)
 
@@ -72,8 +72,8 @@ class ExpiredLeases:
             return
         except CorruptState as error:
             report.corrupt[found.key] = str(error)
-            garbage = unreadable_lease(error, self.queue.settings.visibility_timeout)
-            self._expire(path, StoredLease.of(found, garbage), report)
+            unreadable = unreadable_lease(error, self.queue.settings.visibility_timeout)
+            self._expire(path, StoredLease.of(found, unreadable), report)
             return
         if held.lease.state == "waiting":
             if held.is_due():

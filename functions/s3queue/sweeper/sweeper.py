@@ -135,10 +135,10 @@ class Sweeper:
         )
         soon = root.at + SOON
         is_due_soon = self._next_due_at is not None and self._next_due_at <= soon
-        at_work = self._expired_leases.are_at_work(leases.values(), soon)
+        is_lease_due_soon = self._expired_leases.need_check_soon(leases.values(), soon)
         # Messages of a paused queue, or of one that only Spark runs serve, are no reason to stay awake.
         is_wanted = counter.unleased and not queue.settings.paused and queue.settings.engine != "spark"
-        report.in_flight = self._in_flight = bool(is_due_soon or at_work or is_wanted)
+        report.in_flight = self._in_flight = bool(is_due_soon or is_lease_due_soon or is_wanted)
         self._publish(report.stats)
         return report
 

@@ -234,7 +234,7 @@ def test_a_launch_that_is_refused_leaves_the_messages_as_they_were(
     path = invocation.queue.enqueue({})
     assert invocation.on(path) == {"heavy": 1}
     assert bench.keys("orders/") == [f"orders/{path}"]
-    assert "no Spark run started: StartJobRun: throttled" in caplog.text
+    assert "Spark run not started, heavy messages kept: orders: 1: StartJobRun: throttled" in caplog.text
 
 
 def test_a_missing_permission_stops_one_message_and_is_told_at_the_end(bench: Workbench) -> None:

@@ -23,7 +23,7 @@ PANEL = "Queues"
 _YES, _NO = ("true", "yes", "on"), ("false", "no", "off")
 
 
-def told_apart(queue: str | None, settings: Sequence[str] | None) -> tuple[str | None, list[str]]:
+def split_arguments(queue: str | None, settings: Sequence[str] | None) -> tuple[str | None, list[str]]:
     """QUEUE can be left out if the URL names it: a setting has an equals sign."""
     if queue and "=" in queue:
         return None, [queue, *(settings or ())]
@@ -91,7 +91,7 @@ def configure(
     JSON: queue, overrides (the content of queue.json), settings (unchanged ones have their defaults).
     """
     session = Session.of(ctx)
-    queue, pairs = told_apart(queue, settings)
+    queue, pairs = split_arguments(queue, settings)
     changed = session.queue(queue)
     changes = changes_of(pairs)
     if changes:

@@ -19,7 +19,7 @@ from s3queue.errors import Conflict
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, listing
 
-from .configure import changes_of, told_apart
+from .configure import changes_of, split_arguments
 
 #: Queues counted at one time.
 COUNTED = 8
@@ -72,7 +72,7 @@ def create(
     JSON: queue, settings.
     """
     session = Session.of(ctx)
-    queue, pairs = told_apart(queue, settings)
+    queue, pairs = split_arguments(queue, settings)
     made = session.queue(queue)
     changes = changes_of(pairs)
     is_there = made.store.list(made.keys.root, limit=1).objects

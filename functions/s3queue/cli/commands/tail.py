@@ -193,8 +193,8 @@ def tail(
     watcher.poll()
     lists = watcher.requests["list"]
     session.note(
-        f"polling every {age(interval)}: {lists} LISTs each now, about {per_hour(lists, interval)}, and a GET for each "
-        "change; a message that comes and goes between two polls shows only its outcome; Ctrl-C ends it"
+        f"polling every {age(interval)}: {counted(lists, 'LIST')} each now, about {per_hour(lists, interval)}, and a "
+        "GET for each change; a message that comes and goes between two polls shows only its outcome; Ctrl-C ends it"
     )
     until = None if stop_after is None else clock.monotonic() + stop_after.total_seconds()
     try:
