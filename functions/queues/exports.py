@@ -1,6 +1,6 @@
 """exports: turns a dataset of the bucket into files for somebody else; heavy, so Spark does it (spark/jobs/exports.py).
 
-The worker function only hands its messages to the Spark lane. Where none is deployed they wait, unclaimed.
+The worker function only hands its messages to Spark runs. Where no application is deployed they wait, unclaimed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Export(BaseModel):
     #: Keys, or prefixes of keys, of this bucket.
     source: str | list[str] = Field(description="a prefix such as datasets/orders/, a key, or several of them")
     source_format: Literal["ndjson", "csv", "parquet"]
-    #: For example `amount > 10 and country in ('DE', 'FR')`; see spark/expressions.py for all that it may say.
+    #: For example `amount > 10 and country in ('DE', 'FR')`; see spark/datasets/expressions.py for all that it may say.
     filter: str | None = Field(default=None, max_length=4000)
     columns: list[Column] | None = Field(default=None, min_length=1, max_length=500)
     aggregate: Aggregation | None = None

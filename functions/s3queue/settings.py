@@ -200,7 +200,7 @@ class Deployment:
     queue: str = ""
     #: Queue name → name of its worker function.
     workers: Mapping[str, str]
-    #: The EMR Serverless application and the role of its jobs; empty without a Spark lane.
+    #: The EMR Serverless application and the role of its jobs; empty without an application.
     spark_application: str = ""
     spark_role: str = ""
     #: What a run executes: the driver's file, our code as a zip, the packages that it needs; and where it logs to.

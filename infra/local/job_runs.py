@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from spark.session import LOCAL_SETTINGS, local_environment
+from spark.runtime.session import LOCAL_SETTINGS, local_environment
 
 from .processes import end_group
 

@@ -26,7 +26,7 @@ from s3queue.settings import Deployment
 from s3queue.spark_runs.emr_serverless import QUEUE_TAG, RUN_TAG
 from s3queue.spark_runs.emr_serverless import EmrServerless as Jobs
 from s3queue.spark_runs.service import JobRequest, NotStarted
-from spark import worker_daemon
+from spark.runtime import worker_daemon
 
 ROLE = "arn:aws:iam::000000000000:role/spark"
 DEPLOYMENT = Deployment(

@@ -22,8 +22,8 @@ from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.service import NotStarted
 from s3queue.spark_runs.slots import as_run
 from s3queue.spark_runs.watch import RunWatch
-from spark.driver import Driver
-from spark.messages import MessageWork
+from spark.heavy.driver import Driver
+from spark.heavy.messages import MessageWork
 from spark_jobs import FakeJobs, throttled
 from tests.infra.iam import ACCOUNT, Role, Template
 from tests.infra.spark_stack import APPLICATION, ARN, QUEUES, bucket_of, role, synthesized

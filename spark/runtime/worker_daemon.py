@@ -16,7 +16,7 @@ from typing import Any
 ARCHIVES = (".jar", "pyspark.zip", "-src.zip")
 NEEDED = (
     *("pandas", "pyarrow.csv", "pyarrow.json", "pyarrow.parquet"),
-    *("s3queue.stores.s3", "spark.datasets", "spark.files"),
+    *("s3queue.stores.s3", "spark.datasets.reading", "spark.datasets.files"),
 )
 
 

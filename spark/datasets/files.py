@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from .bucket import Bucket
+from spark.storage.bucket import Bucket
 
 if TYPE_CHECKING:
     import pyarrow as pa

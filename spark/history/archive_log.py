@@ -18,16 +18,15 @@ from s3queue.encoding import FORMAT, dump, format_instant, load, parse_instant
 from s3queue.errors import CorruptState, NewerFormat
 from s3queue.keys import Keys
 from s3queue.store import ObjectInfo, ObjectStore, listing, put_surely
-
-from .record_rows import FILE_SCHEMA, RECORD_SCHEMA, SCHEMA_VERSION
-from .scan import THREADS, Batches, in_threads, rows_of, spread
-from .schemas import columns
+from spark.rows.record_rows import FILE_SCHEMA, RECORD_SCHEMA, SCHEMA_VERSION
+from spark.rows.schemas import columns
+from spark.storage.scan import THREADS, Batches, in_threads, rows_of, spread
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark.bucket import Bucket
+    from spark.storage.bucket import Bucket
 
 #: S3 tells times in whole seconds, and its machines need not agree to the second.
 SLACK = timedelta(minutes=1)

@@ -11,15 +11,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from s3queue.store import ObjectInfo, ObjectStore, listing
-
-from .schemas import columns
+from spark.rows.schemas import columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from spark.bucket import Bucket
+    from .bucket import Bucket
 
 T = TypeVar("T")
 U = TypeVar("U")

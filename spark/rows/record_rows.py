@@ -14,15 +14,15 @@ from s3queue.documents.record import Attempt, Record
 from s3queue.encoding import FORMAT
 from s3queue.errors import Conflict, CorruptState, NewerFormat
 from s3queue.keys import Keys, due_of, is_batch, priority_of
+from spark.storage.scan import Batches, batches_of, in_threads, rows_of
 
-from .scan import Batches, batches_of, in_threads, rows_of
 from .schemas import columns, joined
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from s3queue.store import ObjectStore
-    from spark.bucket import Bucket
+    from spark.storage.bucket import Bucket
 
 #: Raised when a column changes its meaning; a new column alone needs no new version.
 SCHEMA_VERSION = 1

@@ -13,9 +13,8 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from s3queue.store import listing
-
-from .bucket import Bucket
-from .objects import fetch, spread
+from spark.storage.bucket import Bucket
+from spark.storage.objects import fetch, spread
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,11 +18,11 @@ from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
 from s3queue.keys import is_batch
 from s3queue.protocol.claim import Claim
 from s3queue.worker.processor import until_known
+from spark.storage.bucket import Bucket
+from spark.storage.objects import fetch
 
-from .bucket import Bucket
 from .driver import Driver
 from .messages import SparkGone
-from .objects import fetch
 from .reasons import reason_of
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ LOCAL_SETTINGS = {
     "spark.sql.shuffle.partitions": "4",
     "spark.driver.extraJavaOptions": LOCAL_JVM,
     # Only here: whoever sets it must see to it that workers find it before our code is sent to them.
-    "spark.python.daemon.module": "spark.worker_daemon",
+    "spark.python.daemon.module": "spark.runtime.worker_daemon",
 }
 
 
@@ -59,9 +59,10 @@ def build_session(name: str, *, master: str | None = None, settings: Mapping[str
 def local_environment() -> dict[str, str]:
     """What a Spark on this machine needs to know: its Java, this Python for its executors too, where our code is."""
     import s3queue
+    import spark
 
     python = sys.executable
-    code = [str(Path(module).resolve().parent.parent) for module in (s3queue.__file__, __file__)]
+    code = [str(Path(module).resolve().parent.parent) for module in (s3queue.__file__, str(spark.__file__))]
     known = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
     return {
         "JAVA_HOME": str(java_home()),
