@@ -23,7 +23,7 @@ from s3queue.stores.s3 import S3Store
 from . import instructions
 from .cdk import Cdk
 from .home import Home
-from .server import find
+from .ministack.server import find
 from .stack import LocalStack, local_stack
 from .steps import StepFailed, Steps
 
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 Cdk(Home(), Steps(console)).synth(ROOT / "cdk.out", chosen.rest)
                 return 0
             case _:
-                from .demo import demo
+                from .demo.run import demo
 
                 return demo(console)
     except StepFailed as failure:

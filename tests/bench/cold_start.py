@@ -20,8 +20,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import queues
-from infra.functions import Platform
-from infra.packaging import prepare
+from infra.packaging.lambda_zip import prepare
+from infra.packaging.platforms import Platform
 from s3queue.settings import Deployment
 from servers import ACCESS_KEY, REGION, fresh_bucket, s3_client, seaweedfs_server
 

@@ -19,8 +19,8 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.local.emr import EmrServerless
-from infra.local.job_runs import JobRun
+from infra.local.emr.job_runs import JobRun
+from infra.local.emr.serverless import EmrServerless
 from s3queue.errors import Unavailable
 from s3queue.settings import Deployment
 from s3queue.spark_runs.emr_serverless import QUEUE_TAG, RUN_TAG

@@ -1,6 +1,6 @@
 """EMR Serverless behind the JobService port; the only file that knows its requests and its errors.
 
-The client is injected. Locally it talks to infra/local/emr.py by its endpoint URL, and nothing here knows.
+The client is injected. Locally it talks to infra/local/emr by its endpoint URL, and nothing here knows.
 """
 
 from __future__ import annotations

@@ -13,9 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from infra.local.processes import end_group
 from spark.runtime.session import LOCAL_SETTINGS, local_environment
-
-from .processes import end_group
 
 ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
 #: What EMR's workers have and this machine has not, or has already.

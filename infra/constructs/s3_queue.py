@@ -12,14 +12,14 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_notifications as notifications
 from constructs import Construct
 
+from infra.options import Options
+from infra.permissions import producer_statement, worker_statements
 from s3queue.keys import Keys
 from s3queue.settings import LAMBDA_LIMIT, WRAP_UP, Deployment, QueueSettings
 
 from .functions import QueueFunction
-from .options import Options
-from .permissions import producer_statement, worker_statements
 from .queue_bucket import QueueBucket
-from .spark_lane import SparkLane
+from .spark_runs import SparkRuns
 
 FUNCTION_NAME_LIMIT = 64
 DEFAULT_BUS = "default"
@@ -44,10 +44,10 @@ class S3Queue(Construct):
         options: Options,
         sends_to: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
-        lane: SparkLane | None = None,
+        spark_runs: SparkRuns | None = None,
     ) -> None:
         super().__init__(scope, id)
-        lane = lane if lane and queue in lane.queues else None
+        spark_runs = spark_runs if spark_runs and queue in spark_runs.queues else None
         self.queue, self.settings, self.sends_to = queue, settings, tuple(sends_to)
         name = worker_name(Stack.of(self).stack_name, queue)
         #: Where Lambda puts the records of invocations that it gave up on; the form is documented, not ours to choose.
@@ -65,11 +65,11 @@ class S3Queue(Construct):
                 queue=queue,
                 workers={queue: name},
                 event_bus=DEFAULT_BUS if publishes else "",
-                **(lane.environment() if lane else {}),
+                **(spark_runs.environment() if spark_runs else {}),
             ),
             statements=[
-                *worker_statements(storage.bucket, queue, sends_to=sends_to, launches=lane is not None),
-                *(lane.launch_statements() if lane else []),
+                *worker_statements(storage.bucket, queue, sends_to=sends_to, launches=spark_runs is not None),
+                *(spark_runs.launch_statements() if spark_runs else []),
                 *_leave_failures(storage.failed_events, self.failures_prefix),
                 *([put_events(self)] if publishes else []),
             ],

@@ -18,11 +18,11 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
+from infra.permissions import bulk_statements, history_statements
 from s3queue.settings import Deployment
 from s3queue.spark_runs.emr_serverless import start_job_run
 
-from .permissions import bulk_statements, history_statements
-from .spark_lane import SparkLane
+from .spark_runs import SparkRuns
 
 TARGET = "arn:aws:scheduler:::aws-sdk:emrserverless:startJobRun"
 SERVICE = "scheduler.amazonaws.com"
@@ -56,17 +56,24 @@ class Pipeline(Construct):
     """Two roles, apart from that of heavy messages: one reads outcomes and writes history, one writes messages."""
 
     def __init__(
-        self, scope: Construct, id: str, *, lane: SparkLane, queues: Sequence[str], bucket: s3.IBucket, scheduled: bool
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        spark_runs: SparkRuns,
+        queues: Sequence[str],
+        bucket: s3.IBucket,
+        scheduled: bool,
     ) -> None:
         super().__init__(scope, id)
         self.queues = tuple(queues)
-        self._lane, self._bucket = lane, bucket
+        self._spark_runs, self._bucket = spark_runs, bucket
         #: Of archive and statistics.
-        self.history_role = lane.job_role(
+        self.history_role = spark_runs.job_role(
             self, "HistoryRole", "Archives outcomes and counts them", history_statements(bucket, queues)
         )
         #: Of bulk enqueue and replay, which an operator starts.
-        self.bulk_role = lane.job_role(
+        self.bulk_role = spark_runs.job_role(
             self, "BulkRole", "Enqueues datasets, replays dead letters", bulk_statements(bucket, queues)
         )
         #: None: nothing runs by itself.
@@ -82,7 +89,9 @@ class Pipeline(Construct):
 
     def dropped(self) -> cloudwatch.IMetric | None:
         """Turns that Scheduler gave up on; None if there are no turns."""
-        return self.group and cloudwatch.Metric(
+        if self.group is None:
+            return None
+        return cloudwatch.Metric(
             namespace="AWS/Scheduler",
             metric_name="InvocationDroppedCount",
             dimensions_map={"ScheduleGroup": str(self.group.name)},
@@ -110,7 +119,7 @@ class Pipeline(Construct):
                 },
             ),
         )
-        for statement in self._lane.start_statements(self.history_role):
+        for statement in self._spark_runs.start_statements(self.history_role):
             role.add_to_policy(statement)
         for turn in TURNS:
             schedule = scheduler.CfnSchedule(
@@ -149,7 +158,7 @@ class Pipeline(Construct):
         )
 
     def _request(self, role: iam.IRole, job: str, minutes: int, **request: Any) -> dict[str, Any]:
-        known = self._lane.environment(role=role, entry_point=self._lane.pipeline)
+        known = self._spark_runs.environment(role=role, entry_point=self._spark_runs.pipeline)
         deployment = Deployment(bucket=self._bucket.bucket_name, workers={}, **known)
         tags = {JOB_TAG: job}
         return start_job_run(deployment, minutes=minutes, max_executors=MAX_EXECUTORS, tags=tags, **request)
@@ -163,4 +172,5 @@ def as_target_input(request: Mapping[str, Any]) -> dict[str, Any]:
             return {name[0].upper() + name[1:]: described(member) for name, member in value.items()}
         return value
 
-    return described(request) | {"Tags": dict(request["tags"])}
+    members: dict[str, Any] = described(request)
+    return members | {"Tags": dict(request["tags"])}

@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import FUNCTIONS, ROOT
+from infra import FUNCTIONS, ROOT
 
 SPARK = ROOT / "spark"
 #: Of runs of heavy messages, and of the pipeline's jobs.

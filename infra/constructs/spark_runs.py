@@ -1,4 +1,4 @@
-"""The Spark lane: an EMR Serverless application in a stack of its own, and beside the queues what its runs may do.
+"""Spark runs: an EMR Serverless application in a stack of its own, and beside the queues what its runs may do.
 
 Two stacks, because an emulator knows no EMR Serverless, and because nothing in the application depends on the bucket:
 the queues' stack takes the application's id, which is made up where the application is.
@@ -20,10 +20,11 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
+from infra.options import Options
+from infra.packaging.spark_code import ENTRY_POINT, PIPELINE, code_zip, packages_tar
+from infra.permissions import SPARK_LOGS_PREFIX, job_statements
+
 from .functions import LOGS_KEPT
-from .options import Options
-from .permissions import SPARK_LOGS_PREFIX, job_statements
-from .spark_code import ENTRY_POINT, PIPELINE, code_zip, packages_tar
 
 #: Spark 4.1.1, Python 3.11, arm64; supported until September 2029.
 RELEASE = "emr-spark-8.1.0"
@@ -77,7 +78,7 @@ class SparkCode:
         return cls(str(ENTRY_POINT), str(PIPELINE), str(code_zip()), packages)
 
 
-class SparkLane(Construct):
+class SparkRuns(Construct):
     """What runs execute, a role that can touch this bucket only, and the right to start runs with that role."""
 
     def __init__(

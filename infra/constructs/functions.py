@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import platform
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
@@ -13,37 +10,15 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from infra.options import Options
+from infra.packaging.platforms import Platform
 from s3queue.settings import Deployment
 
-from .options import Options, Target
 from .queue_bucket import write_logs
 
 #: Also the CloudWatch namespace of the functions' own metrics.
 SERVICE = "s3queue"
 LOGS_KEPT = logs.RetentionDays.TWO_WEEKS
-
-
-@dataclass(frozen=True, slots=True)
-class Platform:
-    """What the zip is built for, and what runs it: they must agree, because wheels hold machine code."""
-
-    python: tuple[int, int]
-    architecture: str
-
-    @classmethod
-    def of(cls, target: Target) -> Platform:
-        if target == "aws":
-            return cls((3, 13), "arm64")
-        machine = platform.machine().lower()
-        return cls(sys.version_info[:2], "arm64" if machine in ("arm64", "aarch64") else "x86_64")
-
-    @property
-    def runtime(self) -> lambda_.Runtime:
-        return lambda_.Runtime("python{}.{}".format(*self.python), lambda_.RuntimeFamily.PYTHON)
-
-    @property
-    def lambda_architecture(self) -> lambda_.Architecture:
-        return lambda_.Architecture.ARM_64 if self.architecture == "arm64" else lambda_.Architecture.X86_64
 
 
 class QueueFunction(Construct):

@@ -231,9 +231,11 @@ class EmrServerless:
         else:
             import boto3
 
-            names = {"AWS_ACCESS_KEY_ID": "aws_access_key_id", "AWS_SECRET_ACCESS_KEY": "aws_secret_access_key"}
-            options = {name: self._environment[variable] for variable, name in names.items()}
-            session = boto3.session.Session(region_name=self._environment.get("AWS_REGION", "us-east-1"), **options)
+            session = boto3.session.Session(
+                aws_access_key_id=self._environment["AWS_ACCESS_KEY_ID"],
+                aws_secret_access_key=self._environment["AWS_SECRET_ACCESS_KEY"],
+                region_name=self._environment.get("AWS_REGION", "us-east-1"),
+            )
             endpoint, trusted = self._environment.get("AWS_ENDPOINT_URL"), self._environment.get("AWS_CA_BUNDLE")
             s3 = session.client("s3", endpoint_url=endpoint, verify=trusted)
             s3.download_file(parts.netloc, parts.path.lstrip("/"), str(target))

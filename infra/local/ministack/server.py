@@ -11,11 +11,12 @@ import subprocess
 import time
 from pathlib import Path
 
-from . import toolchain
+from infra.local import toolchain
+from infra.local.home import Home, State
+from infra.local.processes import command_of, end_group
+from infra.local.steps import TAIL_LINES, StepFailed, Steps
+
 from .certificate import write_certificate
-from .home import Home, State
-from .processes import command_of, end_group
-from .steps import TAIL_LINES, StepFailed, Steps
 
 GATEWAY = Path(__file__).parent / "gateway.py"
 READY_WITHIN = 60.0

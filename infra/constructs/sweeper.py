@@ -12,13 +12,13 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from infra.options import Options
+from infra.permissions import sweeper_statements
 from s3queue.settings import SWEEPER_MIB, Deployment
 
 from .functions import QueueFunction
-from .options import Options
-from .permissions import sweeper_statements
 from .s3_queue import DEFAULT_BUS, S3Queue, put_events
-from .spark_lane import SparkLane
+from .spark_runs import SparkRuns
 
 EVERY = Duration.minutes(1)
 #: It looks one minute ahead and waits; what is left over finds the last due message still being dispatched.
@@ -39,7 +39,7 @@ class Sweeper(Construct):
         bucket: s3.IBucket,
         code: lambda_.Code,
         options: Options,
-        lane: SparkLane | None = None,
+        spark_runs: SparkRuns | None = None,
     ) -> None:
         super().__init__(scope, id)
         publishes = any(queue.settings.events != "off" for queue in queues.values())
@@ -55,11 +55,11 @@ class Sweeper(Construct):
                 bucket=bucket.bucket_name,
                 workers={name: queue.worker.name for name, queue in queues.items()},
                 event_bus=DEFAULT_BUS if publishes else "",
-                **(lane.environment() if lane else {}),
+                **(spark_runs.environment() if spark_runs else {}),
             ),
             statements=[
-                *sweeper_statements(bucket, list(queues), heavy=lane.queues if lane else ()),
-                *(lane.launch_statements() if lane else []),
+                *sweeper_statements(bucket, list(queues), heavy=spark_runs.queues if spark_runs else ()),
+                *(spark_runs.launch_statements() if spark_runs else []),
                 iam.PolicyStatement(
                     actions=["lambda:InvokeFunction"],
                     resources=[queue.function.function_arn for queue in queues.values()],
@@ -81,5 +81,5 @@ class Sweeper(Construct):
             schedule=events.Schedule.rate(EVERY),
             targets=[targets.LambdaFunction(self.function, retry_attempts=0, max_event_age=EVERY)],
         )
-        if lane:
-            lane.tell(self, self.function)
+        if spark_runs:
+            spark_runs.tell(self, self.function)

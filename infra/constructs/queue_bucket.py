@@ -12,11 +12,10 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from infra.options import Options
+from infra.permissions import SPARK_LOGS_PREFIX, deny_unconditional_writes
 from s3queue.keys import Keys
 from s3queue.settings import QueueSettings
-
-from .options import Options
-from .permissions import SPARK_LOGS_PREFIX, deny_unconditional_writes
 
 #: A bucket policy holds 20 KB, and every queue adds three resource names to it.
 MAX_QUEUES = 60

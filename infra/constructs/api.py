@@ -9,11 +9,11 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from infra.options import Options
+from infra.permissions import api_statements
 from s3queue.settings import Deployment
 
 from .functions import QueueFunction
-from .options import Options
-from .permissions import api_statements
 from .s3_queue import S3Queue
 
 #: A replay of 500 dead letters is its longest work.

@@ -65,7 +65,7 @@ async def serve_until_told(config: Config) -> None:
     async def told() -> None:
         await stop.wait()
 
-    await serve(with_at_work, config, shutdown_trigger=told)  # type: ignore[arg-type]
+    await serve(with_at_work, config, shutdown_trigger=told)
 
 
 async def with_at_work(scope: Any, receive: Any, send: Any) -> None:

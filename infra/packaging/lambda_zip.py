@@ -25,8 +25,9 @@ from pathlib import Path
 
 from aws_cdk import aws_lambda as lambda_
 
-from . import FUNCTIONS, ROOT
-from .functions import Platform
+from infra import FUNCTIONS, ROOT
+
+from .platforms import Platform
 
 #: With hashes, for every platform; `make lock` writes it.
 LOCK = ROOT / "requirements-lambda.txt"
