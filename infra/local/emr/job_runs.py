@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from infra.local.processes import end_group
+from infra.local.processes import command_of, end_group
 from spark.runtime.session import LOCAL_SETTINGS, local_environment
 
 ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
@@ -22,6 +22,7 @@ NOT_HERE = ("spark.archives", "spark.dynamicAllocation.", "spark.emr-serverless.
 #: Enough for examples; a laptop runs other things too.
 MEMORY = "1g"
 TAIL_BYTES = 4000
+PID_FILE = "pid"
 
 
 @dataclass(eq=False)
@@ -61,6 +62,11 @@ class JobRun:
         return self.folder / "stdout"
 
     @property
+    def _pid_file(self) -> Path:
+        """There while the job runs: whoever outlives us finds it by this."""
+        return self.folder / PID_FILE
+
+    @property
     def logs(self) -> list[Path]:
         return [log for log in (self.output, self.log) if log.exists()]
 
@@ -98,6 +104,7 @@ class JobRun:
                 # A group of its own: the JVM, the Python driver and its workers end together.
                 start_new_session=True,
             )
+        self._pid_file.write_text(str(self.process.pid))
         self.become("RUNNING")
         minutes = self.request.get("executionTimeoutMinutes") or 720
         deadline = time.monotonic() + float(minutes) * 60
@@ -108,6 +115,7 @@ class JobRun:
             time.sleep(0.05)
         # What the driver started may outlive it for a moment, or for good.
         end_group(self.process.pid, grace=0.5)
+        self._pid_file.unlink(missing_ok=True)
         if self.is_cancelled:
             self.become("CANCELLED", self.details)
         elif code == 0:
@@ -156,6 +164,18 @@ class JobRun:
     def _tail(self) -> str:
         said = [log.read_bytes()[-TAIL_BYTES:].decode(errors="replace").strip().splitlines() for log in self.logs]
         return " | ".join(line for lines in said for line in lines[-3:] if line.strip())[:500]
+
+
+def jobs_left(folder: Path) -> Iterator[tuple[str, int]]:
+    """Jobs, with their process groups, whose service was killed before it could end them."""
+    for noted in sorted(folder.glob(f"*/{PID_FILE}")):
+        said = noted.read_text()
+        # Empty: killed while it was written.
+        pid = int(said) if said.isdigit() else 0
+        # Its code lies in its folder, so its command line names that; a reused process id does not.
+        if str(noted.parent) in command_of(pid):
+            yield noted.parent.name, pid
+        noted.unlink(missing_ok=True)
 
 
 def _options(parameters: str) -> Iterator[tuple[str, str]]:

@@ -106,7 +106,13 @@ def start(home: Home, steps: Steps, *, auth: bool = False) -> Server:
             )
         endpoint = f"{'https' if auth else 'http'}://127.0.0.1:{port}"
         state = State(
-            pid=process.pid, port=port, endpoint=endpoint, auth=auth, certificate=certificate, emr_port=emr_port
+            pid=process.pid,
+            port=port,
+            endpoint=endpoint,
+            starter=os.getpid(),
+            auth=auth,
+            certificate=certificate,
+            emr_port=emr_port,
         )
         server = Server(home, state, process)
         try:
