@@ -24,12 +24,12 @@ INSTALL_BENCH = $(WITH_INDEX) $(UV) pip install --quiet --python $(PY) --require
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-bench.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check proof bench demo up synth lock clean
+.PHONY: help setup test check proof bench demo up down synth lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(READY) ## Create .venv from the lock (instant when nothing changed)
+setup: $(READY) ## Create .venv from the lock, with the s3queue command (instant when nothing changed)
 	@echo "$(VENV) is ready"
 
 $(PY):
@@ -43,20 +43,24 @@ $(UV): Makefile | $(PY)
 	@touch $@
 
 # pip is slower, but knows every index, proxy and certificate that the machine configured for it.
-$(READY): $(LOCKS) $(UV)
+# The project itself comes last, editable: its build backend is in the lock, so nothing more is downloaded.
+$(READY): $(LOCKS) pyproject.toml $(UV)
 	@echo "Installing the locked dependencies into $(VENV)"
 	@$(WITH_INDEX) $(UV) pip install --quiet --python $(PY) --require-hashes $(LOCKS:%=-r %) || { \
 		echo "uv could not install the locks; trying pip" >&2; \
 		$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes $(LOCKS:%=-r %); }
+	@$(UV) pip install --quiet --python $(PY) --offline --no-deps --no-build-isolation --editable .
 	@touch $@
 
 test: $(READY) ## Run every test (ARGS="-k lease" narrows it, JOBS=1 debugs it)
 	$(PY) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
-check: $(READY) ## The gate: lint, format, types, then every test
+check: $(READY) ## The gate, as CI runs it: lint, format, types, import rule, docs, then every test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-cache
+	@test ! -f mkdocs.yml || $(MAKE) --no-print-directory docs
 	@$(MAKE) --no-print-directory test
 
 proof: $(READY) ## The long proof that nothing is lost: 200,000 schedules, crashes, planted bugs, kill -9
@@ -72,11 +76,14 @@ demo: $(READY) ## Deploy the stack on this machine and watch it process messages
 up: $(READY) ## Keep the stack running on this machine and print how to enqueue
 	PYTHONPATH=functions:. $(PY) -m infra.local up $(ARGS)
 
+down: $(READY) ## End what `make up` left running
+	PYTHONPATH=functions:. $(PY) -m infra.local down
+
 synth: $(READY) ## Write the CloudFormation templates to cdk.out
 	PYTHONPATH=functions:. $(PY) -m infra.local synth $(ARGS)
 
 lock: $(UV) ## Resolve the dependencies again and rewrite the locks
-	@$(WITH_INDEX) $(COMPILE) pyproject.toml --extra cli --extra powertools --extra cdk --group dev \
+	@$(WITH_INDEX) $(COMPILE) pyproject.toml --extra cli --extra pydantic --extra powertools --extra cdk --group dev \
 		-o requirements.txt
 	@# What both locks name has one version: they are installed together.
 	@$(WITH_INDEX) $(COMPILE) pyproject.toml --extra spark -c requirements.txt -o requirements-spark.txt

@@ -11,6 +11,7 @@ from constructs import IConstruct
 
 from s3queue.keys import Keys
 
+from .constructs.spark_runs import SparkRuns
 from .permissions import (
     API,
     BULK,
@@ -25,7 +26,6 @@ from .permissions import (
     WORKER,
 )
 from .queue_stack import QueueStack
-from .spark_lane import SparkLane
 
 
 class Finding(NamedTuple):
@@ -81,19 +81,19 @@ def acknowledge(stack: QueueStack) -> None:
         prefixes += [Keys(target).prefix(kind) for target in queue.sends_to for kind in ("messages", "delayed")]
         _acknowledge(queue, _below(bucket, prefixes), OWN_PREFIX)
         _acknowledge(queue, _below(failed_events, [queue.failures_prefix]), OWN_FAILURES)
-    if stack.lane:
-        _acknowledge_lane(stack, stack.lane)
+    if stack.spark_runs:
+        _acknowledge_spark_runs(stack, stack.spark_runs)
     everywhere = [Keys(name).prefix(kind) for name in stack.queues for kind in SWEEPER]
     _acknowledge(stack.sweeper, _below(bucket, everywhere), ALL_PREFIXES)
     shown = [Keys(name).prefix(kind) for name in stack.queues for kind in API]
     _acknowledge(stack.api, _below(bucket, shown), SHOWN_PREFIXES)
 
 
-def _acknowledge_lane(stack: QueueStack, lane: SparkLane) -> None:
+def _acknowledge_spark_runs(stack: QueueStack, spark_runs: SparkRuns) -> None:
     bucket = stack.storage.bucket
-    own = [Keys(name).prefix(kind) for name in lane.queues for kind in {**WORKER, **DRIVER}]
-    _acknowledge(lane, _below(bucket, [*own, *JOB_DATA]), JOB_PREFIXES)
-    for name in lane.queues:
+    own = [Keys(name).prefix(kind) for name in spark_runs.queues for kind in {**WORKER, **DRIVER}]
+    _acknowledge(spark_runs, _below(bucket, [*own, *JOB_DATA]), JOB_PREFIXES)
+    for name in spark_runs.queues:
         launched = [Keys(name).prefix(kind) for kind in LAUNCHER]
         _acknowledge(stack.queues[name], _below(bucket, launched), OWN_PREFIX)
         _acknowledge(stack.sweeper, _below(bucket, launched), ALL_PREFIXES)
@@ -105,14 +105,14 @@ def _acknowledge_lane(stack: QueueStack, lane: SparkLane) -> None:
     ):
         own = [Keys(name).prefix(kind) for name in pipeline.queues for kind in table]
         _acknowledge(role, _below(bucket, [*own, *data, *SPARK_LOGS]), PIPELINE_PREFIXES)
-    launchers = (stack.sweeper, pipeline, *(stack.queues[name] for name in lane.queues))
+    launchers = (stack.sweeper, pipeline, *(stack.queues[name] for name in spark_runs.queues))
     for construct in launchers:
-        _acknowledge(construct, [f"AwsSolutions-IAM5[Resource::{_runs_of(stack, lane)}]"], OWN_RUNS)
+        _acknowledge(construct, [f"AwsSolutions-IAM5[Resource::{_runs_of(stack, spark_runs)}]"], OWN_RUNS)
 
 
-def _runs_of(stack: QueueStack, lane: SparkLane) -> str:
+def _runs_of(stack: QueueStack, spark_runs: SparkRuns) -> str:
     """The runs' ARN as cdk-nag writes it, with what only CloudFormation knows in its own words."""
-    application = stack.resolve(lane.application)
+    application = stack.resolve(spark_runs.application)
     named = application if isinstance(application, str) else application["Fn::ImportValue"]
     where = "arn:<AWS::Partition>:emr-serverless:<AWS::Region>:<AWS::AccountId>"
     return f"{where}:/applications/{named}/jobruns/*"

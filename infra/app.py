@@ -12,11 +12,12 @@ import queues
 
 from . import LOCAL_APPLICATION
 from .acknowledgements import acknowledge
-from .functions import SERVICE, Platform
+from .constructs.functions import SERVICE
+from .constructs.spark_runs import SparkCode, SparkStack
 from .options import Options
-from .packaging import interpreter, package
+from .packaging.lambda_zip import interpreter, package
+from .packaging.platforms import Platform
 from .queue_stack import Definition, QueueStack
-from .spark_lane import SparkCode, SparkStack
 
 
 def build(app: App) -> QueueStack:

@@ -13,14 +13,14 @@ from constructs import Construct
 
 from s3queue.settings import QueueSettings
 
-from . import api, sweeper
-from .functions import LOGS_KEPT
-from .monitoring import Monitoring
+from .constructs import api, sweeper
+from .constructs.functions import LOGS_KEPT
+from .constructs.monitoring import Monitoring
+from .constructs.pipeline import Pipeline
+from .constructs.queue_bucket import QueueBucket
+from .constructs.s3_queue import S3Queue
+from .constructs.spark_runs import SparkCode, SparkRuns
 from .options import Options
-from .pipeline import Pipeline
-from .queue_bucket import QueueBucket
-from .s3_queue import S3Queue
-from .spark_lane import SparkCode, SparkLane
 
 #: Names of variables whose value nobody should read in a template.
 SECRET = re.compile("PASSWORD|SECRET|TOKEN|PRIVATE|CREDENTIAL")
@@ -58,15 +58,8 @@ class QueueStack(Stack):
         settings = {name: queues[name].settings for name in sorted(queues)}
         self.storage = QueueBucket(self, "Storage", queues=settings, options=options)
         #: None: heavy messages wait, unclaimed.
-        self.lane = self._lane(settings, spark_application, spark_code)
-        self.pipeline = self.lane and Pipeline(
-            self,
-            "Pipeline",
-            lane=self.lane,
-            queues=list(settings),
-            bucket=self.storage.bucket,
-            scheduled=options.schedule_pipeline,
-        )
+        self.spark_runs = self._spark_runs(settings, spark_application, spark_code)
+        self.pipeline = self._pipeline(self.spark_runs, list(settings)) if self.spark_runs else None
         self.queues = {
             name: S3Queue(
                 self,
@@ -78,7 +71,7 @@ class QueueStack(Stack):
                 options=options,
                 sends_to=(sends_to or {}).get(name, ()),
                 environment=(environment or {}).get(name),
-                lane=self.lane,
+                spark_runs=self.spark_runs,
             )
             for name, of in settings.items()
         }
@@ -89,7 +82,7 @@ class QueueStack(Stack):
             bucket=self.storage.bucket,
             code=code,
             options=options,
-            lane=self.lane,
+            spark_runs=self.spark_runs,
         )
         self.api = api.Api(self, "Api", queues=self.queues, bucket=self.storage.bucket, code=code, options=options)
         self.monitoring = Monitoring(
@@ -101,13 +94,23 @@ class QueueStack(Stack):
         CfnOutput(self, "Bucket", value=self.storage.bucket.bucket_name)
         CfnOutput(self, "FailedEvents", value=self.storage.failed_events.bucket_name)
 
-    def _lane(
+    def _spark_runs(
         self, settings: Mapping[str, QueueSettings], application: str, code: SparkCode | None
-    ) -> SparkLane | None:
+    ) -> SparkRuns | None:
         heavy = [name for name, of in settings.items() if of.uses_spark]
         if not ((heavy or self.options.schedule_pipeline) and application and code):
             return None
-        return SparkLane(self, "Spark", application=application, queues=heavy, bucket=self.storage.bucket, code=code)
+        return SparkRuns(self, "Spark", application=application, queues=heavy, bucket=self.storage.bucket, code=code)
+
+    def _pipeline(self, spark_runs: SparkRuns, queues: Sequence[str]) -> Pipeline:
+        return Pipeline(
+            self,
+            "Pipeline",
+            spark_runs=spark_runs,
+            queues=queues,
+            bucket=self.storage.bucket,
+            scheduled=self.options.schedule_pipeline,
+        )
 
     def _own_cdks_log_groups(self) -> None:
         # The handlers of CDK's own custom resources log to groups that Lambda makes when they first run, without an

@@ -1,7 +1,7 @@
 """Archive: records become Parquet, partitioned by queue and day, each exactly once.
 
     archive/queue=emails/day=2026-11-16/part-0000000007-{digest}.parquet   digest: of the records in it
-    archive/queue=emails/_log/0000000007.json                              which files count; see archive_log.py
+    archive/queue=emails/_log/0000000007.json                              which files count; see history/archive_log.py
 
 A record is one object: its key and ETag (every write of a record has a nonce, so the pair names one outcome of one
 generation). What is listed and not in a committed file is read, written and committed; a rerun finds nothing left. The
@@ -26,11 +26,11 @@ from s3queue.clock import RandomChance
 from s3queue.dashboard.overview import queue_names
 from s3queue.errors import Conflict, QueueError
 from s3queue.keys import Keys
-from spark.archive_log import Commit, Log, Part, read_parts
-from spark.bucket import Bucket
-from spark.record_rows import FILE_SCHEMA, SCHEMA_VERSION, read_records
-from spark.scan import Batches, Extent, batches_of, listed, survey
-from spark.schemas import columns
+from spark.history.archive_log import Commit, Log, Part, read_parts
+from spark.rows.record_rows import FILE_SCHEMA, SCHEMA_VERSION, read_records
+from spark.rows.schemas import columns
+from spark.storage.bucket import Bucket
+from spark.storage.scan import Batches, Extent, batches_of, listed, survey
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -216,7 +216,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--endpoint-url", help="an S3 server other than AWS")
     parser.add_argument("--rows-per-part", type=int, default=ROWS_PER_PART)
     chosen = parser.parse_args(argv)
-    from spark.session import build_session
+    from spark.runtime.session import build_session
 
     bucket = Bucket(chosen.bucket, chosen.endpoint_url)
     spark = build_session("s3queue archive")

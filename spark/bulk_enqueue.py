@@ -3,8 +3,8 @@
     bulk_enqueue --bucket B --queue emails --format ndjson --source s3://data/emails/ --per-object 100
 
 Which rows share a batch depends on their content alone, not on files, partitions or cluster: a rerun makes the same
-batches, whatever it runs on. Rows keep no order, as a queue has none. bulk.py says how a run remembers what it did, and
-what is not promised.
+batches, whatever it runs on. Rows keep no order, as a queue has none. bulk/buckets.py says how a run remembers what it
+did, and what is not promised.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from s3queue.errors import InvalidRequest
 from s3queue.keys import Keys
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
-from spark import datasets
-from spark.bucket import Bucket
-from spark.bulk import BATCHES_PER_BUCKET, Plan, done_buckets, enqueue_bucket, problem_of, settle_plan
-from spark.scan import Batches, batches_of, rows_of, spread
-from spark.schemas import columns
+from spark.bulk.buckets import BATCHES_PER_BUCKET, enqueue_bucket, problem_of
+from spark.bulk.plan import Plan, done_buckets, settle_plan
+from spark.datasets import reading
+from spark.rows.schemas import columns
+from spark.storage.bucket import Bucket
+from spark.storage.scan import Batches, batches_of, rows_of, spread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger("spark.bulk_enqueue")
 LINE = columns(line="binary")
-FORMATS = get_args(datasets.SourceFormat)
+FORMATS = get_args(reading.SourceFormat)
 #: Rows that one task sorts and PUTs.
 ROWS_PER_TASK = 200_000
 EXAMPLE_BYTES = 200
@@ -48,7 +49,7 @@ DONE = columns(
 
 
 def read_dataset(
-    spark: SparkSession, source: Sequence[str], form: datasets.SourceFormat, endpoint_url: str | None = None
+    spark: SparkSession, source: Sequence[str], form: reading.SourceFormat, endpoint_url: str | None = None
 ) -> DataFrame:
     """A dataset as lines, where it holds lines already, or as rows.
 
@@ -63,8 +64,8 @@ def read_dataset(
         if len({part.netloc for part in parts}) > 1:
             raise InvalidRequest("the sources of one run lie in one bucket")
         bucket = Bucket(parts[0].netloc, endpoint_url)
-        found = datasets.find(bucket, [part.path.lstrip("/") for part in parts])
-        return _read_lines(spark, bucket, found) if form == "ndjson" else datasets.read(spark, bucket, found, form)
+        found = reading.find(bucket, [part.path.lstrip("/") for part in parts])
+        return _read_lines(spark, bucket, found) if form == "ndjson" else reading.read(spark, bucket, found, form)
     if form == "ndjson":
         return spark.read.text(list(source)).withColumnRenamed("value", "line")
     if form == "csv":
@@ -240,7 +241,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--shards", type=int, default=0, help="spread names over so many prefixes (3,500 PUTs/s each)")
     parser.add_argument("--endpoint-url", help="an S3 server other than AWS")
     chosen = parser.parse_args(argv)
-    from spark.session import build_session
+    from spark.runtime.session import build_session
 
     spark = build_session("s3queue bulk_enqueue", settings={"spark.speculation": "false"})
     rows = read_dataset(spark, chosen.source, chosen.format, chosen.endpoint_url)

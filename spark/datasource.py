@@ -43,12 +43,12 @@ from s3queue.errors import InvalidRequest
 from s3queue.keys import Keys
 from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
-
-from .bucket import Bucket
-from .bulk import Plan, enqueue_bucket, problem_of
-from .message_rows import LETTER_SCHEMA, MESSAGE_SCHEMA, letter_rows, message_rows
-from .record_rows import RECORD_SCHEMA, read_record
-from .scan import KeyRange, batches_of, in_threads, list_range, survey
+from spark.bulk.buckets import enqueue_bucket, problem_of
+from spark.bulk.plan import Plan
+from spark.rows.message_rows import LETTER_SCHEMA, MESSAGE_SCHEMA, letter_rows, message_rows
+from spark.rows.record_rows import RECORD_SCHEMA, read_record
+from spark.storage.bucket import Bucket
+from spark.storage.scan import KeyRange, batches_of, in_threads, list_range, survey
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -184,7 +184,7 @@ class Written(WriterCommitMessage):
 
 
 class QueueWriter(DataSourceArrowWriter):
-    """A partition is a bucket of bulk.py: a retried task finds what its former attempt did."""
+    """A partition is a bucket of bulk/buckets.py: a retried task finds what its former attempt did."""
 
     def __init__(self, target: Target, plan: Plan, is_done: bool) -> None:
         self._target = target

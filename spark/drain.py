@@ -37,11 +37,11 @@ def drain(bucket: str, queue: str, run: str, *, seconds: float, should_stop: Cal
     import queues
     from s3queue.connect import connect
     from spark import jobs
-    from spark.batches import BatchWork
-    from spark.bucket import Bucket
-    from spark.driver import Driver, NotOurs, RunLost, Work
-    from spark.messages import MessageWork
-    from spark.session import build_session
+    from spark.heavy.batches import BatchWork
+    from spark.heavy.driver import Driver, NotOurs, RunLost, Work
+    from spark.heavy.messages import MessageWork
+    from spark.runtime.session import build_session
+    from spark.storage.bucket import Bucket
 
     definition = queues.load_one(queue)
     job = jobs.load(queue)

@@ -30,9 +30,9 @@ from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.protocol.outcomes import dead_facts
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, delete_seen
-from spark.bucket import Bucket
-from spark.scan import Batches, batches_of, in_threads, listed, rows_of, survey
-from spark.schemas import columns
+from spark.rows.schemas import columns
+from spark.storage.bucket import Bucket
+from spark.storage.scan import Batches, batches_of, in_threads, listed, rows_of, survey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -163,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
     parser.add_argument("--endpoint-url", help="an S3 server other than AWS")
     chosen = parser.parse_args(argv)
-    from spark.session import build_session
+    from spark.runtime.session import build_session
 
     bucket = Bucket(chosen.bucket, chosen.endpoint_url)
     now = chosen.before or datetime.now(UTC)

@@ -3,8 +3,8 @@
     analytics/latest.json                                      the last days of every queue, for the dashboard
     analytics/hours/queue=emails/day=2026-11-16/hours.ndjson   one line per hour, for good
 
-The files depend on the records alone, not on when or how often the job runs. See statistics_frames.py for what is
-counted, statistics_document.py for the shape of latest.json.
+The files depend on the records alone, not on when or how often the job runs. In history/, statistics_frames.py
+has what is counted, statistics_document.py the shape of latest.json.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from s3queue.errors import Conflict
 from s3queue.keys import LATEST_STATISTICS, Keys
 from s3queue.store import ObjectStore
 from spark.archive import unarchived
-from spark.archive_log import Log, read_parts
-from spark.bucket import Bucket
-from spark.record_rows import RECORD_SCHEMA, read_records
-from spark.scan import survey
-from spark.statistics_document import document, hour_row
-from spark.statistics_frames import errors_by, facts, summary, workers_by
+from spark.history.archive_log import Log, read_parts
+from spark.history.statistics_document import document, hour_row
+from spark.history.statistics_frames import errors_by, facts, summary, workers_by
+from spark.rows.record_rows import RECORD_SCHEMA, read_records
+from spark.storage.bucket import Bucket
+from spark.storage.scan import survey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--days", type=int, default=DAYS, help="whole days before today")
     parser.add_argument("--endpoint-url", help="an S3 server other than AWS")
     chosen = parser.parse_args(argv)
-    from spark.session import build_session
+    from spark.runtime.session import build_session
 
     bucket = Bucket(chosen.bucket, chosen.endpoint_url)
     queues = chosen.queue or queue_names(bucket.store())

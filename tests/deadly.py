@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spark.bucket import Bucket
+    from spark.storage.bucket import Bucket
 
 
 def deadly(bucket: Bucket, flag: Path, suffix: str, *, after: int = 1) -> Bucket:
@@ -15,7 +15,7 @@ def deadly(bucket: Bucket, flag: Path, suffix: str, *, after: int = 1) -> Bucket
 
     Defined in here, and not by a class of this module, so that it travels to executors, which do not see the tests.
     """
-    from spark.bucket import Bucket
+    from spark.storage.bucket import Bucket
 
     class Store:
         def __init__(self, real: Any) -> None:

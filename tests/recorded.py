@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from spark.bucket import Bucket
+    from spark.storage.bucket import Bucket
 
 
 class Request(NamedTuple):
@@ -26,7 +26,7 @@ def recorded(bucket: Bucket, log: Path) -> Bucket:
 
     Defined in here, and not by a class of this module, so that it travels to executors, which do not see the tests.
     """
-    from spark.bucket import Bucket
+    from spark.storage.bucket import Bucket
 
     verbs = {"put": "put", "open": "get", "head": "head", "delete": "delete", "list": "list"}
     where = str(log)

@@ -68,7 +68,7 @@ class Export(BaseModel):
     #: Keys, or prefixes of keys, of this bucket.
     source: str | list[str] = Field(description="a prefix such as datasets/orders/, a key, or several of them")
     source_format: Literal["ndjson", "csv", "parquet"]
-    #: For example `amount > 10 and country in ('DE', 'FR')`; spark/expressions.py describes the language.
+    #: For example `amount > 10 and country in ('DE', 'FR')`; spark/datasets/expressions.py describes the language.
     filter: str | None = Field(default=None, max_length=4000)
     columns: list[Column] | None = Field(default=None, min_length=1, max_length=500)
     aggregate: Aggregation | None = None

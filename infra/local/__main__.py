@@ -22,8 +22,9 @@ from s3queue.stores.s3 import S3Store
 
 from . import instructions
 from .cdk import Cdk
+from .down import down
 from .home import Home
-from .server import find
+from .ministack.server import find
 from .stack import LocalStack, local_stack
 from .steps import StepFailed, Steps
 
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 Cdk(Home(), Steps(console)).synth(ROOT / "cdk.out", chosen.rest)
                 return 0
             case _:
-                from .demo import demo
+                from .demo.run import demo
 
                 return demo(console)
     except StepFailed as failure:
@@ -80,7 +81,7 @@ def _up(console: Console, *, auth: bool, context: Sequence[str]) -> int:
     with local_stack(auth=auth, context=context, steps=Steps(console)) as stack:
         instructions.show(console, stack)
         if not stack.server.owned:
-            console.print("It was running already; it ends where it was started, or with: python -m infra.local down")
+            console.print("It was running already; it ends where it was started, or with: make down")
             return 0
         try:
             with _dashboard(stack) as address:
@@ -112,12 +113,8 @@ def _dashboard(stack: LocalStack) -> Iterator[str]:
 
 
 def _down(console: Console) -> int:
-    server = find(Home())
-    if server is None:
-        console.print("Nothing is running.")
-        return 0
-    with Steps(console).step("Stop"):
-        server.stop()
+    ended = down(Home())
+    console.print(f"Stopped: {', '.join(ended)}." if ended else "Nothing is running.", soft_wrap=True)
     return 0
 
 

@@ -8,13 +8,14 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from infra import FUNCTIONS, ROOT
 
 from . import toolchain
 from .application import read_by_handlers, variables_of
 from .home import Home, State
-from .server import ACCOUNT, REGION, ROOT_KEY
+from .ministack.server import ACCOUNT, REGION, ROOT_KEY
 from .steps import Steps, run
 
 #: What decides what is deployed. This package only decides where.
@@ -62,7 +63,7 @@ class Cdk:
 
     def synth(self, output: Path, arguments: Sequence[str]) -> None:
         """Write the templates that `cdk deploy` would ship to AWS."""
-        command = [*toolchain.cdk(self.steps), "synth", "--quiet", f"--output={output}", *arguments]
+        command: list[str | Path] = [*toolchain.cdk(self.steps), "synth", "--quiet", f"--output={output}", *arguments]
         with self.steps.step("Synthesize") as step:
             run(step, command, log=self.home.cdk_log, environment=environment(None), cwd=self.app)
 
@@ -75,7 +76,7 @@ class Cdk:
             digest.update(f"\0{file.relative_to(self.app)}\0{len(content)}\0".encode() + content)
         return digest.hexdigest()
 
-    def templates(self) -> dict[str, dict]:
+    def templates(self) -> dict[str, dict[str, Any]]:
         """Stack name → template, as last deployed."""
         manifest = json.loads((self.home.cdk_out / "manifest.json").read_text())
         return {
@@ -91,7 +92,7 @@ class Cdk:
             yield from ("-c", setting)
 
     def _run(self, title: str, arguments: Sequence[str], state: State, *, cwd: Path) -> None:
-        command = [*toolchain.cdk(self.steps), *arguments, "--no-notices", "--no-version-reporting"]
+        command: list[str | Path] = [*toolchain.cdk(self.steps), *arguments, "--no-notices", "--no-version-reporting"]
         with self.steps.step(title) as step:
             run(
                 step,

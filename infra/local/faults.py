@@ -10,11 +10,11 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .ministack.server import ask
 from .processes import Process, environment_of, members
-from .server import ask
 from .stack import LocalStack
 
-#: Served by gateway.py, which cannot be imported here: it lives in MiniStack's environment.
+#: Served by ministack/gateway.py, which cannot be imported here: it lives in MiniStack's environment.
 AT_WORK = "/_s3queue/at-work"
 
 

@@ -22,6 +22,8 @@ class State:
     pid: int
     port: int
     endpoint: str
+    #: The process that started MiniStack and ends it: `make up`.
+    starter: int = 0
     #: Whether IAM is enforced; then the endpoint speaks TLS and this certificate proves it.
     auth: bool = False
     certificate: str = ""

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .faults import at_work
-from .server import REGION, ROOT_KEY
+from .ministack.server import REGION, ROOT_KEY
 from .stack import LocalStack
 
 

@@ -14,11 +14,11 @@ from botocore.config import Config
 from infra import LOCAL_APPLICATION, ROOT
 from s3queue.settings import Deployment
 
-from . import gaps
 from .cdk import Cdk
-from .emr import EmrServerless, deliver_to
+from .emr.serverless import EmrServerless, deliver_to
 from .home import Home, State
-from .server import REGION, ROOT_KEY, Server, find, start
+from .ministack import gaps
+from .ministack.server import REGION, ROOT_KEY, Server, find, start
 from .steps import Steps
 
 #: Patient enough for a machine whose cores are all busy running Lambda functions.
@@ -46,7 +46,7 @@ class LocalStack:
         """A boto3 client of somebody else."""
         # MiniStack knows no EMR Serverless.
         spark = f"http://127.0.0.1:{self.state.emr_port}"
-        return boto3.client(
+        return boto3.client(  # type: ignore[call-overload]  # the stubs want a literal, and any service may be asked for
             service,
             endpoint_url=spark if service == "emr-serverless" else self.state.endpoint,
             region_name=REGION,

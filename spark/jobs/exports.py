@@ -21,11 +21,11 @@ from queues.exports import Aggregation, Export
 from s3queue.errors import Reject
 from s3queue.store import listing
 from s3queue.worker.context import Context
-from spark import datasets
-from spark.bucket import Bucket
-from spark.expressions import BadExpression, Node, parse, to_column
-from spark.files import write
-from spark.reasons import reason_of
+from spark.datasets import reading
+from spark.datasets.expressions import BadExpression, Node, parse, to_column
+from spark.datasets.files import write
+from spark.heavy.reasons import reason_of
+from spark.storage.bucket import Bucket
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,10 +52,10 @@ def per_message(spark: SparkSession, export: Export, context: Context) -> dict[s
     bucket = Bucket.of(spark)
     try:
         condition = parse(export.filter) if export.filter else None
-        objects = datasets.find(bucket, export.sources)
+        objects = reading.find(bucket, export.sources)
         context.progress(0.1, f"{len(objects)} objects")
-        source = datasets.read(spark, bucket, objects, export.source_format)
-    except (BadExpression, datasets.BadDataset) as error:
+        source = reading.read(spark, bucket, objects, export.source_format)
+    except (BadExpression, reading.BadDataset) as error:
         raise Reject(str(error)) from error
     shaped = shape(source, condition, export.columns, export.aggregate)
     digest = hashlib.sha256(context.path.encode()).hexdigest()[:8]

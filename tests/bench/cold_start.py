@@ -20,13 +20,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import queues
-from infra.functions import Platform
-from infra.packaging import prepare
+from infra.packaging.lambda_zip import prepare
+from infra.packaging.platforms import Platform
 from s3queue.settings import Deployment
 from servers import ACCESS_KEY, REGION, fresh_bucket, s3_client, seaweedfs_server
 
-from .harness import Bench, Part
+from .instruments.harness import Bench, Part
 
+#: Of the library, by themselves: what a worker function needs besides its queue.
+MODULES = ("s3queue.worker.notifications", "s3queue.spark_runs.runs", "s3queue.worker.invocation")
 #: What every child process ends with: its cost since its first line, and the packages that it holds.
 PROBE = """
 import time as _time
@@ -114,14 +116,13 @@ def run(bench: Bench) -> None:
 
 def imports(bench: Bench, part: Part, process: Process) -> None:
     """Import and init phase of every function, in turns with a bare client."""
-    cases = {f"{module}.py, imported": (module, {}) for module in ("notifications", "lane", "invocation_runner")}
-    cases |= {f"worker of {queue}, direct": ("worker", _deployed(queue)) for queue in queues.load()}
-    cases |= {"worker of emails, boto3": ("worker", _deployed("emails", store="boto3"))}
-    cases |= {f"{module}, direct": (module, _deployed()) for module in ("sweeper", "api")}
+    cases: dict[str, tuple[str, dict[str, str]]] = {f"{module}, imported": (module, {}) for module in MODULES}
+    cases |= {f"worker of {queue}, direct": ("handlers.worker", _deployed(queue)) for queue in queues.load()}
+    cases |= {"worker of emails, boto3": ("handlers.worker", _deployed("emails", store="boto3"))}
+    cases |= {f"{function}, direct": (f"handlers.{function}", _deployed()) for function in ("sweeper", "api")}
     for what, (module, environment) in cases.items():
         pairs = [
-            (process.run(f"import handlers.{module}", **environment), process.run(BARE_BOTO3))
-            for _ in range(bench.repetitions)
+            (process.run(f"import {module}", **environment), process.run(BARE_BOTO3)) for _ in range(bench.repetitions)
         ]
         part.raw[what] = [{"ours": mine, "bare boto3 client": theirs} for mine, theirs in pairs]
         for quantity, unit in (("cpu_ms", "ms CPU"), ("rss_mib", "MiB")):

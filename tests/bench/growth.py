@@ -33,8 +33,9 @@ from s3queue.sweeper.sweeper import Sweeper
 from servers import ACCESS_KEY, REGION, fresh_bucket, s3_client, seaweedfs_server
 
 from .growth_memory import BODY, MESSAGES, QUEUE, EndlessStore
-from .harness import Bench, Part
-from .scene import credentials
+from .instruments import plot
+from .instruments.harness import Bench, Part
+from .instruments.scene import credentials
 
 IN_MEMORY = (100, 1_000, 10_000, 100_000)
 ON_A_SERVER = (100, 1_000, 10_000)
@@ -113,8 +114,8 @@ def run(bench: Bench) -> None:
         costs = _in_memory(bench, part)
         _on_a_server(bench, part)
         memory = _memory(bench, part)
-        plot(costs, memory, PLOT)
-        bench.note(f"the plot is {PLOT}; a batch is one PUT, so whoever enqueues it holds its bytes once")
+        plot.growth(costs, memory, PLOT)
+        bench.note("a batch is one PUT, so whoever enqueues it holds its bytes once")
 
 
 def _in_memory(bench: Bench, part: Part) -> dict[str, dict[int, float]]:
@@ -232,30 +233,3 @@ def slope(first: int, cost: float, last: int, later: float) -> float:
 
 def _median(values: Sequence[float]) -> float:
     return sorted(values)[len(values) // 2]
-
-
-def plot(costs: dict[str, dict[int, float]], memory: dict[str, dict[int, float]], path: Path) -> None:
-    """Cost beside a straight line, and memory, which has none to follow."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    # Text stays text, and the same numbers make the same file.
-    mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "s3queue", "font.size": 9}
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
-    for axis, series in zip(axes, (costs, memory), strict=True):
-        for what, sizes in series.items():
-            axis.plot(list(sizes), list(sizes.values()), marker="o", markersize=4, label=what)
-        axis.set(xscale="log", xlabel="messages")
-        axis.grid(alpha=0.3)
-    highest = max(costs.values(), key=lambda sizes: sizes[max(sizes)])
-    straight = [highest[max(highest)] * size / max(highest) for size in highest]
-    axes[0].plot(list(highest), straight, color="0.6", linestyle="--", label="a straight line")
-    axes[0].set(yscale="log", ylabel="CPU, ms")
-    axes[1].set(ylim=(0, None), ylabel="memory beyond the start, MiB")
-    for axis in axes:
-        axis.legend(fontsize=7)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None, "Creator": None})
-    pyplot.close(figure)

@@ -26,12 +26,12 @@ from s3queue.documents.record import Failure, Record
 from s3queue.stores.s3 import client
 from servers import ACCESS_KEY, REGION, SECRET_KEY, fresh_bucket, seaweedfs_server
 
-from .harness import Bench, Part
+from .instruments.harness import Bench, Part
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark.bucket import Bucket
+    from spark.storage.bucket import Bucket
 
 #: Messages per object → messages. Fewer where each of them is an object: its requests take the time, not Spark.
 ROWS = {1: 1_000, 10: 10_000, 100: 50_000}
@@ -46,7 +46,7 @@ def run(bench: Bench) -> None:
         TemporaryDirectory() as folder,
         session() as spark,
     ):
-        from spark.bucket import Bucket
+        from spark.storage.bucket import Bucket
 
         bucket = Bucket(fresh_bucket(client(endpoint, REGION)), endpoint, REGION)
         bench.note("Messages a second here, where the S3 server runs too. Plain Spark reads a row per message;")
@@ -129,8 +129,8 @@ class Scene:
         return took()
 
     def plain_statistics(self) -> float:
+        from spark.history.statistics_frames import facts
         from spark.statistics import compute
-        from spark.statistics_frames import facts
 
         with timed() as took:
             known = facts(self._read(), since=NOON - timedelta(days=7)).persist()
@@ -161,7 +161,7 @@ class Scene:
         return str(self.folder / f"out-{name}")
 
     def _read(self) -> DataFrame:
-        from spark.record_rows import RECORD_SCHEMA
+        from spark.rows.record_rows import RECORD_SCHEMA
 
         return self.spark.read.schema(RECORD_SCHEMA).json(str(self.folder / "records"))
 
@@ -175,8 +175,8 @@ class Scene:
         """A row per message, as the archive has them; a few real ones, many times."""
         from pyspark.sql import functions as sf
 
-        from spark.record_rows import RECORD_SCHEMA, read_records
-        from spark.scan import listed, survey
+        from spark.rows.record_rows import RECORD_SCHEMA, read_records
+        from spark.storage.scan import listed, survey
 
         store, few = self.bucket.store(), "few"
         for n in range(100):
@@ -223,7 +223,7 @@ def timed() -> Iterator[Callable[[], float]]:
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    from spark.session import build_session
+    from spark.runtime.session import build_session
 
     # For executors, too, which are processes of their own.
     os.environ.update(AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY, AWS_REGION=REGION)

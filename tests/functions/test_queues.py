@@ -11,7 +11,7 @@ import pytest
 
 import infra
 import queues
-from infra.s3_queue import function_timeout
+from infra.constructs.s3_queue import function_timeout
 
 NEW_MODULE = """
 from s3queue import define

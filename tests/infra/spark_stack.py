@@ -1,4 +1,4 @@
-"""The stack with a Spark lane, synthesized: for the tests of the lane, of the pipeline, and of their roles."""
+"""The stack with Spark runs, synthesized: for the tests of the runs, of the pipeline, and of their roles."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from cdk_nag import AwsSolutionsChecks
 
 import infra
 from infra.acknowledgements import acknowledge
+from infra.constructs.spark_runs import SparkCode
 from infra.options import Options
 from infra.queue_stack import QueueStack
-from infra.spark_lane import SparkCode
 from s3queue.settings import QueueSettings
 from tests.infra.conftest import Queue
 from tests.infra.iam import ACCOUNT, REGION, Role, Template

@@ -15,8 +15,8 @@ import pytest
 
 import infra
 import queues
-from infra.functions import Platform
-from infra.packaging import prepare
+from infra.packaging.lambda_zip import prepare
+from infra.packaging.platforms import Platform
 from tests.infra.iam import Template
 
 

@@ -19,14 +19,14 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.local.emr import EmrServerless
-from infra.local.job_runs import JobRun
+from infra.local.emr.job_runs import JobRun
+from infra.local.emr.serverless import EmrServerless
 from s3queue.errors import Unavailable
 from s3queue.settings import Deployment
 from s3queue.spark_runs.emr_serverless import QUEUE_TAG, RUN_TAG
 from s3queue.spark_runs.emr_serverless import EmrServerless as Jobs
 from s3queue.spark_runs.service import JobRequest, NotStarted
-from spark import worker_daemon
+from spark.runtime import worker_daemon
 
 ROLE = "arn:aws:iam::000000000000:role/spark"
 DEPLOYMENT = Deployment(

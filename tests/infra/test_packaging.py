@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import infra
-from infra.functions import Platform
-from infra.packaging import BUILD, LOCK, prepare
+from infra.packaging.lambda_zip import BUILD, LOCK, prepare
+from infra.packaging.platforms import Platform
 
 _PIN = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 

@@ -11,8 +11,8 @@ from botocore.loaders import Loader
 from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 
+from infra.constructs.pipeline import TARGET
 from infra.options import Options
-from infra.pipeline import TARGET
 from tests.infra.iam import ACCOUNT, REGION, Role, Template
 from tests.infra.spark_stack import APPLICATION, ARN, QUEUES, Stacked, bucket_of, role, synthesized
 

@@ -1,4 +1,4 @@
-"""The Spark lane: what a run may touch, who may start one, and what bounds its bill."""
+"""Spark runs: what a run may touch, who may start one, and what bounds its bill."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from aws_cdk import App
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk.assertions import Template as Synthesized
 
-from infra import spark_code
+from infra.constructs.spark_runs import SparkStack
 from infra.options import Options
+from infra.packaging import spark_code
 from infra.queue_stack import QueueStack
-from infra.spark_lane import SparkStack
 from s3queue import Context, Reject
 from s3queue import Queue as Queue_
 from s3queue.settings import Deployment, QueueSettings
@@ -22,8 +22,8 @@ from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.service import NotStarted
 from s3queue.spark_runs.slots import as_run
 from s3queue.spark_runs.watch import RunWatch
-from spark.driver import Driver
-from spark.messages import MessageWork
+from spark.heavy.driver import Driver
+from spark.heavy.messages import MessageWork
 from spark_jobs import FakeJobs, throttled
 from tests.infra.iam import ACCOUNT, Role, Template
 from tests.infra.spark_stack import APPLICATION, ARN, QUEUES, bucket_of, role, synthesized
@@ -210,7 +210,7 @@ def test_without_an_application_heavy_queues_are_deployed_and_wait(tmp_path: Pat
     code = lambda_.Code.from_asset(str(tmp_path))
     stack = QueueStack(App(), "s3queue", queues=QUEUES, code=code, options=Options())
     template = Template(Synthesized.from_stack(stack).to_json()["Resources"])
-    assert stack.lane is None
+    assert stack.spark_runs is None
     assert "S3QUEUE_SPARK_APPLICATION" not in variables(template, "s3queue-exports")
     assert not template.role_of("s3queue-exports").may("emr-serverless:StartJobRun", ARN)
 

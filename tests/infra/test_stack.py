@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from aws_cdk import App
 
+from infra.constructs.s3_queue import function_timeout, worker_name
 from infra.options import Options
-from infra.s3_queue import function_timeout, worker_name
 from s3queue.settings import Deployment, QueueSettings
 from tests.infra.conftest import QUEUES, Synthesize, Variant
 

@@ -15,7 +15,7 @@ from servers import fresh_bucket
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark.bucket import Bucket
+    from spark.storage.bucket import Bucket
 
 HERE = Path(__file__).parent
 
@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 def spark() -> Iterator[SparkSession]:
     # pyspark.testing loads pandas-on-Spark, which asks for it.
     os.environ.setdefault("PYARROW_IGNORE_TIMEZONE", "1")
-    from spark.session import build_session
+    from spark.runtime.session import build_session
 
     session = build_session("tests", master="local[2]", settings={"spark.sql.shuffle.partitions": "2"})
     session.sparkContext.setLogLevel("ERROR")
@@ -35,7 +35,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def bucket(seaweedfs_endpoint: str) -> Bucket:
     """An empty bucket of a real S3 server that executors reach too."""
-    from spark.bucket import Bucket
+    from spark.storage.bucket import Bucket
 
     return Bucket(fresh_bucket(client(seaweedfs_endpoint)), seaweedfs_endpoint, "us-east-1")
 

@@ -17,9 +17,9 @@ from s3queue.errors import Conflict, CorruptState, NewerFormat
 from s3queue.keys import Keys
 from spark import archive as job
 from spark.archive import archive, main, not_in
-from spark.archive_log import Log, read_parts
-from spark.record_rows import record_row
-from spark.scan import list_range, survey
+from spark.history.archive_log import Log, read_parts
+from spark.rows.record_rows import record_row
+from spark.storage.scan import list_range, survey
 
 
 def archived(spark, bucket, queue="emails") -> list:

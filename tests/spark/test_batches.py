@@ -13,8 +13,8 @@ from pyspark.testing import assertDataFrameEqual
 from s3queue import Queue, QueueSettings
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.slots import as_run
-from spark.batches import BatchWork, outcomes_of
-from spark.driver import Driver
+from spark.heavy.batches import BatchWork, outcomes_of
+from spark.heavy.driver import Driver
 from spark_jobs import FakeJobs
 
 SETTINGS = {"engine": "spark", "visibility_timeout": 60, "messages_per_run": 50, "retry_base": 1, "retry_jitter": False}

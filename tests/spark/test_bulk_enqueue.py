@@ -14,7 +14,8 @@ from finished import keys_under, put_record, record
 from s3queue.errors import InvalidPriority, InvalidRequest, Unavailable
 from s3queue.keys import Keys
 from s3queue.stores.memory import MemoryStore
-from spark.bulk import Plan, cut, enqueue_bucket, problem_of
+from spark.bulk.buckets import cut, enqueue_bucket, problem_of
+from spark.bulk.plan import Plan
 from spark.bulk_enqueue import bulk_enqueue, fingerprint, into_buckets, lines_of, main, read_dataset
 
 pytestmark = pytest.mark.filterwarnings("ignore:.PYARROW_IGNORE_TIMEZONE.")
@@ -199,7 +200,7 @@ PLAN = Plan(queue="emails", run="r", per_object=2, buckets=1, rows=12, fingerpri
 
 @pytest.mark.parametrize("lost", ["request", "answer", "unknown"])
 def test_a_task_killed_at_any_request_is_completed_without_a_message_twice(lost):
-    """The whole proof of bulk.py: kill, work some off, run again, kill again, until it is through."""
+    """The whole proof of bulk/buckets.py: kill, work some off, run again, kill again, until it is through."""
     lines = [b'{"n":%d}' % n for n in range(12)]
     for seed in range(40):
         chance = random.Random(f"{lost}{seed}")
@@ -253,7 +254,7 @@ def test_a_message_that_is_completed_while_a_rerun_looks_is_not_enqueued_again()
 
 
 def test_batches_are_cut_by_lines_and_by_bytes(monkeypatch):
-    monkeypatch.setattr("spark.bulk.BYTES_PER_OBJECT", 8)
+    monkeypatch.setattr("spark.bulk.buckets.BYTES_PER_OBJECT", 8)
     assert list(cut([b"1", b"2", b"3", b"long line", b"4"], 2)) == [
         (b"1\n2\n", 2),
         (b"3\n", 1),

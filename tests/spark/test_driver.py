@@ -17,8 +17,8 @@ from s3queue.spark_runs.service import NotStarted
 from s3queue.spark_runs.slots import RunStore, as_run
 from s3queue.spark_runs.watch import LAUNCH_GRACE, RunWatch
 from s3queue.stores.memory import MemoryStore
-from spark.driver import Driver, NotOurs, RunLost
-from spark.messages import MessageWork, SparkGone
+from spark.heavy.driver import Driver, NotOurs, RunLost
+from spark.heavy.messages import MessageWork, SparkGone
 from spark_jobs import FakeJobs
 from workbench import Workbench
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark.expressions import BadExpression, Node, parse, to_column
+from spark.datasets.expressions import BadExpression, Node, parse, to_column
 
 
 def test_what_binds_tighter():

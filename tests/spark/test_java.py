@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from spark import java
-from spark.java import NoJava, java_home
+from spark.runtime import java
+from spark.runtime.java import NoJava, java_home
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -48,7 +48,7 @@ SESSION = """
 import os, shutil
 os.environ.pop("JAVA_HOME", None)
 assert shutil.which("java") is None
-from spark.session import build_session
+from spark.runtime.session import build_session
 spark = build_session("no java", master="local[1]")
 
 def twice(batches):

@@ -14,8 +14,8 @@ from recorded import Request, recorded, requests_in
 from s3queue import Queue, Reject
 from s3queue.keys import Keys
 from spark import archive, bulk_enqueue, pipeline, replay, statistics
-from spark.archive_log import Log
-from spark.bucket import Bucket
+from spark.history.archive_log import Log
+from spark.storage.bucket import Bucket
 from tests.infra.iam import Role, Template
 from tests.infra.spark_stack import QUEUES, bucket_of, role, synthesized
 from workbench import Workbench
@@ -126,9 +126,9 @@ def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, 
 
 
 def recorded_dataset(spark, bucket: Bucket):
-    from spark import datasets
+    from spark.datasets import reading
 
-    return bulk_enqueue._read_lines(spark, bucket, datasets.find(bucket, ["datasets/emails/"]))
+    return bulk_enqueue._read_lines(spark, bucket, reading.find(bucket, ["datasets/emails/"]))
 
 
 def _reject(body: dict[str, str]) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import boto3
 import pytest
 
-from infra.local.emr import EmrServerless
-from infra.spark_code import ENTRY_POINT, code_zip
+from infra.local.emr.serverless import EmrServerless
+from infra.packaging.spark_code import ENTRY_POINT, code_zip
 from s3queue import Queue
 from s3queue.settings import Deployment
 from s3queue.spark_runs.emr_serverless import EmrServerless as Jobs
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_grou
 ROWS = 20
 
 
-class Lane:
+class Installation:
     """What is deployed, in one process: worker, sweeper, service; only Spark and S3 are elsewhere."""
 
     def __init__(self, endpoint: str, folder) -> None:
@@ -85,77 +85,79 @@ class Lane:
 
 
 @pytest.fixture
-def lane(seaweedfs_endpoint, tmp_path):
-    found = Lane(seaweedfs_endpoint, tmp_path)
+def installation(seaweedfs_endpoint, tmp_path):
+    found = Installation(seaweedfs_endpoint, tmp_path)
     with found.emr:
         yield found
 
 
-def enqueue(lane: Lane, count: int, bad: int = 0) -> tuple[list[str], list[str]]:
+def enqueue(installation: Installation, count: int, bad: int = 0) -> tuple[list[str], list[str]]:
     lines = b"".join(json.dumps({"n": n, "even": n % 2 == 0}).encode() + b"\n" for n in range(ROWS))
-    lane.store.put("datasets/numbers/1.ndjson", lines)
+    installation.store.put("datasets/numbers/1.ndjson", lines)
     request = {"source": "datasets/numbers/", "source_format": "ndjson", "filter": "even", "format": "json"}
-    good = [lane.queue.enqueue(request | {"destination": f"analytics/exports/{number}/"}) for number in range(count)]
-    return good, [lane.queue.enqueue(request | {"destination": "elsewhere/"}) for _ in range(bad)]
+    good = [
+        installation.queue.enqueue(request | {"destination": f"analytics/exports/{number}/"}) for number in range(count)
+    ]
+    return good, [installation.queue.enqueue(request | {"destination": "elsewhere/"}) for _ in range(bad)]
 
 
-def check(lane: Lane, good: list[str], bad: list[str]) -> None:
+def check(installation: Installation, good: list[str], bad: list[str]) -> None:
     for path in good:
-        record = lane.queue.status(path).record
+        record = installation.queue.status(path).record
         assert record.outcome == "completed", record
         assert record.result["rows"] == ROWS // 2
         (file,) = record.result["files"]
-        assert len(lane.store.open(file).read().splitlines()) == ROWS // 2
+        assert len(installation.store.open(file).read().splitlines()) == ROWS // 2
     for path in bad:
-        record = lane.queue.status(path).record
+        record = installation.queue.status(path).record
         assert (record.outcome, record.attempt) == ("dead", 1)
         assert "outside of analytics/exports/" in record.failure.message
-    assert lane.keys("messages") == lane.keys("leases") == lane.keys("workers") == []
+    assert installation.keys("messages") == installation.keys("leases") == installation.keys("workers") == []
 
 
-def test_thirty_heavy_messages_are_one_run_with_thirty_outcomes(lane):
-    good, bad = enqueue(lane, 28, bad=2)
+def test_thirty_heavy_messages_are_one_run_with_thirty_outcomes(installation):
+    good, bad = enqueue(installation, 28, bad=2)
 
-    lane.launch(good[:1])
+    installation.launch(good[:1])
     for path in good[1:4]:
-        lane.launch([path])
+        installation.launch([path])
 
-    lane.until(lambda: all(job.has_ended for job in lane.emr.jobs.values()))
-    assert [job.state for job in lane.emr.jobs.values()] == ["SUCCESS"], lane.describe()
-    check(lane, good, bad)
-    (run,) = [key for key in lane.keys("runs") if key.endswith(".json")]
-    manifest = json.loads(lane.store.open(run).read())
+    installation.until(lambda: all(job.has_ended for job in installation.emr.jobs.values()))
+    assert [job.state for job in installation.emr.jobs.values()] == ["SUCCESS"], installation.describe()
+    check(installation, good, bad)
+    (run,) = [key for key in installation.keys("runs") if key.endswith(".json")]
+    manifest = json.loads(installation.store.open(run).read())
     assert (manifest["state"], manifest["counts"]) == ("closed", {"completed": 28, "dead": 2})
 
 
 @pytest.mark.parametrize("moment", ["while it takes over", "while it works"])
-def test_a_driver_killed_with_9_loses_nothing(lane, moment):
-    good, bad = enqueue(lane, 4, bad=1)
-    lane.launch([])
-    (job,) = lane.emr.jobs.values()
-    book = RunStore(lane.queue)
+def test_a_driver_killed_with_9_loses_nothing(installation, moment):
+    good, bad = enqueue(installation, 4, bad=1)
+    installation.launch([])
+    (job,) = installation.emr.jobs.values()
+    book = RunStore(installation.queue)
 
     def state() -> dict:
-        (run,) = [key for key in lane.keys("runs") if key.endswith(".json")]
-        return json.loads(lane.store.open(run).read())
+        (run,) = [key for key in installation.keys("runs") if key.endswith(".json")]
+        return json.loads(installation.store.open(run).read())
 
-    lane.until(lambda: job.process is not None)
+    installation.until(lambda: job.process is not None)
     if moment == "while it takes over":
-        lane.until(lambda: state()["state"] == "running")
+        installation.until(lambda: state()["state"] == "running")
     else:
-        lane.until(lambda: bool(lane.keys("records")))
+        installation.until(lambda: bool(installation.keys("records")))
     os.killpg(job.process.pid, signal.SIGKILL)
-    lane.until(lambda: job.has_ended and book.slot(0) is None)
+    installation.until(lambda: job.has_ended and book.slot(0) is None)
     assert job.state == "FAILED"
 
     # What was not started is back at once; what was, after its backoff. The sweeper dispatches both.
-    lane.queue.configure(retry_base=1, rescue_after=1)
+    installation.queue.configure(retry_base=1, rescue_after=1)
 
     def swept() -> bool:
-        lane.sweeper.sweep()
-        return not lane.keys("messages")
+        installation.sweeper.sweep()
+        return not installation.keys("messages")
 
-    lane.until(swept)
-    lane.until(lambda: all(job.has_ended for job in lane.emr.jobs.values()))
-    check(lane, good, bad)
-    assert max(lane.queue.status(path).record.attempt for path in good) <= 2
+    installation.until(swept)
+    installation.until(lambda: all(job.has_ended for job in installation.emr.jobs.values()))
+    check(installation, good, bad)
+    assert max(installation.queue.status(path).record.attempt for path in good) <= 2

@@ -14,9 +14,9 @@ from s3queue.errors import Conflict
 from s3queue.keys import LATEST_STATISTICS
 from s3queue.stores.memory import MemoryStore
 from spark.archive import archive
-from spark.record_rows import READ_SCHEMA, RECORD_SCHEMA, record_row
+from spark.history.statistics_frames import errors_by, facts, summary, workers_by
+from spark.rows.record_rows import READ_SCHEMA, RECORD_SCHEMA, record_row
 from spark.statistics import main, publish, statistics
-from spark.statistics_frames import errors_by, facts, summary, workers_by
 
 pytestmark = pytest.mark.filterwarnings("ignore:.PYARROW_IGNORE_TIMEZONE.")
 SMTP = Failure("SMTPError", "no route")

@@ -19,8 +19,8 @@ from s3queue.settings import SWEEPER_STAYS_SECONDS
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.slots import as_run
 from s3queue.spark_runs.watch import LAUNCH_GRACE
-from spark.driver import Driver
-from spark.messages import MessageWork
+from spark.heavy.driver import Driver
+from spark.heavy.messages import MessageWork
 from spark_jobs import FakeJobs
 from workbench import Workbench, next_tick
 

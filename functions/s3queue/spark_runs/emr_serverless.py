@@ -1,6 +1,6 @@
 """EmrServerless: the JobService of EMR Serverless; the only file that knows its requests and its errors.
 
-The client is injected. Locally its endpoint URL is that of infra/local/emr.py; the code is the same.
+The client is injected. Locally its endpoint URL is that of infra/local/emr; the code is the same.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from s3queue.spark_runs.slots import RunStore
 from s3queue.store import listing
 
 from .accounts import Check
-from .messages import Sent
+from .messages import Ending, Sent
 
 QUEUE = "exports"
 COUNTRIES = ("DE", "ES", "FR", "IT", "NL", "PL", "SE")
@@ -29,6 +29,8 @@ PAGES = ("home", "search", "basket")
 MOST_RUNS = 2
 
 Row = dict[str, Any]
+_DONE: tuple[str, Ending] = ("exports, on Spark", "completed")
+_REFUSED: tuple[str, Ending] = ("exports, poison", "dead")
 
 ORDERS: list[Row] = [
     {"order": n, "country": COUNTRIES[n % 7], "items": 1 + n % 5, "cents": 100 + 37 * n % 9900} for n in range(1, 401)
@@ -109,9 +111,9 @@ def _page(page: str, visits: Sequence[Row]) -> Row:
 
 
 def _export(name: str, request: Mapping[str, Any], rows: list[Row] | None) -> Export:
-    body = json.dumps(request | {"destination": f"analytics/exports/{name}/"}).encode()
-    kind, ending = ("exports, on Spark", "completed") if rows is not None else ("exports, poison", "dead")
-    return Export(Sent(kind=kind, queue=QUEUE, path=f"messages/{name}.json", body=body, ending=ending), rows)  # type: ignore[arg-type]
+    body = json.dumps({**request, "destination": f"analytics/exports/{name}/"}).encode()
+    kind, ending = _DONE if rows is not None else _REFUSED
+    return Export(Sent(kind=kind, queue=QUEUE, path=f"messages/{name}.json", body=body, ending=ending), rows)
 
 
 def runs(queue: Queue) -> list[Manifest]:

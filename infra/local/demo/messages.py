@@ -61,14 +61,15 @@ def webhooks(receiver: str) -> Iterator[Sent]:
 def emails() -> Iterator[Sent]:
     """200: twenty are greylisted at first, three have no mailbox."""
     for number in range(1, 201):
-        kind, domain, ending = "emails", "example.com", "completed"
+        kind, domain = "emails", "example.com"
+        ending: Ending = "completed"
         if number in (50, 100, 150):
             kind, domain, ending = "emails, no such mailbox", "bounce.example", "dead"
         elif number % 10 == 5:
             kind, domain = "emails, greylisted once", "flaky.example"
         # A space and an umlaut: a key may hold any text.
         path = f"messages/Müller order {number:03}.json"
-        yield Sent(kind=kind, queue="emails", path=path, body=email(f"single-{number}", domain), ending=ending)  # type: ignore[arg-type]
+        yield Sent(kind=kind, queue="emails", path=path, body=email(f"single-{number}", domain), ending=ending)
 
 
 def delayed_emails(due_at: datetime) -> Iterator[Sent]:

@@ -1,0 +1,84 @@
+"""A Lambda function as s3queue deploys it: packaged once, with a log group and a role of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from infra.options import Options
+from infra.packaging.platforms import Platform
+from s3queue.settings import Deployment
+
+from .queue_bucket import write_logs
+
+#: Also the CloudWatch namespace of the functions' own metrics.
+SERVICE = "s3queue"
+LOGS_KEPT = logs.RetentionDays.TWO_WEEKS
+
+
+class QueueFunction(Construct):
+    """One function whose role starts with nothing but its own log group and its traces."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        name: str,
+        handler: str,
+        code: lambda_.Code,
+        deployment: Deployment,
+        statements: Sequence[iam.PolicyStatement],
+        timeout: Duration,
+        memory_mib: int,
+        concurrency: int,
+        options: Options,
+        description: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(scope, id)
+        self.name = name
+        self.log_group = logs.LogGroup(
+            self,
+            "Logs",
+            log_group_name=f"/aws/lambda/{name}",
+            retention=LOGS_KEPT,
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        self.role = iam.Role(
+            self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=f"Runs {name}"
+        )
+        for statement in (write_logs(self.log_group), *statements):
+            self.role.add_to_policy(statement)
+        built_for = Platform.of(options.target)
+        self.function = lambda_.Function(
+            self,
+            "Function",
+            # Named, because a function cannot be told its own generated name: Deployment.workers would be a cycle.
+            function_name=name,
+            description=description,
+            runtime=built_for.runtime,
+            architecture=built_for.lambda_architecture,
+            handler=handler,
+            code=code,
+            role=self.role,
+            environment={
+                **(environment or {}),
+                **deployment.to_env(),
+                "S3QUEUE_STORE": "direct" if options.direct_store else "boto3",
+                "POWERTOOLS_SERVICE_NAME": SERVICE,
+                "POWERTOOLS_METRICS_NAMESPACE": SERVICE,
+            },
+            timeout=timeout,
+            memory_size=memory_mib,
+            reserved_concurrent_executions=concurrency if options.reserved_concurrency else None,
+            # A handler may enqueue to its own bucket; Lambda would stop such a chain after 16 messages, without a word.
+            recursive_loop=lambda_.RecursiveLoop.ALLOW,
+            tracing=lambda_.Tracing.ACTIVE,
+            log_group=self.log_group,
+        )

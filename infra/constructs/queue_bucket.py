@@ -1,0 +1,119 @@
+"""The bucket that is the queues' whole state, and a second one for invocations that Lambda gave up on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra.options import Options
+from infra.permissions import SPARK_LOGS_PREFIX, deny_unconditional_writes
+from s3queue.keys import Keys
+from s3queue.settings import QueueSettings
+
+#: A bucket policy holds 20 KB, and every queue adds three resource names to it.
+MAX_QUEUES = 60
+#: Long enough to look at after a holiday, short enough not to matter on the bill.
+FAILED_EVENTS_KEPT = Duration.days(14)
+
+SPARK_LOGS = s3.LifecycleRule(id="spark-logs", prefix=SPARK_LOGS_PREFIX, expiration=Duration.days(14))
+
+
+class QueueBucket(Construct):
+    """TLS only, private, encrypted, unversioned; state can only be written conditionally; old outcomes expire."""
+
+    def __init__(self, scope: Construct, id: str, *, queues: Mapping[str, QueueSettings], options: Options) -> None:
+        super().__init__(scope, id)
+        if not 1 <= len(queues) <= MAX_QUEUES:
+            raise ValueError(f"{len(queues)} queues: a bucket needs one, and its policy has room for {MAX_QUEUES}")
+        role = iam.Role(self, "NotificationsRole", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        self.bucket = self._private_bucket(
+            "Bucket",
+            options,
+            lifecycle_rules=[
+                s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(1)),
+                *([SPARK_LOGS] if options.schedule_pipeline or any(of.uses_spark for of in queues.values()) else []),
+                *(rule for name, settings in queues.items() for rule in _expiry(Keys(name), settings)),
+            ],
+            # CDK would give its handler s3:PutBucketNotification on every bucket of the account.
+            notifications_handler_role=role.without_policy_updates(),
+        )
+        self._notifications_policy = iam.Policy(
+            self,
+            "NotificationsPolicy",
+            roles=[role],
+            statements=[
+                iam.PolicyStatement(actions=["s3:PutBucketNotification"], resources=[self.bucket.bucket_arn]),
+            ],
+        )
+        if options.enforce_conditional_writes:
+            self.bucket.add_to_resource_policy(deny_unconditional_writes(self.bucket, list(queues)))
+        #: Not a prefix of the queues' bucket: Lambda wants ListBucket on the whole destination, and no worker may list
+        #: another queue's messages.
+        self.failed_events = self._private_bucket(
+            "FailedEvents", options, lifecycle_rules=[s3.LifecycleRule(id="forget", expiration=FAILED_EVENTS_KEPT)]
+        )
+
+    def let_notifications_log(self, log_group: logs.ILogGroup) -> None:
+        """Finish the handler of CDK's notification resource, which exists once the first notification is added."""
+        self._notifications_policy.add_statements(write_logs(log_group))
+        # The custom resource runs as soon as it is created, so the policy must be there before it.
+        self.bucket.node.find_child("Notifications").node.add_dependency(self._notifications_policy)
+
+    def _private_bucket(
+        self,
+        id: str,
+        options: Options,
+        *,
+        lifecycle_rules: Sequence[s3.LifecycleRule],
+        notifications_handler_role: iam.IRole | None = None,
+    ) -> s3.Bucket:
+        return s3.Bucket(
+            self,
+            id,
+            # An emulator speaks plain HTTP, which this denies to everyone.
+            enforce_ssl=options.target == "aws",
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            # A version of every lease ever written would be kept, and paid for.
+            versioned=False,
+            lifecycle_rules=lifecycle_rules,
+            removal_policy=RemovalPolicy.RETAIN if options.keep_data else RemovalPolicy.DESTROY,
+            # CDK empties a bucket with a Node.js function, which the emulator cannot run; its state goes as a whole.
+            auto_delete_objects=not options.keep_data and options.target == "aws",
+            notifications_handler_role=notifications_handler_role,
+        )
+
+
+def write_logs(log_group: logs.ILogGroup) -> iam.PolicyStatement:
+    """Into this group only; without CreateLogGroup, so that no group outlives the stack."""
+    return iam.PolicyStatement(
+        actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log_group.log_group_arn]
+    )
+
+
+def _expiry(keys: Keys, settings: QueueSettings) -> list[s3.LifecycleRule]:
+    return [
+        s3.LifecycleRule(
+            id=f"{keys.queue}-{kind}", prefix=keys.prefix(kind), expiration=Duration.days(_whole_days(retention))
+        )
+        for kind, retention in (
+            ("records", settings.record_retention),
+            # A call that is repeated after its message's record is gone is a new one.
+            ("idempotency", settings.record_retention),
+            ("dead", settings.dead_retention),
+            *((("runs", settings.record_retention),) if settings.uses_spark else ()),
+        )
+    ]
+
+
+def _whole_days(retention: timedelta) -> int:
+    # S3 counts days only; rounding up keeps the promise, and the sweeper removes dead letters to the minute.
+    return max(1, math.ceil(retention / timedelta(days=1)))

@@ -1,0 +1,160 @@
+"""S3Queue: everything that one queue adds to the stack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import jsii
+from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_s3_notifications as notifications
+from constructs import Construct
+
+from infra.options import Options
+from infra.permissions import producer_statement, worker_statements
+from s3queue.keys import Keys
+from s3queue.settings import LAMBDA_LIMIT, WRAP_UP, Deployment, QueueSettings
+
+from .functions import QueueFunction
+from .queue_bucket import QueueBucket
+from .spark_runs import SparkRuns
+
+FUNCTION_NAME_LIMIT = 64
+DEFAULT_BUS = "default"
+
+
+class S3Queue(Construct):
+    """One queue's worker function, the event filter that wakes it, its role, its log group and its producers' policy.
+
+    The role reaches this queue's prefix and, to enqueue, the queues in `sends_to`; nothing else in the bucket.
+    `environment` is what the queue's own handler reads.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        queue: str,
+        settings: QueueSettings,
+        storage: QueueBucket,
+        code: lambda_.Code,
+        options: Options,
+        sends_to: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        spark_runs: SparkRuns | None = None,
+    ) -> None:
+        super().__init__(scope, id)
+        spark_runs = spark_runs if spark_runs and queue in spark_runs.queues else None
+        self.queue, self.settings, self.sends_to = queue, settings, tuple(sends_to)
+        name = worker_name(Stack.of(self).stack_name, queue)
+        #: Where Lambda puts the records of invocations that it gave up on; the form is documented, not ours to choose.
+        self.failures_prefix = f"aws/lambda/async/{name}/"
+        publishes = settings.events != "off"
+        self.worker = QueueFunction(
+            self,
+            "Worker",
+            name=name,
+            description=f"Runs the messages of {queue}",
+            handler="handlers.worker.handle",
+            code=code,
+            deployment=Deployment(
+                bucket=storage.bucket.bucket_name,
+                queue=queue,
+                workers={queue: name},
+                event_bus=DEFAULT_BUS if publishes else "",
+                **(spark_runs.environment() if spark_runs else {}),
+            ),
+            statements=[
+                *worker_statements(storage.bucket, queue, sends_to=sends_to, launches=spark_runs is not None),
+                *(spark_runs.launch_statements() if spark_runs else []),
+                *_leave_failures(storage.failed_events, self.failures_prefix),
+                *([put_events(self)] if publishes else []),
+            ],
+            timeout=function_timeout(queue, settings),
+            memory_mib=settings.memory_mib,
+            concurrency=settings.concurrency,
+            options=options,
+            environment=environment,
+        )
+        self.function = self.worker.function
+        self.function.configure_async_invoke(
+            # The protocol retries, with its own backoff and its own count of attempts.
+            retry_attempts=0,
+            max_event_age=Duration.hours(6),
+            on_failure=_Bucket(storage.failed_events),
+        )
+        storage.bucket.add_event_notification(
+            s3.EventType.OBJECT_CREATED,
+            notifications.LambdaDestination(self.function),
+            s3.NotificationKeyFilter(prefix=Keys(queue).prefix("messages")),
+        )
+        self.producer_policy = iam.ManagedPolicy(
+            self,
+            "Producer",
+            description=f"May enqueue to {queue}, now or later, and nothing else",
+            statements=[producer_statement(storage.bucket, queue)],
+        )
+        CfnOutput(self, "ProducerPolicy", value=self.producer_policy.managed_policy_arn)
+
+
+def worker_name(stack_name: str, queue: str) -> str:
+    """The worker function's name, known before it exists.
+
+    Raises:
+        ValueError: longer than Lambda takes.
+    """
+    name = f"{stack_name}-{queue}"
+    if len(name) > FUNCTION_NAME_LIMIT:
+        raise ValueError(f"queue {queue!r}: its function would be called {name!r}, and Lambda takes 64 characters")
+    return name
+
+
+def function_timeout(queue: str, settings: QueueSettings) -> Duration:
+    """Room for one handler after the drain has begun, and for writing down how it ended.
+
+    Raises:
+        ValueError: settings that cannot be kept, with what to change.
+    """
+    handler = settings.handler_timeout
+    if settings.engine == "lambda" and handler >= settings.visibility_timeout:
+        raise ValueError(
+            f"queue {queue!r}: handler_timeout ({handler}) must be shorter than visibility_timeout "
+            f"({settings.visibility_timeout}), or its messages are given to a second worker while the first still runs"
+        )
+    if handler + WRAP_UP > LAMBDA_LIMIT:
+        raise ValueError(
+            f"queue {queue!r}: handler_timeout ({handler}) leaves no room in Lambda's 15 minutes; make it at most "
+            f"{LAMBDA_LIMIT - WRAP_UP}, or the queue engine='spark'"
+        )
+    return Duration.seconds(int(settings.function_timeout.total_seconds()))
+
+
+def put_events(scope: Construct) -> iam.PolicyStatement:
+    """To the account's default bus."""
+    bus = Stack.of(scope).format_arn(service="events", resource="event-bus", resource_name=DEFAULT_BUS)
+    return iam.PolicyStatement(actions=["events:PutEvents"], resources=[bus])
+
+
+def _leave_failures(bucket: s3.IBucket, prefix: str) -> list[iam.PolicyStatement]:
+    # What Lambda documents for an S3 destination: it also looks whether the bucket is there.
+    return [
+        iam.PolicyStatement(actions=["s3:PutObject"], resources=[bucket.arn_for_objects(f"{prefix}*")]),
+        iam.PolicyStatement(actions=["s3:ListBucket"], resources=[bucket.bucket_arn]),
+    ]
+
+
+@jsii.implements(lambda_.IDestination)
+class _Bucket:
+    """CDK's S3Destination also lets the function read every object there."""
+
+    def __init__(self, bucket: s3.IBucket) -> None:
+        self._arn = bucket.bucket_arn
+
+    @jsii.member(jsii_name="bind")
+    def bind(
+        self, scope: Construct, fn: lambda_.IFunction, *, type: lambda_.DestinationType
+    ) -> lambda_.DestinationConfig:
+        return lambda_.DestinationConfig(destination=self._arn)

@@ -1,0 +1,85 @@
+"""The sweeper: once a minute, everything that was forgotten is found again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aws_cdk import Duration, Stack
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra.options import Options
+from infra.permissions import sweeper_statements
+from s3queue.settings import SWEEPER_MIB, Deployment
+
+from .functions import QueueFunction
+from .s3_queue import DEFAULT_BUS, S3Queue, put_events
+from .spark_runs import SparkRuns
+
+EVERY = Duration.minutes(1)
+#: It looks one minute ahead and waits; what is left over finds the last due message still being dispatched.
+TIMEOUT = Duration.seconds(90)
+#: One minute may run into the next, and two at once are safe. Reserved, so that a burst of workers cannot starve it.
+CONCURRENCY = 2
+
+
+class Sweeper(Construct):
+    """One function for all queues; it may wake exactly their workers."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        queues: Mapping[str, S3Queue],
+        bucket: s3.IBucket,
+        code: lambda_.Code,
+        options: Options,
+        spark_runs: SparkRuns | None = None,
+    ) -> None:
+        super().__init__(scope, id)
+        publishes = any(queue.settings.events != "off" for queue in queues.values())
+        sweeper = QueueFunction(
+            self,
+            "Sweeper",
+            # With an underscore, or a queue called sweeper would want the same name.
+            name=f"{Stack.of(self).stack_name}_sweeper",
+            description="Finds expired leases, due messages and lost events, every minute",
+            handler="handlers.sweeper.handle",
+            code=code,
+            deployment=Deployment(
+                bucket=bucket.bucket_name,
+                workers={name: queue.worker.name for name, queue in queues.items()},
+                event_bus=DEFAULT_BUS if publishes else "",
+                **(spark_runs.environment() if spark_runs else {}),
+            ),
+            statements=[
+                *sweeper_statements(bucket, list(queues), heavy=spark_runs.queues if spark_runs else ()),
+                *(spark_runs.launch_statements() if spark_runs else []),
+                iam.PolicyStatement(
+                    actions=["lambda:InvokeFunction"],
+                    resources=[queue.function.function_arn for queue in queues.values()],
+                ),
+                *([put_events(self)] if publishes else []),
+            ],
+            timeout=TIMEOUT,
+            memory_mib=SWEEPER_MIB,
+            concurrency=CONCURRENCY,
+            options=options,
+        )
+        self.function = sweeper.function
+        # A tick that comes late is worth nothing: the next one does the same work.
+        self.function.configure_async_invoke(retry_attempts=0, max_event_age=EVERY)
+        self.schedule = events.Rule(
+            self,
+            "EveryMinute",
+            description="Wakes the sweeper",
+            schedule=events.Schedule.rate(EVERY),
+            targets=[targets.LambdaFunction(self.function, retry_attempts=0, max_event_age=EVERY)],
+        )
+        if spark_runs:
+            spark_runs.tell(self, self.function)

@@ -1,0 +1,189 @@
+"""MiniStack as a process: started on a free port of 127.0.0.1, found again by a second `make up`, ended for good."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from pathlib import Path
+
+from infra.local import toolchain
+from infra.local.home import Home, State
+from infra.local.processes import command_of, end_group
+from infra.local.steps import TAIL_LINES, StepFailed, Steps
+
+from .certificate import write_certificate
+
+GATEWAY = Path(__file__).parent / "gateway.py"
+READY_WITHIN = 60.0
+#: MiniStack takes these for the account's root user, whom no policy binds.
+ROOT_KEY = "test"
+REGION = "us-east-1"
+ACCOUNT = "000000000000"
+
+
+class Server:
+    """A running MiniStack. Whoever started it ends it; others only use it."""
+
+    def __init__(self, home: Home, state: State, process: subprocess.Popen[bytes] | None = None) -> None:
+        self.home, self.state, self._process = home, state, process
+
+    @property
+    def owned(self) -> bool:
+        return self._process is not None
+
+    @property
+    def alive(self) -> bool:
+        return _is_ours(self.state)
+
+    def stop(self) -> None:
+        """End MiniStack and every Lambda process.
+
+        Raises:
+            RuntimeError: something survived.
+        """
+        # The group, not the process: MiniStack ignores SIGTERM at times, and its Lambda processes outlive it and spin.
+        # With little patience: all that it knows is in its memory, and there is nothing to save.
+        end_group(self.state.pid, grace=1)
+        if self._process and self._process.stdin:
+            self._process.stdin.close()
+        shutil.rmtree(self.home.scratch, ignore_errors=True)
+        self.home.forget()
+
+
+def find(home: Home) -> Server | None:
+    """The MiniStack that already runs here."""
+    state = home.state()
+    if state is None:
+        return None
+    if _is_ours(state):
+        return Server(home, state)
+    # Whoever kept it was killed; the gateway ended itself with it.
+    home.forget()
+    return None
+
+
+def start(home: Home, steps: Steps, *, auth: bool = False) -> Server:
+    """Start MiniStack and wait until it answers.
+
+    With `auth`, every request is signed and judged by IAM as AWS would, over TLS, because the buckets refuse anything
+    else.
+
+    Raises:
+        StepFailed: it did not come up; the log says why.
+    """
+    python = toolchain.ministack(steps)
+    with steps.step("Start MiniStack") as step:
+        shutil.rmtree(home.scratch, ignore_errors=True)
+        home.scratch.mkdir(parents=True)
+        port = _free_port()
+        command: list[str | Path] = [python, GATEWAY, f"--port={port}"]
+        emr_port = _free_port()
+        environment = _environment(home, port)
+        # MiniStack knows no EMR Serverless; its functions ask ours, and boto3 alone knows.
+        environment |= {"AWS_ENDPOINT_URL_EMR_SERVERLESS": f"http://127.0.0.1:{emr_port}"}
+        certificate = ""
+        if auth:
+            pair = write_certificate(home.path)
+            certificate = str(pair.certificate)
+            command += [f"--certificate={pair.certificate}", f"--key={pair.key}"]
+            environment |= {"AUTH": "true", "USE_SSL": "1"}
+            environment |= {"MINISTACK_SSL_CERT": certificate, "MINISTACK_SSL_KEY": str(pair.key)}
+        with home.server_log.open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                # Held open for as long as we live; see gateway.py.
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=home.scratch,
+                start_new_session=True,
+            )
+        endpoint = f"{'https' if auth else 'http'}://127.0.0.1:{port}"
+        state = State(
+            pid=process.pid,
+            port=port,
+            endpoint=endpoint,
+            starter=os.getpid(),
+            auth=auth,
+            certificate=certificate,
+            emr_port=emr_port,
+        )
+        server = Server(home, state, process)
+        try:
+            while not is_ready(state):
+                if process.poll() is not None or step.seconds > READY_WITHIN:
+                    tail = home.server_log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+                    raise StepFailed("MiniStack did not come up", log=home.server_log, tail="\n".join(tail))
+                step.show()
+                time.sleep(0.1)
+            home.remember(state)
+        except BaseException:
+            server.stop()
+            raise
+    return server
+
+
+def is_ready(state: State) -> bool:
+    """Whether it answers."""
+    try:
+        return ask(state, "/_ministack/ready")[0] == 200
+    except OSError:
+        return False
+
+
+def ask(state: State, path: str) -> tuple[int, bytes]:
+    """GET something that is not of AWS.
+
+    Raises:
+        OSError: nobody answers.
+    """
+    connection = http.client.HTTPConnection("127.0.0.1", state.port, timeout=5)
+    if state.certificate:
+        trust = ssl.create_default_context(cafile=state.certificate)
+        connection = http.client.HTTPSConnection("127.0.0.1", state.port, timeout=5, context=trust)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except http.client.HTTPException as error:
+        raise ConnectionError(str(error)) from error
+    finally:
+        connection.close()
+
+
+def _environment(home: Home, port: int) -> dict[str, str]:
+    # Not ours with additions: Lambda functions inherit it, and what a developer's shell is logged in to is none of
+    # their business.
+    return {
+        "PATH": toolchain.path_with_node(os.defpath),
+        "HOME": str(home.scratch),
+        "TMPDIR": str(home.scratch),
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "PYTHONUNBUFFERED": "1",
+        "GATEWAY_PORT": str(port),
+        "BIND_HOST": "127.0.0.1",
+        "MINISTACK_REGION": REGION,
+        # It would listen on fixed ports for these, and look after containers in the Docker of this machine.
+        "IOT_MTLS_ENABLED": "0",
+        "SFTP_ENABLED": "0",
+        "DOCKER_HOST": f"unix://{home.scratch}/no-docker",
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _is_ours(state: State) -> bool:
+    # A process id is reused in time; a command line with this file and this port is not.
+    command = command_of(state.pid)
+    return str(GATEWAY) in command and f"--port={state.port}" in command

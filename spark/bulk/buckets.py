@@ -1,0 +1,123 @@
+"""Buckets: how a run enqueues many batches and a rerun none of them twice. Used by bulk_enqueue and the data source.
+
+A run is cut into *buckets* of about a hundred batches, and `{queue}/bulk/{run}/` remembers, create-if-absent:
+
+    plan.json       what the run is: a rerun does what the first run planned
+    00042.started   someone began to PUT the batches of this bucket
+    00042.done      all of them were PUT
+    done.json       so were those of all buckets
+
+What is in a bucket, and so the names of its batches, depends on the data alone. A bucket that is done is skipped: that
+its messages were worked on and are gone does not matter. One that was started and is not done is looked at batch by
+batch, **message first, then record**: a message disappears only after its record is written [P1], so what has neither
+was never PUT. The price is two PUTs in a hundred, and two HEADs for each batch of a bucket whose task died.
+
+Not promised: two tasks with the same bucket at the same time (speculative execution, which is switched off, or the last
+breath of a run while its rerun starts) may PUT a batch twice if it is worked on between their two PUTs. In a queue
+without history (`history=False`) what was completed leaves no record: of a bucket whose task died, batches that were
+completed meanwhile are enqueued again. Records must still be there (5 days) when a half-finished run is completed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from s3queue.clock import RandomChance
+from s3queue.encoding import dump
+from s3queue.errors import Conflict, Unavailable
+from s3queue.keys import Keys
+from s3queue.store import UNKNOWN_TRIES, ObjectStore, put_surely
+from spark.storage.scan import in_threads
+
+from .plan import Plan
+
+#: A batch is cut before it grows beyond this, however few lines it has.
+BYTES_PER_OBJECT = 4 * 1024 * 1024
+BATCHES_PER_BUCKET = 100
+
+
+def enqueue_bucket(store: ObjectStore, plan: Plan, bucket: int, lines: Iterable[bytes]) -> dict[str, int]:
+    """PUT every batch of a bucket that was never PUT before; how many `batches` and `messages` it has, and how many
+    were `added` now. Safe to repeat after any crash.
+
+    Raises:
+        Unavailable: unknown whether something was written; calling again is safe.
+    """
+    is_first = _create(store, plan.marker(bucket, "started"))
+    if not is_first and store.head(plan.marker(bucket, "done")):
+        return {"batches": 0, "messages": 0, "added": 0}
+
+    def put(numbered: tuple[int, tuple[bytes, int]]) -> tuple[bool, int]:
+        sequence, (batch, count) = numbered
+        path = plan.path(bucket, sequence, batch)
+        return _put_once(store, plan.keys, path, batch, read_first=not is_first), count
+
+    told = {"batches": 0, "messages": 0, "added": 0}
+    for was_added, count in in_threads(put, enumerate(cut(lines, plan.per_object))):
+        told["batches"] += 1
+        told["messages"] += count
+        told["added"] += was_added
+    _create(store, plan.marker(bucket, "done"))
+    return told
+
+
+def _create(store: ObjectStore, key: str) -> bool:
+    """False if it was there already."""
+    try:
+        put_surely(store, key, dump({"nonce": RandomChance().token()}), if_absent=True)
+        return True
+    except Conflict:
+        return False
+
+
+def _put_once(store: ObjectStore, keys: Keys, path: str, batch: bytes, *, read_first: bool) -> bool:
+    """True if this call added the batch."""
+    # The message before the record: in between, it may be completed, but then its record is there already.  [P1]
+    if read_first and (store.head(keys.message(path)) or store.head(keys.record(path))):
+        return False
+    for _ in range(UNKNOWN_TRIES):
+        try:
+            store.put(keys.message(path), batch, if_absent=True, content_type="application/x-ndjson")
+            return True
+        except Conflict:
+            return False
+        except Unavailable:
+            # It may be there, or may even have been worked on already.
+            if store.head(keys.message(path)) or store.head(keys.record(path)):
+                return True
+    raise Unavailable(f"unknown whether {path} was enqueued; run again")
+
+
+def cut(lines: Iterable[bytes], per_object: int) -> Iterator[tuple[bytes, int]]:
+    """Batches, and how many messages are in each."""
+    held: list[bytes] = []
+    size = 0
+    for line in lines:
+        if held and (len(held) == per_object or size + len(line) + 1 > BYTES_PER_OBJECT):
+            yield b"\n".join(held) + b"\n", len(held)
+            held, size = [], 0
+        held.append(line)
+        size += len(line) + 1
+    if held:
+        yield b"\n".join(held) + b"\n", len(held)
+
+
+def problem_of(line: bytes | None, max_bytes: int) -> str | None:
+    """Why a row cannot be a message; None if it can."""
+    if line is None or not line.strip():
+        return "empty"
+    if b"\n" in line or b"\r" in line:
+        return "more than one line"
+    if len(line) > max_bytes:
+        return "too large"
+    try:
+        json.loads(line.decode(), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return "not JSON"
+    return None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,0 +1,221 @@
+"""Datasets: many NDJSON, CSV or Parquet objects as one DataFrame, through Arrow in the executors.
+
+Their schema is what all objects together have: read from a Parquet footer, inferred from the first megabytes of the
+others. An object that contradicts it later is an error that says where, never a column that is silently lost.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+from s3queue.store import listing
+from spark.storage.bucket import Bucket
+from spark.storage.objects import fetch, spread
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+SourceFormat = Literal["ndjson", "csv", "parquet"]
+#: What an object's schema is inferred from.
+SAMPLE_BYTES = 8 * 1024 * 1024
+#: Rows that a reader hands on at once.
+BATCH_ROWS = 20_000
+
+
+class BadDataset(ValueError):
+    """The dataset cannot be read as one; the text says which object is wrong, and why."""
+
+
+def find(bucket: Bucket, sources: Sequence[str]) -> list[tuple[str, int]]:
+    """Every object behind these keys and prefixes, with its size. What is hidden (`_SUCCESS`, `.crc`) is left out.
+
+    Raises:
+        BadDataset: one of them names nothing.
+    """
+    found: dict[str, int] = {}
+    for source in sources:
+        matched = {
+            entry.key: entry.size
+            for page in listing(bucket.store(), source)
+            for entry in page.objects
+            if entry.size
+            and not entry.key.rpartition("/")[2].startswith(("_", "."))
+            # `datasets/a` is that object, or what lies below it, not `datasets/ab`.
+            and (source.endswith("/") or entry.key == source or entry.key.startswith(f"{source}/"))
+        }
+        if not matched:
+            raise BadDataset(f"there is nothing at {source!r}")
+        found |= matched
+    return sorted(found.items())
+
+
+def read(spark: SparkSession, bucket: Bucket, objects: Sequence[tuple[str, int]], format: SourceFormat) -> DataFrame:
+    """These objects as one DataFrame.
+
+    Raises:
+        BadDataset: they do not agree on a schema, or one of them cannot be read.
+    """
+    schema = infer(spark, bucket, objects, format)
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    described = from_arrow_schema(schema)
+    # Largest first, so that no executor is left with a giant at the end.
+    keys = [(key,) for key, _ in sorted(objects, key=lambda entry: -entry[1])]
+    asked = spread(spark, spark.createDataFrame(keys, "key string"), len(keys))
+    return asked.mapInArrow(_reader(bucket, format, schema.serialize().to_pybytes()), described)
+
+
+def infer(spark: SparkSession, bucket: Bucket, objects: Sequence[tuple[str, int]], format: SourceFormat) -> pa.Schema:
+    """The schema that all of them have together, in types that Spark knows."""
+    import pyarrow as pa
+
+    looked = fetch(
+        spark,
+        list(objects),
+        "key string, size long",
+        "key string, schema binary, error string",
+        partial(_look_at, bucket, format),
+    ).collect()
+    broken = [row for row in looked if row.error]
+    if broken:
+        raise BadDataset(f"{broken[0].key} cannot be read as {format}: {broken[0].error}")
+    schemas = [pa.ipc.read_schema(pa.py_buffer(row.schema)) for row in sorted(looked, key=lambda row: row.key)]
+    try:
+        return for_spark(pa.unify_schemas(schemas, promote_options="permissive"))
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise BadDataset(f"the objects do not have one schema: {error}") from None
+
+
+def for_spark(schema: pa.Schema) -> pa.Schema:
+    """The same columns in types that Spark has."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field(field.name, _known(pa, field.type)) for field in schema])
+
+
+def _known(pa: Any, kind: Any) -> Any:
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _known(pa, kind.value_type)
+    if types.is_null(kind) or types.is_large_string(kind) or types.is_time(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_unsigned_integer(kind):
+        return pa.int64()
+    if types.is_float16(kind):
+        return pa.float32()
+    if types.is_date64(kind):
+        return pa.date32()
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _known(pa, field.type)) for field in kind])
+    if types.is_list(kind) or types.is_large_list(kind):
+        return pa.list_(_known(pa, kind.value_type))
+    return kind
+
+
+def _look_at(bucket: Bucket, format: SourceFormat, asked: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Runs in an executor: one object's own schema."""
+    import pyarrow as pa
+
+    key, size = asked
+    try:
+        with _opened(bucket, key, whole=format == "parquet", size=size) as (stream, is_whole):
+            first = next(iter(_tables(format, _whole_lines(stream) if not is_whole else stream, None)), None)
+            schema = first if isinstance(first, pa.Schema) else pa.schema([])
+        yield key, schema.serialize().to_pybytes(), None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        yield key, None, str(error)[:500]
+
+
+def _reader(
+    bucket: Bucket, format: SourceFormat, schema: bytes
+) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        import pyarrow as pa
+
+        wanted = pa.ipc.read_schema(pa.py_buffer(schema))
+        for batch in batches:
+            for key in batch.column(0).to_pylist():
+                try:
+                    with _opened(bucket, key, whole=True) as (stream, _):
+                        for table in _tables(format, stream, wanted):
+                            yield from _cast(pa, table, wanted).to_batches(max_chunksize=BATCH_ROWS)
+                except (pa.ArrowException, UnicodeDecodeError) as error:
+                    raise BadDataset(f"{key} cannot be read as the others are: {error}") from error
+
+    return run
+
+
+def _cast(pa: Any, table: pa.Table, wanted: pa.Schema) -> pa.Table:
+    extra = set(table.column_names) - set(wanted.names)
+    if extra:
+        raise pa.ArrowInvalid(f"column {sorted(extra)[0]!r} does not appear in the first {SAMPLE_BYTES} bytes")
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in wanted
+    ]
+    return pa.Table.from_arrays(columns, schema=wanted)
+
+
+class _opened:  # noqa: N801 (used like a function)
+    """An object as a file: the first megabytes in memory, or all of it beside it."""
+
+    def __init__(self, bucket: Bucket, key: str, *, whole: bool, size: int = 0) -> None:
+        found = bucket.store().open(key)
+        if found is None:
+            raise FileNotFoundError(f"{key} is gone")
+        with found.stream as stream:
+            if not whole:
+                self._is_whole = size <= SAMPLE_BYTES
+                self._file: IO[bytes] = io.BytesIO(stream.read(SAMPLE_BYTES))
+                return
+            self._is_whole = True
+            self._file = tempfile.SpooledTemporaryFile(max_size=SAMPLE_BYTES * 4)  # noqa: SIM115 (__exit__ closes it)
+            while chunk := stream.read(1024 * 1024):
+                self._file.write(chunk)
+            self._file.seek(0)
+
+    def __enter__(self) -> tuple[IO[bytes], bool]:
+        return self._file, self._is_whole
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def _whole_lines(stream: IO[bytes]) -> IO[bytes]:
+    body = stream.read()
+    return io.BytesIO(body[: body.rfind(b"\n") + 1] or body)
+
+
+def _tables(format: SourceFormat, stream: IO[bytes], wanted: pa.Schema | None) -> Iterator[Any]:
+    """Tables of one object; without a schema, only its own."""
+    import pyarrow as pa
+    from pyarrow import csv, json, parquet
+
+    if format == "parquet":
+        file = parquet.ParquetFile(stream)
+        if wanted is None:
+            yield file.schema_arrow
+            return
+        for batch in file.iter_batches(batch_size=BATCH_ROWS):
+            yield pa.Table.from_batches([batch])
+    elif format == "csv":
+        options = csv.ConvertOptions(strings_can_be_null=True, column_types=wanted)
+        parsing = csv.ParseOptions(newlines_in_values=True)
+        table = csv.read_csv(stream, convert_options=options, parse_options=parsing)
+        yield table.schema if wanted is None else table
+    else:
+        behaviour = "infer" if wanted is None else "error"
+        options = json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior=behaviour)
+        # A line longer than a block is an error: blocks of the sample's size.
+        blocks = json.ReadOptions(block_size=SAMPLE_BYTES)
+        table = json.read_json(stream, read_options=blocks, parse_options=options)
+        yield table.schema if wanted is None else table

@@ -1,0 +1,225 @@
+"""BatchWork: a `per_batch` job, many messages in one DataFrame, and every one of them with its own outcome.
+
+Fresh messages go together. What failed before goes alone: a message that poisons a batch takes its neighbours down
+once, and dies by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from s3queue.documents.batch import read_lines
+from s3queue.documents.record import Failure
+from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
+from s3queue.keys import is_batch
+from s3queue.protocol.claim import Claim
+from s3queue.worker.processor import until_known
+from spark.storage.bucket import Bucket
+from spark.storage.objects import fetch
+
+from .driver import Driver
+from .messages import SparkGone
+from .reasons import reason_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
+#: What is asked for, and what comes back.
+ASKED = "path string, key string, etag string, attempt int, enqueued_at timestamp, skip array<int>"
+MESSAGES = "path string, line int, body binary, attempt int, enqueued_at timestamp"
+#: (path, line) → (result, error, whether a second attempt is vain).
+Outcomes = dict[tuple[str, int], tuple[Any, str | None, bool]]
+
+
+class BatchWork:
+    """Runs `per_batch` over groups of messages."""
+
+    def __init__(
+        self,
+        per_batch: Callable[[SparkSession, DataFrame], DataFrame],
+        spark: SparkSession,
+        bucket: Bucket,
+        *,
+        is_alive: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._per_batch = per_batch
+        self._spark = spark
+        self._bucket = bucket
+        self._is_alive = is_alive
+
+    def run(self, claims: Sequence[Claim], driver: Driver) -> None:
+        for group in grouped(claims):
+            if driver.is_over():
+                for claim in group:
+                    driver.release(claim)
+                continue
+            if not self._is_alive():
+                raise SparkGone("the Spark session is gone")
+            driver.begin(group)
+            self._run_group(group, driver)
+
+    def _run_group(self, group: Sequence[Claim], driver: Driver) -> None:
+        limit = driver.queue.settings.max_message_size
+        sized = [claim for claim in group if claim.message.size <= limit]
+        for claim in group:
+            if claim.message.size > limit:
+                self._end(driver, claim, Reject(f"MessageTooLarge: {claim.message.size} bytes, at most {limit}"))
+        sized = [claim for claim in sized if claim.is_alive()]
+        if not sized:
+            return
+        messages = self._messages(sized, driver).persist()
+        try:
+            asked = [(row.path, row.line) for row in messages.select("path", "line").collect()]
+            found = outcomes_of(self._per_batch(self._spark, messages))
+        except Exception as error:
+            if not self._is_alive():
+                raise SparkGone(f"the Spark session is gone: {error}") from error
+            _log.warning("%s: a batch of %d failed: %s", driver.queue.name, len(sized), reason_of(error))
+            failure = Failure(type(error).__name__, reason_of(error))
+            for claim in sized:
+                self._end(driver, claim, failure)
+            return
+        finally:
+            if self._is_alive():
+                messages.unpersist()
+        lines: dict[str, list[int]] = {}
+        for path, line in asked:
+            lines.setdefault(path, []).append(line)
+        for claim in sized:
+            self._write_outcome(driver, claim, sorted(lines.get(claim.path, ())), found)
+
+    def _messages(self, claims: Sequence[Claim], driver: Driver) -> DataFrame:
+        keys = driver.queue.keys
+        asked = [
+            (
+                claim.path,
+                keys.message(claim.path),
+                claim.message.generation.etag,
+                claim.attempt,
+                claim.message.enqueued_at,
+                sorted(_skipped(claim)),
+            )
+            for claim in claims
+        ]
+        return fetch(self._spark, asked, ASKED, MESSAGES, partial(read_message, self._bucket))
+
+    def _write_outcome(self, driver: Driver, claim: Claim, lines: list[int], found: Outcomes) -> None:
+        if claim.message.is_batch:
+            self._write_lines(driver, claim, lines, found)
+            return
+        if not lines:
+            # Deleted or PUT anew since it was claimed: the sweeper sees to it.
+            driver.ended(claim, "lost")
+            return
+        result, error, rejected = found.get((claim.path, 0), (None, NO_OUTCOME, False))
+        if error is None:
+            self._end(driver, claim, None, result)
+        else:
+            self._end(driver, claim, Reject(error) if rejected else Failure("JobError", error))
+
+    def _write_lines(self, driver: Driver, claim: Claim, lines: list[int], found: Outcomes) -> None:
+        can_retry = driver.queue.settings.retry.can_retry(claim.attempt)
+        total = len(lines) + len(_skipped(claim))
+        for line in lines:
+            result, error, rejected = found.get((claim.path, line), (None, NO_OUTCOME, False))
+            if error is None:
+                claim.lines.complete(line, result)
+            else:
+                claim.lines.fail(line, claim.attempt, Failure("JobError", error), dead=rejected or not can_retry)
+        if claim.lines.failed:
+            self._end(driver, claim, claim.lines.failure(total))
+        else:
+            self._write(driver, claim, lambda: driver.queue.complete_lines(claim, total).outcome)
+
+    def _end(self, driver: Driver, claim: Claim, error: BaseException | Failure | None, result: Any = None) -> None:
+        def write() -> str:
+            if error is None:
+                return driver.queue.complete(claim, result).outcome
+            ended = driver.queue.fail(claim, error)
+            return "retried" if not hasattr(ended, "outcome") else str(ended.outcome)
+
+        self._write(driver, claim, write)
+
+    def _write(self, driver: Driver, claim: Claim, write: Callable[[], str]) -> None:
+        outcome = "lost"
+        try:
+            outcome = until_known(driver.queue, write)
+        except LeaseLost:
+            pass
+        except QueueError as error:
+            _log.error("%s/%s: no outcome could be written: %s", driver.queue.name, claim.path, error)
+        driver.ended(claim, outcome)
+
+
+NO_OUTCOME = "the job returned no outcome for this message"
+
+
+def grouped(claims: Sequence[Claim]) -> Iterator[list[Claim]]:
+    """What is fresh together, what has failed before alone; in the order of the manifest."""
+    group: list[Claim] = []
+    for claim in claims:
+        if claim.attempt == 1:
+            group.append(claim)
+            continue
+        if group:
+            yield group
+            group = []
+        yield [claim]
+    if group:
+        yield group
+
+
+def outcomes_of(outcomes: DataFrame) -> Outcomes:
+    """What a job returned, by message. Raises ValueError if the columns are not those of an outcome."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as st
+
+    missing = {"path", "result", "error"} - set(outcomes.columns)
+    if missing:
+        raise ValueError(f"per_batch must return path, result and error; there is no {', '.join(sorted(missing))}")
+    kind = outcomes.schema["result"].dataType
+    is_nested = isinstance(kind, (st.StructType, st.ArrayType, st.MapType, st.VariantType))
+    chosen = outcomes.select(
+        "path",
+        (sf.col("line") if "line" in outcomes.columns else sf.lit(0)).cast("int").alias("line"),
+        (sf.to_json("result") if is_nested else sf.col("result")).alias("result"),
+        sf.col("error").cast("string").alias("error"),
+        (sf.col("reject") if "reject" in outcomes.columns else sf.lit(False)).cast("boolean").alias("reject"),
+    )
+    found: Outcomes = {}
+    for row in chosen.collect():
+        result = json.loads(row.result) if is_nested and row.result is not None else row.result
+        known = found.get((row.path, row.line or 0))
+        # Two outcomes for one message: the error counts, because a success cannot be taken back.
+        if known is None or known[1] is None:
+            found[row.path, row.line or 0] = (result, row.error, bool(row.reject))
+    return found
+
+
+def read_message(bucket: Bucket, asked: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Runs in an executor: the rows of one message, none if it is no longer the one that was claimed."""
+    path, key, etag, attempt, enqueued_at, skip = asked
+    try:
+        found = bucket.store().open(key, if_match=etag)
+    except Conflict:
+        return
+    if found is None:
+        return
+    if not is_batch(path):
+        yield path, 0, found.read(), attempt, enqueued_at
+        return
+    skipped = set(skip or ())
+    with found.stream as stream:
+        for number, line in read_lines(stream):
+            if number not in skipped:
+                yield path, number, line, attempt, enqueued_at
+
+
+def _skipped(claim: Claim) -> set[int]:
+    """Lines that came to their end in an earlier attempt."""
+    return {*claim.lines.done, *claim.lines.dead}

@@ -1,0 +1,204 @@
+"""A record as a row: the one schema that the archive, the statistics and the data source share."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import types
+
+from s3queue.documents.record import Attempt, Record
+from s3queue.encoding import FORMAT
+from s3queue.errors import Conflict, CorruptState, NewerFormat
+from s3queue.keys import Keys, due_of, is_batch, priority_of
+from spark.storage.scan import Batches, batches_of, in_threads, rows_of
+
+from .schemas import columns, joined
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from s3queue.store import ObjectStore
+    from spark.storage.bucket import Bucket
+
+#: Raised when a column changes its meaning; a new column alone needs no new version.
+SCHEMA_VERSION = 1
+_ATTEMPT = columns(
+    number="bigint", worker="string", started_at="timestamp", ended_at="timestamp", error_type="string", error="string"
+)
+#: What is true of a whole file is not repeated in it: `queue` and `day` are parts of its key.
+FILE_SCHEMA = columns(
+    path="string",
+    outcome="string",
+    priority="int",
+    is_batch="boolean",
+    #: A batch counts its lines, any other message is one.
+    messages="bigint",
+    completed="bigint",
+    dead="bigint",
+    size="bigint",
+    enqueued_at="timestamp",
+    due_at="timestamp",
+    finished_at="timestamp",
+    attempt="bigint",
+    worker="string",
+    attempts=types.ArrayType(_ATTEMPT),
+    error_type="string",
+    error="string",
+    error_details="string",
+    dead_by_type=types.MapType(types.StringType(), types.LongType()),
+    #: JSON, as the handler returned it.
+    result="string",
+    result_error="string",
+    #: JSON: a batch's summary of its lines.
+    lines="string",
+    message_etag="string",
+    #: Which object this row is: the same pair is never archived twice.
+    record_key="string",
+    record_etag="string",
+)
+RECORD_SCHEMA = joined(columns(queue="string", day="string"), FILE_SCHEMA)
+#: A record, or why there is none: every object is one row, whatever is in it.
+READ_SCHEMA = joined(RECORD_SCHEMA, columns(problem="string"))
+#: No count of anything here is larger; sums of millions of them still fit a column.
+_LARGEST = 10**13
+#: Dead lines beyond those that a record lists.
+UNLISTED = "unlisted"
+
+
+def read_records(listed: DataFrame, bucket: Bucket, queue: str) -> DataFrame:
+    """The records that were listed, read in the executors; an object that is no record has a `problem`.
+
+    One that was replaced or has vanished since the LIST is no row: whoever lists next sees what is there then.
+    """
+
+    def per_partition(batches: Batches) -> Batches:
+        store = bucket.store()
+        asked = rows_of(batch.select(["key", "etag"]) for batch in batches)
+        found = in_threads(lambda entry: read_record(store, queue, *entry), asked)
+        yield from batches_of((row for row in found if row), READ_SCHEMA)
+
+    return listed.mapInArrow(per_partition, READ_SCHEMA)
+
+
+def read_record(store: ObjectStore, queue: str, key: str, etag: str) -> tuple[Any, ...] | None:
+    """One row of READ_SCHEMA. None: no longer the object that was listed."""
+    try:
+        found = store.open(key, if_match=etag)
+        if found is None:
+            return None
+        body = found.read()
+    except Conflict:
+        return None
+    try:
+        return (*record_row(queue, key, etag, body), None)
+    except NewerFormat as error:
+        return _problem(queue, key, etag, f"NewerFormat: {error}")
+    except (CorruptState, ValueError) as error:
+        return _problem(queue, key, etag, f"{type(error).__name__}: {error}")
+
+
+def record_row(queue: str, key: str, etag: str, body: bytes) -> tuple[Any, ...]:
+    """One row of RECORD_SCHEMA.
+
+    Raises:
+        CorruptState: not a record. NewerFormat: a newer version wrote it, and only that one should archive it.
+        ValueError: a number that no column can hold.
+    """
+    path = Keys(queue).path_under("records", key)
+    record = Record.from_bytes(body, key)
+    if json.loads(body)["v"] > FORMAT:
+        raise NewerFormat(f"{key} was written by a newer version: upgrade this side")
+    if path is None or path != record.path:
+        raise CorruptState(f"{key} is the record of {record.path!r}")
+    messages, completed, dead = _counts(record)
+    return (
+        queue,
+        record.finished_at.astimezone(UTC).strftime("%Y-%m-%d").zfill(10),
+        clean(path),
+        record.outcome,
+        priority_of(path),
+        is_batch(path),
+        messages,
+        completed,
+        dead,
+        _whole(record.size),
+        record.generation.put_at,
+        due_of(path),
+        record.finished_at,
+        _whole(record.attempt),
+        clean(record.worker),
+        [_attempt(attempt) for attempt in record.attempts],
+        clean(record.failure.type) if record.failure else None,
+        clean(record.failure.message) if record.failure else None,
+        clean(record.failure.details) if record.failure else None,
+        list(_dead_by_type(record, dead).items()),
+        None if record.result is None else clean(json.dumps(record.result, ensure_ascii=False)),
+        clean(record.result_error) or None,
+        clean(json.dumps(record.lines, ensure_ascii=False)) if record.lines else None,
+        record.generation.etag,
+        clean(key),
+        etag,
+    )
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    failure = attempt.failure
+    return {
+        "number": _whole(attempt.number),
+        "worker": clean(attempt.worker),
+        "started_at": attempt.started_at,
+        "ended_at": attempt.ended_at,
+        "error_type": clean(failure.type) if failure else None,
+        "error": clean(failure.message) if failure else None,
+    }
+
+
+def _counts(record: Record) -> tuple[int, int, int]:
+    """Messages, completed, dead: a batch counts its lines, as far as they are known."""
+    if not record.lines:
+        return 1, int(record.outcome == "completed"), int(record.outcome == "dead")
+    completed, dead = (_whole(record.lines.get(name) or 0) for name in ("completed", "dead"))
+    total = _whole(record.lines.get("total") or 0)
+    # Lines that never came to an end died with their batch.
+    dead = max(dead, total - completed) if record.outcome == "dead" else dead
+    return max(completed + dead, total), completed, dead
+
+
+def _dead_by_type(record: Record, dead: int) -> Counter[str]:
+    if not dead:
+        return Counter()
+    if not record.lines:
+        return Counter({clean(record.failure.type) if record.failure else UNLISTED: dead})
+    listed = record.lines.get("dead_lines")
+    counted = Counter(clean(str(line[1])) for line in _pairs(listed))
+    if dead > counted.total():
+        # What a batch died of as a whole took the lines that were not done yet along.
+        rest = clean(record.failure.type) if record.failure else UNLISTED
+        counted[rest] += dead - counted.total()
+    return counted
+
+
+def _pairs(listed: Any) -> Iterator[list[Any]]:
+    for line in listed if isinstance(listed, list) else ():
+        if isinstance(line, list) and len(line) > 1:
+            yield line
+
+
+def _whole(number: Any) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _LARGEST:
+        raise ValueError(f"{str(number)[:100]!r} is no count")
+    return number
+
+
+def clean(text: str) -> str:
+    """Text that UTF-8 can hold: JSON may carry half a surrogate pair, Arrow may not."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _problem(queue: str, key: str, etag: str, problem: str) -> tuple[Any, ...]:
+    known = {"queue": queue, "record_key": clean(key), "record_etag": etag, "problem": clean(problem)}
+    return tuple(known.get(name) for name in READ_SCHEMA.names)
