@@ -97,5 +97,5 @@ lock: $(UV) ## Resolve the dependencies again and rewrite the locks
 	@! grep -n '://' $(LOCKS) requirements-ministack.txt requirements-lambda.txt requirements-bench.txt requirements-docs.txt
 
 clean: ## Remove .venv, caches and build output (not .local, the local stack's state)
-	rm -rf $(VENV) build dist cdk.out test-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-docs build dist cdk.out test-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find functions infra spark tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
