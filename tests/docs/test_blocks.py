@@ -194,7 +194,7 @@ def assert_the_emails_module_does_what_it_says(stage: Stage) -> None:
     completed = queue.status(sent).record
     assert completed
     assert (completed.outcome, completed.result) == ("completed", {"sent_to": "ada@example.com"})
-    for path, reason in {refused: "example.org", unreadable: "does not parse"}.items():
+    for path, reason in {refused: "example.org", unreadable: "not a valid email address"}.items():
         record = queue.status(path).record
         assert record
         assert record.outcome == "dead"
