@@ -24,7 +24,7 @@ INSTALL_BENCH = $(WITH_INDEX) $(UV) pip install --quiet --python $(PY) --require
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-bench.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check proof bench demo up down synth lock clean
+.PHONY: help setup test check proof bench demo up down synth docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,15 @@ down: $(READY) ## End what `make up` left running
 synth: $(READY) ## Write the CloudFormation templates to cdk.out
 	PYTHONPATH=functions:. $(PY) -m infra.local synth $(ARGS)
 
+# In an environment of its own: what builds a site is no part of what is tested.
+docs: $(UV) ## Build the documentation into build/docs; a broken link fails
+	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	@$(WITH_INDEX) $(UV) pip sync --quiet --python .venv-docs/bin/python --require-hashes requirements-docs.txt || \
+		.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.txt
+	@# Not --quiet: that hides the warnings from --strict, and a broken link would pass.
+	PATH="$(CURDIR)/.venv-docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+	@echo "build/docs/index.html is ready"
+
 lock: $(UV) ## Resolve the dependencies again and rewrite the locks
 	@$(WITH_INDEX) $(COMPILE) pyproject.toml --extra cli --extra pydantic --extra powertools --extra cdk --group dev \
 		-o requirements.txt
@@ -91,8 +100,9 @@ lock: $(UV) ## Resolve the dependencies again and rewrite the locks
 	@$(WITH_INDEX) printf 'ministack==1.5.33\nboto3==1.43.106\n' | $(COMPILE) - -o requirements-ministack.txt
 	@$(WITH_INDEX) $(COMPILE) --group lambda -c requirements.txt -o requirements-lambda.txt
 	@$(WITH_INDEX) $(COMPILE) --group bench $(LOCKS:%=-c %) -o requirements-bench.txt
-	@! grep -n '://' $(LOCKS) requirements-ministack.txt requirements-lambda.txt requirements-bench.txt
+	@$(WITH_INDEX) $(COMPILE) --group docs -o requirements-docs.txt
+	@! grep -n '://' $(LOCKS) requirements-ministack.txt requirements-lambda.txt requirements-bench.txt requirements-docs.txt
 
 clean: ## Remove .venv, caches and build output (not .local, the local stack's state)
-	rm -rf $(VENV) build dist cdk.out test-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-docs build dist cdk.out test-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find functions infra spark tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

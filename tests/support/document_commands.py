@@ -1,0 +1,137 @@
+"""What the documents' commands call, where the real program cannot run in a test: `document_commands.py PROGRAM …`.
+
+`s3queue` is the real one. `aws s3 cp` sends the request that the AWS CLI sends, through boto3, because the CLI is not
+installed with this project. `make` and `npx` would build, deploy or test for minutes: what they are asked for is
+checked against the Makefile and the CDK app, and nothing is started. Anything else, and any other form, is an error.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import HTTPCookieProcessor, ProxyHandler, build_opener
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Commands whose exit code 1 is a verdict about the test's S3 server, which has neither events nor functions.
+JUDGES = ("doctor",)
+
+
+class Wrong(Exception):
+    """The document asks for something that does not exist."""
+
+
+def s3queue(arguments: list[str]) -> int:
+    command = [sys.executable, "-m", "s3queue.cli", *arguments]
+    if arguments[:1] == ["dashboard"]:
+        return _until_it_answers(command)
+    code = subprocess.run(command, check=False).returncode
+    return 0 if code == 1 and arguments[:1][0] in JUDGES else code
+
+
+def _until_it_answers(command: list[str]) -> int:
+    """Start the dashboard, open the address that it prints, and end it as Ctrl-C does."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        printed = process.stdout.readline()
+        address = re.search(r"http://127\.0\.0\.1:\S+", printed)
+        try:
+            if not address:
+                raise Wrong(f"the dashboard printed no address, but {printed!r}")
+            # As a browser does it: its key becomes a cookie. It listens before it prints, so this waits for the answer.
+            browser = build_opener(HTTPCookieProcessor(), ProxyHandler({}))
+            with browser.open(address[0], timeout=30) as page:
+                print(f"the dashboard answers with {page.status}")
+        except BaseException:
+            process.kill()
+            raise
+        process.send_signal(signal.SIGINT)
+        return process.wait()
+
+
+def aws(arguments: list[str]) -> int:
+    match arguments:
+        case ["s3", "cp", source, target] if target.startswith("s3://"):
+            import boto3
+
+            place = urlsplit(target)
+            key = place.path.lstrip("/")
+            # As the CLI does it: a target that ends with a slash is a folder.
+            key += Path(source).name if key.endswith("/") else ""
+            boto3.client("s3").put_object(Bucket=place.netloc, Key=key, Body=Path(source).read_bytes())
+            return 0
+    raise Wrong(f"aws {' '.join(arguments)}")
+
+
+def make(arguments: list[str]) -> int:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    variables = set(re.findall(r"^([A-Z]+)\s*\??=", makefile, re.MULTILINE))
+    for argument in arguments:
+        name, is_set, _ = argument.partition("=")
+        if name not in (variables if is_set else targets):
+            raise Wrong(f"make {argument}: the Makefile has no such {'variable' if is_set else 'target'}")
+    return 0
+
+
+def npx(arguments: list[str]) -> int:
+    program, command, *options = arguments
+    if program != f"aws-cdk@{cdk_version()}":
+        raise Wrong(f"{program}: the stack is tested with aws-cdk@{cdk_version()}")
+    if command not in ("bootstrap", "deploy", "destroy"):
+        raise Wrong(f"cdk {command}")
+    known = cdk_options()
+    for flag, option in zip(options[::2], options[1::2], strict=True):
+        name, _, value = option.partition("=")
+        if flag != "-c" or name not in known or value not in known[name]:
+            raise Wrong(f"cdk {command} {flag} {option}: the options are {known}")
+    return 0
+
+
+def cdk_version() -> str:
+    """The version of the CDK CLI that the local stack is deployed with."""
+    for manifest in (ROOT / "infra").rglob("package.json"):
+        wanted = json.loads(manifest.read_text(encoding="utf-8")).get("dependencies", {})
+        if "aws-cdk" in wanted:
+            return str(wanted["aws-cdk"])
+    raise Wrong("no package.json below infra names aws-cdk")
+
+
+def cdk_options() -> dict[str, tuple[str, ...]]:
+    """What `-c name=value` can be. Read, not imported: the CDK takes seconds to load."""
+    for module in (ROOT / "infra").rglob("*.py"):
+        for node in ast.parse(module.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and node.name == "Options":
+                return {
+                    field.target.id: ("true", "false") if ast.unparse(field.annotation) == "bool" else ("aws", "local")
+                    for field in node.body
+                    if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+                }
+    raise Wrong("no module below infra defines Options")
+
+
+PROGRAMS: Mapping[str, Callable[[list[str]], int]] = {"s3queue": s3queue, "aws": aws, "make": make, "npx": npx}
+
+
+def install(folder: Path) -> None:
+    """Put the stand-ins into a folder, for `PATH`."""
+    folder.mkdir()
+    for name in PROGRAMS:
+        script = folder / name
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{Path(__file__).resolve()}" {name} "$@"\n')
+        script.chmod(0o755)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(PROGRAMS[sys.argv[1]](sys.argv[2:]))
+    except Wrong as wrong:
+        print(f"{os.path.basename(__file__)}: {wrong}", file=sys.stderr)
+        sys.exit(4)
