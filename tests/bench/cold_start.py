@@ -23,7 +23,7 @@ import queues
 from infra.functions import Platform
 from infra.packaging import prepare
 from s3queue.settings import Deployment
-from servers import ACCESS_KEY, REGION, fresh_bucket, s3_client, seaweedfs_server
+from support.s3_servers import ACCESS_KEY, REGION, fresh_bucket, s3_client, seaweedfs_server
 
 from .harness import Bench, Part
 

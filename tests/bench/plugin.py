@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from servers import fresh_bucket, s3_client, seaweedfs_server
+from support.s3_servers import fresh_bucket, s3_client, seaweedfs_server
 
 from . import s3db
 from .delay import Passed, Proxy, proxy

@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 import pytest
 from botocore.exceptions import ClientError
 
-from clocks import ManualClock
-from misbehaving import LOST, NEVER_ARRIVED, OK, Answer, Misbehaving, misbehaving_server
 from s3queue.errors import (
     AccessDenied,
     Conflict,
@@ -25,14 +23,16 @@ from s3queue.store import ObjectStore, delete_surely, put_surely
 from s3queue.stores import s3
 from s3queue.stores.direct import DirectStore
 from s3queue.stores.s3 import CONTENDED_TRIES, S3Store, client
-from servers import fresh_bucket, s3_client
+from support.faulty_server import LOST, NEVER_ARRIVED, OK, Answer, FaultyServer, faulty_server
+from support.manual_clock import ManualClock
+from support.s3_servers import fresh_bucket, s3_client
 
 SDK_TRIES = 2
 
 
 @pytest.fixture
-def server() -> Iterator[Misbehaving]:
-    with misbehaving_server() as server:
+def server() -> Iterator[FaultyServer]:
+    with faulty_server() as server:
         yield server
 
 
@@ -42,7 +42,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def boto3_store(server: Misbehaving, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+def boto3_store(server: FaultyServer, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> S3Store:
     # The SDK's own pause between two tries is real time.
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
     connected = s3_client(
@@ -56,7 +56,7 @@ def boto3_store(server: Misbehaving, clock: ManualClock, monkeypatch: pytest.Mon
 
 
 @pytest.fixture
-def direct_store(server: Misbehaving, clock: ManualClock) -> DirectStore:
+def direct_store(server: FaultyServer, clock: ManualClock) -> DirectStore:
     return DirectStore("jobs", endpoint_url=server.endpoint, tries=SDK_TRIES, clock=clock)
 
 
@@ -126,7 +126,7 @@ def test_what_the_server_does_not_say_is_unknown(server, store, operation, answe
 
 @pytest.mark.parametrize("kind", ["boto3", "direct"])
 def test_nobody_listening_is_unavailable(kind):
-    with misbehaving_server() as server:
+    with faulty_server() as server:
         pass
 
     if kind == "boto3":

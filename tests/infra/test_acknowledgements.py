@@ -15,7 +15,7 @@ import infra
 from infra.acknowledgements import FINDINGS, LOCAL_FINDINGS, acknowledge
 from infra.options import Options
 from infra.queue_stack import QueueStack
-from tests.infra.conftest import QUEUES, Synthesize
+from support.stack_variant import QUEUES, Synthesize
 
 
 @pytest.mark.parametrize(

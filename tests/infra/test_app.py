@@ -17,7 +17,7 @@ import infra
 import queues
 from infra.functions import Platform
 from infra.packaging import prepare
-from tests.infra.iam import Template
+from support.iam_template import Template
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ def test_the_functions_emit_the_dimensions_that_the_alarms_look_for(
     from aws_lambda_powertools import Logger
 
     from handlers.telemetry import Telemetry
-    from loggers import forget_loggers
     from s3queue.connect import connect
+    from support.function_loggers import forget_loggers
 
     request.addfinalizer(forget_loggers)
 

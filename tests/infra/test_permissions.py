@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from infra.permissions import CONDITIONAL, SWEEPER, WORKER
-from tests.infra.conftest import QUEUES, Synthesize, Variant
-from tests.infra.iam import ACCOUNT, Role, listed
+from support.iam_template import ACCOUNT, Role, listed
+from support.stack_variant import QUEUES, Synthesize, Variant
 
 OBJECT_ACTIONS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 #: A conditional write; without it, the request is a plain one.

@@ -13,8 +13,8 @@ from botocore.validate import ParamValidator
 
 from infra.options import Options
 from infra.pipeline import TARGET
-from tests.infra.iam import ACCOUNT, REGION, Role, Template
-from tests.infra.spark_stack import APPLICATION, ARN, QUEUES, Stacked, bucket_of, role, synthesized
+from support.iam_template import ACCOUNT, REGION, Role, Template
+from support.spark_stack import APPLICATION, ARN, QUEUES, Stacked, bucket_of, role, synthesized
 
 ACTIONS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 PASSED = {"iam:PassedToService": "emr-serverless.amazonaws.com"}

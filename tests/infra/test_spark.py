@@ -24,11 +24,12 @@ from s3queue.spark_runs.slots import as_run
 from s3queue.spark_runs.watch import RunWatch
 from spark.driver import Driver
 from spark.messages import MessageWork
-from spark_jobs import FakeJobs, throttled
-from tests.infra.iam import ACCOUNT, Role, Template
-from tests.infra.spark_stack import APPLICATION, ARN, QUEUES, bucket_of, role, synthesized
-from tests.infra.test_requests import Killed, RoleStore
-from workbench import Workbench
+from support.fake_jobs import FakeJobs, throttled
+from support.iam_template import ACCOUNT, Role, Template
+from support.killed_store import Killed
+from support.role_store import RoleStore
+from support.spark_stack import APPLICATION, ARN, QUEUES, bucket_of, role, synthesized
+from support.workbench import Workbench
 
 
 @pytest.fixture(scope="module")

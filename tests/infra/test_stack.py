@@ -10,7 +10,7 @@ from aws_cdk import App
 from infra.options import Options
 from infra.s3_queue import function_timeout, worker_name
 from s3queue.settings import Deployment, QueueSettings
-from tests.infra.conftest import QUEUES, Synthesize, Variant
+from support.stack_variant import QUEUES, Synthesize, Variant
 
 
 def test_every_queue_has_a_worker_of_its_own_with_its_concurrency_and_memory(stack: Variant) -> None:

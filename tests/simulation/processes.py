@@ -29,7 +29,7 @@ from typing import Any
 from s3queue import Claim, Context, Queue, QueueError, QueueSettings, Record, Reject, Worker, connect
 from s3queue.protocol.outcomes import Outcomes
 from s3queue.store import listing
-from servers import fresh_bucket, s3_client, seaweedfs_server
+from support.s3_servers import fresh_bucket, s3_client, seaweedfs_server
 
 WORKERS = 4
 VISIBILITY_SECONDS = 3

@@ -15,7 +15,7 @@ from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.slots import as_run
 from spark.batches import BatchWork, outcomes_of
 from spark.driver import Driver
-from spark_jobs import FakeJobs
+from support.fake_jobs import FakeJobs
 
 SETTINGS = {"engine": "spark", "visibility_timeout": 60, "batch": 50, "retry_base": 1, "retry_jitter": False}
 

@@ -15,12 +15,12 @@ from pyspark.testing import assertDataFrameEqual
 from queues.exports import Aggregation, Export
 from s3queue import Reject
 from s3queue.stores.s3 import client
-from servers import fresh_bucket
 from spark.bucket import Bucket
 from spark.datasets import BadDataset, find, for_spark, read
 from spark.expressions import parse
 from spark.jobs import load
 from spark.jobs.exports import per_message, shape
+from support.s3_servers import fresh_bucket
 
 ORDERS = [{"id": n, "country": "DE" if n % 2 else "FR", "amount": n * 1.5, "day": "2026-11-16"} for n in range(40)]
 

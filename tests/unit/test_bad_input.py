@@ -29,8 +29,8 @@ from s3queue import (
     connect,
 )
 from s3queue.keys import MAX_KEY_BYTES
-from servers import fresh_bucket, s3_client
-from workbench import Workbench
+from support.s3_servers import fresh_bucket, s3_client
+from support.workbench import Workbench
 
 #: More requests than this for one message that cannot be worked on is a hot loop.
 CALM = 25

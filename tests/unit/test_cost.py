@@ -7,7 +7,7 @@ import json
 import pytest
 
 from s3queue import Retry, Worker
-from workbench import Workbench, next_tick
+from support.workbench import Workbench, next_tick
 
 
 @pytest.fixture

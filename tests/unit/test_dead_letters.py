@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from s3queue import Conflict, DeadLetters, MessageNotFound, Reject
-from workbench import Workbench
+from support.workbench import Workbench
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from invocations import WorkerFunction
 from s3queue import InvalidRequest, QueueSettings, Reject
 from s3queue.costs import requests as operations
 from s3queue.costs.bill import RECORD_BYTES, SQS_MOST, bill_of, break_even, sqs_bill_of
@@ -21,8 +20,9 @@ from s3queue.spark_runs.slots import as_run
 from s3queue.spark_runs.watch import LAUNCH_GRACE
 from spark.driver import Driver
 from spark.messages import MessageWork
-from spark_jobs import FakeJobs
-from workbench import Workbench, next_tick
+from support.fake_jobs import FakeJobs
+from support.workbench import Workbench, next_tick
+from support.worker_function import WorkerFunction
 
 REPOSITORY = Path(__file__).parents[2]
 MILLION = 1_000_000

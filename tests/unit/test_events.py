@@ -9,7 +9,7 @@ import pytest
 
 from s3queue import Definition, Events, InvalidRequest, Processor, Worker, define
 from s3queue.events import NAMES, publish_to
-from workbench import Workbench
+from support.workbench import Workbench
 
 
 @pytest.fixture

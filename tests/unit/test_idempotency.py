@@ -20,14 +20,14 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 )
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 
-from counting import CountingStore
 from s3queue.clock import SystemClock
 from s3queue.errors import Unavailable
 from s3queue.idempotency import S3PersistenceLayer
 from s3queue.keys import Keys
 from s3queue.stores.memory import MemoryStore
 from s3queue.stores.s3 import S3Store, client
-from servers import fresh_bucket
+from support.counting_store import CountingStore
+from support.s3_servers import fresh_bucket
 
 KEYS = Keys("orders")
 

@@ -15,8 +15,8 @@ from s3queue.spark_runs.service import NotStarted
 from s3queue.spark_runs.slots import START_WITHIN, RunStore
 from s3queue.spark_runs.watch import COOL, LAUNCH_GRACE, RunWatch
 from s3queue.stores.memory import MemoryStore
-from spark_jobs import FakeJobs, silent, throttled
-from workbench import Workbench
+from support.fake_jobs import FakeJobs, silent, throttled
+from support.workbench import Workbench
 
 SPARK = {"engine": "spark", "visibility_timeout": 60, "batch": 10}
 

@@ -8,13 +8,13 @@ from datetime import timedelta
 
 import pytest
 
-from clocks import ManualClock
-from counting import CountingStore
 from s3queue.documents.lease import GRAIN
 from s3queue.errors import Conflict, InvalidName, InvalidRequest, LeaseLost, NewerFormat, Unavailable
 from s3queue.keys import Keys
 from s3queue.protocol.locks import Lock, break_lock, list_locks, read_lock
 from s3queue.stores.memory import MemoryStore
+from support.counting_store import CountingStore
+from support.manual_clock import ManualClock
 
 KEYS = Keys("reports")
 KEY = KEYS.lock("monthly")

@@ -26,7 +26,7 @@ from s3queue import (
     define,
 )
 from s3queue.store import Object
-from workbench import Workbench
+from support.workbench import Workbench
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ from s3queue import (
     connect,
 )
 from s3queue.documents.lease import Lease
-from servers import fresh_bucket, s3_client
-from workbench import Workbench
+from support.s3_servers import fresh_bucket, s3_client
+from support.workbench import Workbench
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from s3queue import Unavailable
 from s3queue.documents.lease import Lease
 from s3queue.protocol.liveness import HeartbeatWriter
-from workbench import Workbench, next_tick
+from support.workbench import Workbench, next_tick
 
 
 @pytest.fixture

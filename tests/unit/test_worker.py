@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 import s3queue
-from counting import CountingStore
 from s3queue import AccessDenied, Context, Lock, Queue, QueueSettings, Sweeper, Unavailable, Worker
 from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.store import Page
 from s3queue.stores.memory import MemoryStore
-from workbench import Workbench
+from support.counting_store import CountingStore
+from support.workbench import Workbench
 
 #: For what must happen, however busy the machine is.
 PATIENCE = 60.0

@@ -12,7 +12,7 @@ import pytest
 from s3queue import AccessDenied, Definition, Queue, QueueError, Retry, Unavailable
 from s3queue.worker.invocation import PATIENCE_SECONDS, WRAP_UP_SECONDS, InvocationRunner
 from s3queue.worker.notifications import Notification
-from workbench import Workbench
+from support.workbench import Workbench
 
 LIMIT = 60.0
 

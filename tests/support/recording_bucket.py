@@ -21,7 +21,7 @@ class Request(NamedTuple):
     if_absent: bool
 
 
-def recorded(bucket: Bucket, log: Path) -> Bucket:
+def recording_bucket(bucket: Bucket, log: Path) -> Bucket:
     """The same bucket; `requests_in(log)` tells what it was asked.
 
     Defined in here, and not by a class of this module, so that it travels to executors, which do not see the tests.

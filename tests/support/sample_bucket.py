@@ -8,7 +8,7 @@ from typing import Any
 
 from s3queue import Queue, Reject
 from s3queue.keys import Keys
-from workbench import Workbench
+from support.workbench import Workbench
 
 #: Tries everything that a page could run, in names, errors and payloads alike.
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"

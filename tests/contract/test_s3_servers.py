@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from botocore.exceptions import ClientError
 
-from servers import HOST, fresh_bucket, s3_client, seaweedfs_server
+from support.s3_servers import HOST, fresh_bucket, s3_client, seaweedfs_server
 
 
 @pytest.fixture(params=["moto", "seaweedfs"])
@@ -119,7 +119,7 @@ def test_moto_forgets_and_falls_silent_when_it_ends():
     # In a process of its own: moto's state is the whole process's, and other tests use it here.
     script = """
 import threading
-from servers import fresh_bucket, moto_server, s3_client
+from support.s3_servers import fresh_bucket, moto_server, s3_client
 with moto_server() as endpoint:
     fresh_bucket(s3_client(endpoint))
 assert threading.active_count() == 1, threading.enumerate()
@@ -145,7 +145,7 @@ def test_a_second_seaweedfs_shares_nothing_and_leaves_nothing_behind(seaweedfs_e
 def test_a_process_group_ends_with_its_children_however_the_test_run_ends(tmp_path, ending):
     script = f"""
 import signal, sys
-from servers import process_group
+from support.process_group import process_group
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background inherits that it is ignored
 with process_group(["sh", "-c", "sleep 600 & sleep 600"], folder="/", leftovers=[{str(tmp_path)!r}]):
     print("running", flush=True)
@@ -173,4 +173,4 @@ with process_group(["sh", "-c", "sleep 600 & sleep 600"], folder="/", leftovers=
 
 
 def child_environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    return os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}

@@ -14,7 +14,7 @@ class Killed(BaseException):
     """Not an Exception: nothing may catch it and go on, as nothing goes on after kill -9."""
 
 
-class DyingStore:
+class KilledStore:
     """Passes requests on until number `at`; that one and all later ones never return.
 
     `late`: the fatal request still reaches the server, only its answer is not seen.

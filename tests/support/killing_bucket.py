@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from spark.bucket import Bucket
 
 
-def deadly(bucket: Bucket, flag: Path, suffix: str, *, after: int = 1) -> Bucket:
+def killing_bucket(bucket: Bucket, flag: Path, suffix: str, *, after: int = 1) -> Bucket:
     """The process that PUTs the `after`-th object with this suffix dies right after it; `flag` remembers that one did.
 
     Defined in here, and not by a class of this module, so that it travels to executors, which do not see the tests.

@@ -19,8 +19,8 @@ from infra.options import Options
 from infra.queue_stack import QueueStack
 from infra.spark_lane import SparkCode
 from s3queue.settings import QueueSettings
-from tests.infra.conftest import Queue
-from tests.infra.iam import ACCOUNT, REGION, Role, Template
+from support.iam_template import ACCOUNT, REGION, Role, Template
+from support.stack_variant import Queue
 
 APPLICATION = "00abc123"
 ARN = f"arn:aws:emr-serverless:{REGION}:{ACCOUNT}:/applications/{APPLICATION}"

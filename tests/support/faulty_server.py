@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import socket
-import ssl
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -36,7 +33,7 @@ NEVER_ARRIVED = Answer(0, silent=True)
 
 
 @dataclass
-class Misbehaving:
+class FaultyServer:
     """The script, and what came of it: `script` is consumed answer by answer, then `always` is given."""
 
     endpoint: str
@@ -51,9 +48,9 @@ class Misbehaving:
 
 
 @contextlib.contextmanager
-def misbehaving_server() -> Iterator[Misbehaving]:
+def faulty_server() -> Iterator[FaultyServer]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(lambda: told))
-    told = Misbehaving(f"http://127.0.0.1:{server.server_port}")
+    told = FaultyServer(f"http://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
@@ -64,74 +61,7 @@ def misbehaving_server() -> Iterator[Misbehaving]:
         thread.join()
 
 
-@dataclass
-class Raw:
-    """What came in at a `raw_server`: the request line, the body and the number of the connection, per request."""
-
-    endpoint: str
-    requests: list[tuple[str, bytes, int]] = field(default_factory=list)
-    #: What followed the request lines, in lower case.
-    heads: list[bytes] = field(default_factory=list)
-
-
-@contextlib.contextmanager
-def raw_server(*script: Sequence[bytes | tuple[bytes, ...]], tls: ssl.SSLContext | None = None) -> Iterator[Raw]:
-    """Sends these very bytes: the nth connection gets the nth list, one answer per request, and is closed then.
-
-    The parts of a tuple go out one after the other. `Expect: 100-continue` is answered before the body is read: with
-    nothing, with a 100, or with a refusal, which is the last word.
-    """
-    listener = socket.create_server(("127.0.0.1", 0))
-    raw = Raw(f"http{'s' if tls else ''}://127.0.0.1:{listener.getsockname()[1]}")
-    threads: list[threading.Thread] = []
-
-    def listen() -> None:
-        for number in range(len(script)):
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            threads.append(threading.Thread(target=talk, args=(number, connection), daemon=True))
-            threads[-1].start()
-
-    def talk(number: int, connection: socket.socket) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with contextlib.suppress(OSError), connection:
-            spoken = tls.wrap_socket(connection, server_side=True) if tls else connection
-            with spoken, spoken.makefile("rb") as heard:
-                answers = list(script[number])
-                while answers and (line := heard.readline()):
-                    head = b"".join(iter(heard.readline, b"\r\n")).lower()
-                    if b"expect: 100-continue" in head:
-                        first = answers.pop(0)
-                        say(spoken, first)
-                        if first and b" 100 " not in (first if isinstance(first, bytes) else b"".join(first)):
-                            return
-                    raw.heads.append(head)
-                    length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
-                    body = heard.read(length)
-                    if len(body) < length:
-                        return
-                    raw.requests.append((line.decode().strip(), body, number))
-                    say(spoken, answers.pop(0))
-
-    def say(connection: socket.socket, answer: bytes | tuple[bytes, ...]) -> None:
-        for part in (answer,) if isinstance(answer, bytes) else answer:
-            connection.sendall(part)
-            time.sleep(0.05 if isinstance(answer, tuple) else 0)
-
-    listening = threading.Thread(target=listen, daemon=True)
-    listening.start()
-    try:
-        yield raw
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        for thread in (listening, *threads):
-            thread.join(5)
-
-
-def _handler(told: Callable[[], Misbehaving]) -> type[BaseHTTPRequestHandler]:
+def _handler(told: Callable[[], FaultyServer]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -170,7 +100,7 @@ def _handler(told: Callable[[], Misbehaving]) -> type[BaseHTTPRequestHandler]:
             elif self.command != "HEAD":
                 self.wfile.write(content)
 
-        def carry_out(self, server: Misbehaving, key: str, body: bytes) -> tuple[int, bytes]:
+        def carry_out(self, server: FaultyServer, key: str, body: bytes) -> tuple[int, bytes]:
             """Just as much of S3 as a lost answer needs: conditional PUT and DELETE, and GET."""
             found = server.objects.get(key)
             etag = f'"{hashlib.md5(found or b"", usedforsecurity=False).hexdigest()}"'

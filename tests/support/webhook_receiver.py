@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
-class Endpoint:
+class WebhookReceiver:
     """`/ok` accepts after `pause` seconds; `/hang` never answers a first delivery. A payload is the delivery's name."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Endpoint:
         self._closing = threading.Event()
 
     @contextmanager
-    def listening(self) -> Iterator[Endpoint]:
+    def listening(self) -> Iterator[WebhookReceiver]:
         endpoint = self
 
         class Request(BaseHTTPRequestHandler):

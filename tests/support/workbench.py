@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from clocks import ManualClock
-from counting import CountingStore
 from s3queue import Definition, Processor, Queue, QueueSettings, Sweeper
 from s3queue.clock import RandomChance
 from s3queue.stores.memory import MemoryStore
+from support.counting_store import CountingStore
+from support.manual_clock import ManualClock
 
 
 class Workbench:
