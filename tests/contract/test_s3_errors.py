@@ -317,7 +317,7 @@ def test_a_body_that_breaks_off_is_unknown_and_never_shorter(server, store):
 
 
 def test_an_answer_without_a_date_is_not_guessed(server, store, monkeypatch):
-    monkeypatch.setattr("misbehaving.DATE", "")
+    monkeypatch.setattr("support.faulty_server.DATE", "")
 
     with pytest.raises(Unavailable, match="Date"):
         store.put("q/a", b"x")
