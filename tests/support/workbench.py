@@ -8,9 +8,13 @@ from typing import Any
 
 from s3queue import Definition, Processor, Queue, QueueSettings, Sweeper
 from s3queue.clock import RandomChance
+from s3queue.store import Written
 from s3queue.stores.memory import MemoryStore
 from support.counting_store import CountingStore
 from support.manual_clock import ManualClock
+
+#: More requests than this for one message that cannot be worked on is a hot loop.
+CALM = 25
 
 
 class Workbench:
@@ -62,6 +66,10 @@ class Workbench:
             found += [entry.key for entry in page.objects]
             after = page.next_after
         return found
+
+    def put(self, key: str, body: bytes, **options: Any) -> Written:
+        """As a stranger does it: plain PutObject, without the library."""
+        return self.memory.put(key, body, **options)
 
     def read(self, key: str) -> bytes:
         found = self.memory.open(key)

@@ -1,6 +1,6 @@
 """RequestCounts: PROTOCOL.md's operations as sums of requests, by verb and by kind of object.
 
-Each constant is one operation. tests/unit/test_estimate.py lets the library carry each out, and compares.
+Each constant is one operation. tests/unit/costs/test_requests.py lets the library carry each out, and compares.
 """
 
 from __future__ import annotations

@@ -7,12 +7,7 @@ from datetime import timedelta
 import pytest
 
 from s3queue import Conflict, DeadLetters, MessageNotFound, Reject
-from support.workbench import Workbench
-
-
-@pytest.fixture
-def bench():
-    return Workbench()
+from support.killed_store import Killed
 
 
 @pytest.fixture
@@ -175,16 +170,13 @@ def test_a_crash_in_the_middle_of_a_replay_loses_nothing_and_it_can_be_repeated(
     path = bury(queue, body=b"payload")
     bench.clock.advance(60)
 
-    class PowerCut(BaseException):
-        pass
-
     def cut(operation, key, perform):
         if operation == "delete":
-            raise PowerCut
+            raise Killed
         return perform()
 
     bench.around = cut
-    with pytest.raises(PowerCut):
+    with pytest.raises(Killed):
         letters.replay(path)
     bench.around = None
 

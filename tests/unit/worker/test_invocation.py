@@ -34,11 +34,6 @@ class Invocation:
         return self.runner.run(notifications, lambda: end - self.bench.clock.monotonic())
 
 
-@pytest.fixture
-def bench() -> Workbench:
-    return Workbench()
-
-
 def test_what_fails_is_retried_here_if_it_is_due_soon(bench: Workbench) -> None:
     starts: list[float] = []
 

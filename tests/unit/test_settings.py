@@ -1,0 +1,147 @@
+"""Settings: what people write is understood or refused by name, and the environment carries it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from s3queue.errors import CorruptState, InvalidRequest
+from s3queue.retry import RetryPolicy
+from s3queue.settings import MIB, Deployment, QueueSettings, parse_size
+
+SECOND = timedelta(seconds=1)
+
+
+@given(some.integers(0, 10**30))
+def test_a_number_of_bytes_is_itself(size):
+    assert parse_size(size) == parse_size(str(size)) == parse_size(f" {size} B ") == size
+
+
+@given(some.integers(0, 10**15), some.sampled_from([("k", 1), ("M", 2), ("g", 3)]), some.booleans())
+def test_a_size_with_a_unit_is_exact(number, unit, binary):
+    letter, power = unit
+
+    assert parse_size(f"{number} {letter}{'i' if binary else ''}B") == number * (1024 if binary else 1000) ** power
+
+
+def test_a_size_may_have_a_fraction():
+    assert parse_size("1.5 KiB") == 1536
+    assert parse_size("0.1 GB") == 100_000_000
+    assert parse_size(f"{10**30}.000000001 GB") == 10**39 + 1
+    assert parse_size("0.9999 b") == 0
+
+
+@pytest.mark.parametrize(
+    "size",
+    ["9" * 5000, "", "MiB", "5 ib", "5 TB", "1.2.3", ".", "1.", "-1", "1e3", "5 MiB/s", "\u0665", True, None, 1.5, [1]],
+)
+def test_what_is_no_size_is_refused(size):
+    with pytest.raises(InvalidRequest, match="64 MiB"):
+        parse_size(size)
+
+
+def test_the_defaults_are_the_promised_ones():
+    settings = QueueSettings()
+
+    assert settings.visibility_timeout == 30 * SECOND
+    assert settings.retry == RetryPolicy(base=SECOND, cap=300 * SECOND, max_attempts=3, jitter=True)
+    assert (settings.max_message_size, settings.concurrency) == (64 * MIB, 3)
+    assert settings.record_retention == timedelta(days=5)
+
+
+def test_people_write_seconds_and_sizes():
+    settings = QueueSettings.of(visibility_timeout=60, retry_base="0.5", heavy_above="64 MiB", max_attempts="5")
+
+    assert (settings.visibility_timeout, settings.retry_base) == (60 * SECOND, SECOND / 2)
+    assert (settings.heavy_above, settings.max_attempts) == (64 * MIB, 5)
+    assert QueueSettings.of(visibility_timeout_seconds=7).visibility_timeout == 7 * SECOND
+
+
+settings = some.builds(
+    QueueSettings,
+    visibility_timeout=some.timedeltas(SECOND, timedelta(days=7)),
+    max_attempts=some.integers(1, 10**6),
+    retry_base=some.timedeltas(timedelta(), 300 * SECOND),
+    retry_jitter=some.booleans(),
+    max_message_size=some.integers(1, 2**50),
+    max_depth=some.none() | some.integers(1, 10**9),
+    shards=some.integers(0, 256),
+    history=some.booleans(),
+    events=some.sampled_from(["off", "failures", "all"]),
+    engine=some.sampled_from(["lambda", "spark"]),
+    heavy_above=some.none() | some.integers(0, 2**50),
+    paused=some.booleans(),
+)
+
+
+@given(settings)
+def test_settings_are_read_back_from_json(drawn):
+    assert QueueSettings().with_overrides(drawn.to_json()) == drawn
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("colour", "red"),
+        ("batch_seconds", 5),
+        ("paused_seconds", 1),
+        ("visibility_timeout", 0),
+        ("visibility_timeout", -5),
+        ("visibility_timeout", "soon"),
+        ("visibility_timeout", None),
+        ("visibility_timeout", float("nan")),
+        ("visibility_timeout", 1e300),
+        ("visibility_timeout", True),
+        ("max_attempts", 0),
+        ("max_attempts", 1.5),
+        ("max_attempts", True),
+        ("max_attempts", None),
+        ("max_attempts", float("inf")),
+        ("max_depth", 0),
+        ("shards", 257),
+        ("shards", -1),
+        ("paused", "yes"),
+        ("paused", 1),
+        ("events", "some"),
+        ("engine", "flink"),
+        ("max_message_size", "5 ib"),
+        ("max_message_size", 0),
+        ("heavy_above", "lots"),
+        ("retry_base", 301),
+        ("retry_base", -1),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused(option, value):
+    with pytest.raises(InvalidRequest):
+        QueueSettings.of(**{option: value})
+
+
+def test_a_deployment_is_read_back_from_the_environment():
+    deployment = Deployment(
+        bucket="jobs",
+        queue="emails",
+        workers={"emails": "stack-emails", "orders": "stack-orders"},
+        spark_application="app",
+        spark_role="role",
+        event_bus="bus",
+    )
+
+    environment = deployment.to_env()
+
+    assert Deployment.from_env(environment) == deployment
+    assert all(name.startswith("S3QUEUE_") and isinstance(value, str) for name, value in environment.items())
+    assert Deployment.from_env({"S3QUEUE_BUCKET": "jobs", "HOME": "/"}) == Deployment(bucket="jobs", workers={})
+
+
+@pytest.mark.parametrize("workers", ["[", "[1]", '["a"]', "7", '{"Not A Queue":"f"}', '"text"'])
+def test_an_environment_that_makes_no_sense_is_said_to_be_that(workers):
+    with pytest.raises(CorruptState, match="S3QUEUE_"):
+        Deployment.from_env({"S3QUEUE_BUCKET": "jobs", "S3QUEUE_WORKERS": workers})
+
+
+def test_a_deployment_without_a_bucket_is_none():
+    with pytest.raises(CorruptState, match="bucket"):
+        Deployment.from_env({})
