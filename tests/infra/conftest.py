@@ -9,16 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import App, Validations
-from aws_cdk import aws_lambda as lambda_
-from aws_cdk.assertions import Annotations, Match
-from aws_cdk.assertions import Template as Synthesized
-from cdk_nag import AwsSolutionsChecks
 
 import infra
-from infra.acknowledgements import acknowledge
-from infra.options import Options
-from infra.queue_stack import QueueStack
 from support.iam_template import Template
 from support.stack_variant import QUEUES, Synthesize, Variant
 
@@ -27,6 +19,17 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="session")
 def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
+    # Here, not above: the CDK takes six seconds to import, and whoever collects these tests may not run them.
+    from aws_cdk import App, Validations
+    from aws_cdk import aws_lambda as lambda_
+    from aws_cdk.assertions import Annotations, Match
+    from aws_cdk.assertions import Template as Synthesized
+    from cdk_nag import AwsSolutionsChecks
+
+    from infra.acknowledgements import acknowledge
+    from infra.options import Options
+    from infra.queue_stack import QueueStack
+
     code = tmp_path_factory.mktemp("code")
     (code / "handlers.py").touch()
     flags = json.loads((infra.ROOT / "cdk.json").read_text())["context"]

@@ -15,8 +15,6 @@ import pytest
 
 import infra
 import queues
-from infra.functions import Platform
-from infra.packaging import prepare
 from support.iam_template import Template
 
 
@@ -122,6 +120,9 @@ def test_the_functions_emit_the_dimensions_that_the_alarms_look_for(
 
 @pytest.mark.slow
 def test_adding_a_queue_is_adding_one_module(tmp_path: Path) -> None:
+    from infra.functions import Platform
+    from infra.packaging import prepare
+
     root = tmp_path / "copy"
     ignore = shutil.ignore_patterns("__pycache__", "local", ".*")
     for folder in ("functions", "infra", "spark"):

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function
 
-from infra.permissions import SWEEPER, WORKER
 from s3queue import Queue, QueueSettings, Reject
 from s3queue.idempotency import S3PersistenceLayer
 from s3queue.protocol.locks import Lock
@@ -150,6 +149,8 @@ def test_no_request_of_a_worker_or_the_sweeper_is_refused(sent: list[Deployed]) 
 
 
 def test_a_worker_is_allowed_nothing_that_it_never_does(sent: list[Deployed]) -> None:
+    from infra.permissions import WORKER
+
     seen = used(day.as_worker for day in sent)
     seen["dead"].add("g")  # a HEAD, after a copy beyond 5 GB
     seen["results"].add("p")  # for handlers: functions/queues/thumbnails.py
@@ -159,6 +160,8 @@ def test_a_worker_is_allowed_nothing_that_it_never_does(sent: list[Deployed]) ->
 
 
 def test_the_sweeper_is_allowed_nothing_that_it_never_does(sent: list[Deployed]) -> None:
+    from infra.permissions import SWEEPER
+
     seen = used(day.as_sweeper for day in sent)
     seen["dead"].add("g")
     documents = ("queue.json", "stats.json")

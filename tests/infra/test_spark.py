@@ -7,14 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import App
-from aws_cdk import aws_lambda as lambda_
-from aws_cdk.assertions import Template as Synthesized
 
 from infra import spark_code
-from infra.options import Options
-from infra.queue_stack import QueueStack
-from infra.spark_lane import SparkStack
 from s3queue import Context, Reject
 from s3queue import Queue as Queue_
 from s3queue.settings import Deployment, QueueSettings
@@ -141,6 +135,11 @@ def test_what_runs_leave_behind_expires(template: Template) -> None:
 
 
 def test_the_application_stops_when_idle_and_cannot_outgrow_an_account() -> None:
+    from aws_cdk import App
+    from aws_cdk.assertions import Template as Synthesized
+
+    from infra.spark_lane import SparkStack
+
     stack = SparkStack(App(), "s3queue-spark")
     (application,) = (
         Template(Synthesized.from_stack(stack).to_json()["Resources"])
@@ -207,6 +206,13 @@ def per_message(spark: Any, message: dict[str, str], context: Context) -> None:
 
 
 def test_without_an_application_heavy_queues_are_deployed_and_wait(tmp_path: Path) -> None:
+    from aws_cdk import App
+    from aws_cdk import aws_lambda as lambda_
+    from aws_cdk.assertions import Template as Synthesized
+
+    from infra.options import Options
+    from infra.queue_stack import QueueStack
+
     (tmp_path / "handlers.py").touch()
     code = lambda_.Code.from_asset(str(tmp_path))
     stack = QueueStack(App(), "s3queue", queues=QUEUES, code=code, options=Options())

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from pyspark.testing import assertDataFrameEqual
 
 from s3queue.documents.record import Failure
 from s3queue.errors import Conflict, CorruptState, NewerFormat
@@ -18,6 +17,7 @@ from spark.archive import archive, main, not_in
 from spark.archive_log import Log, read_parts
 from spark.record_rows import record_row
 from spark.scan import list_range, survey
+from support.data_frames import assertDataFrameEqual
 from support.finished_messages import NOON, keys_under, put_record, put_records, record
 from support.killing_bucket import killing_bucket
 

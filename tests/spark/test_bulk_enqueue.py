@@ -7,13 +7,13 @@ import random
 from collections import Counter
 
 import pytest
-from pyspark.testing import assertDataFrameEqual
 
 from s3queue.errors import InvalidPriority, InvalidRequest, Unavailable
 from s3queue.keys import Keys
 from s3queue.stores.memory import MemoryStore
 from spark.bulk import Plan, cut, enqueue_bucket, problem_of
 from spark.bulk_enqueue import bulk_enqueue, fingerprint, into_buckets, lines_of, main, read_dataset
+from support.data_frames import assertDataFrameEqual
 from support.finished_messages import keys_under, put_record, record
 from support.killing_bucket import killing_bucket
 

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
-from pyspark.testing import assertDataFrameEqual
 
 from queues.exports import Aggregation, Export
 from s3queue import Reject
@@ -20,6 +19,7 @@ from spark.datasets import BadDataset, find, for_spark, read
 from spark.expressions import parse
 from spark.jobs import load
 from spark.jobs.exports import per_message, shape
+from support.data_frames import assertDataFrameEqual
 from support.s3_servers import fresh_bucket
 
 ORDERS = [{"id": n, "country": "DE" if n % 2 else "FR", "amount": n * 1.5, "day": "2026-11-16"} for n in range(40)]

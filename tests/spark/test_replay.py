@@ -8,12 +8,12 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from pyspark.testing import assertDataFrameEqual
 
 from s3queue import DeadLetters, Queue, QueueSettings, Reject
 from s3queue.errors import Unavailable
 from s3queue.stores.memory import MemoryStore
 from spark.replay import Filter, main, replay, replay_one
+from support.data_frames import assertDataFrameEqual
 from support.finished_messages import keys_under
 from support.killing_bucket import killing_bucket
 from support.manual_clock import ManualClock

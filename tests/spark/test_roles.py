@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from infra.permissions import BULK, BULK_DATA, HISTORY, HISTORY_DATA, STATISTICS
 from s3queue import Queue, Reject
 from s3queue.keys import Keys
 from spark import archive, bulk_enqueue, pipeline, replay, statistics
@@ -57,6 +56,8 @@ def used(requests: list[Request], tables: list[str]) -> dict[str, str]:
 
 
 def _is(key: str, kind: str) -> bool:
+    from infra.permissions import BULK, HISTORY
+
     if kind in HISTORY or kind in BULK:
         return key.partition("/")[2].startswith(f"{kind}/") and key.partition("/")[0] in QUEUES
     first, _, rest = kind.partition("*")
@@ -79,6 +80,8 @@ def scheduled(template: Template, job: str) -> list[str]:
 def test_archive_and_statistics_run_as_scheduled_under_the_history_role(
     spark, bucket: Bucket, template: Template, tmp_path: Path, monkeypatch
 ):
+    from infra.permissions import HISTORY, HISTORY_DATA, STATISTICS
+
     log = tmp_path / "requests"
     ours = recording_bucket(bucket, log)
     for module in (archive, statistics):
@@ -102,6 +105,8 @@ def test_archive_and_statistics_run_as_scheduled_under_the_history_role(
 
 
 def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, template: Template, tmp_path: Path):
+    from infra.permissions import BULK, BULK_DATA
+
     log = tmp_path / "requests"
     ours = recording_bucket(bucket, log)
     store = bucket.store()

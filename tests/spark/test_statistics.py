@@ -6,7 +6,6 @@ import json
 from datetime import timedelta
 
 import pytest
-from pyspark.testing import assertDataFrameEqual
 
 from s3queue.documents.record import Failure
 from s3queue.errors import Conflict
@@ -16,6 +15,7 @@ from spark.archive import archive
 from spark.record_rows import READ_SCHEMA, RECORD_SCHEMA, record_row
 from spark.statistics import main, publish, statistics
 from spark.statistics_frames import errors_by, facts, summary, workers_by
+from support.data_frames import assertDataFrameEqual
 from support.finished_messages import NOON, keys_under, put_record, put_records, record
 
 pytestmark = pytest.mark.filterwarnings("ignore:.PYARROW_IGNORE_TIMEZONE.")

@@ -8,16 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import App, Validations
-from aws_cdk import aws_lambda as lambda_
-from aws_cdk.assertions import Template as Synthesized
-from cdk_nag import AwsSolutionsChecks
-
 import infra
-from infra.acknowledgements import acknowledge
-from infra.options import Options
-from infra.queue_stack import QueueStack
-from infra.spark_lane import SparkCode
 from s3queue.settings import QueueSettings
 from support.iam_template import ACCOUNT, REGION, Role, Template
 from support.stack_variant import Queue
@@ -43,6 +34,17 @@ class Stacked(Template):
 
 def synthesized(folder: Path, *, queues: dict[str, Queue] = QUEUES, **options: bool) -> Stacked:
     """As `cdk deploy` has it, cdk-nag included: what it finds and nobody acknowledged fails this."""
+    # Here, not above: the CDK takes six seconds to import, and whoever collects these tests may not run them.
+    from aws_cdk import App, Validations
+    from aws_cdk import aws_lambda as lambda_
+    from aws_cdk.assertions import Template as Synthesized
+    from cdk_nag import AwsSolutionsChecks
+
+    from infra.acknowledgements import acknowledge
+    from infra.options import Options
+    from infra.queue_stack import QueueStack
+    from infra.spark_lane import SparkCode
+
     for name in ("handlers.py", *CODE):
         (folder / name).touch()
     flags = json.loads((infra.ROOT / "cdk.json").read_text())["context"]
