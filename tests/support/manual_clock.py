@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 
 
@@ -33,3 +34,10 @@ class ManualClock:
             raise ValueError(f"time does not run backwards ({passing} s); use a second clock for skew")
         with self._mutex:
             self._passed += passing
+
+
+class StandingClock(ManualClock):
+    """One that stands still also while someone sleeps, who only lets the others run: for threads that race."""
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(min(seconds, 0.001))

@@ -12,6 +12,7 @@ from s3queue.documents.lease import GRAIN
 from s3queue.errors import LeaseLost, NewerFormat, Unavailable
 from s3queue.protocol.locks import Lock
 from s3queue.stores.memory import MemoryStore
+from support.manual_clock import StandingClock
 from support.sample_lock import KEY, TTL
 
 
@@ -60,12 +61,13 @@ def test_a_renewal_whose_outcome_stayed_unknown_does_not_lose_the_lock(clock):
 
 
 def test_of_many_racing_threads_never_two_hold_it():
-    store = MemoryStore()
+    clock = StandingClock()
+    store = MemoryStore(clock=clock)
     inside, overlaps, tokens = [], [], []
     together = threading.Barrier(12)
 
     def work(number: int) -> None:
-        mine = Lock(store, KEY, timedelta(seconds=30), owner=str(number))
+        mine = Lock(store, KEY, timedelta(seconds=30), owner=str(number), clock=clock)
         together.wait()
         for _ in range(5):
             with mine.held(wait=60):

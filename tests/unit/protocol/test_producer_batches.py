@@ -12,6 +12,7 @@ from s3queue import (
     MessageTooLarge,
     Unavailable,
 )
+from support.threads import PATIENCE
 
 
 def test_enqueue_many_writes_one_object_per_batch(bench, queue):
@@ -24,7 +25,7 @@ def test_enqueue_many_writes_one_object_per_batch(bench, queue):
 
 
 def test_enqueue_many_does_not_wait_for_one_answer_before_it_sends_the_next_batch(bench, queue):
-    both_under_way = threading.Barrier(2, timeout=30)
+    both_under_way = threading.Barrier(2, timeout=PATIENCE)
 
     def answer_together(operation, key, perform):
         both_under_way.wait()

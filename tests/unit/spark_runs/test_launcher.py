@@ -14,6 +14,7 @@ from s3queue.spark_runs.watch import COOL, LAUNCH_GRACE
 from s3queue.stores.memory import MemoryStore
 from support.fake_jobs import throttled
 from support.heavy_queue import SPARK, launcher, leases, manifest
+from support.manual_clock import StandingClock
 
 
 def test_one_run_takes_a_batch_and_is_asked_for_once(bench, jobs):
@@ -60,10 +61,10 @@ def test_while_a_run_is_there_further_messages_cost_two_reads_and_start_nothing(
 
 @pytest.mark.parametrize("max_runs", [1, 3])
 def test_a_thousand_heavy_messages_at_once_start_at_most_max_runs_runs(max_runs, jobs):
-    store = MemoryStore("burst")
-    queues = [
-        Queue(store=store, name="exports", settings=QueueSettings.of(**SPARK, max_runs=max_runs)) for _ in range(20)
-    ]
+    clock = StandingClock()
+    store = MemoryStore("burst", clock=clock)
+    settings = QueueSettings.of(**SPARK, max_runs=max_runs)
+    queues = [Queue(store=store, name="exports", settings=settings, clock=clock) for _ in range(20)]
     paths = [queues[0].enqueue({"n": n}) for n in range(1000)]
     barrier = threading.Barrier(len(queues))
 

@@ -6,11 +6,11 @@ import threading
 from typing import Any
 
 from s3queue import AccessDenied, Worker
-from support.real_time import PATIENCE, real_queue
+from support.threads import PATIENCE
 
 
-def test_a_thread_goes_on_while_what_it_completed_is_cleared_away():
-    queue = real_queue(concurrency=1)
+def test_a_thread_goes_on_while_what_it_completed_is_cleared_away(bench):
+    queue = bench.queue(concurrency=1)
     paths = [queue.enqueue(str(number)) for number in range(3)]
     seen: list[int] = []
     second = threading.Event()
@@ -33,8 +33,8 @@ def test_a_thread_goes_on_while_what_it_completed_is_cleared_away():
     assert not list(queue.store.list("orders/leases/").objects)
 
 
-def test_a_name_put_anew_while_it_is_cleared_away_runs_too():
-    queue = real_queue(concurrency=1)
+def test_a_name_put_anew_while_it_is_cleared_away_runs_too(bench):
+    queue = bench.queue(concurrency=1)
     (path,) = [queue.enqueue(b"1", name="one")]
     seen: list[int] = []
     real_delete = queue.store.delete
@@ -50,8 +50,8 @@ def test_a_name_put_anew_while_it_is_cleared_away_runs_too():
     assert seen == [1, 2]
 
 
-def test_what_cannot_be_cleared_away_is_left_to_the_sweeper(caplog):
-    queue = real_queue(concurrency=1)
+def test_what_cannot_be_cleared_away_is_left_to_the_sweeper(bench, caplog):
+    queue = bench.queue(concurrency=1)
     path = queue.enqueue(b"1")
 
     def refuse(key: str, **options: Any) -> Any:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import s3queue
-from s3queue import Context, Queue, Sweeper, Unavailable, Worker
+from s3queue import Context, Unavailable, Worker
 from s3queue.store import Page
-from support.real_time import PATIENCE, eventually, real_queue
+from support.threads import PATIENCE, eventually, hurry
 
 
 def test_every_message_is_run_once_by_several_threads(bench):
@@ -28,8 +27,8 @@ def test_every_message_is_run_once_by_several_threads(bench):
     assert all(queue.status(path).state == "completed" for path in paths)
 
 
-def test_a_look_that_failed_does_not_make_the_queue_empty():
-    queue = real_queue(concurrency=1)
+def test_a_look_that_failed_does_not_make_the_queue_empty(bench):
+    queue = bench.queue(concurrency=1)
     queue.enqueue(b"1")
     looks = iter([Unavailable("503 SlowDown")])
 
@@ -39,14 +38,15 @@ def test_a_look_that_failed_does_not_make_the_queue_empty():
         return real_list(prefix, **options)
 
     real_list, queue.store.list = queue.store.list, failing_once
-    worker = Worker(queue, lambda message: None, sweep=False, poll_interval=0.05)
+    worker = Worker(queue, lambda message: None, sweep=False)
+    hurry(worker)
     worker.run_until_empty()
 
     assert worker.stats()["succeeded"] == 1
 
 
-def test_the_others_go_on_while_one_thread_looks_for_more():
-    queue = real_queue(concurrency=2)
+def test_the_others_go_on_while_one_thread_looks_for_more(bench):
+    queue = bench.queue(concurrency=2)
     for number in range(1100):
         queue.enqueue(str(number))
     is_looking, went_on = threading.Event(), threading.Event()
@@ -71,13 +71,13 @@ def test_the_others_go_on_while_one_thread_looks_for_more():
     assert sorted(seen) == list(range(1100))
 
 
-def test_a_look_ahead_heeds_a_pause_so_that_a_large_backlog_stops_too(monkeypatch):
+def test_a_look_ahead_heeds_a_pause_so_that_a_large_backlog_stops_too(bench, monkeypatch):
     # Every look asks for the settings, however soon after the last: what is tested is that a look ahead asks at all.
     monkeypatch.setattr("s3queue.protocol.overrides.REFRESH_SECONDS", 0.0)
-    queue = real_queue(concurrency=1)
+    queue = bench.queue(concurrency=1)
     for number in range(2500):
         queue.enqueue(str(number))
-    operator = Queue(store=queue.store, name=queue.name)
+    operator = bench.queue()
     seen: list[int] = []
 
     def handler(number: int) -> None:
@@ -85,32 +85,36 @@ def test_a_look_ahead_heeds_a_pause_so_that_a_large_backlog_stops_too(monkeypatc
         if len(seen) == 10:
             operator.configure(paused=True)
 
-    worker = Worker(queue, handler, sweep=False, poll_interval=0.05)
+    worker = Worker(queue, handler, sweep=False)
+    pauses = hurry(worker)
     worker.start()
     try:
-        eventually(lambda: queue.settings.paused)
-        eventually(lambda: not worker._busy)
+        # Paused is what a thread does that has nothing more to do.
+        pauses.wait_for_all(2)
+        assert queue.settings.paused
     finally:
         worker.stop()
 
-    assert len(seen) <= 1000
+    assert len(seen) == 1000
 
 
-def test_what_is_found_again_while_it_is_in_hand_is_not_asked_for_again():
-    queue = real_queue(concurrency=4)
+def test_what_is_found_again_while_it_is_in_hand_is_not_asked_for_again(bench):
+    # One thread, which looks ahead with a message in hand, and another that clears away what it completed.
+    queue = bench.queue(concurrency=1)
     for number in range(2500):
         queue.enqueue(str(number))
-    queue.store.take()
+    bench.store.take()
 
     Worker(queue, lambda number: None, sweep=False).run_until_empty()
 
-    leases = [key for verb, key in queue.store.log if verb == "put" and key.startswith("orders/leases/")]
+    leases = [key for verb, key in bench.store.log if verb == "put" and key.startswith("orders/leases/")]
     assert len(leases) == len(set(leases)) == 2500
-    assert queue.store.requests["list"] <= 15
+    # Three windows of a thousand and a look that finds nothing, at four LISTs each.
+    assert bench.store.requests["list"] <= 16
 
 
-def test_as_many_run_at_once_as_concurrency_says():
-    queue = real_queue(concurrency=3)
+def test_as_many_run_at_once_as_concurrency_says(bench):
+    queue = bench.queue(concurrency=3)
     together, most = threading.Barrier(3), []
     running = []
 
@@ -127,16 +131,25 @@ def test_as_many_run_at_once_as_concurrency_says():
     assert max(most) == 3
 
 
-def test_a_batch_is_not_given_up_when_the_rest_of_the_queue_is_empty():
-    queue = real_queue()
+def test_a_batch_is_not_given_up_when_the_rest_of_the_queue_is_empty(bench):
+    queue = bench.queue()
     (path,) = queue.enqueue_many(range(50))
     seen = []
+    was_asked = threading.Event()
 
     def handler(body: int) -> None:
-        time.sleep(0.002)
+        assert was_asked.wait(PATIENCE)
         seen.append(body)
 
-    Worker(queue, handler, sweep=False).run_until_empty()
+    def is_idle() -> bool:
+        found = real_is_idle()
+        if worker.stats()["running"]:
+            was_asked.set()
+        return found
+
+    worker = Worker(queue, handler, sweep=False)
+    real_is_idle, worker._is_idle = worker._is_idle, is_idle
+    worker.run_until_empty()
 
     assert sorted(seen) == list(range(50))
     assert queue.status(path).state == "completed"
@@ -168,8 +181,8 @@ def test_statistics_count_every_outcome(bench):
     }
 
 
-def test_its_heartbeat_shows_its_statistics_and_what_it_holds_and_goes_when_it_stops():
-    queue = real_queue(visibility_timeout=0.3)
+def test_its_heartbeat_shows_its_statistics_and_what_it_holds_and_goes_when_it_stops(bench):
+    queue = bench.queue()
     path = queue.enqueue(b"1")
     finish = threading.Event()
 
@@ -178,6 +191,7 @@ def test_its_heartbeat_shows_its_statistics_and_what_it_holds_and_goes_when_it_s
         finish.wait(PATIENCE)
 
     worker = Worker(queue, handler, concurrency=1, sweep=False)
+    hurry(worker)
     worker.start()
     key = f"orders/workers/{queue.worker_id}"
 
@@ -194,23 +208,25 @@ def test_its_heartbeat_shows_its_statistics_and_what_it_holds_and_goes_when_it_s
     assert queue.store.head(key) is None
 
 
-def test_a_message_is_kept_for_longer_than_its_visibility_timeout():  # [P2]
-    # Whole seconds are all that S3 tells, so the timeout is short and the handler is not.
-    queue = real_queue(visibility_timeout=2, rescue_after=1)
+def test_a_message_is_kept_for_longer_than_its_visibility_timeout(bench):  # [P2]
+    queue = bench.queue(visibility_timeout=30)
     path = queue.enqueue(b"1")
     runs = []
-    sweeper = Sweeper(
-        queue=Queue(store=queue.store, name="orders", settings=queue.settings), dispatch=lambda paths: None
-    )
+    sweeper = bench.sweeper(bench.queue(worker_id="sweeper"))
+    heartbeat = ("put", f"orders/workers/{queue.worker_id}")
 
     def handler(body: int) -> None:
         runs.append(body)
-        until = time.monotonic() + 6.0
-        while time.monotonic() < until:
+        for _ in range(10):
+            bench.clock.advance(10)
+            beats = bench.store.log.count(heartbeat)
+            # The first one may have begun before.
+            eventually(lambda beats=beats: bench.store.log.count(heartbeat) >= beats + 2)
             assert sweeper.sweep().endings == {}
-            time.sleep(0.2)
 
-    Worker(queue, handler, concurrency=1, sweep=False).run_until_empty()
+    worker = Worker(queue, handler, concurrency=1, sweep=False)
+    hurry(worker)
+    worker.run_until_empty()
 
     assert runs == [1]
     assert len(queue.status(path).record.attempts) == 1
@@ -218,8 +234,8 @@ def test_a_message_is_kept_for_longer_than_its_visibility_timeout():  # [P2]
     assert (queue.stats().pending, queue.stats().processing) == (0, 0)
 
 
-def test_own_retries_need_no_sweeper():
-    queue = real_queue(max_attempts=3, retry_base=0.1)
+def test_own_retries_need_no_sweeper(bench):
+    queue = bench.queue(max_attempts=3)
     path = queue.enqueue(b"1")
     attempts = []
 
@@ -228,8 +244,12 @@ def test_own_retries_need_no_sweeper():
         if context.attempt < 3:
             raise ValueError("again")
 
-    worker = Worker(queue, handler, concurrency=1, poll_interval=0.05, sweep=False)
+    worker = Worker(queue, handler, concurrency=1, sweep=False)
+    hurry(worker)
     worker.start()
+    for failed in (1, 2):
+        eventually(lambda failed=failed: len(attempts) == failed and worker._retries.wait())
+        bench.clock.advance(worker._retries.wait() + 1)
     eventually(lambda: queue.store.head(f"orders/records/{path}"))
     worker.stop()
 
@@ -254,39 +274,51 @@ def test_a_paused_queue_is_left_alone_until_it_is_resumed(bench):
     path = queue.enqueue(b"1")
     queue.pause()
     ran: list[int] = []
-    worker = Worker(queue, ran.append, concurrency=1, poll_interval=0.01, sweep=False)
+    worker = Worker(queue, ran.append, concurrency=1, sweep=False)
+    pauses = hurry(worker)
     worker.start()
-    time.sleep(0.1)
+    for _ in range(5):
+        bench.clock.advance(5)
+        pauses.wait_for_all(2)
     assert ran == []
     queue.resume()
-    eventually(lambda: ran == [1] or bench.clock.advance(5))
+    for _ in range(5):
+        bench.clock.advance(5)
+        pauses.wait_for_all(2)
     worker.stop()
 
+    assert ran == [1]
     assert queue.status(path).state == "completed"
 
 
-def test_an_idle_worker_looks_ever_less_often():
-    queue = real_queue()
-    worker = Worker(queue, lambda body: None, concurrency=4, poll_interval=0.02, sweep=False)
-    began = time.monotonic()
+def test_an_idle_worker_looks_ever_less_often(bench):
+    queue = bench.queue()
+    worker = Worker(queue, lambda body: None, concurrency=4, poll_interval=1, sweep=False)
+    pauses = hurry(worker)
     worker.start()
-    time.sleep(0.6)
+    for _ in range(100):
+        pauses.wait_for_all(5)
+        bench.clock.advance(1)
     worker.stop()
-    passed = time.monotonic() - began
 
-    # One look among four threads every 0.03 s at first, then every 0.1 s; not four every 0.02 s.
-    assert queue.store.requests["list"] <= 6 + passed / 0.1
+    # One look among four threads, after 1.5 s at first, then every 5 s; not four every second.
+    assert 20 <= bench.store.requests["list"] <= 24
 
 
-def test_a_worker_that_was_idle_is_quick_again_once_there_is_work():
-    queue = real_queue()
+def test_a_worker_that_was_idle_is_quick_again_once_there_is_work(bench):
+    queue = bench.queue()
     ran: list[int] = []
-    worker = Worker(queue, ran.append, concurrency=1, poll_interval=0.01, sweep=False)
+    worker = Worker(queue, ran.append, concurrency=1, poll_interval=1, sweep=False)
+    pauses = hurry(worker)
     worker.start()
-    time.sleep(0.3)
-    for number in range(200):
+    for _ in range(20):
+        pauses.wait_for_all(2)
+        bench.clock.advance(5)
+    for number in range(1100):
         queue.enqueue(str(number))
-    eventually(lambda: len(ran) == 200)
+    # One look is waited for; the one behind a full window is not.
+    bench.clock.advance(5)
+    eventually(lambda: len(ran) == 1100)
     worker.stop()
 
 
@@ -305,8 +337,8 @@ def test_a_message_put_anew_while_it_is_at_work_runs_again_in_the_same_worker(be
     assert ran == [1, 2]
 
 
-def test_an_error_that_nobody_foresaw_does_not_cost_the_worker_a_thread(caplog):
-    queue = real_queue()
+def test_an_error_that_nobody_foresaw_does_not_cost_the_worker_a_thread(bench, caplog):
+    queue = bench.queue()
     good = queue.enqueue(b"1")
     broken = []
     original = queue.store.inner.list
@@ -318,7 +350,8 @@ def test_an_error_that_nobody_foresaw_does_not_cost_the_worker_a_thread(caplog):
         return original(*args, **options)
 
     queue.store.inner.list = breaks_once
-    worker = Worker(queue, lambda body: None, concurrency=1, poll_interval=0.01, sweep=False)
+    worker = Worker(queue, lambda body: None, concurrency=1, sweep=False)
+    hurry(worker)
     worker.start()
     eventually(lambda: worker.stats()["succeeded"] == 1)
     worker.stop()
