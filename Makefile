@@ -4,6 +4,7 @@ PYTHON     ?= python3
 UV_VERSION := 0.13.7
 JOBS       ?= 2
 ARGS       ?=
+T          ?=
 
 VENV  := .venv
 PY    := $(VENV)/bin/python
@@ -23,8 +24,15 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
 INSTALL_BENCH = $(WITH_INDEX) $(UV) pip install --quiet --python $(PY) --require-hashes -r requirements-bench.txt || \
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-bench.txt
 
+# Bytecode, even on a machine that wants none: without it every process of a run compiles every module again.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(PY) -m pytest
+# Folders and files, so that the rest of the tree is not even collected.
+UNIT := tests/unit tests/api/test_api.py tests/api/test_flow.py \
+	tests/cli --ignore=tests/cli/test_dashboard.py --ignore=tests/cli/test_on_s3.py \
+	tests/functions/test_exports.py tests/functions/test_imports.py tests/functions/test_queues.py
+
 .DEFAULT_GOAL := help
-.PHONY: help setup test check proof bench demo up down synth docs lock clean
+.PHONY: help setup test unit check proof bench demo up down synth docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,8 +60,11 @@ $(READY): $(LOCKS) pyproject.toml $(UV)
 	@$(UV) pip install --quiet --python $(PY) --offline --no-deps --no-build-isolation --editable .
 	@touch $@
 
-test: $(READY) ## Run every test (ARGS="-k lease" narrows it, JOBS=1 debugs it)
-	$(PY) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+test: $(READY) ## Run every test (T=tests/unit/test_keys.py one file, ARGS="-k lease" narrows it, JOBS=1 debugs it)
+	$(PYTEST) $(if $(T),$(T),-n $(JOBS) --dist loadgroup) $(ARGS)
+
+unit: $(READY) ## Run the tests that start no server, in a minute (the proof starts none either, and takes longer)
+	$(PYTEST) -n $(JOBS) $(UNIT) $(ARGS)
 
 check: $(READY) ## The gate, as CI runs it: lint, format, types, import rule, docs, then every test
 	$(VENV)/bin/ruff check .

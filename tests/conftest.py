@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from servers import ACCESS_KEY, REGION, SECRET_KEY, moto_server, seaweedfs_server
+from support.s3_servers import ACCESS_KEY, REGION, SECRET_KEY, moto_server, seaweedfs_server
 
 # At import, before anything builds a client: what a developer's shell is logged in to must never be touched.
 for name in [name for name in os.environ if name.startswith("AWS_") and name != "AWS_CA_BUNDLE"]:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any, Literal
 
 from .errors import CorruptState, InvalidRequest
@@ -30,7 +29,8 @@ SWEEPER_MIB = 512
 #: Old name of a setting → its current name. Definitions and `queue.json` objects with the old name are still read.
 RENAMED = {"batch": "messages_per_run"}
 _UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": MIB, "gib": 1024**3}
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(b|[kmg]i?b)?\s*", re.IGNORECASE)
+#: So few digits because Python reads no number of thousands of them.
+_SIZE = re.compile(r"\s*([0-9]{1,100})(?:\.([0-9]{1,100}))?\s*(b|[kmg]i?b)?\s*", re.IGNORECASE)
 
 
 def parse_size(size: int | str) -> int:
@@ -44,7 +44,9 @@ def parse_size(size: int | str) -> int:
     match = _SIZE.fullmatch(size) if isinstance(size, str) else None
     if not match:
         raise InvalidRequest(f"size must be a number of bytes, or a text such as '64 MiB', not {size!r}")
-    return int(Decimal(match[1]) * _UNITS[(match[2] or "b").lower()])
+    whole, fraction, unit = match[1], match[2] or "", _UNITS[(match[3] or "b").lower()]
+    # In whole numbers: Decimal keeps 28 digits, and the last bytes of a longer number would be lost.
+    return int(int(whole + fraction) * unit // 10 ** len(fraction))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

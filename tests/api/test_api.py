@@ -11,10 +11,9 @@ import pytest
 from s3queue import AccessDenied, QueueError, Unavailable
 from s3queue.dashboard.api import build
 from s3queue.dashboard.overview import overview
-from scenery import working_hour
-from workbench import Workbench
-
-from .conftest import Answer, Ask, asking
+from support.api_calls import Answer, Ask, asking
+from support.sample_bucket import working_hour
+from support.workbench import Workbench
 
 ORDERS = "/api/queues/orders"
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from s3queue.clock import RandomChance
 from s3queue.dashboard.throughput import BUDGET, floor_name, flow, made_at
-from workbench import Workbench
+from support.workbench import Workbench
 
 
 def test_what_came_and_went_is_counted_by_the_minute(bench: Workbench) -> None:

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from handlers import api
-from loggers import forget_loggers
 from s3queue.settings import Deployment
 from s3queue.stores.s3 import S3Store
-from servers import fresh_bucket, s3_client
-
-from .conftest import event
+from support.api_calls import event
+from support.function_loggers import forget_loggers
+from support.s3_servers import fresh_bucket, s3_client
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from s3queue.dashboard import api
 from s3queue.dashboard.server import KEY_HEADER, Server
 from s3queue.stores.memory import MemoryStore
-from scenery import working_hour
-from workbench import Workbench
+from support.sample_bucket import working_hour
+from support.workbench import Workbench
 
 CHECKED_IN = Path(api.__file__).parent / "openapi.json"
 

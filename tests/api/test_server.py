@@ -14,7 +14,7 @@ import pytest
 
 from s3queue.dashboard.server import KEY_HEADER, Server, serve
 from s3queue.store import Page
-from workbench import Workbench
+from support.workbench import Workbench
 
 
 class Slow:

@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from counting import CountingStore
 from s3queue import Queue, Worker
-from servers import fresh_bucket, s3_client, seaweedfs_server
+from support.counting_store import CountingStore
+from support.s3_servers import fresh_bucket, s3_client, seaweedfs_server
 
 from .instruments.harness import Bench, Part
 from .instruments.scene import queue_at

@@ -21,7 +21,7 @@ from importlib.metadata import distribution, requires
 from typing import Any
 from urllib.parse import urlsplit
 
-from servers import ACCESS_KEY, REGION, SECRET_KEY, fresh_bucket, s3_client, seaweedfs_server
+from support.s3_servers import ACCESS_KEY, REGION, SECRET_KEY, fresh_bucket, s3_client, seaweedfs_server
 
 from .instruments.harness import Bench
 from .instruments.scene import BODY, drain, fill, in_threads, queue_at

@@ -23,10 +23,12 @@ import queues
 from infra.packaging.lambda_zip import prepare
 from infra.packaging.platforms import Platform
 from s3queue.settings import Deployment
-from servers import ACCESS_KEY, REGION, fresh_bucket, s3_client, seaweedfs_server
+from support.s3_servers import ACCESS_KEY, REGION, fresh_bucket, s3_client, seaweedfs_server
 
 from .instruments.harness import Bench, Part
 
+#: Of the library, by themselves: what a worker function needs besides its queue.
+MODULES = ("s3queue.worker.notifications", "s3queue.spark_runs.runs", "s3queue.worker.invocation")
 #: Of the library, by themselves: what a worker function needs besides its queue.
 MODULES = ("s3queue.worker.notifications", "s3queue.spark_runs.runs", "s3queue.worker.invocation")
 #: What every child process ends with: its cost since its first line, and the packages that it holds.

@@ -19,9 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from api.conftest import event
-from clocks import ManualClock
-from counting import CountingStore
 from s3queue.clock import Clock, SystemClock
 from s3queue.connect import open_store
 from s3queue.dashboard.api import build
@@ -30,7 +27,10 @@ from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
 from s3queue.sweeper.sweeper import Sweeper
-from servers import ACCESS_KEY, REGION, fresh_bucket, s3_client, seaweedfs_server
+from support.api_calls import event
+from support.counting_store import CountingStore
+from support.manual_clock import ManualClock
+from support.s3_servers import ACCESS_KEY, REGION, fresh_bucket, s3_client, seaweedfs_server
 
 from .growth_memory import BODY, MESSAGES, QUEUE, EndlessStore
 from .instruments import plot

@@ -38,7 +38,7 @@ from s3queue.worker import notifications as notifications
 from s3queue.worker.definition import define
 from s3queue.worker.invocation import InvocationRunner
 from s3queue.worker.pull_worker import Worker
-from servers import REGION, fresh_bucket, s3_client, seaweedfs_server
+from support.s3_servers import REGION, fresh_bucket, s3_client, seaweedfs_server
 
 from .cold_start import event
 from .instruments.harness import Bench, Part

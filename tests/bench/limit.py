@@ -12,7 +12,7 @@ from collections.abc import Callable
 from s3queue.connect import StoreKind
 from s3queue.stores.direct import DirectStore
 from s3queue.stores.s3 import client
-from servers import fresh_bucket, s3_client, seaweedfs_server
+from support.s3_servers import fresh_bucket, s3_client, seaweedfs_server
 
 from .instruments.harness import Bench
 from .instruments.scene import BODY, credentials, drain, fill, in_threads, queue_at, seconds

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from counting import CountingStore
-from invocations import WorkerFunction
 from s3queue import Queue, Reject, Sweeper
 from s3queue.costs.bill import bill_of, break_even, sqs_bill_of
 from s3queue.costs.estimate import EVENT_SECONDS, Estimate, estimate
@@ -22,7 +20,9 @@ from s3queue.costs.requests import BILLED_AS_READS, BILLED_AS_WRITES, RequestCou
 from s3queue.costs.workload import Workload
 from s3queue.settings import SWEEPER_STAYS_SECONDS
 from simulation.world import Fault, Process, ProcessClock, World
-from workbench import next_tick
+from support.counting_store import CountingStore
+from support.workbench import next_tick
+from support.worker_function import WorkerFunction
 
 from .instruments.harness import Bench
 

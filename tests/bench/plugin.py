@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from servers import fresh_bucket, s3_client, seaweedfs_server
+from support.s3_servers import fresh_bucket, s3_client, seaweedfs_server
 
 from .instruments.delay import Passed, Proxy, proxy
 from .instruments.harness import Bench, Part

@@ -20,11 +20,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from finished import NOON, keys_under, put_record, record
-from recorded import recorded, requests_in
 from s3queue.documents.record import Failure, Record
 from s3queue.stores.s3 import client
-from servers import ACCESS_KEY, REGION, SECRET_KEY, fresh_bucket, seaweedfs_server
+from support.finished_messages import NOON, keys_under, put_record, record
+from support.recording_bucket import recording_bucket, requests_in
+from support.s3_servers import ACCESS_KEY, REGION, SECRET_KEY, fresh_bucket, seaweedfs_server
 
 from .instruments.harness import Bench, Part
 
@@ -201,7 +201,7 @@ def finished(n: int, per_object: int) -> Record:
 def count_requests(bench: Bench, part: Part, scene: Scene, what: str, ours: Callable[..., float]) -> None:
     """One run apart: writing down a request takes time."""
     log = scene.folder / f"requests-{what}"
-    ours(recorded(scene.bucket, log))
+    ours(recording_bucket(scene.bucket, log))
     verbs = Counter(request.verb for request in requests_in(log))
     part.raw.setdefault("requests", {})[what] = dict(verbs) | {"messages": scene.rows}
     sent = sum(verbs.values()) / scene.rows

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from browser import chromium
 from s3queue.dashboard.server import Server
-from scenery import working_hour
-from workbench import Workbench
+from support import chromium
+from support.sample_bucket import working_hour
+from support.workbench import Workbench
 
 OUTPUT = Path(__file__).parents[2] / "test-output"
 #: Chromium's sandbox needs rights that containers seldom have; the only pages that it sees here are our own.

@@ -8,10 +8,10 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 
-from browser import chromium
 from s3queue.dashboard import server
-from scenery import working_hour
-from workbench import Workbench
+from support import chromium
+from support.sample_bucket import working_hour
+from support.workbench import Workbench
 
 FOLDER = Path(server.__file__).parent / "screenshots"
 PICTURES = (("overview", "light", ""), ("queue", "dark", "#/queue/orders"))

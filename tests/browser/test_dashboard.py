@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from s3queue.dashboard.server import Server
-from scenery import HOSTILE, hostile
-from workbench import Workbench
+from support.sample_bucket import HOSTILE, hostile
+from support.workbench import Workbench
 
 pytestmark = pytest.mark.xdist_group("browser")
 Open = Callable[..., Page]

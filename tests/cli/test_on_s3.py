@@ -16,7 +16,7 @@ import pytest
 
 from s3queue.cli.session import Session
 from s3queue.errors import Unavailable
-from servers import fresh_bucket, s3_client
+from support.s3_servers import fresh_bucket, s3_client
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "s3queue.cli"]

@@ -10,7 +10,7 @@ import pytest
 from s3queue.connect import StoreKind, open_store
 from s3queue.store import ObjectStore
 from s3queue.stores.memory import MemoryStore
-from servers import fresh_bucket, s3_client
+from support.s3_servers import fresh_bucket, s3_client
 
 
 @dataclass(frozen=True)

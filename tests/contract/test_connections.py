@@ -17,11 +17,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from clocks import ManualClock
-from misbehaving import DATE, Raw, raw_server
 from s3queue.errors import AccessDenied, InvalidRequest, MessageTooLarge, Unavailable
 from s3queue.stores import connection, connections
 from s3queue.stores.direct import DirectStore
+from support.faulty_server import DATE
+from support.manual_clock import ManualClock
+from support.raw_server import Raw, raw_server
 
 LARGE = b"x" * connections.ASK_FIRST_BYTES
 

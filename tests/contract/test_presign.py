@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
+from datetime import timedelta
 
 import pytest
+
+from s3queue import (
+    connect,
+)
+from support.s3_servers import fresh_bucket, s3_client
 
 
 def put(url: str, body: bytes, **headers: str) -> int:
@@ -64,3 +70,23 @@ def test_a_presigned_url_is_for_one_key(store):
 
 def test_a_presigned_url_names_the_key(store):
     assert "messages/mine" in store.presign_put("emails/messages/mine", seconds=60)
+
+
+def test_a_presigned_url_enqueues_one_message_once_without_credentials(moto_endpoint):
+    client = s3_client(moto_endpoint)
+    queue = connect(f"s3://{fresh_bucket(client)}/orders", client=client)
+    url, path = queue.presign(priority=5, expires=timedelta(minutes=5))
+    assert path.startswith("messages/p005/")
+
+    def send(body: bytes) -> int:
+        request = urllib.request.Request(url, data=body, method="PUT", headers={"If-None-Match": "*"})
+        request.add_unredirected_header("Content-Type", "")
+        return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=20).status
+
+    assert send(b"from outside") == 200
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        send(b"again")
+
+    assert refused.value.code == 412
+    (claim,) = queue.claim_next()
+    assert (claim.path, claim.message.body) == (path, b"from outside")

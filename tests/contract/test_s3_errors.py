@@ -10,8 +10,6 @@ from datetime import UTC, datetime
 import pytest
 from botocore.exceptions import ClientError
 
-from clocks import ManualClock
-from misbehaving import LOST, NEVER_ARRIVED, OK, Answer, Misbehaving, misbehaving_server
 from s3queue.errors import (
     AccessDenied,
     Conflict,
@@ -26,14 +24,16 @@ from s3queue.store import ObjectStore, delete_unique, put_surely
 from s3queue.stores import s3
 from s3queue.stores.direct import DirectStore
 from s3queue.stores.s3 import CONTENDED_TRIES, S3Store, client
-from servers import fresh_bucket, s3_client
+from support.faulty_server import LOST, NEVER_ARRIVED, OK, Answer, FaultyServer, faulty_server
+from support.manual_clock import ManualClock
+from support.s3_servers import fresh_bucket, s3_client
 
 SDK_TRIES = 2
 
 
 @pytest.fixture
-def server() -> Iterator[Misbehaving]:
-    with misbehaving_server() as server:
+def server() -> Iterator[FaultyServer]:
+    with faulty_server() as server:
         yield server
 
 
@@ -43,7 +43,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def boto3_store(server: Misbehaving, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+def boto3_store(server: FaultyServer, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> S3Store:
     # The SDK's own pause between two tries is real time.
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
     connected = s3_client(
@@ -57,7 +57,7 @@ def boto3_store(server: Misbehaving, clock: ManualClock, monkeypatch: pytest.Mon
 
 
 @pytest.fixture
-def direct_store(server: Misbehaving, clock: ManualClock) -> DirectStore:
+def direct_store(server: FaultyServer, clock: ManualClock) -> DirectStore:
     return DirectStore("jobs", endpoint_url=server.endpoint, tries=SDK_TRIES, clock=clock)
 
 
@@ -163,7 +163,7 @@ def test_a_request_that_s3_turned_away_is_sent_again(server, store):
 
 @pytest.mark.parametrize("kind", ["boto3", "direct"])
 def test_nobody_listening_is_unavailable(kind):
-    with misbehaving_server() as server:
+    with faulty_server() as server:
         pass
 
     if kind == "boto3":
@@ -354,7 +354,7 @@ def test_a_body_that_breaks_off_is_unknown_and_never_shorter(server, store):
 
 
 def test_an_answer_without_a_date_is_not_guessed(server, store, monkeypatch):
-    monkeypatch.setattr("misbehaving.DATE", "")
+    monkeypatch.setattr("support.faulty_server.DATE", "")
 
     with pytest.raises(Unavailable, match="Date"):
         store.put("q/a", b"x")

@@ -9,14 +9,14 @@ import pytest
 
 from infra.local import faults
 from s3queue.queue import Queue
-from tests.e2e.conftest import Bench
-from tests.e2e.endpoint import Endpoint
+from support.deployed_stack import DeployedStack
+from support.webhook_receiver import WebhookReceiver
 
 CROWD = 500
 
 
 def test_the_message_of_a_killed_worker_is_finished_by_another(
-    bench: Bench, webhooks: Queue, endpoint: Endpoint, unique: str
+    bench: DeployedStack, webhooks: Queue, endpoint: WebhookReceiver, unique: str
 ) -> None:
     path = bench.put("webhooks", f"messages/{unique}.json", {"url": f"{endpoint.url}/hang", "payload": unique})
     bench.until(lambda: endpoint.deliveries[unique], sweeping=True)
@@ -35,7 +35,9 @@ def test_the_message_of_a_killed_worker_is_finished_by_another(
     assert endpoint.deliveries[unique] == 2, "at least once: the killed one had begun"
 
 
-def test_a_message_whose_event_was_lost_is_rescued_by_the_sweeper(bench: Bench, emails: Queue, unique: str) -> None:
+def test_a_message_whose_event_was_lost_is_rescued_by_the_sweeper(
+    bench: DeployedStack, emails: Queue, unique: str
+) -> None:
     with faults.events_lost(bench.stack, "emails"):
         path = bench.put("emails", f"messages/{unique}.json", {"to": f"{unique}@example.com", "subject": "Lost"})
         time.sleep(1)
@@ -56,7 +58,7 @@ def _unfinished(queue: Queue) -> int:
 # Only so long that a machine with other things to do is not called broken.
 @pytest.mark.timeout(600)
 def test_a_crowd_is_served_by_no_more_than_the_concurrency_at_a_time(
-    bench: Bench, webhooks: Queue, endpoint: Endpoint, unique: str
+    bench: DeployedStack, webhooks: Queue, endpoint: WebhookReceiver, unique: str
 ) -> None:
     # Long enough that more than five at a time would be seen.
     endpoint.pause = 0.02

@@ -15,8 +15,8 @@ from PIL import Image
 from s3queue.keys import format_due
 from s3queue.protocol.overrides import REFRESH_SECONDS
 from s3queue.queue import Queue
-from tests.e2e.conftest import Bench
-from tests.e2e.endpoint import Endpoint
+from support.deployed_stack import DeployedStack
+from support.webhook_receiver import WebhookReceiver
 
 
 def picture() -> bytes:
@@ -29,7 +29,7 @@ def email(to: str) -> dict[str, Any]:
     return {"to": to, "subject": "Hello"}
 
 
-def test_a_put_object_runs_its_handler(bench: Bench, thumbnails: Queue, unique: str) -> None:
+def test_a_put_object_runs_its_handler(bench: DeployedStack, thumbnails: Queue, unique: str) -> None:
     record = bench.outcome(thumbnails, bench.put("thumbnails", f"messages/{unique}.png", picture()))
 
     assert record.outcome == "completed"
@@ -41,7 +41,7 @@ def test_a_put_object_runs_its_handler(bench: Bench, thumbnails: Queue, unique: 
 @pytest.mark.parametrize(
     "name", ["two words.png", "Zoë/überall ✓.png", "1+1%20=2.png", "a&b=c;d?e#f.png", "p200/now.png"]
 )
-def test_a_message_may_have_any_name(bench: Bench, thumbnails: Queue, unique: str, name: str) -> None:
+def test_a_message_may_have_any_name(bench: DeployedStack, thumbnails: Queue, unique: str, name: str) -> None:
     # The event's key is URL-encoded; read wrongly, it names nothing, and no sweeper comes within the first minute.
     folder = f"messages/{name.removesuffix('now.png')}{unique}/" if name.startswith("p200/") else f"messages/{unique}/"
     path = bench.put("thumbnails", folder + name.removeprefix("p200/"), picture())
@@ -52,7 +52,7 @@ def test_a_message_may_have_any_name(bench: Bench, thumbnails: Queue, unique: st
     assert record.finished_at - record.generation.put_at < thumbnails.settings.rescue_after
 
 
-def due_again(bench: Bench, queue: str, path: str) -> datetime:
+def due_again(bench: DeployedStack, queue: str, path: str) -> datetime:
     """When a message that failed may be tried again, as its worker wrote it into the lease, and logged."""
 
     def said() -> list[str]:
@@ -63,7 +63,7 @@ def due_again(bench: Bench, queue: str, path: str) -> datetime:
 
 
 def test_a_failed_message_is_tried_again_after_its_backoff_and_not_a_minute_later(
-    bench: Bench, emails: Queue, unique: str, record_property: Callable[[str, object], None]
+    bench: DeployedStack, emails: Queue, unique: str, record_property: Callable[[str, object], None]
 ) -> None:
     path = bench.put("emails", f"messages/{unique}.json", email(f"{unique}@flaky.example"))
 
@@ -84,7 +84,9 @@ def test_a_failed_message_is_tried_again_after_its_backoff_and_not_a_minute_late
     assert bench.mails_to(f"{unique}@flaky.example") == 1
 
 
-def test_a_rejected_message_is_a_dead_letter_that_can_be_moved_back(bench: Bench, emails: Queue, unique: str) -> None:
+def test_a_rejected_message_is_a_dead_letter_that_can_be_moved_back(
+    bench: DeployedStack, emails: Queue, unique: str
+) -> None:
     body = json.dumps(email(f"{unique}@bounce.example")).encode()
     path = bench.put("emails", f"messages/{unique}.json", body)
 
@@ -100,7 +102,7 @@ def test_a_rejected_message_is_a_dead_letter_that_can_be_moved_back(bench: Bench
     assert bench.until(lambda: bench.mails_to(f"{unique}@example.com"), sweeping=True) == 1
 
 
-def test_a_delayed_message_does_not_start_before_its_time(bench: Bench, emails: Queue, unique: str) -> None:
+def test_a_delayed_message_does_not_start_before_its_time(bench: DeployedStack, emails: Queue, unique: str) -> None:
     due = format_due(datetime.now(UTC) + timedelta(seconds=8))
     path = bench.put("emails", f"delayed/{due}/{unique}.json", email(f"{unique}@example.com"))
     assert emails.status(path).state == "delayed"
@@ -111,7 +113,7 @@ def test_a_delayed_message_does_not_start_before_its_time(bench: Bench, emails: 
     assert format_due(record.attempts[0].started_at) >= due
 
 
-def test_a_batch_gives_every_line_its_own_outcome(bench: Bench, emails: Queue, unique: str) -> None:
+def test_a_batch_gives_every_line_its_own_outcome(bench: DeployedStack, emails: Queue, unique: str) -> None:
     domains = ["example.com"] * 48 + ["flaky.example", "bounce.example"]
     lines = [json.dumps(email(f"{unique}-{number}@{domain}")) for number, domain in enumerate(domains, start=1)]
     path = bench.put("emails", f"messages/{unique}.ndjson", "\n".join([*lines, "not json"]).encode())
@@ -126,7 +128,9 @@ def test_a_batch_gives_every_line_its_own_outcome(bench: Bench, emails: Queue, u
     assert bench.read(f"emails/dead/{path}.line-00000051") == b"not json"
 
 
-def test_a_duplicate_event_runs_nothing_twice(bench: Bench, webhooks: Queue, endpoint: Endpoint, unique: str) -> None:
+def test_a_duplicate_event_runs_nothing_twice(
+    bench: DeployedStack, webhooks: Queue, endpoint: WebhookReceiver, unique: str
+) -> None:
     endpoint.pause = 3.0
     path = bench.put("webhooks", f"messages/{unique}.json", {"url": f"{endpoint.url}/ok", "payload": unique})
     event = bench.event_of("webhooks", path)
@@ -142,7 +146,7 @@ def test_a_duplicate_event_runs_nothing_twice(bench: Bench, webhooks: Queue, end
 
 
 def test_a_paused_queue_takes_messages_and_runs_none_until_it_is_resumed(
-    bench: Bench, emails: Queue, unique: str
+    bench: DeployedStack, emails: Queue, unique: str
 ) -> None:
     emails.pause()
     try:

@@ -9,11 +9,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from s3queue.queue import Queue
-from tests.e2e.conftest import Bench
+from support.deployed_stack import DeployedStack
 
 
 @pytest.fixture
-def s3_of(bench: Bench, unique: str) -> Iterator[Any]:
+def s3_of(bench: DeployedStack, unique: str) -> Iterator[Any]:
     """An S3 client of a new user with these policies."""
     iam = bench.stack.client("iam")
     users: list[tuple[str, str, list[str]]] = []
@@ -43,7 +43,7 @@ def is_denied(call: Any, **arguments: Any) -> bool:
     return False
 
 
-def test_a_producer_may_enqueue_to_its_queue_and_nothing_else(bench: Bench, s3_of: Any, unique: str) -> None:
+def test_a_producer_may_enqueue_to_its_queue_and_nothing_else(bench: DeployedStack, s3_of: Any, unique: str) -> None:
     outputs = bench.stack.client("cloudformation").describe_stacks(StackName="s3queue")["Stacks"][0]["Outputs"]
     (policy,) = [output["OutputValue"] for output in outputs if "emailsProducerPolicy" in output["OutputKey"]]
     s3, bucket = s3_of(policy), bench.stack.bucket
@@ -60,7 +60,7 @@ def test_a_producer_may_enqueue_to_its_queue_and_nothing_else(bench: Bench, s3_o
     bench.stack.client("s3").delete_object(Bucket=bucket, Key=f"emails/delayed/20990101T000000Z/{unique}.json")
 
 
-def test_not_even_an_administrator_writes_state_unconditionally(bench: Bench, s3_of: Any, unique: str) -> None:
+def test_not_even_an_administrator_writes_state_unconditionally(bench: DeployedStack, s3_of: Any, unique: str) -> None:
     s3, bucket = s3_of("arn:aws:iam::aws:policy/AdministratorAccess"), bench.stack.bucket
     for kind in ("leases", "records", "locks"):
         key = f"emails/{kind}/{unique}"
@@ -69,7 +69,7 @@ def test_not_even_an_administrator_writes_state_unconditionally(bench: Bench, s3
         s3.delete_object(Bucket=bucket, Key=key)
 
 
-def test_no_function_was_ever_refused_a_request(bench: Bench, emails: Queue, unique: str) -> None:
+def test_no_function_was_ever_refused_a_request(bench: DeployedStack, emails: Queue, unique: str) -> None:
     # Last in this folder: it judges what all the others made the functions do.
     path = bench.put("emails", f"messages/{unique}.json", {"to": f"{unique}@example.com", "subject": "Hello"})
     bench.outcome(emails, path, sweeping=True)

@@ -9,11 +9,11 @@ import pytest
 
 from infra import LOCAL_APPLICATION
 from s3queue.spark_runs.slots import RunStore
-from tests.e2e.conftest import Bench
+from support.deployed_stack import DeployedStack
 
 
 @pytest.mark.timeout(900)
-def test_heavy_messages_are_one_run_and_each_has_its_own_outcome(bench: Bench, unique: str) -> None:
+def test_heavy_messages_are_one_run_and_each_has_its_own_outcome(bench: DeployedStack, unique: str) -> None:
     lines = b"".join(json.dumps({"n": n, "even": n % 2 == 0}).encode() + b"\n" for n in range(10))
     bench.stack.client("s3").put_object(Bucket=bench.stack.bucket, Key=f"datasets/{unique}/1.ndjson", Body=lines)
     request = {"source": f"datasets/{unique}/", "source_format": "ndjson", "filter": "even", "format": "csv"}

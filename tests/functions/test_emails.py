@@ -13,8 +13,8 @@ import pytest
 
 from queues import emails
 from s3queue import Context, Processor
-from tests.functions.endpoints import HOST, MailServer
-from workbench import Workbench
+from support.outside_services import HOST, MailServer
+from support.workbench import Workbench
 
 
 @pytest.fixture(autouse=True)

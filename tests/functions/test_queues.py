@@ -11,7 +11,6 @@ import pytest
 
 import infra
 import queues
-from infra.constructs.s3_queue import function_timeout
 
 NEW_MODULE = """
 from s3queue import define
@@ -38,6 +37,8 @@ def functions(tmp_path: Path) -> Path:
 
 
 def test_the_shipped_queues_are_four_and_each_can_be_kept() -> None:
+    from infra.constructs.s3_queue import function_timeout
+
     found = queues.load()
     assert list(found) == ["emails", "exports", "thumbnails", "webhooks"]
     for name, definition in found.items():

@@ -16,9 +16,9 @@ from handlers import sweeper, worker
 from handlers.sweeper import Round, Runtime
 from handlers.telemetry import Telemetry, start_tracing
 from s3queue import Queue, Sweeper, Unavailable
-from tests.functions.conftest import Installation, LambdaContext, Told
-from tests.functions.endpoints import AwsEndpoint
-from workbench import Workbench
+from support.installation import Installation, LambdaContext, Told
+from support.outside_services import AwsEndpoint
+from support.workbench import Workbench
 
 WORKERS = {"emails": "s3queue-emails", "webhooks": "s3queue-webhooks"}
 

@@ -13,7 +13,7 @@ from PIL import Image
 from handlers import worker
 from queues import thumbnails
 from s3queue import Reject
-from tests.functions.conftest import Installation, LambdaContext
+from support.installation import Installation, LambdaContext
 
 
 @pytest.fixture

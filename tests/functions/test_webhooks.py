@@ -17,8 +17,8 @@ import pytest
 from queues import webhooks
 from s3queue import Processor
 from s3queue.documents.lease import Lease
-from tests.functions.endpoints import HttpEndpoint
-from workbench import Workbench
+from support.outside_services import HttpEndpoint
+from support.workbench import Workbench
 
 SECRET = "known to sender and receiver"
 

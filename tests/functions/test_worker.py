@@ -19,9 +19,9 @@ import infra
 import queues
 from handlers import worker
 from s3queue import NotFound
-from tests.functions.conftest import SECRET_WORDS, Installation, LambdaContext
-from tests.functions.endpoints import HOST, AwsEndpoint
-from tests.unit.worker.test_notifications import NAMED
+from support.installation import SECRET_WORDS, Installation, LambdaContext
+from support.outside_services import HOST, AwsEndpoint
+from support.recorded_events import NAMED
 
 CREATED = ["put", "post", "copy", "multipart", "encoded_keys", "several_records", "eventbridge"]
 LONG_AGO = datetime.now(UTC) - timedelta(minutes=5)

@@ -3,72 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import App, Validations
-from aws_cdk import aws_lambda as lambda_
-from aws_cdk.assertions import Annotations, Match
-from aws_cdk.assertions import Template as Synthesized
-from cdk_nag import AwsSolutionsChecks
 
 import infra
-from infra.acknowledgements import acknowledge
-from infra.options import Options
-from infra.queue_stack import QueueStack
-from s3queue.settings import QueueSettings
-from tests.infra.iam import Template
+from support.iam_template import Template
+from support.stack_variant import QUEUES, Synthesize, Variant
 
 HERE = Path(__file__).parent
 
 
-@dataclass(frozen=True)
-class Queue:
-    name: str
-    settings: QueueSettings
-
-
-QUEUES = {
-    queue.name: queue
-    for queue in (
-        Queue("emails", QueueSettings(concurrency=5, record_retention=timedelta(days=5))),
-        Queue("webhooks", QueueSettings(events="failures", dead_retention=timedelta(days=30), memory_mib=256)),
-        # A name that begins like another's: prefixes must end at the slash.
-        Queue(
-            "emails-bulk", QueueSettings(handler_timeout=timedelta(minutes=5), visibility_timeout=timedelta(hours=1))
-        ),
-    )
-}
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One synthesized stack, and what the synth said."""
-
-    template: Template
-    infos: list[str]
-    warnings: list[str]
-
-    @property
-    def bucket(self) -> str:
-        """The ARN of the bucket that holds the queues."""
-        (arn,) = {self.template.resolve(n["BucketName"]) for n in self.of_type("Custom::S3BucketNotifications")}
-        return f"arn:aws:s3:::{arn}"
-
-    def of_type(self, kind: str) -> list[dict[str, Any]]:
-        return list(self.template.of_type(kind).values())
-
-
-Synthesize = Callable[..., Variant]
-
-
 @pytest.fixture(scope="session")
 def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
+    # Here, not above: the CDK takes six seconds to import, and whoever collects these tests may not run them.
+    from aws_cdk import App, Validations
+    from aws_cdk import aws_lambda as lambda_
+    from aws_cdk.assertions import Annotations, Match
+    from aws_cdk.assertions import Template as Synthesized
+    from cdk_nag import AwsSolutionsChecks
+
+    from infra.acknowledgements import acknowledge
+    from infra.options import Options
+    from infra.queue_stack import QueueStack
+
     code = tmp_path_factory.mktemp("code")
     (code / "handlers.py").touch()
     flags = json.loads((infra.ROOT / "cdk.json").read_text())["context"]

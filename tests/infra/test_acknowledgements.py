@@ -6,16 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from aws_cdk import App, Validations
-from aws_cdk import aws_iam as iam
-from aws_cdk import aws_lambda as lambda_
-from cdk_nag import AwsSolutionsChecks
 
 import infra
-from infra.acknowledgements import FINDINGS, LOCAL_FINDINGS, acknowledge
-from infra.options import Options
-from infra.queue_stack import QueueStack
-from tests.infra.conftest import QUEUES, Synthesize
+from support.stack_variant import QUEUES, Synthesize
 
 
 @pytest.mark.parametrize(
@@ -27,6 +20,15 @@ def test_every_variant_passes(synthesize: Synthesize, options: dict[str, object]
 
 
 def test_a_role_that_reaches_for_another_queue_ends_the_synth(tmp_path: Path) -> None:
+    from aws_cdk import App, Validations
+    from aws_cdk import aws_iam as iam
+    from aws_cdk import aws_lambda as lambda_
+    from cdk_nag import AwsSolutionsChecks
+
+    from infra.acknowledgements import acknowledge
+    from infra.options import Options
+    from infra.queue_stack import QueueStack
+
     flags = json.loads((infra.ROOT / "cdk.json").read_text())["context"]
     app = App(context=flags, outdir=str(tmp_path / "cdk.out"))
     (tmp_path / "code").mkdir()
@@ -49,5 +51,7 @@ def test_a_role_that_reaches_for_another_queue_ends_the_synth(tmp_path: Path) ->
 
 
 def test_every_acknowledgement_gives_a_reason() -> None:
+    from infra.acknowledgements import FINDINGS, LOCAL_FINDINGS
+
     for finding in (*FINDINGS, *LOCAL_FINDINGS):
         assert len(finding.reason) > 40, finding

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from s3queue.dashboard.api import build
 from s3queue.settings import Deployment, QueueSettings
-from scenery import working_hour
-from tests.api.conftest import asking
-from tests.infra.conftest import QUEUES, Variant
-from tests.infra.iam import Role
-from tests.infra.test_requests import RoleStore
-from workbench import Workbench
+from support.api_calls import asking
+from support.iam_template import Role
+from support.role_store import RoleStore
+from support.sample_bucket import working_hour
+from support.stack_variant import QUEUES, Variant
+from support.workbench import Workbench
 
 IF_ABSENT = {"s3:if-none-match": "*"}
 

@@ -15,9 +15,7 @@ import pytest
 
 import infra
 import queues
-from infra.packaging.lambda_zip import prepare
-from infra.packaging.platforms import Platform
-from tests.infra.iam import Template
+from support.iam_template import Template
 
 
 @dataclass(frozen=True)
@@ -99,8 +97,8 @@ def test_the_functions_emit_the_dimensions_that_the_alarms_look_for(
     from aws_lambda_powertools import Logger
 
     from handlers.telemetry import Telemetry
-    from loggers import forget_loggers
     from s3queue.connect import connect
+    from support.function_loggers import forget_loggers
 
     request.addfinalizer(forget_loggers)
 
@@ -122,6 +120,9 @@ def test_the_functions_emit_the_dimensions_that_the_alarms_look_for(
 
 @pytest.mark.slow
 def test_adding_a_queue_is_adding_one_module(tmp_path: Path) -> None:
+    from infra.constructs.functions import Platform
+    from infra.packaging.lambda_zip import prepare
+
     root = tmp_path / "copy"
     ignore = shutil.ignore_patterns("__pycache__", "local", ".*")
     for folder in ("functions", "infra", "spark"):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.infra.conftest import QUEUES, Variant
-from tests.infra.iam import ACCOUNT
+from support.iam_template import ACCOUNT
+from support.stack_variant import QUEUES, Variant
 
 
 def alarms(stack: Variant) -> dict[str, Any]:

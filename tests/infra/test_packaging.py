@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 import infra
-from infra.packaging.lambda_zip import BUILD, LOCK, prepare
-from infra.packaging.platforms import Platform
 
 _PIN = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 
@@ -40,10 +38,16 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def content(functions: Path) -> Path:
     """Built for this machine; the dependencies come from the cache under build/ if a synth was here before."""
+    from infra.constructs.functions import Platform
+    from infra.packaging.lambda_zip import prepare
+
     return prepare(Platform.of("local"), functions=functions)
 
 
 def test_the_same_input_is_built_once(content: Path, functions: Path) -> None:
+    from infra.constructs.functions import Platform
+    from infra.packaging.lambda_zip import prepare
+
     before = content.stat().st_mtime_ns
     assert prepare(Platform.of("local"), functions=functions) == content
     assert content.stat().st_mtime_ns == before
@@ -63,6 +67,9 @@ def test_only_what_runs_is_shipped(content: Path) -> None:
 def test_a_changed_function_is_a_new_zip_and_a_changed_comment_in_the_specification_is_not(
     content: Path, functions: Path, tmp_path: Path
 ) -> None:
+    from infra.constructs.functions import Platform
+    from infra.packaging.lambda_zip import prepare
+
     copy = Path(shutil.copytree(functions, tmp_path / "functions"))
     (copy / "s3queue" / "PROTOCOL.md").write_text("other words")
     assert prepare(Platform.of("local"), functions=copy) == content
@@ -98,6 +105,8 @@ def test_the_zip_stays_small(content: Path, tmp_path: Path) -> None:
 
 
 def test_every_function_gets_the_versions_that_the_tests_ran_with() -> None:
+    from infra.packaging.lambda_zip import LOCK
+
     tested = dict(_PIN.findall((infra.ROOT / "requirements.txt").read_text()))
     shipped = dict(_PIN.findall(LOCK.read_text()))
     assert shipped
@@ -105,11 +114,15 @@ def test_every_function_gets_the_versions_that_the_tests_ran_with() -> None:
 
 
 def test_the_lock_names_no_place_and_pins_every_byte() -> None:
+    from infra.packaging.lambda_zip import LOCK
+
     lock = LOCK.read_text()
     assert "://" not in lock
     assert all("--hash=sha256:" in block for block in re.split(r"\n(?=\S)", lock.strip()))
 
 
 def test_what_is_built_is_not_committed() -> None:
+    from infra.packaging.lambda_zip import BUILD
+
     ignored = subprocess.run(["git", "check-ignore", "--quiet", str(BUILD)], cwd=infra.ROOT, check=False)
     assert ignored.returncode in (0, 128)  # 128: not a git checkout

@@ -6,15 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from aws_cdk import App
 from botocore.loaders import Loader
 from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 
-from infra.constructs.pipeline import TARGET
-from infra.options import Options
-from tests.infra.iam import ACCOUNT, REGION, Role, Template
-from tests.infra.spark_stack import APPLICATION, ARN, QUEUES, Stacked, bucket_of, role, synthesized
+from support.iam_template import ACCOUNT, REGION, Role, Template
+from support.spark_stack import APPLICATION, ARN, QUEUES, Stacked, bucket_of, role, synthesized
 
 ACTIONS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 PASSED = {"iam:PassedToService": "emr-serverless.amazonaws.com"}
@@ -54,6 +51,8 @@ def test_nothing_is_scheduled_unless_asked_for(tmp_path: Any) -> None:
 
 
 def test_the_archive_runs_daily_and_statistics_hourly(schedules: dict[str, Any]) -> None:
+    from infra.constructs.pipeline import TARGET
+
     crons = {job: schedule["ScheduleExpression"] for job, schedule in schedules.items()}
     assert crons == {"archive": "cron(20 2 * * ? *)", "statistics": "cron(5 * * * ? *)"}
     for schedule in schedules.values():
@@ -187,6 +186,10 @@ def test_a_bucket_without_heavy_queues_can_have_a_pipeline(tmp_path: Any) -> Non
 
 
 def test_the_schedule_is_a_choice_of_the_command_line_and_refused_where_it_cannot_be_kept() -> None:
+    from aws_cdk import App
+
+    from infra.options import Options
+
     def options(**context: str) -> Options:
         return Options.from_context(App(context=context).node)
 

@@ -3,104 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Iterable
 from itertools import count, product
 from types import SimpleNamespace
-from typing import IO, Any
 
 import pytest
 from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function
 
-from infra.permissions import SWEEPER, WORKER
 from s3queue import Queue, QueueSettings, Reject
-from s3queue.errors import AccessDenied
 from s3queue.idempotency import S3PersistenceLayer
 from s3queue.protocol.locks import Lock
-from s3queue.store import Object, ObjectInfo, ObjectStore, Page, Written
-from tests.infra.conftest import Variant
-from tests.infra.iam import Role
-from workbench import Workbench
+from support.killed_store import Killed
+from support.role_store import RoleStore
+from support.stack_variant import Variant
+from support.workbench import Workbench
 
 FINE, REJECT, FAIL = {"do": "fine"}, {"do": "reject"}, {"do": "fail"}
-
-
-class Killed(BaseException):
-    """The process is gone; nothing after this line ran."""
-
-
-class RoleStore:
-    """A store that sends each request as someone, and notes what was needed."""
-
-    def __init__(self, inner: ObjectStore, role: Role, bucket: str) -> None:
-        self.inner, self.url = inner, inner.url
-        self._role, self._bucket = role, bucket
-        self.refused: list[str] = []
-        #: How many more requests are answered before the sender is dead; None: it lives.
-        self.requests_left: int | None = None
-        #: Kind of object → the letters of infra.permissions that were used on it.
-        self.used: dict[str, set[str]] = defaultdict(set)
-
-    def put(
-        self,
-        key: str,
-        body: bytes | IO[bytes],
-        *,
-        if_match: str | None = None,
-        if_absent: bool = False,
-        metadata: Mapping[str, str] | None = None,
-        content_type: str = "application/octet-stream",
-    ) -> Written:
-        # S3 wants to see that whoever names an ETag may know it.
-        if if_match:
-            self._need("g", "s3:GetObject", key)
-        self._need("p", "s3:PutObject", key, if_match=if_match, if_absent=if_absent)
-        return self.inner.put(
-            key, body, if_match=if_match, if_absent=if_absent, metadata=metadata, content_type=content_type
-        )
-
-    def open(self, key: str, *, if_match: str | None = None) -> Object | None:
-        self._need("g", "s3:GetObject", key)
-        return self.inner.open(key, if_match=if_match)
-
-    def head(self, key: str) -> ObjectInfo | None:
-        self._need("g", "s3:GetObject", key)
-        return self.inner.head(key)
-
-    def delete(self, key: str, *, if_match: str | None = None) -> datetime:
-        if if_match:
-            self._need("g", "s3:GetObject", key)
-        self._need("d", "s3:DeleteObject", key)
-        return self.inner.delete(key, if_match=if_match)
-
-    def copy(self, source: str, target: str, **options: Any) -> Written | None:
-        self._need("g", "s3:GetObject", source)
-        self._need("p", "s3:PutObject", target)
-        return self.inner.copy(source, target, **options)
-
-    def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
-        if not self._role.may_list(self._bucket, prefix):
-            self._refuse(f"LIST {prefix}")
-        return self.inner.list(prefix, after=after, delimiter=delimiter, limit=limit)
-
-    def presign_put(self, key: str, *, seconds: int, if_absent: bool = False) -> str:
-        raise NotImplementedError("no function presigns")
-
-    def _need(
-        self, letter: str, action: str, key: str, *, if_match: str | None = None, if_absent: bool = False
-    ) -> None:
-        context = ({"s3:if-match": if_match} if if_match else {}) | ({"s3:if-none-match": "*"} if if_absent else {})
-        self.used[key.split("/")[1]].add(letter)
-        if not self._role.may(action, f"{self._bucket}/{key}", context):
-            self._refuse(f"{action} {key}")
-        if self.requests_left is not None:
-            self.requests_left -= 1
-            if self.requests_left < 0:
-                raise Killed
-
-    def _refuse(self, what: str) -> None:
-        self.refused.append(what)
-        raise AccessDenied(what)
 
 
 class Deployed:
@@ -231,6 +149,8 @@ def test_no_request_of_a_worker_or_the_sweeper_is_refused(sent: list[Deployed]) 
 
 
 def test_a_worker_is_allowed_nothing_that_it_never_does(sent: list[Deployed]) -> None:
+    from infra.permissions import WORKER
+
     seen = used(day.as_worker for day in sent)
     seen["dead"].add("g")  # a HEAD, after a copy beyond 5 GB
     seen["results"].add("p")  # for handlers: functions/queues/thumbnails.py
@@ -240,6 +160,8 @@ def test_a_worker_is_allowed_nothing_that_it_never_does(sent: list[Deployed]) ->
 
 
 def test_the_sweeper_is_allowed_nothing_that_it_never_does(sent: list[Deployed]) -> None:
+    from infra.permissions import SWEEPER
+
     seen = used(day.as_sweeper for day in sent)
     seen["dead"].add("g")
     documents = ("queue.json", "stats.json")

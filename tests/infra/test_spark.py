@@ -7,14 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import App
-from aws_cdk import aws_lambda as lambda_
-from aws_cdk.assertions import Template as Synthesized
 
-from infra.constructs.spark_runs import SparkStack
-from infra.options import Options
 from infra.packaging import spark_code
-from infra.queue_stack import QueueStack
 from s3queue import Context, Reject
 from s3queue import Queue as Queue_
 from s3queue.settings import Deployment, QueueSettings
@@ -24,11 +18,12 @@ from s3queue.spark_runs.slots import as_run
 from s3queue.spark_runs.watch import RunWatch
 from spark.heavy.driver import Driver
 from spark.heavy.messages import MessageWork
-from spark_jobs import FakeJobs, throttled
-from tests.infra.iam import ACCOUNT, Role, Template
-from tests.infra.spark_stack import APPLICATION, ARN, QUEUES, bucket_of, role, synthesized
-from tests.infra.test_requests import Killed, RoleStore
-from workbench import Workbench
+from support.fake_jobs import FakeJobs, throttled
+from support.iam_template import ACCOUNT, Role, Template
+from support.killed_store import Killed
+from support.role_store import RoleStore
+from support.spark_stack import APPLICATION, ARN, QUEUES, bucket_of, role, synthesized
+from support.workbench import Workbench
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +135,11 @@ def test_what_runs_leave_behind_expires(template: Template) -> None:
 
 
 def test_the_application_stops_when_idle_and_cannot_outgrow_an_account() -> None:
+    from aws_cdk import App
+    from aws_cdk.assertions import Template as Synthesized
+
+    from infra.constructs.spark_runs import SparkStack
+
     stack = SparkStack(App(), "s3queue-spark")
     (application,) = (
         Template(Synthesized.from_stack(stack).to_json()["Resources"])
@@ -206,6 +206,13 @@ def per_message(spark: Any, message: dict[str, str], context: Context) -> None:
 
 
 def test_without_an_application_heavy_queues_are_deployed_and_wait(tmp_path: Path) -> None:
+    from aws_cdk import App
+    from aws_cdk import aws_lambda as lambda_
+    from aws_cdk.assertions import Template as Synthesized
+
+    from infra.options import Options
+    from infra.queue_stack import QueueStack
+
     (tmp_path / "handlers.py").touch()
     code = lambda_.Code.from_asset(str(tmp_path))
     stack = QueueStack(App(), "s3queue", queues=QUEUES, code=code, options=Options())

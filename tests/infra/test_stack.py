@@ -5,12 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from aws_cdk import App
 
-from infra.constructs.s3_queue import function_timeout, worker_name
-from infra.options import Options
 from s3queue.settings import Deployment, QueueSettings
-from tests.infra.conftest import QUEUES, Synthesize, Variant
+from support.stack_variant import QUEUES, Synthesize, Variant
 
 
 def test_every_queue_has_a_worker_of_its_own_with_its_concurrency_and_memory(stack: Variant) -> None:
@@ -156,24 +153,34 @@ def test_a_secret_in_the_template_is_warned_of_and_a_reference_to_one_is_not(syn
 
 
 def test_a_handler_that_outlives_its_lease_is_refused_with_what_to_change() -> None:
+    from infra.constructs.s3_queue import function_timeout
+
     settings = QueueSettings.of(handler_timeout=30, visibility_timeout=30)
     with pytest.raises(ValueError, match=r"'emails': handler_timeout .* shorter than visibility_timeout"):
         function_timeout("emails", settings)
 
 
 def test_a_handler_that_outlives_lambda_is_refused_with_what_to_change() -> None:
+    from infra.constructs.s3_queue import function_timeout
+
     settings = QueueSettings.of(handler_timeout=14 * 60 + 58, visibility_timeout=3600)
     with pytest.raises(ValueError, match="15 minutes"):
         function_timeout("emails", settings)
 
 
 def test_a_function_name_that_lambda_would_refuse_is_refused_at_synth() -> None:
+    from infra.constructs.s3_queue import worker_name
+
     with pytest.raises(ValueError, match="64 characters"):
         worker_name("s3queue", "x" * 60)
 
 
 @pytest.mark.parametrize("flag", ["keep_data", "reserved_concurrency", "enforce_conditional_writes", "direct_store"])
 def test_a_flag_is_true_or_false_and_nothing_that_looks_like_it(flag: str) -> None:
+    from aws_cdk import App
+
+    from infra.options import Options
+
     for value, expected in (("false", False), (False, False), ("true", True), (None, True)):
         options = Options.from_context(App(context={flag: value} if value is not None else {}).node)
         assert getattr(options, flag) is expected
@@ -182,5 +189,9 @@ def test_a_flag_is_true_or_false_and_nothing_that_looks_like_it(flag: str) -> No
 
 
 def test_an_unknown_target_is_refused() -> None:
+    from aws_cdk import App
+
+    from infra.options import Options
+
     with pytest.raises(ValueError, match="aws, local"):
         Options.from_context(App(context={"target": "gcp"}).node)

@@ -31,7 +31,7 @@ from s3queue.protocol.claiming import Claiming
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes
 from s3queue.store import listing
-from servers import fresh_bucket, s3_client, seaweedfs_server
+from support.s3_servers import fresh_bucket, s3_client, seaweedfs_server
 
 WORKERS = 4
 VISIBILITY_SECONDS = 3

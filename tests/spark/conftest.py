@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from s3queue.stores.s3 import client
-from servers import fresh_bucket
+from support.s3_servers import fresh_bucket
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,10 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from pyspark.testing import assertDataFrameEqual
 
-from deadly import deadly
-from finished import NOON, keys_under, put_record, put_records, record
 from s3queue.documents.record import Failure
 from s3queue.errors import Conflict, CorruptState, NewerFormat
 from s3queue.keys import Keys
@@ -20,6 +17,9 @@ from spark.archive import archive, main, not_in
 from spark.history.archive_log import Log, read_parts
 from spark.rows.record_rows import record_row
 from spark.storage.scan import list_range, survey
+from support.data_frames import assertDataFrameEqual
+from support.finished_messages import NOON, keys_under, put_record, put_records, record
+from support.killing_bucket import killing_bucket
 
 
 def archived(spark, bucket, queue="emails") -> list:
@@ -108,7 +108,7 @@ def test_a_run_whose_executor_was_killed_is_completed_by_the_next(spark, bucket,
     put_records(bucket.store(), "emails", 12)
 
     with pytest.raises(Exception, match="worker exited"):
-        archive(spark, deadly(bucket, tmp_path / "died", ".parquet"), "emails", now=NOON, rows_per_part=5)
+        archive(spark, killing_bucket(bucket, tmp_path / "died", ".parquet"), "emails", now=NOON, rows_per_part=5)
     assert keys_under(bucket.store(), "archive/")
     assert archived(spark, bucket) == []
 

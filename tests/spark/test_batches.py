@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql import functions as sf
-from pyspark.testing import assertDataFrameEqual
 
 from s3queue import Queue, QueueSettings
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.slots import as_run
 from spark.heavy.batches import BatchWork, outcomes_of
 from spark.heavy.driver import Driver
-from spark_jobs import FakeJobs
+from support.data_frames import assertDataFrameEqual
+from support.fake_jobs import FakeJobs
 
 SETTINGS = {"engine": "spark", "visibility_timeout": 60, "messages_per_run": 50, "retry_base": 1, "retry_jitter": False}
 

@@ -7,16 +7,16 @@ import random
 from collections import Counter
 
 import pytest
-from pyspark.testing import assertDataFrameEqual
 
-from deadly import deadly
-from finished import keys_under, put_record, record
 from s3queue.errors import InvalidPriority, InvalidRequest, Unavailable
 from s3queue.keys import Keys
 from s3queue.stores.memory import MemoryStore
 from spark.bulk.buckets import cut, enqueue_bucket, problem_of
 from spark.bulk.plan import Plan
 from spark.bulk_enqueue import bulk_enqueue, fingerprint, into_buckets, lines_of, main, read_dataset
+from support.data_frames import assertDataFrameEqual
+from support.finished_messages import keys_under, put_record, record
+from support.killing_bucket import killing_bucket
 
 pytestmark = pytest.mark.filterwarnings("ignore:.PYARROW_IGNORE_TIMEZONE.")
 KEYS = Keys("emails")
@@ -109,7 +109,11 @@ def test_a_run_whose_executor_was_killed_is_completed_while_its_messages_are_wor
 
     with pytest.raises(Exception, match="worker exited"):
         bulk_enqueue(
-            spark, deadly(bucket, tmp_path / "died", ".ndjson", after=6), "emails", numbers(spark, 200), **options
+            spark,
+            killing_bucket(bucket, tmp_path / "died", ".ndjson", after=6),
+            "emails",
+            numbers(spark, 200),
+            **options,
         )
     assert 0 < enqueued(store).total() < 200
     worked = work_off(store)
@@ -254,7 +258,7 @@ def test_a_message_that_is_completed_while_a_rerun_looks_is_not_enqueued_again()
 
 
 def test_batches_are_cut_by_lines_and_by_bytes(monkeypatch):
-    monkeypatch.setattr("spark.bulk.buckets.BYTES_PER_OBJECT", 8)
+    monkeypatch.setattr("spark.bulk.buckets.buckets.BYTES_PER_OBJECT", 8)
     assert list(cut([b"1", b"2", b"3", b"long line", b"4"], 2)) == [
         (b"1\n2\n", 2),
         (b"3\n", 1),

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql import functions as sf
-from pyspark.testing import assertDataFrameEqual
 
-from finished import keys_under, put_records
 from s3queue import Queue, QueueSettings
 from s3queue.errors import InvalidRequest
 from spark.datasource import QueueDataSource, Target
+from support.data_frames import assertDataFrameEqual
+from support.finished_messages import keys_under, put_records
 
 pytestmark = pytest.mark.filterwarnings("ignore:.PYARROW_IGNORE_TIMEZONE.")
 

@@ -9,7 +9,6 @@ from datetime import timedelta
 
 import pytest
 
-from dying import DyingStore, Killed
 from s3queue import Context, Queue, QueueSettings, Reject
 from s3queue.documents.record import Record
 from s3queue.spark_runs.launcher import Launcher
@@ -19,8 +18,9 @@ from s3queue.spark_runs.watch import LAUNCH_GRACE, RunWatch
 from s3queue.stores.memory import MemoryStore
 from spark.heavy.driver import Driver, NotOurs, RunLost
 from spark.heavy.messages import MessageWork, SparkGone
-from spark_jobs import FakeJobs
-from workbench import Workbench
+from support.fake_jobs import FakeJobs
+from support.killed_store import Killed, KilledStore
+from support.workbench import Workbench
 
 
 class World:
@@ -299,7 +299,7 @@ def test_a_heartbeat_keeps_what_a_long_message_holds(world):
 def crashed_run(world: World, *, at: int, late: bool) -> bool:
     """One launched run whose driver dies at request `at`; False if it came to its end before."""
     world.launch()
-    store = DyingStore(world.bench.memory, at, late=late)
+    store = KilledStore(world.bench.memory, at, late=late)
     world.jobs.becomes("running", "RUNNING")
     try:
         world.driver(store=store).drain()
@@ -349,7 +349,7 @@ def test_whether_the_service_tells_of_a_dead_driver_or_not_nothing_is_lost(told)
         world.launch()
         job = world.jobs.becomes("running", "RUNNING")
         with pytest.raises(Killed):
-            world.driver(store=DyingStore(world.bench.memory, at)).drain()
+            world.driver(store=KilledStore(world.bench.memory, at)).drain()
         world.jobs.phases[job] = ("ended", "FAILED")
         if told:
             world.watch.job_changed({"exports": world.queue}, {"jobRunId": job, "state": "FAILED"})
@@ -365,7 +365,7 @@ def test_killing_the_launcher_at_any_request_loses_nothing_and_starts_one_run(la
         at += 1
         world = World()
         paths = {world.queue.enqueue({"do": what}): what for what in WORK}
-        store = DyingStore(world.bench.memory, at, late=late)
+        store = KilledStore(world.bench.memory, at, late=late)
         try:
             world.launch(store=store)
         except Killed:

@@ -10,17 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
-from pyspark.testing import assertDataFrameEqual
 
 from queues.exports import Aggregation, Export
 from s3queue import Reject
 from s3queue.stores.s3 import client
-from servers import fresh_bucket
 from spark.datasets.expressions import parse
 from spark.datasets.reading import BadDataset, find, for_spark, read
 from spark.jobs import load
 from spark.jobs.exports import per_message, shape
 from spark.storage.bucket import Bucket
+from support.data_frames import assertDataFrameEqual
+from support.s3_servers import fresh_bucket
 
 ORDERS = [{"id": n, "country": "DE" if n % 2 else "FR", "amount": n * 1.5, "day": "2026-11-16"} for n in range(40)]
 

@@ -8,15 +8,15 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from pyspark.testing import assertDataFrameEqual
 
-from clocks import ManualClock
-from deadly import deadly
-from finished import keys_under
 from s3queue import DeadLetters, Queue, QueueSettings, Reject
 from s3queue.errors import Unavailable
 from s3queue.stores.memory import MemoryStore
 from spark.replay import Filter, main, replay, replay_one
+from support.data_frames import assertDataFrameEqual
+from support.finished_messages import keys_under
+from support.killing_bucket import killing_bucket
+from support.manual_clock import ManualClock
 
 pytestmark = pytest.mark.filterwarnings("ignore:.PYARROW_IGNORE_TIMEZONE.")
 FUTURE = datetime(2100, 1, 1, tzinfo=UTC)
@@ -84,7 +84,7 @@ def test_a_run_whose_executor_was_killed_is_completed_by_the_next(spark, bucket,
     # A second later: what S3 wrote within one second it cannot put in order.
     time.sleep(1.1)
     with pytest.raises(Exception, match="worker exited"):
-        replay(spark, deadly(bucket, tmp_path / "died", "/last.json"), "emails", chosen)
+        replay(spark, killing_bucket(bucket, tmp_path / "died", "/last.json"), "emails", chosen)
     ran = finish(queue)
     replay(spark, bucket, "emails", chosen)
     ran += finish(queue)

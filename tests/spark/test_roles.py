@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from finished import NOON, put_records
-from infra.permissions import BULK, BULK_DATA, HISTORY, HISTORY_DATA, STATISTICS
-from recorded import Request, recorded, requests_in
 from s3queue import Queue, Reject
 from s3queue.keys import Keys
 from spark import archive, bulk_enqueue, pipeline, replay, statistics
 from spark.history.archive_log import Log
 from spark.storage.bucket import Bucket
-from tests.infra.iam import Role, Template
-from tests.infra.spark_stack import QUEUES, bucket_of, role, synthesized
-from workbench import Workbench
+from support.finished_messages import NOON, put_records
+from support.iam_template import Role, Template
+from support.recording_bucket import Request, recording_bucket, requests_in
+from support.spark_stack import QUEUES, bucket_of, role, synthesized
+from support.workbench import Workbench
 
 LETTERS = {"put": "p", "get": "g", "head": "g", "delete": "d"}
 ACTIONS = {"g": "s3:GetObject", "p": "s3:PutObject", "d": "s3:DeleteObject"}
@@ -57,6 +56,8 @@ def used(requests: list[Request], tables: list[str]) -> dict[str, str]:
 
 
 def _is(key: str, kind: str) -> bool:
+    from infra.permissions import BULK, HISTORY
+
     if kind in HISTORY or kind in BULK:
         return key.partition("/")[2].startswith(f"{kind}/") and key.partition("/")[0] in QUEUES
     first, _, rest = kind.partition("*")
@@ -79,8 +80,10 @@ def scheduled(template: Template, job: str) -> list[str]:
 def test_archive_and_statistics_run_as_scheduled_under_the_history_role(
     spark, bucket: Bucket, template: Template, tmp_path: Path, monkeypatch
 ):
+    from infra.permissions import HISTORY, HISTORY_DATA, STATISTICS
+
     log = tmp_path / "requests"
-    ours = recorded(bucket, log)
+    ours = recording_bucket(bucket, log)
     for module in (archive, statistics):
         monkeypatch.setattr(module, "Bucket", lambda name, endpoint_url: ours)
     store = bucket.store()
@@ -102,8 +105,10 @@ def test_archive_and_statistics_run_as_scheduled_under_the_history_role(
 
 
 def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, template: Template, tmp_path: Path):
+    from infra.permissions import BULK, BULK_DATA
+
     log = tmp_path / "requests"
-    ours = recorded(bucket, log)
+    ours = recording_bucket(bucket, log)
     store = bucket.store()
     store.put("datasets/emails/1.ndjson", b"".join(b'{"n": %d}\n' % n for n in range(25)))
     queue = Queue(store=store, name="emails")
@@ -126,7 +131,7 @@ def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, 
 
 
 def recorded_dataset(spark, bucket: Bucket):
-    from spark.datasets import reading
+    from spark.datasets.reading import reading
 
     return bulk_enqueue._read_lines(spark, bucket, reading.find(bucket, ["datasets/emails/"]))
 

@@ -22,7 +22,7 @@ from s3queue.spark_runs.slots import RunStore
 from s3queue.spark_runs.watch import RunWatch
 from s3queue.stores.s3 import S3Store, client
 from s3queue.sweeper.sweeper import Sweeper
-from servers import ACCESS_KEY, REGION, SECRET_KEY, fresh_bucket
+from support.s3_servers import ACCESS_KEY, REGION, SECRET_KEY, fresh_bucket
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("spark")]
 ROWS = 20

@@ -6,9 +6,7 @@ import json
 from datetime import timedelta
 
 import pytest
-from pyspark.testing import assertDataFrameEqual
 
-from finished import NOON, keys_under, put_record, put_records, record
 from s3queue.documents.record import Failure
 from s3queue.errors import Conflict
 from s3queue.keys import LATEST_STATISTICS
@@ -17,6 +15,8 @@ from spark.archive import archive
 from spark.history.statistics_frames import errors_by, facts, summary, workers_by
 from spark.rows.record_rows import READ_SCHEMA, RECORD_SCHEMA, record_row
 from spark.statistics import main, publish, statistics
+from support.data_frames import assertDataFrameEqual
+from support.finished_messages import NOON, keys_under, put_record, put_records, record
 
 pytestmark = pytest.mark.filterwarnings("ignore:.PYARROW_IGNORE_TIMEZONE.")
 SMTP = Failure("SMTPError", "no route")

@@ -7,12 +7,7 @@ import json
 import pytest
 
 from s3queue import Retry, Worker
-from workbench import Workbench, next_tick
-
-
-@pytest.fixture
-def bench():
-    return Workbench()
+from support.workbench import next_tick
 
 
 def test_an_enqueue_is_one_put(bench):

@@ -9,12 +9,6 @@ import pytest
 
 from s3queue import Definition, Events, InvalidRequest, Processor, Worker, define
 from s3queue.events import NAMES, publish_to
-from workbench import Workbench
-
-
-@pytest.fixture
-def bench():
-    return Workbench()
 
 
 @pytest.fixture

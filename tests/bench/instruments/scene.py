@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from s3queue import Queue, QueueSettings, Worker, connect
 from s3queue.connect import StoreKind
-from servers import ACCESS_KEY, REGION, SECRET_KEY
+from support.s3_servers import ACCESS_KEY, REGION, SECRET_KEY
 
 #: 300 bytes, as in other comparisons of S3 clients.
 BODY = b'{"to":"ada@example.com","subject":"Your order","text":"' + b"x" * 243 + b'"}'

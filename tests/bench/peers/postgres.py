@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
-from servers import process_group
+from support.process_group import process_group
 
 #: Where Debian and its kin put each version.
 HOMES = Path("/usr/lib/postgresql")

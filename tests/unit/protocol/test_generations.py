@@ -1,105 +1,69 @@
-"""One name, PUT several times: outcomes and attempts belong to the PUT that they are about, whatever S3's dates say."""
+"""The same name, PUT again: each generation has its own attempts and its own outcome."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import timedelta
 
-import pytest
-
-from s3queue import DeadLetters, Queue
-from workbench import Workbench
-
-
-@pytest.fixture
-def bench() -> Workbench:
-    return Workbench()
-
-
-def upload(bench: Workbench, key: str, body: bytes, *, started: float) -> None:
-    """Complete a multipart upload that was started so many seconds ago: S3 dates the object by its start."""
-    bench.memory.put(key, body)
-    stored = bench.memory._objects[key]
-    started_at = stored.modified_at - timedelta(seconds=started)
-    bench.memory._objects[key] = replace(stored, modified_at=started_at)
-
-
-def test_an_upload_that_was_started_before_a_finished_put_has_an_outcome_of_its_own(bench: Workbench) -> None:
-    """[P1] The record of a later date was the earlier generation's: the upload used to vanish without a trace."""
-    queue = bench.queue(max_attempts=1)
+def test_a_name_that_is_put_again_after_completion_runs_again(bench, queue):
+    bench.put("orders/messages/report", b"monday")
+    queue.complete(queue.claim("messages/report"), "monday's")
     bench.clock.advance(60)
-    path = queue.enqueue(b"A", name="daily.csv")
-    queue.complete(queue.claim(path))
-    bench.clock.advance(1)
-    upload(bench, "orders/messages/daily.csv", b"B", started=30)
+    bench.put("orders/messages/report", b"monday")
 
-    record = queue.fail(queue.claim(path), "B cannot be read")
+    queue.complete(queue.claim("messages/report"), "tuesday's")
 
-    assert record.outcome == "dead"
-    assert queue.status(path).record.generation.etag == record.generation.etag
-    assert [letter.error for letter in DeadLetters(queue).list()] == ["B cannot be read"]
-    assert bench.keys("orders/messages/") == []
+    record = queue.status("messages/report").record
+    assert (record.result, record.generation.put_at) == ("tuesday's", bench.clock.now())
+    assert bench.keys() == ["orders/records/messages/report"]
 
 
-def test_a_zombie_does_not_replace_the_record_of_an_upload_that_was_dated_before_it(bench: Workbench) -> None:
-    """[P3]"""
-    queue = bench.queue()
+def test_a_name_that_is_put_again_while_it_is_at_work_runs_afterwards(bench, queue):
+    bench.put("orders/messages/report", b"old")
+    seen = []
+
+    def handler(body: bytes) -> str:
+        seen.append(body)
+        if body == b"old":
+            bench.put("orders/messages/report", b"new")
+        return body.decode()
+
+    bench.processor(queue, handler).run("messages/report")
+
+    assert seen == [b"old", b"new"]
+    assert queue.status("messages/report").record.result == "new"
+    assert bench.keys() == ["orders/records/messages/report"]
+
+
+def test_equal_bytes_that_are_put_again_while_it_is_at_work_are_the_same_message(bench, queue):
+    bench.put("orders/messages/report", b"same")
+    claim = queue.claim("messages/report")
+    bench.clock.advance(5)
+    bench.put("orders/messages/report", b"same")
+
+    queue.complete(claim)
+
+    assert bench.keys() == ["orders/records/messages/report"]
+
+
+def test_attempts_belong_to_a_generation(bench):  # [P5]
+    queue = bench.queue(max_attempts=2)
+    bench.put("orders/messages/report", b"old")
+    queue.fail(queue.claim("messages/report"), "first of old")
+    bench.clock.advance(5)
+    bench.put("orders/messages/report", b"new")
+
+    claim = queue.claim("messages/report", read_first=True)
+
+    assert (claim.attempt, claim.message.body, claim.lease.attempts) == (1, b"new", ())
+
+
+def test_a_record_of_a_newer_generation_is_never_replaced_by_an_older_ones(bench, queue):  # [P3]
+    bench.put("orders/messages/report", b"old")
+    zombie = queue.claim("messages/report")
     bench.clock.advance(60)
-    path = queue.enqueue(b"A", name="daily.csv")
-    zombie = bench.queue(worker_id="zombie")
-    held = zombie.claim(path)
-    bench.clock.advance(120)
-    upload(bench, "orders/messages/daily.csv", b"B", started=150)
+    bench.put("orders/messages/report", b"new")
     bench.sweeper(queue).sweep()
-    bench.clock.advance(2)
-    newer = queue.complete(queue.claim(path, read_first=True), "B")
+    bench.clock.advance(5)
+    newer = queue.complete(queue.claim("messages/report", read_first=True), "new result")
 
-    assert zombie.complete(held, "A") == newer
-    assert queue.status(path).record.result == "B"
-
-
-@pytest.mark.parametrize("hint", [True, False], ids=["with its ETag", "by its date"])
-def test_a_message_put_anew_is_not_charged_with_the_attempt_of_a_worker_that_died_at_once(
-    bench: Workbench, hint: bool
-) -> None:
-    """[P5] The first lease of a worker names no generation; with one attempt, the new message was buried unrun."""
-    queue = bench.queue(max_attempts=1)
-    path = queue.enqueue(b"A", name="daily.csv")
-    etag = bench.memory.head("orders/messages/daily.csv").etag if hint else ""
-    die_after_the_lease(bench, bench.queue(worker_id="dies", max_attempts=1), path, etag)
-    bench.clock.advance(0.5 if hint else 5)
-    queue.enqueue(b"B", name="daily.csv")
-
-    bench.clock.advance(60)
-    report = bench.sweeper(queue).sweep()
-
-    assert report.endings == {"restarted": 1}
-    bench.clock.advance(2)
-    assert queue.claim(path, read_first=True).attempt == 1
-
-
-def test_a_claim_that_finds_another_put_than_it_expected_says_so_in_its_lease(bench: Workbench) -> None:
-    queue = bench.queue(max_attempts=1)
-    path = queue.enqueue(b"A", name="daily.csv")
-    expected = bench.memory.head("orders/messages/daily.csv").etag
-    queue.enqueue(b"B", name="daily.csv")
-
-    claim = queue.claim(path, etag=expected)
-
-    assert claim.message.body == b"B"
-    assert queue.read_lease(path).lease.generation == claim.message.generation
-
-
-def die_after_the_lease(bench: Workbench, worker: Queue, path: str, etag: str) -> None:
-    class Died(BaseException):
-        pass
-
-    def die(operation: str, key: str, perform):
-        if operation == "get" and key == f"orders/{path}":
-            raise Died
-        return perform()
-
-    bench.around = die
-    with pytest.raises(Died):
-        worker.claim(path, etag=etag)
-    bench.around = None
+    assert queue.complete(zombie, "old result") == newer
+    assert queue.status("messages/report").record.result == "new result"

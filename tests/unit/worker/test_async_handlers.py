@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from s3queue import Context, InvalidRequest, Reject, define
-from workbench import Workbench
+from support.workbench import Workbench
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from s3queue import AccessDenied, Definition, Queue, QueueError, Retry, Unavailable
 from s3queue.worker.invocation import PATIENCE_SECONDS, WRAP_UP_SECONDS, InvocationRunner
 from s3queue.worker.notifications import Notification
-from workbench import Workbench
+from support.workbench import Workbench
 
 LIMIT = 60.0
 
@@ -32,11 +32,6 @@ class Invocation:
         notified_at = None if late else self.bench.clock.now()
         notifications = [Notification(path=path, notified_at=notified_at, size=size) for path in paths]
         return self.runner.run(notifications, lambda: end - self.bench.clock.monotonic())
-
-
-@pytest.fixture
-def bench() -> Workbench:
-    return Workbench()
 
 
 def test_what_fails_is_retried_here_if_it_is_due_soon(bench: Workbench) -> None:

@@ -1,0 +1,70 @@
+"""A bucket that writes down every request, from whichever process it is sent: executors are processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from spark.storage.bucket import Bucket
+
+
+class Request(NamedTuple):
+    #: put, get, head, delete or list.
+    verb: str
+    #: Of a LIST, its prefix.
+    key: str
+    if_match: str | None
+    if_absent: bool
+
+
+def recording_bucket(bucket: Bucket, log: Path) -> Bucket:
+    """The same bucket; `requests_in(log)` tells what it was asked.
+
+    Defined in here, and not by a class of this module, so that it travels to executors, which do not see the tests.
+    """
+    from spark.storage.bucket import Bucket
+
+    verbs = {"put": "put", "open": "get", "head": "head", "delete": "delete", "list": "list"}
+    where = str(log)
+
+    class Store:
+        def __init__(self, real: Any) -> None:
+            self._real = real
+
+        def __getattr__(self, name: str) -> Any:
+            found = getattr(self._real, name)
+            if name not in verbs:
+                # Whatever sends a request must be known here, or it would not be counted.
+                assert name == "url", f"{name} of a store is not recorded"
+                return found
+
+            def send(key: str, *given: Any, **options: Any) -> Any:
+                told = [verbs[name], key, options.get("if_match"), bool(options.get("if_absent"))]
+                # One write each, to a file that is only ever added to: lines of two processes do not mix.
+                file = os.open(where, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+                try:
+                    os.write(file, json.dumps(told).encode() + b"\n")
+                finally:
+                    os.close(file)
+                return found(key, *given, **options)
+
+            return send
+
+    class Recorded(Bucket):
+        def store(self) -> Any:
+            return Store(Bucket(self.name, self.endpoint_url, self.region).store())
+
+        def client(self) -> Any:
+            raise NotImplementedError("what goes past the store is not recorded")
+
+    return Recorded(bucket.name, bucket.endpoint_url, bucket.region)
+
+
+def requests_in(log: Path) -> Iterator[Request]:
+    if log.exists():
+        for line in log.read_text().splitlines():
+            yield Request(*json.loads(line))

@@ -1,0 +1,51 @@
+"""A variant of the stack as the tests of infra/ read it, and the queues that it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from s3queue.settings import QueueSettings
+from support.iam_template import Template
+
+
+@dataclass(frozen=True)
+class Queue:
+    name: str
+    settings: QueueSettings
+
+
+QUEUES = {
+    queue.name: queue
+    for queue in (
+        Queue("emails", QueueSettings(concurrency=5, record_retention=timedelta(days=5))),
+        Queue("webhooks", QueueSettings(events="failures", dead_retention=timedelta(days=30), memory_mib=256)),
+        # A name that begins like another's: prefixes must end at the slash.
+        Queue(
+            "emails-bulk", QueueSettings(handler_timeout=timedelta(minutes=5), visibility_timeout=timedelta(hours=1))
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One synthesized stack, and what the synth said."""
+
+    template: Template
+    infos: list[str]
+    warnings: list[str]
+
+    @property
+    def bucket(self) -> str:
+        """The ARN of the bucket that holds the queues."""
+        (arn,) = {self.template.resolve(n["BucketName"]) for n in self.of_type("Custom::S3BucketNotifications")}
+        return f"arn:aws:s3:::{arn}"
+
+    def of_type(self, kind: str) -> list[dict[str, Any]]:
+        return list(self.template.of_type(kind).values())
+
+
+Synthesize = Callable[..., Variant]

@@ -1,0 +1,160 @@
+"""Claiming: one worker gets a message, and the most urgent message comes first."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from s3queue import (
+    Unavailable,
+)
+
+
+def test_a_claim_says_all_there_is_to_know(bench, queue):
+    path = queue.enqueue(b"payload", priority=9, metadata={"k": "v"})
+    bench.clock.advance(3)
+
+    claim = queue.claim(path)
+
+    assert claim.message.body == b"payload"
+    assert (claim.attempt, claim.message.priority, claim.message.metadata) == (1, 9, {"k": "v"})
+    assert claim.claimed_at - claim.message.enqueued_at == timedelta(seconds=3)
+    assert claim.remaining() == timedelta(seconds=30)
+    assert claim.lease.owner == queue.worker_id
+
+
+def test_of_two_workers_one_gets_the_message(bench, queue):  # [P2]
+    path = queue.enqueue(b"x")
+
+    assert queue.claim(path)
+    assert bench.queue(worker_id="rival").claim(path) is None
+    assert bench.queue(worker_id="rival").claim(path, read_first=True) is None
+    assert bench.queue(worker_id="rival").claim_next() == []
+
+
+def test_a_claim_of_nothing_leaves_nothing_behind(bench, queue):
+    assert queue.claim("messages/none") is None
+    assert queue.claim("messages/none", read_first=True) is None
+    assert bench.keys() == []
+
+
+def test_a_claim_may_have_a_timeout_of_its_own(bench, queue):
+    path = queue.enqueue(b"x")
+
+    claim = queue.claim(path, timeout=300)
+
+    assert claim.remaining() == timedelta(seconds=300)
+    bench.clock.advance(100)
+    bench.sweeper(bench.queue(worker_id="sweeper")).sweep()
+    queue.complete(claim)
+    assert queue.status(path).state == "completed"
+
+
+def test_claim_next_takes_the_highest_priority_first_then_the_oldest(bench, queue):
+    paths = {}
+    for priority in (0, 255, 7, 100):
+        for age in ("old", "new"):
+            # Old and new lie further apart than workers reach at random, or the order would be theirs.
+            paths[priority, age] = [queue.enqueue(b"x", priority=priority) for _ in range(40 if age == "old" else 1)]
+            bench.clock.advance(2)
+
+    claimed = [claim.path for claim in queue.claim_next(200)]
+
+    assert [_priority(path) for path in claimed] == sorted((_priority(path) for path in claimed), reverse=True)
+    for priority in (0, 255, 7, 100):
+        of_priority = [path for path in claimed if _priority(path) == priority]
+        assert len(of_priority) == 41
+        # The newest of them is never among the first eight: it comes into reach only then.
+        assert of_priority.index(paths[priority, "new"][0]) >= 8
+
+
+def _priority(path: str) -> int:
+    part = path.split("/")[1]
+    return int(part[1:]) if len(part) == 4 and part.startswith("p") else 0
+
+
+def test_the_oldest_of_several_shards_comes_first(bench):
+    queue = bench.queue(shards=16)
+    old = {queue.enqueue(b"x") for _ in range(40)}
+    bench.clock.advance(10)
+    young = {queue.enqueue(b"x") for _ in range(40)}
+
+    claimed = [claim.path for claim in queue.claim_next(80)]
+
+    assert set(claimed) == old | young
+    assert set(claimed[:8]) <= old
+
+
+def test_claim_next_looks_past_names_that_anyone_may_choose(bench, queue):
+    for number in range(1100):
+        bench.put(f"orders/messages/order-{number:05d}", b"x")
+    bench.put("orders/messages/p200/urgent", b"x")
+    bench.put("orders/messages/zebra", b"x")
+
+    (claim,) = queue.claim_next()
+
+    assert claim.path == "messages/p200/urgent"
+
+
+def test_urgent_messages_are_found_behind_a_thousand_names_that_begin_with_p(bench, queue):
+    for number in range(1100):
+        bench.put(f"orders/messages/p-{number:05d}", b"x")
+    bench.put("orders/messages/p200/urgent", b"x")
+
+    (claim,) = queue.claim_next()
+
+    assert claim.path == "messages/p200/urgent"
+
+
+@pytest.mark.parametrize("prefix", ["", "p009/", "7f/"])
+def test_a_thousand_messages_at_work_do_not_hide_the_ones_behind_them(bench, queue, prefix):
+    for number in range(1500):
+        bench.put(f"orders/messages/{prefix}{number:05d}", b"x")
+        assert queue.claim(f"messages/{prefix}{number:05d}")
+    bench.put(f"orders/messages/{prefix}99999", b"still here")
+
+    (claim,) = queue.claim_next()
+
+    assert claim.message.body == b"still here"
+
+
+def test_workers_that_look_at_the_same_time_do_not_all_reach_for_the_same_message(bench):
+    queue = bench.queue()
+    for _ in range(40):
+        queue.enqueue(b"x")
+
+    first = {queue.claim_next()[0].path for _ in range(5)}
+    untouched = sorted(f"messages/{key.rpartition('/')[2]}" for key in bench.keys("orders/messages/"))
+
+    assert first != set(untouched[:5])
+
+
+def test_a_message_that_only_a_newer_version_understands_does_not_stop_the_others(bench, queue):
+    paths = [queue.enqueue(b"x") for _ in range(3)]
+    for path in paths[1:]:
+        queue.fail(queue.claim(path), "once")
+        bench.put(f"orders/records/{path}", b'{"v":99}')
+    bench.clock.advance(10)
+
+    assert [claim.path for claim in queue.claim_next(3)] == paths[:1]
+
+
+def test_claim_next_hands_over_what_it_has_when_the_store_falls_silent(bench):
+    requests = []
+
+    def falls_silent(operation, key, perform):
+        requests.append(operation)
+        if operation == "put" and "/leases/" in key and requests.count("put") > 5:
+            raise Unavailable("no answer")
+        return perform()
+
+    queue = bench.queue()
+    for _ in range(3):
+        queue.enqueue(b"x")
+    bench.around = falls_silent
+    requests += ["put"] * 3
+
+    assert len(queue.claim_next(3)) == 2
+    with pytest.raises(Unavailable):
+        queue.claim_next(3)

@@ -1,0 +1,299 @@
+"""Dead letters: what could not be done can be seen, grouped, tried again, and thrown away."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from s3queue import Conflict, DeadLetters, MessageNotFound, Reject
+from support.killed_store import Killed
+
+
+@pytest.fixture
+def queue(bench):
+    return bench.queue(max_attempts=1)
+
+
+@pytest.fixture
+def letters(queue):
+    return DeadLetters(queue)
+
+
+def bury(queue, error: BaseException | str = "no good", body: bytes = b"1", **options) -> str:
+    path = queue.enqueue(body, **options)
+    queue.fail(queue.claim(path), error, dead=True)
+    return path
+
+
+def test_a_dead_letter_tells_what_died_when_and_why(bench, queue, letters):
+    path = queue.enqueue(b"payload", metadata={"tenant": "Zoë"})
+    bench.clock.advance(3)
+    claim = queue.claim(path)
+    bench.clock.advance(2)
+    queue.fail(claim, ValueError("Größe fehlt"))
+
+    letter, body, record = letters.get(path)
+
+    assert body == b"payload"
+    assert (letter.path, letter.error_type, letter.error) == (path, "ValueError", "Größe fehlt")
+    assert (letter.attempts, letter.worker, letter.size, letter.line) == (1, queue.worker_id, 7, 0)
+    assert letter.died_at - letter.enqueued_at == timedelta(seconds=5)
+    assert record.failure.message == "Größe fehlt"
+    assert letter.to_json()["error"] == "Größe fehlt"
+
+
+def test_all_dead_letters_are_listed_in_order_and_from_any_point_on(bench, queue, letters):
+    paths = sorted(bury(queue) for _ in range(30))
+
+    assert [letter.path for letter in letters.list()] == paths
+    assert [letter.path for letter in letters.list(after=paths[9])] == paths[10:]
+
+
+def test_more_than_a_page_of_dead_letters_is_listed(bench, queue, letters):
+    for number in range(1100):
+        bench.memory.put(f"orders/dead/messages/{number:05d}", b"x")
+
+    assert sum(1 for _ in letters.list()) == 1100
+
+
+def test_dead_letters_are_filtered_by_error_and_by_age(bench, queue, letters):
+    old = bury(queue, ValueError("a"))
+    bench.clock.advance(1000)
+    young = bury(queue, KeyError("b"))
+    bench.clock.advance(10)
+
+    assert [letter.path for letter in letters.list(error_type="KeyError")] == [young]
+    assert [letter.path for letter in letters.list(older_than=500)] == [old]
+    assert [letter.path for letter in letters.list(newer_than=timedelta(seconds=500))] == [young]
+    assert list(letters.list(error_type="TypeError")) == []
+
+
+def test_they_are_counted_by_what_they_died_of_most_first(queue, letters):
+    for error in (KeyError("a"), ValueError("b"), ValueError("c"), Reject("d"), ValueError("e")):
+        bury(queue, error)
+
+    assert list(letters.by_error_type().items()) == [("ValueError", 3), ("KeyError", 1), ("Reject", 1)]
+
+
+def test_metrics_give_count_ages_and_kinds(bench, queue, letters):
+    assert letters.metrics() == {"count": 0, "oldest_seconds": None, "newest_seconds": None, "by_error_type": {}}
+    bury(queue, ValueError("a"))
+    bench.clock.advance(100)
+    bury(queue, KeyError("b"))
+    bench.clock.advance(10)
+
+    assert letters.metrics() == {
+        "count": 2,
+        "oldest_seconds": 110.0,
+        "newest_seconds": 10.0,
+        "by_error_type": {"KeyError": 1, "ValueError": 1},
+    }
+
+
+def test_a_replayed_message_starts_again_with_all_its_attempts(bench):
+    queue = bench.queue(max_attempts=2)
+    letters = DeadLetters(queue)
+    path = queue.enqueue(b"payload", priority=9, metadata={"who": "Zoë"}, content_type="text/csv")
+    queue.fail(queue.claim(path), "first")
+    bench.clock.advance(5)
+    queue.fail(queue.claim(path, read_first=True), "second")
+    bench.clock.advance(60)
+
+    assert letters.replay(path) == path
+
+    assert not bench.keys("orders/dead/")
+    claim = queue.claim(path)
+    assert (claim.attempt, claim.message.body, claim.message.content_type) == (1, b"payload", "text/csv")
+    assert claim.message.metadata == {"who": "Zoë"}
+    queue.complete(claim, "at last")
+    assert queue.status(path).record.result == "at last"
+
+
+def test_a_delayed_message_is_replayed_to_run_now(bench, queue, letters):
+    path = queue.enqueue(b"1", delay=5, name="later")
+    bench.clock.advance(6)
+    queue.fail(queue.claim(path), "no")
+    bench.clock.advance(60)
+
+    assert letters.replay(path) == "messages/later"
+    assert queue.claim("messages/later")
+
+
+def test_a_dead_line_is_replayed_as_a_message_of_its_own(bench, queue, letters):
+    (path,) = queue.enqueue_many([1, 2, 3])
+    runs = []
+
+    def handler(body: int) -> None:
+        runs.append(body)
+        if body == 2 and len(runs) <= 3:
+            raise ValueError("two")
+
+    bench.processor(queue, handler).run(path)
+    (letter,) = letters.list()
+    bench.clock.advance(60)
+
+    again = letters.replay(letter.path)
+
+    assert again == f"{path}.line-00000002"
+    assert bench.processor(queue, handler).run(again) == "completed"
+    assert runs == [1, 2, 3, 2]
+    assert queue.status(again).state == "completed"
+
+
+def test_a_dead_line_shows_the_record_of_its_batch(bench, queue, letters):
+    (path,) = queue.enqueue_many([1, 2])
+
+    def handler(body: int) -> None:
+        if body == 2:
+            raise Reject("two")
+
+    bench.processor(queue, handler).run(path)
+
+    letter, body, record = letters.get(f"{path}.line-00000002")
+    assert (letter.line, body, record.path) == (2, b"2", path)
+
+
+def test_a_replay_onto_a_message_that_is_there_is_refused_and_loses_neither(bench, queue, letters):
+    path = bury(queue, name="taken", body=b"dead")
+    bench.clock.advance(60)
+    bench.memory.put(f"orders/{path}", b"alive")
+
+    with pytest.raises(Conflict, match="let it finish, or delete one of the two"):
+        letters.replay(path)
+
+    assert bench.read(f"orders/{path}") == b"alive"
+    assert bench.read(f"orders/dead/{path}") == b"dead"
+
+
+def test_a_crash_in_the_middle_of_a_replay_loses_nothing_and_it_can_be_repeated(bench, queue, letters):  # [P1]
+    path = bury(queue, body=b"payload")
+    bench.clock.advance(60)
+
+    def cut(operation, key, perform):
+        if operation == "delete":
+            raise Killed
+        return perform()
+
+    bench.around = cut
+    with pytest.raises(Killed):
+        letters.replay(path)
+    bench.around = None
+
+    assert bench.read(f"orders/{path}") == b"payload"
+    with pytest.raises(Conflict):
+        letters.replay(path)
+    queue.complete(queue.claim(path))
+    bench.clock.advance(5)
+    assert letters.replay(path) == path
+    assert not bench.keys("orders/dead/")
+
+
+def test_a_large_dead_letter_is_replayed_by_a_copy(bench, queue, letters):
+    body = b"x" * (9 * 1024 * 1024)
+    path = bury(queue, body=body)
+    bench.clock.advance(60)
+    bench.store.take()
+
+    letters.replay(path)
+
+    assert bench.store.take().get("copy") == 1
+    assert queue.claim(path).message.body == body
+
+
+def test_many_are_replayed_and_each_tells_how_it_went(bench, queue, letters):
+    good, taken = bury(queue), bury(queue)
+    bench.clock.advance(60)
+    bench.memory.put(f"orders/{taken}", b"alive")
+
+    done = letters.replay_many([good, taken, "messages/none"])
+
+    assert done[good] == good
+    assert done[taken].startswith("Conflict: ")
+    assert done["messages/none"].startswith("MessageNotFound: ")
+
+
+def test_what_a_filter_selects_is_replayed_and_nothing_else(bench, queue, letters):
+    wanted = {bury(queue, ConnectionError("down")) for _ in range(5)}
+    other = bury(queue, ValueError("bad"))
+    bench.clock.advance(60)
+
+    assert set(letters.replay_all(error_type="ConnectionError")) == wanted
+    assert [letter.path for letter in letters.list()] == [other]
+    assert {claim.path for claim in queue.claim_next(10)} == wanted
+
+
+@pytest.mark.parametrize("ends_well", [False, True])
+def test_a_move_by_hand_is_a_replay(bench, queue, letters, ends_well):
+    """As `aws s3 mv s3://b/orders/dead/messages/x s3://b/orders/messages/x` does it: COPY, then DELETE."""
+    path = bury(queue, ValueError("first death"), body=b"payload")
+    bench.clock.advance(60)
+    bench.memory.copy(f"orders/dead/{path}", f"orders/{path}")
+    bench.memory.delete(f"orders/dead/{path}")
+
+    claim = queue.claim(path)
+    assert claim.message.body == b"payload"
+    if ends_well:
+        queue.complete(claim, "done")
+        assert queue.status(path).record.result == "done"
+    else:
+        # It dies again: the metadata of its first death must not hide the second.
+        bench.clock.advance(10)
+        queue.fail(claim, KeyError("second death"))
+        (letter,) = letters.list()
+        assert (letter.error_type, letter.error) == ("KeyError", "'second death'")
+
+
+def test_a_line_that_is_moved_by_hand_and_dies_again_is_no_line_any_more(bench, queue, letters):
+    (path,) = queue.enqueue_many([1, 2])
+
+    def handler(body: int) -> None:
+        if body == 2:
+            raise Reject("two")
+
+    bench.processor(queue, handler).run(path)
+    (letter,) = letters.list()
+    assert letter.line == 2
+    bench.clock.advance(60)
+    bench.memory.copy(f"orders/dead/{letter.path}", "orders/messages/on-its-own")
+    letters.delete(letter.path)
+
+    bench.processor(queue, handler).run("messages/on-its-own")
+
+    (letter,) = letters.list()
+    assert (letter.path, letter.line) == ("messages/on-its-own", 0)
+
+
+def test_one_is_deleted_and_its_record_stays(bench, queue, letters):
+    path, other = bury(queue), bury(queue)
+
+    letters.delete(path)
+
+    assert [letter.path for letter in letters.list()] == [other]
+    assert queue.status(path).state == "dead"
+
+
+def test_a_filter_is_purged_and_the_rest_stays(bench, queue, letters):
+    old = bury(queue, ValueError("a"))
+    bench.clock.advance(1000)
+    young, other = bury(queue, ValueError("b")), bury(queue, KeyError("c"))
+
+    assert letters.purge(error_type="ValueError", older_than=500) == 1
+    assert {letter.path for letter in letters.list()} == {young, other}
+    assert letters.purge() == 2
+    assert not bench.keys("orders/dead/")
+    assert queue.status(old).state == "dead"
+
+
+@pytest.mark.parametrize("call", ["get", "replay", "delete"])
+def test_what_is_not_there_is_called_so(letters, call):
+    with pytest.raises(MessageNotFound, match="no such dead letter"):
+        getattr(letters, call)("messages/none")
+
+
+def test_an_object_that_someone_else_put_into_dead_is_a_letter_of_unknown_cause(bench, letters):
+    bench.memory.put("orders/dead/messages/by hand", b"x", metadata={"s3queue-attempts": "many"})
+
+    (letter,) = letters.list()
+    assert (letter.path, letter.error_type, letter.attempts) == ("messages/by hand", "unknown", 0)
+    assert letters.replay("messages/by hand") == "messages/by hand"

@@ -1,0 +1,96 @@
+"""enqueue_many: many bodies in few objects, and what cannot be a line is refused by its number."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from s3queue import (
+    InvalidRequest,
+    MessageTooLarge,
+    Unavailable,
+)
+from support.threads import PATIENCE
+
+
+def test_enqueue_many_writes_one_object_per_batch(bench, queue):
+    paths = queue.enqueue_many(({"n": number} for number in range(250)), per_object=100, priority=3)
+
+    assert len(paths) == 3
+    assert all(path.startswith("messages/p003/") and path.endswith(".ndjson") for path in paths)
+    lines = [json.loads(line) for path in paths for line in bench.read(f"orders/{path}").splitlines()]
+    assert lines == [{"n": number} for number in range(250)]
+
+
+def test_enqueue_many_does_not_wait_for_one_answer_before_it_sends_the_next_batch(bench, queue):
+    both_under_way = threading.Barrier(2, timeout=PATIENCE)
+
+    def answer_together(operation, key, perform):
+        both_under_way.wait()
+        return perform()
+
+    bench.around = answer_together
+
+    assert len(queue.enqueue_many(range(4), per_object=1, concurrency=2)) == 4
+
+
+def test_enqueue_many_says_so_when_it_is_unknown_whether_a_batch_was_written(bench, queue):
+    puts = []
+
+    def lose_the_fourth(operation, key, perform):
+        written = perform()
+        puts.append(key)
+        if len(puts) == 4:
+            raise Unavailable("time-out")
+        return written
+
+    bench.around = lose_the_fourth
+
+    with pytest.raises(Unavailable):
+        queue.enqueue_many(range(8), per_object=1, concurrency=1)
+
+    bench.around = None
+    assert [bench.read(key) for key in puts[:4]] == [b"0\n", b"1\n", b"2\n", b"3\n"]
+
+
+def test_enqueue_many_of_nothing_writes_nothing(bench, queue):
+    assert queue.enqueue_many([]) == []
+    assert bench.keys() == []
+
+
+def test_enqueue_many_starts_a_new_batch_before_one_becomes_too_large(bench):
+    queue = bench.queue(max_message_size=20)
+
+    paths = queue.enqueue_many(["x" * 8] * 5)
+
+    assert [len(bench.read(f"orders/{path}")) for path in paths] == [18, 18, 9]
+
+
+def test_enqueue_many_may_be_delayed(bench, queue):
+    (path,) = queue.enqueue_many([1, 2], delay=60)
+
+    assert path.startswith("delayed/")
+    assert path.endswith(".ndjson")
+
+
+@pytest.mark.parametrize("body", ["two\nlines", b"a\rb", "", b"  ", {1, 2}])
+def test_a_body_that_is_no_single_line_is_refused_by_its_number(bench, queue, body):
+    with pytest.raises(InvalidRequest, match="body 1 "):
+        queue.enqueue_many([{"fine": True}, body])
+
+
+def test_a_batch_with_a_line_that_is_too_large_says_which(bench):
+    with pytest.raises(MessageTooLarge, match="body 1 "):
+        bench.queue(max_message_size=10).enqueue_many(["x", "x" * 20])
+
+
+def test_concurrency_must_be_at_least_one(queue):
+    with pytest.raises(InvalidRequest, match="concurrency must be at least 1"):
+        queue.enqueue_many([1], concurrency=0)
+
+
+def test_per_object_must_be_at_least_one(queue):
+    with pytest.raises(InvalidRequest):
+        queue.enqueue_many([1], per_object=0)

@@ -1,0 +1,105 @@
+"""One name, PUT several times: outcomes and attempts belong to the PUT that they are about, whatever S3's dates say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from s3queue import DeadLetters, Queue
+from support.workbench import Workbench
+
+
+@pytest.fixture
+def bench() -> Workbench:
+    return Workbench()
+
+
+def upload(bench: Workbench, key: str, body: bytes, *, started: float) -> None:
+    """Complete a multipart upload that was started so many seconds ago: S3 dates the object by its start."""
+    bench.memory.put(key, body)
+    stored = bench.memory._objects[key]
+    started_at = stored.modified_at - timedelta(seconds=started)
+    bench.memory._objects[key] = replace(stored, modified_at=started_at)
+
+
+def test_an_upload_that_was_started_before_a_finished_put_has_an_outcome_of_its_own(bench: Workbench) -> None:
+    """[P1] The record of a later date was the earlier generation's: the upload used to vanish without a trace."""
+    queue = bench.queue(max_attempts=1)
+    bench.clock.advance(60)
+    path = queue.enqueue(b"A", name="daily.csv")
+    queue.complete(queue.claim(path))
+    bench.clock.advance(1)
+    upload(bench, "orders/messages/daily.csv", b"B", started=30)
+
+    record = queue.fail(queue.claim(path), "B cannot be read")
+
+    assert record.outcome == "dead"
+    assert queue.status(path).record.generation.etag == record.generation.etag
+    assert [letter.error for letter in DeadLetters(queue).list()] == ["B cannot be read"]
+    assert bench.keys("orders/messages/") == []
+
+
+def test_a_zombie_does_not_replace_the_record_of_an_upload_that_was_dated_before_it(bench: Workbench) -> None:
+    """[P3]"""
+    queue = bench.queue()
+    bench.clock.advance(60)
+    path = queue.enqueue(b"A", name="daily.csv")
+    zombie = bench.queue(worker_id="zombie")
+    held = zombie.claim(path)
+    bench.clock.advance(120)
+    upload(bench, "orders/messages/daily.csv", b"B", started=150)
+    bench.sweeper(queue).sweep()
+    bench.clock.advance(2)
+    newer = queue.complete(queue.claim(path, read_first=True), "B")
+
+    assert zombie.complete(held, "A") == newer
+    assert queue.status(path).record.result == "B"
+
+
+@pytest.mark.parametrize("hint", [True, False], ids=["with its ETag", "by its date"])
+def test_a_message_put_anew_is_not_charged_with_the_attempt_of_a_worker_that_died_at_once(
+    bench: Workbench, hint: bool
+) -> None:
+    """[P5] The first lease of a worker names no generation; with one attempt, the new message was buried unrun."""
+    queue = bench.queue(max_attempts=1)
+    path = queue.enqueue(b"A", name="daily.csv")
+    etag = bench.memory.head("orders/messages/daily.csv").etag if hint else ""
+    die_after_the_lease(bench, bench.queue(worker_id="dies", max_attempts=1), path, etag)
+    bench.clock.advance(0.5 if hint else 5)
+    queue.enqueue(b"B", name="daily.csv")
+
+    bench.clock.advance(60)
+    report = bench.sweeper(queue).sweep()
+
+    assert report.endings == {"restarted": 1}
+    bench.clock.advance(2)
+    assert queue.claim(path, read_first=True).attempt == 1
+
+
+def test_a_claim_that_finds_another_put_than_it_expected_says_so_in_its_lease(bench: Workbench) -> None:
+    queue = bench.queue(max_attempts=1)
+    path = queue.enqueue(b"A", name="daily.csv")
+    expected = bench.memory.head("orders/messages/daily.csv").etag
+    queue.enqueue(b"B", name="daily.csv")
+
+    claim = queue.claim(path, etag=expected)
+
+    assert claim.message.body == b"B"
+    assert queue.read_lease(path).lease.generation == claim.message.generation
+
+
+def die_after_the_lease(bench: Workbench, worker: Queue, path: str, etag: str) -> None:
+    class Died(BaseException):
+        pass
+
+    def die(operation: str, key: str, perform):
+        if operation == "get" and key == f"orders/{path}":
+            raise Died
+        return perform()
+
+    bench.around = die
+    with pytest.raises(Died):
+        worker.claim(path, etag=etag)
+    bench.around = None

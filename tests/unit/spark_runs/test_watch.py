@@ -1,0 +1,161 @@
+"""Runs are watched: what was lost, failed or fell silent gives its messages back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from s3queue.spark_runs.slots import START_WITHIN, RunStore
+from s3queue.spark_runs.watch import LAUNCH_GRACE, RunWatch
+from support.fake_jobs import silent
+from support.heavy_queue import SPARK, launcher, leases, manifest
+
+
+def test_a_launch_whose_answer_was_lost_is_found_again_and_not_doubled(bench, jobs):
+    queue = bench.queue("exports", **SPARK)
+    path = queue.enqueue({"n": 1})
+    jobs.after = silent
+
+    assert launcher(jobs).launch(queue, [path]) == "unknown"
+    assert launcher(jobs).launch(queue, [queue.enqueue({"n": 2})]) == "busy"
+    jobs.after = lambda request: None
+    bench.clock.advance(LAUNCH_GRACE.total_seconds() + 1)
+    RunWatch(jobs, "bench").check(queue)
+
+    assert len(jobs.started) == 1
+    assert len(set(jobs.asked)) == 1
+    held = RunStore(queue).slot(0)
+    assert (held.slot.state, held.slot.job) == ("started", f"job-{held.slot.run}")
+    assert leases(bench, queue)[path].attempt == 1
+
+
+def test_a_launch_that_never_arrived_is_made_up_for_with_the_same_token(bench, jobs):
+    queue = bench.queue("exports", **SPARK)
+    queue.enqueue({"n": 1})
+    jobs.before = silent
+    launcher(jobs).launch(queue, [])
+    assert jobs.started == {}
+
+    jobs.before = lambda request: None
+    bench.clock.advance(LAUNCH_GRACE.total_seconds() + 1)
+    RunWatch(jobs, "bench").check(queue)
+
+    assert list(jobs.started) == [jobs.asked[0]]
+
+
+def test_an_old_launch_is_looked_for_by_name_because_tokens_do_not_live_for_ever(bench, jobs):
+    queue = bench.queue("exports", **SPARK)
+    queue.enqueue({"n": 1})
+    jobs.after = silent
+    launcher(jobs).launch(queue, [])
+    jobs.after = lambda request: None
+    bench.clock.advance(START_WITHIN.total_seconds() * 2)
+
+    RunWatch(jobs, "bench").check(queue)
+
+    assert len(jobs.asked) == 1
+    assert RunStore(queue).slot(0).slot.job == f"job-{jobs.asked[0]}"
+
+
+def test_a_launcher_that_crashed_before_it_asked_leaves_no_slot_taken(bench, jobs):
+    queue = bench.queue("exports", **SPARK)
+    path = queue.enqueue({"n": 1})
+    book = RunStore(queue)
+    book.open_slot(0, book.new_run())
+
+    assert launcher(jobs).launch(queue, [path]) == "busy"
+    bench.clock.advance(LAUNCH_GRACE.total_seconds() + 1)
+    assert launcher(jobs).launch(queue, [path]) == "started"
+
+
+def test_a_run_that_waits_for_capacity_keeps_its_messages(bench, jobs):
+    queue = bench.queue("exports", **SPARK)
+    path = queue.enqueue({"n": 1})
+    launcher(jobs).launch(queue, [path])
+    watch, sweeper = RunWatch(jobs, "bench"), bench.sweeper(queue)
+    sweeper.check_runs = watch.check
+
+    for _ in range(60):
+        bench.clock.advance(60)
+        sweeper.sweep()
+
+    lease = leases(bench, queue)[path]
+    assert (lease.state, lease.attempt) == ("processing", 1)
+
+
+def test_a_run_that_failed_before_it_started_gives_its_messages_back(bench, jobs):
+    queue = bench.queue("exports", **SPARK)
+    path = queue.enqueue({"n": 1})
+    launcher(jobs).launch(queue, [path])
+    job = jobs.becomes("ended", "FAILED")
+
+    RunWatch(jobs, "bench").job_changed({"exports": queue}, {"jobRunId": job, "state": "FAILED"})
+
+    assert leases(bench, queue) == {}
+    assert RunStore(queue).slot(0) is None
+    assert bench.keys(queue.keys.prefix("workers")) == []
+    assert queue.claim(path).attempt == 1
+
+
+def test_a_failed_run_fails_what_it_had_started_and_gives_back_the_rest(bench, jobs):
+    queue = bench.queue("exports", **SPARK)
+    for n in range(3):
+        queue.enqueue({"n": n})
+    launcher(jobs).launch(queue, [])
+    book = RunStore(queue)
+    (run,) = jobs.started
+    at_work, etag = book.manifest(run)
+    book.write_manifest(replace(at_work, state="running", started=1), etag)
+    jobs.becomes("ended", "FAILED")
+    sweeper = bench.sweeper(queue)
+    sweeper.check_runs = RunWatch(jobs, "bench").check
+
+    sweeper.sweep()
+
+    held = leases(bench, queue)
+    assert list(held) == [at_work.paths[0]]
+    assert held[at_work.paths[0]].state == "waiting"
+    assert held[at_work.paths[0]].failure.type == "RunFailed"
+    assert "said the service" in held[at_work.paths[0]].failure.message
+    assert book.slot(0) is None
+    assert manifest(bench, queue, run)["state"] == "failed"
+
+
+def test_a_run_that_runs_and_is_silent_is_cancelled(bench, jobs):
+    queue = bench.queue("exports", **SPARK)
+    queue.enqueue({"n": 1})
+    launcher(jobs).launch(queue, [])
+    job = jobs.becomes("running", "RUNNING")
+    watch = RunWatch(jobs, "bench")
+
+    watch.check(queue)
+    assert jobs.cancelled == []
+    bench.clock.advance(START_WITHIN.total_seconds() + 60)
+    watch.check(queue)
+    assert jobs.cancelled == [job]
+
+
+def test_a_job_that_is_not_ours_changes_nothing(bench, jobs):
+    queue = bench.queue("exports", **SPARK)
+    queue.enqueue({"n": 1})
+    launcher(jobs).launch(queue, [])
+    before = bench.keys()
+
+    RunWatch(jobs, "bench").job_changed({"exports": queue}, {"jobRunId": "somebody-elses", "state": "FAILED"})
+
+    assert bench.keys() == before
+
+
+def test_a_manifest_of_many_messages_keeps_them_with_one_heartbeat(bench, jobs):
+    queue = bench.queue("exports", **(SPARK | {"messages_per_run": 300}))
+    for n in range(300):
+        queue.enqueue({"n": n})
+    launcher(jobs).launch(queue, [])
+    (run,) = jobs.started
+    beat = json.loads(bench.read(queue.keys.worker(run)))
+
+    assert beat["run"] == run
+    assert "holds" not in beat
+    bench.clock.advance(queue.settings.visibility_timeout.total_seconds() * 3)
+    report = bench.sweeper(queue).sweep()
+    assert report.endings == {}

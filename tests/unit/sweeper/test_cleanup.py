@@ -1,0 +1,46 @@
+"""Cleanup: what is past its retention goes, and nothing else."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+def test_cleanup_deletes_what_is_past_its_retention_only(bench):
+    queue = bench.queue(record_retention=100, dead_retention=1000)
+    old, dead = queue.enqueue(b"x"), queue.enqueue(b"x")
+    queue.complete(queue.claim(old))
+    queue.fail(queue.claim(dead), "no", dead=True)
+    bench.clock.advance(101)
+    young, pending = queue.enqueue(b"x"), queue.enqueue(b"x")
+    queue.complete(queue.claim(young))
+
+    assert queue.cleanup() == 2
+    assert bench.keys() == [f"orders/dead/{dead}", f"orders/{pending}", f"orders/records/{young}"]
+
+    bench.clock.advance(1000)
+    assert queue.cleanup() == 2
+    assert bench.keys() == [f"orders/{pending}"]
+
+
+def test_dead_letters_past_their_retention_go_even_from_an_idle_queue(bench, dispatched):
+    queue = bench.queue(dead_retention=1000, max_attempts=1)
+    path = queue.enqueue(b"x")
+    queue.fail(queue.claim(path), "no")
+    sweeper = bench.sweeper(queue)
+    sweeper.sweep()
+    bench.clock.advance(900)
+    sweeper.sweep()
+    assert bench.keys("orders/dead/")
+
+    bench.clock.advance(3600)
+    sweeper.sweep()
+    assert not bench.keys("orders/dead/")
+
+
+def test_stale_locks_go_and_fresh_ones_stay(bench, queue):
+    bench.memory.put("orders/locks/old", b"{}")
+    bench.clock.advance(timedelta(days=1, seconds=1))
+    bench.memory.put("orders/locks/fresh", b"{}")
+
+    assert bench.sweeper(queue).sweep().removed == 1
+    assert bench.keys("orders/locks/") == ["orders/locks/fresh"]

@@ -1,0 +1,373 @@
+"""The pull worker: every message runs once, by as many threads as asked, and what it holds is kept."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import s3queue
+from s3queue import Context, Unavailable, Worker
+from s3queue.store import Page
+from support.threads import PATIENCE, eventually, hurry
+
+
+def test_every_message_is_run_once_by_several_threads(bench):
+    queue = bench.queue(concurrency=4)
+    paths = [queue.enqueue(json.dumps(number)) for number in range(100)]
+    seen: list[int] = []
+
+    worker = Worker(queue, seen.append, sweep=False)
+    worker.run_until_empty()
+
+    assert sorted(seen) == list(range(100))
+    assert all(queue.status(path).state == "completed" for path in paths)
+
+
+def test_a_look_that_failed_does_not_make_the_queue_empty(bench):
+    queue = bench.queue(concurrency=1)
+    queue.enqueue(b"1")
+    looks = iter([Unavailable("503 SlowDown")])
+
+    def failing_once(prefix: str, **options: Any) -> Page:
+        if fault := next(looks, None):
+            raise fault
+        return real_list(prefix, **options)
+
+    real_list, queue.store.list = queue.store.list, failing_once
+    worker = Worker(queue, lambda message: None, sweep=False)
+    hurry(worker)
+    worker.run_until_empty()
+
+    assert worker.stats()["succeeded"] == 1
+
+
+def test_the_others_go_on_while_one_thread_looks_for_more(bench):
+    queue = bench.queue(concurrency=2)
+    for number in range(1100):
+        queue.enqueue(str(number))
+    is_looking, went_on = threading.Event(), threading.Event()
+    seen: list[int] = []
+    real_list = queue.store.list
+
+    def handler(number: int) -> None:
+        seen.append(number)
+        if is_looking.is_set():
+            went_on.set()
+
+    def slow_list(prefix: str, **options: Any) -> Page:
+        if seen and not went_on.is_set():
+            is_looking.set()
+            assert went_on.wait(PATIENCE), "nothing runs while one thread looks"
+        return real_list(prefix, **options)
+
+    queue.store.list = slow_list
+    Worker(queue, handler, sweep=False).run_until_empty()
+
+    assert went_on.is_set()
+    assert sorted(seen) == list(range(1100))
+
+
+def test_a_look_ahead_heeds_a_pause_so_that_a_large_backlog_stops_too(bench, monkeypatch):
+    # Every look asks for the settings, however soon after the last: what is tested is that a look ahead asks at all.
+    monkeypatch.setattr("s3queue.protocol.overrides.REFRESH_SECONDS", 0.0)
+    queue = bench.queue(concurrency=1)
+    for number in range(2500):
+        queue.enqueue(str(number))
+    operator = bench.queue()
+    seen: list[int] = []
+
+    def handler(number: int) -> None:
+        seen.append(number)
+        if len(seen) == 10:
+            operator.configure(paused=True)
+
+    worker = Worker(queue, handler, sweep=False)
+    pauses = hurry(worker)
+    worker.start()
+    try:
+        # Paused is what a thread does that has nothing more to do.
+        pauses.wait_for_all(2)
+        assert queue.settings.paused
+    finally:
+        worker.stop()
+
+    assert len(seen) == 1000
+
+
+def test_what_is_found_again_while_it_is_in_hand_is_not_asked_for_again(bench):
+    # One thread, which looks ahead with a message in hand, and another that clears away what it completed.
+    queue = bench.queue(concurrency=1)
+    for number in range(2500):
+        queue.enqueue(str(number))
+    bench.store.take()
+
+    Worker(queue, lambda number: None, sweep=False).run_until_empty()
+
+    leases = [key for verb, key in bench.store.log if verb == "put" and key.startswith("orders/leases/")]
+    assert len(leases) == len(set(leases)) == 2500
+    # Three windows of a thousand and a look that finds nothing, at four LISTs each.
+    assert bench.store.requests["list"] <= 16
+
+
+def test_as_many_run_at_once_as_concurrency_says(bench):
+    queue = bench.queue(concurrency=3)
+    together, most = threading.Barrier(3), []
+    running = []
+
+    def handler(body: int) -> None:
+        running.append(body)
+        most.append(len(running))
+        together.wait(PATIENCE)  # passes only if three are at it
+        running.remove(body)
+
+    for number in range(6):
+        queue.enqueue(str(number))
+    Worker(queue, handler, sweep=False).run_until_empty()
+
+    assert max(most) == 3
+
+
+def test_a_batch_is_not_given_up_when_the_rest_of_the_queue_is_empty(bench):
+    queue = bench.queue()
+    (path,) = queue.enqueue_many(range(50))
+    seen = []
+    was_asked = threading.Event()
+
+    def handler(body: int) -> None:
+        assert was_asked.wait(PATIENCE)
+        seen.append(body)
+
+    def is_idle() -> bool:
+        found = real_is_idle()
+        if worker.stats()["running"]:
+            was_asked.set()
+        return found
+
+    worker = Worker(queue, handler, sweep=False)
+    real_is_idle, worker._is_idle = worker._is_idle, is_idle
+    worker.run_until_empty()
+
+    assert sorted(seen) == list(range(50))
+    assert queue.status(path).state == "completed"
+
+
+def test_statistics_count_every_outcome(bench):
+    queue = bench.queue(max_attempts=2)
+    for body in ("fine", "retry", "dead", "fine"):
+        queue.enqueue(body)
+
+    def handler(body: str) -> None:
+        if body == "retry":
+            raise ValueError(body)
+        if body == "dead":
+            raise s3queue.Reject(body)
+
+    worker = Worker(queue, handler, sweep=False)
+    worker.run_until_empty()
+
+    assert worker.stats() == {
+        "processed": 4,
+        "succeeded": 2,
+        "failed": 2,
+        "retried": 1,
+        "dead": 1,
+        "released": 0,
+        "lost": 0,
+        "running": 0,
+    }
+
+
+def test_its_heartbeat_shows_its_statistics_and_what_it_holds_and_goes_when_it_stops(bench):
+    queue = bench.queue()
+    path = queue.enqueue(b"1")
+    finish = threading.Event()
+
+    def handler(body: int, context: Context) -> None:
+        context.progress(0.5, "half way")
+        finish.wait(PATIENCE)
+
+    worker = Worker(queue, handler, concurrency=1, sweep=False)
+    hurry(worker)
+    worker.start()
+    key = f"orders/workers/{queue.worker_id}"
+
+    def heartbeat() -> dict[str, Any]:
+        found = queue.store.open(key)
+        return json.loads(found.read()) if found else {}
+
+    eventually(lambda: heartbeat().get("holds") == [path])
+    assert worker.stats()["running"] == 1
+    eventually(lambda: heartbeat().get("progress") == {path: [0.5, "half way"]})
+    finish.set()
+    eventually(lambda: heartbeat().get("stats", {}).get("succeeded") == 1)
+    assert worker.stop(PATIENCE)
+    assert queue.store.head(key) is None
+
+
+def test_a_message_is_kept_for_longer_than_its_visibility_timeout(bench):  # [P2]
+    queue = bench.queue(visibility_timeout=30)
+    path = queue.enqueue(b"1")
+    runs = []
+    sweeper = bench.sweeper(bench.queue(worker_id="sweeper"))
+    heartbeat = ("put", f"orders/workers/{queue.worker_id}")
+
+    def handler(body: int) -> None:
+        runs.append(body)
+        for _ in range(10):
+            bench.clock.advance(10)
+            beats = bench.store.log.count(heartbeat)
+            # The first one may have begun before.
+            eventually(lambda beats=beats: bench.store.log.count(heartbeat) >= beats + 2)
+            assert sweeper.sweep().endings == {}
+
+    worker = Worker(queue, handler, concurrency=1, sweep=False)
+    hurry(worker)
+    worker.run_until_empty()
+
+    assert runs == [1]
+    assert len(queue.status(path).record.attempts) == 1
+    # It was alive to the end: a zombie would have left the clearing up to the sweeper.
+    assert (queue.stats().pending, queue.stats().processing) == (0, 0)
+
+
+def test_own_retries_need_no_sweeper(bench):
+    queue = bench.queue(max_attempts=3)
+    path = queue.enqueue(b"1")
+    attempts = []
+
+    def handler(body: int, context: Context) -> None:
+        attempts.append(context.attempt)
+        if context.attempt < 3:
+            raise ValueError("again")
+
+    worker = Worker(queue, handler, concurrency=1, sweep=False)
+    hurry(worker)
+    worker.start()
+    for failed in (1, 2):
+        eventually(lambda failed=failed: len(attempts) == failed and worker._retries.wait())
+        bench.clock.advance(worker._retries.wait() + 1)
+    eventually(lambda: queue.store.head(f"orders/records/{path}"))
+    worker.stop()
+
+    assert attempts == [1, 2, 3]
+    assert worker.stats()["succeeded"] == 1
+
+
+def test_a_worker_can_be_started_once_at_a_time_and_again_after_a_stop(bench):
+    queue = bench.queue()
+    worker = Worker(queue, lambda body: None, sweep=False)
+    worker.start()
+    with pytest.raises(RuntimeError, match="already running"):
+        worker.start()
+    assert worker.stop()
+    queue.enqueue(b"1")
+    worker.run_until_empty()
+    assert worker.stats()["succeeded"] == 1
+
+
+def test_a_paused_queue_is_left_alone_until_it_is_resumed(bench):
+    queue = bench.queue()
+    path = queue.enqueue(b"1")
+    queue.pause()
+    ran: list[int] = []
+    worker = Worker(queue, ran.append, concurrency=1, sweep=False)
+    pauses = hurry(worker)
+    worker.start()
+    for _ in range(5):
+        bench.clock.advance(5)
+        pauses.wait_for_all(2)
+    assert ran == []
+    queue.resume()
+    for _ in range(5):
+        bench.clock.advance(5)
+        pauses.wait_for_all(2)
+    worker.stop()
+
+    assert ran == [1]
+    assert queue.status(path).state == "completed"
+
+
+def test_an_idle_worker_looks_ever_less_often(bench):
+    queue = bench.queue()
+    worker = Worker(queue, lambda body: None, concurrency=4, poll_interval=1, sweep=False)
+    pauses = hurry(worker)
+    worker.start()
+    for _ in range(100):
+        pauses.wait_for_all(5)
+        bench.clock.advance(1)
+    worker.stop()
+
+    # One look among four threads, after 1.5 s at first, then every 5 s; not four every second.
+    assert 20 <= bench.store.requests["list"] <= 24
+
+
+def test_a_worker_that_was_idle_is_quick_again_once_there_is_work(bench):
+    queue = bench.queue()
+    ran: list[int] = []
+    worker = Worker(queue, ran.append, concurrency=1, poll_interval=1, sweep=False)
+    pauses = hurry(worker)
+    worker.start()
+    for _ in range(20):
+        pauses.wait_for_all(2)
+        bench.clock.advance(5)
+    for number in range(1100):
+        queue.enqueue(str(number))
+    # One look is waited for; the one behind a full window is not.
+    bench.clock.advance(5)
+    eventually(lambda: len(ran) == 1100)
+    worker.stop()
+
+
+def test_a_message_put_anew_while_it_is_at_work_runs_again_in_the_same_worker(bench):
+    queue = bench.queue()
+    queue.enqueue(b"1", name="report")
+    ran = []
+
+    def handler(body: int) -> None:
+        ran.append(body)
+        if body == 1:
+            queue.enqueue(b"2", name="report")
+
+    Worker(queue, handler, concurrency=1, sweep=False).run_until_empty()
+
+    assert ran == [1, 2]
+
+
+def test_an_error_that_nobody_foresaw_does_not_cost_the_worker_a_thread(bench, caplog):
+    queue = bench.queue()
+    good = queue.enqueue(b"1")
+    broken = []
+    original = queue.store.inner.list
+
+    def breaks_once(*args: Any, **options: Any) -> Any:
+        if not broken:
+            broken.append(True)
+            raise ZeroDivisionError("a bug")
+        return original(*args, **options)
+
+    queue.store.inner.list = breaks_once
+    worker = Worker(queue, lambda body: None, concurrency=1, sweep=False)
+    hurry(worker)
+    worker.start()
+    eventually(lambda: worker.stats()["succeeded"] == 1)
+    worker.stop()
+
+    assert queue.status(good).state == "completed"
+    assert "a bug" in caplog.text
+
+
+def test_timeouts_are_the_queues_own(bench):
+    queue = bench.queue(visibility_timeout=77)
+    left: list[timedelta] = []
+
+    def handler(body: int, context: Context) -> None:
+        left.append(context.remaining())
+
+    queue.enqueue(b"1")
+    Worker(queue, handler, concurrency=1, sweep=False).run_until_empty()
+
+    assert left == [timedelta(seconds=77)]
