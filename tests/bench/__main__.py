@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from .harness import Bench
+from .instruments.harness import Bench
 
 #: In the order of the table. Each is a module with `run(bench)`.
 PARTS = (

@@ -20,9 +20,9 @@ from counting import CountingStore
 from s3queue import Queue, Worker
 from servers import fresh_bucket, s3_client, seaweedfs_server
 
-from .harness import Bench, Part
-from .postgres import Postgres, pgmq_script, postgres, programs
-from .scene import queue_at
+from .instruments.harness import Bench, Part
+from .instruments.scene import queue_at
+from .peers.postgres import Postgres, pgmq_script, postgres, programs
 
 #: Messages per object, and how many objects a run has.
 OBJECTS = {1: 400, 10: 300, 100: 200, 1_000: 60}

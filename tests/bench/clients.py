@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 
 from servers import ACCESS_KEY, REGION, SECRET_KEY, fresh_bucket, s3_client, seaweedfs_server
 
-from .harness import Bench
-from .scene import BODY, drain, fill, in_threads, queue_at
+from .instruments.harness import Bench
+from .instruments.scene import BODY, drain, fill, in_threads, queue_at
 
 GOAL = 5.0
 CONCURRENCY = 8

@@ -25,7 +25,7 @@ from infra.packaging.platforms import Platform
 from s3queue.settings import Deployment
 from servers import ACCESS_KEY, REGION, fresh_bucket, s3_client, seaweedfs_server
 
-from .harness import Bench, Part
+from .instruments.harness import Bench, Part
 
 #: Of the library, by themselves: what a worker function needs besides its queue.
 MODULES = ("s3queue.worker.notifications", "s3queue.spark_runs.runs", "s3queue.worker.invocation")

@@ -32,10 +32,10 @@ from s3queue.store import ObjectStore
 from s3queue.sweeper.sweeper import Sweeper
 from servers import ACCESS_KEY, REGION, fresh_bucket, s3_client, seaweedfs_server
 
-from . import plot
 from .growth_memory import BODY, MESSAGES, QUEUE, EndlessStore
-from .harness import Bench, Part
-from .scene import credentials
+from .instruments import plot
+from .instruments.harness import Bench, Part
+from .instruments.scene import credentials
 
 IN_MEMORY = (100, 1_000, 10_000, 100_000)
 ON_A_SERVER = (100, 1_000, 10_000)

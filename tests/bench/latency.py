@@ -41,8 +41,8 @@ from s3queue.worker.pull_worker import Worker
 from servers import REGION, fresh_bucket, s3_client, seaweedfs_server
 
 from .cold_start import event
-from .harness import Bench, Part
-from .scene import credentials
+from .instruments.harness import Bench, Part
+from .instruments.scene import credentials
 
 T = TypeVar("T")
 MESSAGES = 40

@@ -14,8 +14,8 @@ from s3queue.stores.direct import DirectStore
 from s3queue.stores.s3 import client
 from servers import fresh_bucket, s3_client, seaweedfs_server
 
-from .harness import Bench
-from .scene import BODY, credentials, drain, fill, in_threads, queue_at, seconds
+from .instruments.harness import Bench
+from .instruments.scene import BODY, credentials, drain, fill, in_threads, queue_at, seconds
 
 GOAL = 0.9
 #: What a lease and a record of such a message weigh.

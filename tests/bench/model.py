@@ -24,7 +24,7 @@ from s3queue.settings import SWEEPER_STAYS_SECONDS
 from simulation.world import Fault, Process, ProcessClock, World
 from workbench import next_tick
 
-from .harness import Bench
+from .instruments.harness import Bench
 
 QUEUE = "orders"
 #: What the table of README shows.

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from servers import fresh_bucket, s3_client, seaweedfs_server
 
-from . import s3db
-from .delay import Passed, Proxy, proxy
-from .harness import Bench, Part
-from .scene import Processed, draining, fill, queue_at
+from .instruments.delay import Passed, Proxy, proxy
+from .instruments.harness import Bench, Part
+from .instruments.scene import Processed, draining, fill, queue_at
+from .peers import s3db
 
 CONCURRENCIES = (3, 10, 20, 50)
 #: Seconds that each request takes longer.

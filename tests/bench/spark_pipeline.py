@@ -26,7 +26,7 @@ from s3queue.documents.record import Failure, Record
 from s3queue.stores.s3 import client
 from servers import ACCESS_KEY, REGION, SECRET_KEY, fresh_bucket, seaweedfs_server
 
-from .harness import Bench, Part
+from .instruments.harness import Bench, Part
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from bench import page, plot
+from bench import page
+from bench.instruments import plot
 
 #: What a reader of a diff can take in.
 MOST_LINES, MOST_BYTES = 400, 40_000

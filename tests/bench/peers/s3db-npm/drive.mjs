@@ -1,4 +1,4 @@
-// Runs the S3 queue plugin for tests/bench/s3db.py: one JSON command a line in, one JSON answer a line out.
+// Runs the S3 queue plugin for tests/bench/peers/s3db.py: one JSON command a line in, one JSON answer a line out.
 import { registerHooks } from "node:module";
 import { createInterface } from "node:readline";
 
