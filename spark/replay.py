@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from s3queue.documents.dead_letter import dead_facts
 from s3queue.encoding import format_instant, parse_instant
 from s3queue.errors import Conflict, CorruptState, MessageNotFound, QueueError
 from s3queue.keys import Keys, name_of
 from s3queue.protocol.dead_letters import DeadLetters
-from s3queue.protocol.outcomes import dead_facts
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, delete_seen
 from spark.rows.schemas import columns

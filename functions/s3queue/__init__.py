@@ -1,9 +1,10 @@
 """s3queue: a message queue whose only server is an S3 bucket."""
 
+from s3queue.documents.dead_letter import DeadLetter
 from s3queue.documents.message import Message
 from s3queue.documents.record import Record
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.dead_letters import DeadLetter, DeadLetters
+from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.protocol.locks import Lock
 from s3queue.protocol.stats import Stats
 from s3queue.protocol.status import Status

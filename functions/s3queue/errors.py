@@ -6,6 +6,7 @@ QueueError
 ├── Unavailable         no clear answer from the store; the write may or may not have happened
 │   └── Contended       409: several writers at once, perhaps none of them won; try again
 ├── AccessDenied        grant the permission that the text names
+│   └── Unreadable      no permission helps: the object is archived, or encrypted with a foreign key
 ├── InvalidRequest      change the call
 │   ├── MessageTooLarge
 │   ├── InvalidPriority
@@ -54,6 +55,10 @@ class Contended(Unavailable):
 
 class AccessDenied(QueueError):
     """The credentials lack a permission; the text names the action, the key and the statement to add."""
+
+
+class Unreadable(AccessDenied):
+    """The object itself cannot be read: it is archived, or encrypted with a key that is not ours to use."""
 
 
 class InvalidRequest(QueueError, ValueError):

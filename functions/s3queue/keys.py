@@ -18,8 +18,8 @@ from .errors import InvalidName, InvalidPriority
 MAX_KEY_BYTES = 1024
 #: The longest prefix that a path can get after the queue's name.
 _LONGEST_PREFIX = len("retries/20261116T101500Z/")
-#: The suffix of a dead line needs this many bytes.
-_LINE_SUFFIX = len(".line-00000001")
+#: What follows the name of a batch in the name of its dead lines.
+LINES = ".lines"
 HIGHEST_PRIORITY = 255
 #: Top-level prefixes that are not queues.
 RESERVED = frozenset({"archive", "analytics", "datasets"})
@@ -31,7 +31,7 @@ _PRIORITY = re.compile(r"p([01][0-9]{2}|2[0-4][0-9]|25[0-5])/")
 _DUE = "%Y%m%dT%H%M%SZ"
 _DUE_FORM = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _PART = re.compile(r"[^/]+/part-([0-9]{10,})-[0-9a-f]+\.parquet")
-_LINE = re.compile(r"(.+\.ndjson)\.line-([0-9]{8,})", re.DOTALL)
+_MARKED = re.compile(r"~[0-9a-f]{12}\Z")
 
 
 def format_due(at: datetime) -> str:
@@ -83,18 +83,22 @@ def due_of(path: str) -> datetime | None:
 
 def is_batch(path: str) -> bool:
     """Whether the path names a batch, in which every line is a message."""
-    return path.endswith(".ndjson")
+    return path.endswith((".ndjson", f".ndjson{LINES}"))
 
 
-def line_path(path: str, line: int) -> str:
-    """The path of line `line` (counted from 1) of a batch as a dead letter of its own."""
-    return f"{path}.line-{line:08d}"
+def is_lines(path: str) -> bool:
+    """Whether it is a batch of lines that died before, each with its number and its error."""
+    return path.endswith(f".ndjson{LINES}")
 
 
-def line_of(path: str) -> tuple[str, int] | None:
-    """The batch and the line number that a dead letter came from; None if it was not a line of a batch."""
-    match = _LINE.fullmatch(path)
-    return (match[1], int(match[2])) if match else None
+def lines_path(path: str) -> str:
+    """Where the dead lines of a batch lie under `dead/`."""
+    return path if is_lines(path) else path + LINES
+
+
+def without_mark(path: str) -> str:
+    """The path of a message, from that of a dead letter whose name tells its generation apart from another's."""
+    return _MARKED.sub("", path)
 
 
 def lock_name(key: str) -> str | None:
@@ -237,7 +241,7 @@ class Keys:
         Anyone may PUT anything under `messages/`. A message that cannot be claimed becomes a dead letter with this
         reason.
         """
-        room = MAX_KEY_BYTES - _LONGEST_PREFIX - len(self.root) - (_LINE_SUFFIX if is_batch(path) else 0)
+        room = MAX_KEY_BYTES - _LONGEST_PREFIX - len(self.root)
         length = len(path.encode("utf-8", "surrogatepass"))
         if length > room:
             return (

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from s3queue.documents.batch import read_lines
+from s3queue.documents.dead_letter import messages_of
 from s3queue.documents.record import Failure
 from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
 from s3queue.keys import is_batch
@@ -215,7 +215,7 @@ def read_message(bucket: Bucket, asked: tuple[Any, ...]) -> Iterator[tuple[Any, 
         return
     skipped = set(skip or ())
     with found.stream as stream:
-        for number, line in read_lines(stream):
+        for number, line in messages_of(path, stream):
             if number not in skipped:
                 yield path, number, line, attempt, enqueued_at
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from pyspark.sql import types
 
-from s3queue.documents.batch import read_lines, spooled
+from s3queue.documents.batch import spooled
+from s3queue.documents.dead_letter import DEAD_METADATA, dead_facts, messages_of
 from s3queue.documents.message import INLINE_BYTES, is_placeholder
 from s3queue.encoding import decode_metadata, parse_instant
 from s3queue.keys import due_of, is_batch, priority_of
-from s3queue.protocol.outcomes import DEAD_METADATA, dead_facts
 from s3queue.queue import Queue
 
 from .record_rows import clean
@@ -56,7 +56,7 @@ def message_rows(queue: Queue, key: str) -> Iterator[tuple[Any, ...]]:
     )
     if is_batch(path):
         with spooled(found.stream) as batch:
-            for number, line in read_lines(batch):
+            for number, line in messages_of(path, batch):
                 yield _row(path, number, line, len(line), *last)
     elif found.size > INLINE_BYTES:
         found.stream.close()
@@ -81,7 +81,7 @@ def letter_rows(queue: Queue, key: str) -> Iterator[tuple[Any, ...]]:
     facts = dead_facts(found.metadata)
     yield (
         clean(path),
-        _number(facts.get("line")),
+        _number(facts.get("lines")),
         body,
         priority_of(path),
         found.size,

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from s3queue import DeadLetters
 from s3queue.keys import format_due
 from s3queue.protocol.overrides import REFRESH_SECONDS
 from s3queue.queue import Queue
@@ -125,7 +126,8 @@ def test_a_batch_gives_every_line_its_own_outcome(bench: DeployedStack, emails: 
     assert record.attempt == 2, "the greylisted line was tried again"
     mails = [file.read_text() for file in bench.outbox.glob("*.eml")]
     assert sum(f"To: {unique}-" in mail for mail in mails) == 49
-    assert bench.read(f"emails/dead/{path}.line-00000051") == b"not json"
+    dead = DeadLetters(emails).lines(f"{path}.lines")
+    assert (dead[-1].number, dead[-1].body) == (51, b"not json")
 
 
 def test_a_duplicate_event_runs_nothing_twice(

@@ -205,7 +205,7 @@ def test_a_batch_is_one_claim_and_every_line_a_mail(installation: Installation, 
     installation.put("emails/messages/news.ndjson", b"".join(json.dumps(line).encode() + b"\n" for line in lines))
     assert worker.handle(installation.created("emails/messages/news.ndjson"), LambdaContext()) == {"completed": 1}
     assert len(outbox(tmp_path)) == 999
-    assert installation.keys("emails/dead/") == ["emails/dead/messages/news.ndjson.line-00000018"]
+    assert installation.keys("emails/dead/") == ["emails/dead/messages/news.ndjson.lines"]
 
 
 def test_a_heavy_message_without_a_spark_application_stays_and_uses_no_attempt(installation: Installation) -> None:

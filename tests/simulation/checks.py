@@ -6,7 +6,8 @@ import json
 from collections import Counter
 from itertools import pairwise
 
-from s3queue.keys import line_path, name_of
+from s3queue.documents.dead_letter import DeadLine
+from s3queue.keys import is_batch, lines_path, name_of, without_mark
 
 from .actors import Cast
 from .judge import Judge
@@ -55,22 +56,27 @@ def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
 def _check_letter(world: World, judge: Judge, life: Life, line: int) -> None:
     """[P1] What died lies in `dead/`, on its own or with the rest of its batch, unless it was replayed since.
 
-    Or unless the name was PUT anew and died again: one name has one dead letter.
+    Also if the name was PUT anew and died again: no letter is ever overwritten.
     """
     body = life.lines[line]
-    for path in {life.path, line_path(life.path, line)} if line else {life.path}:
-        writes = [(at, body in written.splitlines()) for at, written in judge.letters.get(path, ())]
-        written_at = next((at for at, is_its in writes if is_its and at >= life.recorded_at), None)
-        if written_at is None:
+    names = {life.path, lines_path(life.path)} if is_batch(life.path) else {life.path}
+    for path in [path for path in judge.letters if without_mark(path) in names]:
+        writes = [at for at, written in judge.letters[path] if body in _bodies(written)]
+        if not any(at >= life.recorded_at for at in writes):
             continue
         letter = world.objects.get(f"{QUEUE}/dead/{path}")
-        is_there = letter and body in letter.body.splitlines()
-        is_replaced = any(at > written_at and not is_its for at, is_its in writes)
-        replays = judge.ledger.lives.get(f"messages/{name_of(path)}", ())
+        is_there = letter and body in _bodies(letter.body)
+        replays = judge.ledger.lives.get(f"messages/{name_of(without_mark(path))}", ())
         is_replayed = any(one.began_at >= life.recorded_at and body in one.lines.values() for one in replays)
-        if is_there or is_replayed or is_replaced or path in judge.unstoppable:
+        if is_there or is_replayed or path in judge.unstoppable:
             return
     judge.broken("P1", f"{life.path} line {line} is dead, and neither its letter nor a replay of it is there")
+
+
+def _bodies(letter: bytes) -> set[bytes]:
+    """The messages that a letter holds: itself, or the lines of a batch, as they were or as they died."""
+    lines = letter.splitlines()
+    return {letter, *lines, *(dead.body for line in lines if (dead := DeadLine.from_bytes(line)))}
 
 
 def _check_merged(world: World, judge: Judge, life: Life) -> None:

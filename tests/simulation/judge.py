@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from s3queue.documents.batch import read_lines
+from s3queue.documents.dead_letter import DeadLine
 from s3queue.documents.lease import Lease
 from s3queue.documents.record import Record
-from s3queue.keys import is_batch, line_of
+from s3queue.keys import LINES, is_batch, is_lines, without_mark
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.dead_letters import HEAD_VALID_SECONDS
 
@@ -165,23 +165,19 @@ class Judge:
 
     def _covered(self, path: str, letter: Any) -> list[tuple[Life, set[int]]]:
         """The lives whose dead lines this letter holds."""
-        candidates = [(life, 0) for life in self.ledger.lives.get(path, ())]
-        origin = line_of(path)
-        if origin:
-            candidates += [(life, origin[1]) for life in self.ledger.lives.get(origin[0], ())]
-        return [(life, lines) for life, line in candidates if (lines := self._covers(life, line, letter))]
+        origin = without_mark(path)
+        names = {origin, origin.removesuffix(LINES)} if is_lines(origin) else {origin}
+        candidates = [life for name in names for life in self.ledger.lives.get(name, ())]
+        return [(life, lines) for life in candidates if (lines := self._covers(life, letter))]
 
-    def _covers(self, life: Life, line: int, stored: Any) -> set[int]:
+    def _covers(self, life: Life, stored: Any) -> set[int]:
         record = life.record
         if record is None or not (record.outcome == "dead" or record.dead_lines):
             return set()
-        lines = life.lines
-        if line:
-            return {line} if lines.get(line) == stored.body else set()
-        if not is_batch(life.path):
-            return {0} if stored.body == life.body else set()
-        bodies = {body for _, body in read_lines(iter(stored.body.splitlines(keepends=True)))}  # type: ignore[arg-type]
-        return {number for number, body in lines.items() if body in bodies}
+        if not is_batch(life.path) or stored.body == life.body:
+            return set(life.lines) if stored.body == life.body else set()
+        dead = [one for line in stored.body.splitlines() if (one := DeadLine.from_bytes(line))]
+        return {one.number for one in dead if life.lines.get(one.number) == one.body}
 
     def _replayed(self, path: str, sent_at: float) -> None:
         """A letter was deleted; whether its bytes are still somewhere is checked at the end.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from s3queue.documents.batch import read_lines
+from s3queue.documents.dead_letter import messages_of
 from s3queue.documents.lease import Lease
 from s3queue.documents.record import Record
 from s3queue.keys import is_batch
@@ -63,7 +63,7 @@ class Life:
         """The messages in it, by line; a single one is line 0."""
         if not is_batch(self.path):
             return {0: self.body}
-        return dict(read_lines(iter(self.body.splitlines(keepends=True))))  # type: ignore[arg-type]
+        return dict(messages_of(self.path, iter(self.body.splitlines(keepends=True))))  # type: ignore[arg-type]
 
     def succeeded(self, line: int) -> bool:
         return any(run.ended == "ok" for run in self.runs.get(line, ()))

@@ -227,6 +227,24 @@ MUTATIONS = (
         "    if lease.expected_etag:\n        return False\n",
     ),
     Mutation(
+        "the next death under a name overwrites its dead letter",
+        "protocol/outcomes.py",
+        'return None if is_letter_of(found, generation) else f"{key}~{generation_mark(generation)}"',
+        "return None if is_letter_of(found, generation) else key",
+    ),
+    Mutation(
+        "dead lines that did not run are forgotten",
+        "protocol/outcomes.py",
+        "                if number not in lines.done:\n",
+        "                if number in lines.dead:\n",
+    ),
+    Mutation(
+        "a replayed batch of dead lines runs the letter's own lines",
+        "documents/dead_letter.py",
+        "yield number, dead.body if dead else line",
+        "yield number, line",
+    ),
+    Mutation(
         "a 412 after the SDK's own retry is believed",
         "store.py",
         "            if unknown is None and not conflict.retried:\n",

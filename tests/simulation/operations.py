@@ -154,8 +154,10 @@ def _re_put(plan: str, then: str) -> Plot:
 
     def plot(stage: Stage) -> str:
         path = stage.put("m", script("m", plan, takes=1.0))
+        etag = stage.world.objects[f"{QUEUE}/{path}"].etag
         stage.world.at(stage.world.now + 0.5, lambda: stage.put("m", script("n", then)))
-        stage.act(lambda worker: worker.processor.run(path))
+        # The event says which PUT it is about.
+        stage.act(lambda worker: worker.processor.run(path, etag=etag))
         return path
 
     return plot
@@ -206,7 +208,7 @@ OPERATIONS: dict[str, Plot] = {
     "claim first, complete": _single("k"),
     "claim first, complete what the next attempt fails": _single("kf", takes=1.0),
     "replay a dead letter": _replay("m", script("m", "r"), "m"),
-    "replay a dead line": _replay("b.ndjson", batch("k", "r"), "b.ndjson.line-00000002"),
+    "replay a dead line": _replay("b.ndjson", batch("k", "r"), "b.ndjson.lines"),
     "sweep past a heartbeat": _sweep_past_a_heartbeat,
     "claim first, extend, complete": _single("k", extends=True),
     "claim first, fail": _single("fk"),

@@ -87,7 +87,7 @@ def test_the_lines_of_a_batch_object_are_messages_and_only_failed_ones_run_again
     assert (record.lines["completed"], record.lines["dead"]) == (2, 1)
     assert seen[0] == [(1, 1), (2, "x"), (3, 2)]
     assert seen[1:] == [[(2, "x")], [(2, "x")]]
-    assert queue.store.head(queue.keys.dead(f"{path}.line-00000002"))
+    assert queue.store.head(queue.keys.dead(f"{path}.lines"))
 
 
 def test_a_message_without_an_outcome_is_not_taken_for_done(spark, bucket):

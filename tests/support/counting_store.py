@@ -47,10 +47,11 @@ class CountingStore:
         if_absent: bool = False,
         metadata: Mapping[str, str] | None = None,
         content_type: str = "application/octet-stream",
+        once: bool = False,
     ) -> Written:
         self._count("put", key)
         return self.inner.put(
-            key, body, if_match=if_match, if_absent=if_absent, metadata=metadata, content_type=content_type
+            key, body, if_match=if_match, if_absent=if_absent, metadata=metadata, content_type=content_type, once=once
         )
 
     def open(self, key: str, *, if_match: str | None = None) -> Object | None:

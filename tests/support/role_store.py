@@ -34,13 +34,14 @@ class RoleStore:
         if_absent: bool = False,
         metadata: Mapping[str, str] | None = None,
         content_type: str = "application/octet-stream",
+        once: bool = False,
     ) -> Written:
         # S3 wants to see that whoever names an ETag may know it.
         if if_match:
             self._need("g", "s3:GetObject", key)
         self._need("p", "s3:PutObject", key, if_match=if_match, if_absent=if_absent)
         return self.inner.put(
-            key, body, if_match=if_match, if_absent=if_absent, metadata=metadata, content_type=content_type
+            key, body, if_match=if_match, if_absent=if_absent, metadata=metadata, content_type=content_type, once=once
         )
 
     def open(self, key: str, *, if_match: str | None = None) -> Object | None:

@@ -81,7 +81,7 @@ def test_a_retry_is_three_puts_and_three_gets_more(bench):
     assert bench.store.take() == happy | {"put": happy["put"] + 3, "get": happy["get"] + 3}
 
 
-def test_a_death_is_two_puts_and_a_copy_more_than_the_attempt_that_led_to_it(bench):
+def test_a_death_is_two_puts_a_head_and_a_copy_more_than_the_attempt_that_led_to_it(bench):
     queue = bench.queue(max_attempts=1)
     path = queue.enqueue(b"x")
     claim = queue.claim(path)
@@ -93,6 +93,7 @@ def test_a_death_is_two_puts_and_a_copy_more_than_the_attempt_that_led_to_it(ben
     assert bench.store.log == [
         ("put", f"orders/leases/{path}"),
         ("put", f"orders/records/{path}"),
+        ("head", f"orders/dead/{path}"),
         ("copy", f"orders/dead/{path}"),
         ("delete", f"orders/{path}"),
         ("delete", f"orders/leases/{path}"),

@@ -17,13 +17,14 @@ from s3queue.keys import (
     due_of,
     format_due,
     is_batch,
-    line_of,
-    line_path,
+    is_lines,
+    lines_path,
     lock_name,
     name_of,
     parse_due,
     priority_of,
     priority_prefix,
+    without_mark,
 )
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -131,15 +132,18 @@ def test_a_priority_out_of_range_is_refused(priority):
         priority_prefix(priority)
 
 
-@given(paths, some.integers(1, 10**10))
-def test_a_dead_line_leads_back_to_its_batch_and_number(path, line):
-    assert line_of(line_path(f"{path}.ndjson", line)) == (f"{path}.ndjson", line)
-    assert is_batch(f"{path}.ndjson")
+@given(paths)
+def test_the_dead_lines_of_a_batch_are_a_batch(path):
+    lines = lines_path(f"{path}.ndjson")
+    assert is_lines(lines)
+    assert is_batch(lines)
+    assert lines_path(lines) == lines
+    assert without_mark(f"{lines}~0123456789ab") == lines
 
 
-@pytest.mark.parametrize("name", ["a.ndjson", "a.line-00000001", "a.ndjson.line-1", "a.ndjson.line-0000000\u0661", "a"])
-def test_what_is_no_line_of_a_batch_is_none(name):
-    assert line_of(f"messages/{name}") is None
+@pytest.mark.parametrize("name", ["a.ndjson", "a.lines", "a.ndjson.lines~0123456789ab", "a.ndjson.lines/b", "a"])
+def test_what_is_not_called_like_dead_lines_is_not_taken_for_them(name):
+    assert not is_lines(f"messages/{name}")
 
 
 @given(some.text(some.characters(exclude_categories=["Cs"]), max_size=1100), some.sampled_from(["", ".ndjson"]))
@@ -151,7 +155,7 @@ def test_a_path_without_a_problem_leaves_room_for_every_key_that_it_needs(name, 
         assert keys.problem(path) is None
 
     needed = [keys.message(path), keys.lease(path), keys.record(path), keys.dead(path)]
-    needed += [keys.reminder(datetime(2026, 1, 1, tzinfo=UTC), path), keys.dead(line_path(path, 12345678))]
+    needed += [keys.reminder(datetime(2026, 1, 1, tzinfo=UTC), path), keys.dead(lines_path(path) + "~0123456789ab")]
     assert max(len(key.encode()) for key in needed[: 6 if suffix else 5]) <= MAX_KEY_BYTES
 
 

@@ -75,11 +75,11 @@ CLAIM_AGAIN = RequestCounts.of("GET leases", "PUT leases", "GET messages", "GET 
 FORGET_REMINDER = RequestCounts.of("DELETE retries")
 #: Out of time in the middle of a batch: it is given back with its progress, and the next invocation continues.
 RELEASE = RequestCounts.of("PUT leases", "PUT retries")
-#: After the last attempt, or a Reject: a single message is copied; of a batch, each dead line is PUT.
+#: After the last attempt, or a Reject: a message is copied, the dead lines of a batch are PUT together, each unless the
+#: letter of an earlier death under that name is still there.
 BURY = RequestCounts.of("PUT leases") + RECORD + CLEAR
-MOVE = RequestCounts.of("COPY dead")
-MOVE_LINES = RequestCounts.of("GET messages")
-MOVE_LINE = RequestCounts.of("PUT dead")
+MOVE = RequestCounts.of("HEAD dead", "COPY dead")
+MOVE_LINES = RequestCounts.of("HEAD dead", "GET messages", "PUT dead")
 
 # Refilling the backlog: a LIST of the kinds of objects; then messages and leases, and reminders if there are any
 LIST_KINDS = RequestCounts.of("LIST root")

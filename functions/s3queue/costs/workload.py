@@ -106,7 +106,7 @@ def light_object(load: Workload, shards: int = 1, others: float = 0.0) -> Reques
     if load.batch == 1:
         spent += (operations.BURY + operations.MOVE) * buried
     else:
-        spent += (operations.BURY + operations.MOVE_LINES) * buried + operations.MOVE_LINE * (load.dying * load.batch)
+        spent += (operations.BURY + operations.MOVE_LINES) * buried
         spent += operations.EXTEND * _extensions(load)
     drains = load.late + load.rescued
     spent += operations.READ_FIRST * drains

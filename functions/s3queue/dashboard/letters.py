@@ -6,9 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 
+from s3queue.documents.dead_letter import DeadLetter
 from s3queue.encoding import format_instant
 from s3queue.errors import QueueError
-from s3queue.protocol.dead_letters import DeadLetter, DeadLetters
+from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.queue import Queue
 
 from . import models, requests
@@ -41,7 +42,7 @@ def scan(queue: Queue, wanted: Filter, cursor: str, limit: int) -> tuple[list[De
         if len(found) == limit or read == MOST_READ:
             return found, cursor
         cursor = letter.path
-        if wanted.error_type is None or letter.error_type == wanted.error_type:
+        if wanted.error_type is None or wanted.error_type in letter.counts:
             found.append(letter)
     return found, None
 
@@ -56,11 +57,12 @@ def errors(queue: Queue) -> models.Errors:
     read, next_cursor = scan(queue, Filter(), "", MOST_READ)
     groups: dict[str, list[DeadLetter]] = {}
     for letter in read:
-        groups.setdefault(letter.error_type, []).append(letter)
+        for error_type in letter.counts:
+            groups.setdefault(error_type, []).append(letter)
     return models.Errors(
         groups=[
             _group(error_type, groups[error_type])
-            for error_type, _ in Counter(letter.error_type for letter in read).most_common()
+            for error_type in sorted(groups, key=lambda kind: -_count(kind, groups[kind]))
         ],
         read=len(read),
         exact=next_cursor is None,
@@ -73,12 +75,17 @@ def _group(error_type: str, letters: list[DeadLetter]) -> models.ErrorGroup:
     ages = [letter.died_at for letter in letters]
     return models.ErrorGroup(
         error_type=error_type,
-        count=len(letters),
+        count=_count(error_type, letters),
         example=example,
         example_path=next(letter.path for letter in letters if letter.error == example),
         oldest_at=format_instant(min(ages)),
         newest_at=format_instant(max(ages)),
     )
+
+
+def _count(error_type: str, letters: list[DeadLetter]) -> int:
+    """Dead messages with this error; a batch counts as its lines."""
+    return sum(letter.counts[error_type] for letter in letters)
 
 
 def replay(queue: Queue, asked: requests.Replay) -> models.Replayed:
@@ -112,7 +119,7 @@ def replay(queue: Queue, asked: requests.Replay) -> models.Replayed:
 
     def one(path: str) -> models.Failed | None:
         try:
-            letters.replay(path)
+            letters.replay(path, error_type=asked.error_type)
         except QueueError as error:
             return models.Failed(path=path, error=type(error).__name__, message=str(error))
         return None

@@ -200,7 +200,7 @@ class DeadView(Answer):
     error: str
     attempts: int
     worker: str
-    line: int
+    lines: int
     enqueued_at: str | None
 
 

@@ -18,9 +18,9 @@ from s3queue.documents.batch import Lines
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import INLINE_BYTES, Generation, Message, is_placeholder
 from s3queue.encoding import decode_metadata
-from s3queue.errors import Conflict, CorruptState, NewerFormat, QueueError
+from s3queue.errors import AccessDenied, Conflict, CorruptState, NewerFormat, QueueError
 from s3queue.keys import due_of
-from s3queue.store import Object, Written, delete_unique
+from s3queue.store import Object, ObjectInfo, Written, delete_unique
 
 from .access import QueueAccess
 from .backlog import Backlog
@@ -153,7 +153,11 @@ class Claiming:
     def _read_message(
         self, path: str, lease: Lease, written: Written, before: float, *, is_first: bool
     ) -> Claim | None:
-        found = self.queue.store.open(self.queue.keys.message(path))
+        try:
+            found = self.queue.store.open(self.queue.keys.message(path))
+        except AccessDenied as refused:
+            self._fail_unreadable(path, lease, written, before, refused)
+            return None
         if found is None:
             if not is_first:
                 until = before + lease.timeout.total_seconds()
@@ -166,7 +170,16 @@ class Claiming:
             # The name was PUT anew, and attempts belong to a generation.  [P5]
             lease = replace(lease, attempt=1, generation=message.generation, failure=None, attempts=(), lines=None)
             lease, written = self.leases.put_lease(path, lease, if_match=written.etag)
-        claim = Claim(
+        claim = self._claimed(message, lease, written, before)
+        record = None if is_first else self.leases.outcomes.read(path)
+        if record and record.generation == message.generation:
+            self.leases.finish(claim, record)
+            return None
+        self.leases.emit("message.claimed", claim)
+        return claim
+
+    def _claimed(self, message: Message, lease: Lease, written: Written, before: float) -> Claim:
+        return Claim(
             message=message,
             lease=replace(lease, generation=message.generation, claimed_at=lease.claimed_at or written.at),
             lease_etag=written.etag,
@@ -177,12 +190,27 @@ class Claiming:
             fence=f"{lease.attempt}-{lease.nonce}",
             lines=lease.lines or Lines(),
         )
-        record = None if is_first else self.leases.outcomes.read(path)
-        if record and record.generation == message.generation:
+
+    def _fail_unreadable(self, path: str, lease: Lease, written: Written, before: float, refused: AccessDenied) -> None:
+        """A message whose GET is refused has had an attempt: it would be claimed and given back for ever.  [P5]"""
+        _log.error("message cannot be read, attempt failed: %s/%s: %s", self.queue.name, path, refused)
+        info = self._described(path)
+        if info is None:
+            delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=written.etag)
+            return
+        generation = Generation(etag=info.etag, put_at=info.modified_at)
+        message = Message(queue=self.queue.name, path=path, generation=generation, size=info.size)
+        claim = self._claimed(message, lease, written, before)
+        record = self.leases.outcomes.read(path)
+        if record and record.generation == generation:
             self.leases.finish(claim, record)
-            return None
-        self.leases.emit("message.claimed", claim)
-        return claim
+        else:
+            self.leases.fail(claim, refused)
+
+    def _described(self, path: str) -> ObjectInfo | None:
+        """The message as a LIST knows it, which tells what a refused HEAD would not."""
+        key = self.queue.keys.message(path)
+        return next((entry for entry in self.queue.store.list(key, limit=1).objects if entry.key == key), None)
 
     def _message(self, path: str, found: Object) -> Message:
         inline = None

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from s3queue.clock import as_duration
+from s3queue.documents.batch import read_lines
+from s3queue.documents.dead_letter import DEAD_METADATA, DeadLetter, DeadLine
 from s3queue.documents.message import INLINE_BYTES
 from s3queue.documents.record import Record
-from s3queue.encoding import format_instant, parse_instant
+from s3queue.encoding import encode_metadata
 from s3queue.errors import Conflict, MessageNotFound, QueueError, Unavailable
-from s3queue.keys import line_of, name_of
-from s3queue.store import UNKNOWN_TRIES, ObjectInfo, listing
+from s3queue.keys import LINES, is_lines, name_of, without_mark
+from s3queue.store import UNKNOWN_TRIES, Object, ObjectInfo, delete_seen, delete_unique, listing
 
 from .access import QueueAccess
-from .outcomes import DEAD_METADATA, Outcomes, dead_facts
+from .outcomes import Outcomes
 
 #: HEADs that run at the same time: a letter's error is in its metadata, which a LIST does not show.
 READERS = 16
@@ -26,37 +31,6 @@ READERS = 16
 HEAD_VALID_SECONDS = 1.0
 #: HEADs that are asked for before the first result is used.
 PORTION = 4 * READERS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """A message that died, and its last error."""
-
-    path: str
-    size: int
-    died_at: datetime
-    error_type: str
-    error: str
-    attempts: int
-    worker: str = ""
-    #: The line of the batch that it came from, counted from 1; 0 if it was a single message.
-    line: int = 0
-    enqueued_at: datetime | None = None
-    #: The ETag, for conditional deletes.
-    etag: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "size": self.size,
-            "died_at": format_instant(self.died_at),
-            "error_type": self.error_type,
-            "error": self.error,
-            "attempts": self.attempts,
-            "worker": self.worker,
-            "line": self.line,
-            "enqueued_at": format_instant(self.enqueued_at) if self.enqueued_at else None,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +59,7 @@ class DeadLetters:
                 for first in range(0, len(wanted), PORTION):
                     for info in readers.map(lambda entry: store.head(entry.key), wanted[first : first + PORTION]):
                         letter = self._letter(info) if info else None
-                        if letter and (error_type is None or letter.error_type == error_type):
+                        if letter and (error_type is None or error_type in letter.counts):
                             yield letter
 
     def get(self, path: str) -> tuple[DeadLetter, bytes, Record | None]:
@@ -99,9 +73,25 @@ class DeadLetters:
         if found is None or letter is None:
             raise self._missing(path)
         body = found.read()
-        origin = line_of(path)
+        return letter, body, self.record(path)
+
+    def record(self, path: str) -> Record | None:
+        """The record of what died, for the dead lines of a batch that of the batch; None once its retention is over."""
         outcomes = Outcomes(self.queue.store, self.queue.keys, self.queue.chance)
-        return letter, body, outcomes.read(path) or (outcomes.read(origin[0]) if origin else None)
+        origin = without_mark(path)
+        found = outcomes.read(origin)
+        return outcomes.read(origin.removesuffix(LINES)) if found is None and is_lines(origin) else found
+
+    def lines(self, path: str) -> Sequence[DeadLine]:
+        """The dead lines of a batch, with their numbers and errors; none if the letter is a whole message.
+
+        Raises:
+            MessageNotFound: no dead letter has this path.
+        """
+        found = self.queue.store.open(self.queue.keys.dead(path))
+        if found is None:
+            raise self._missing(path)
+        return _dead_lines(found) if is_lines(without_mark(path)) else []
 
     def describe(self, path: str) -> DeadLetter:
         """A dead letter without its payload, which may be large. One HEAD.
@@ -117,57 +107,135 @@ class DeadLetters:
 
     def by_error_type(self) -> dict[str, int]:
         """How many died of which error, most frequent first."""
-        return dict(Counter(letter.error_type for letter in self.list()).most_common())
+        return _by_error_type(self.list())
 
     def metrics(self) -> dict[str, Any]:
         """How many there are, the ages of the oldest and the newest in seconds, and the counts by error type."""
         letters = list(self.list())
         now = self.queue.store.list(self.queue.keys.prefix("dead"), limit=1).at
-        ages = [(now - letter.died_at).total_seconds() for letter in letters]
+        # A death is dated by the worker's idea of S3's time, which may be a little ahead of the LIST's whole second.
+        ages = [max(0.0, (now - letter.died_at).total_seconds()) for letter in letters]
         return {
-            "count": len(letters),
+            "count": sum(sum(letter.counts.values()) for letter in letters),
             "oldest_seconds": max(ages, default=None),
             "newest_seconds": min(ages, default=None),
-            "by_error_type": dict(Counter(letter.error_type for letter in letters).most_common()),
+            "by_error_type": _by_error_type(letters),
         }
 
-    def replay(self, path: str) -> str:
+    def replay(self, path: str, *, error_type: str | None = None) -> str:
         """Put a dead letter back as a message that has all its attempts again; returns the message's path.
 
-        It is copied first and deleted then: a crash in between leaves both, and replaying again is safe.
+        Copied first and deleted then: a crash in between leaves both, and replaying again is safe. What was replayed
+        before and has completed since is not run again: only its letter is deleted. Of a batch's dead lines,
+        `error_type` replays those with that error; the others stay.
 
         Raises:
             MessageNotFound: no dead letter has this path.
-            Conflict: a message with that name exists already; let it finish, or delete one of the two.
+            Conflict: a message of that name is there already; let it finish, or delete one of the two.
+            Unreadable: the message still cannot be read where it lies.
+            Unavailable: unknown whether it was replayed; calling again is safe.
         """
-        store, keys = self.queue.store, self.queue.keys
-        source, target = keys.dead(path), f"messages/{name_of(path)}"
-        found = store.open(source)
+        found = self.queue.store.open(self.queue.keys.dead(path))
         if found is None:
             raise self._missing(path)
+        letter = DeadLetter.of(path, found)
+        if error_type is not None and letter.lines and letter.counts.keys() - {error_type}:
+            return self._replay_lines(path, found, error_type)
+        target = f"messages/{name_of(without_mark(path))}"
+        if letter.is_unreadable:
+            found.stream.close()
+            return self._replay_in_place(without_mark(path), found)
         metadata = {name: text for name, text in found.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
-        taken = f"{self.queue.name}/{target} exists already; let it finish, or delete one of the two"
-        if found.size <= INLINE_BYTES:
-            try:
-                store.put(
-                    keys.message(target),
-                    found.read(),
-                    if_absent=True,
-                    metadata=metadata,
-                    content_type=found.content_type,
-                )
-            except Conflict as conflict:
-                raise Conflict(taken) from conflict
+        if self._is_finished_since(target, found):
+            found.stream.close()
+        elif found.size <= INLINE_BYTES:
+            self._put(target, found.read(), metadata, found.content_type)
         else:
             found.stream.close()
-            if store.head(keys.message(target)):
-                raise Conflict(taken)
-            store.copy(
-                source, keys.message(target), if_match=found.etag, metadata=metadata, content_type=found.content_type
-            )
+            self._copy(found, target, metadata)
         self._drop(found)
         self.queue.events.emit("message.enqueued", queue=self.queue.name, path=target, size=found.size, replayed=True)
         return target
+
+    def _put(self, target: str, body: bytes, metadata: Mapping[str, str], kind: str) -> None:
+        key = self.queue.keys.message(target)
+        try:
+            self.queue.store.put(key, body, if_absent=True, metadata=metadata, content_type=kind, once=True)
+        except Conflict as conflict:
+            raise self._taken(target) from conflict
+
+    def _copy(self, letter: ObjectInfo, target: str, metadata: Mapping[str, str]) -> None:
+        store, key = self.queue.store, self.queue.keys.message(target)
+        if store.head(key):
+            raise self._taken(target)
+        store.copy(letter.key, key, if_match=letter.etag, metadata=metadata, content_type=letter.content_type)
+
+    def _is_finished_since(self, target: str, letter: ObjectInfo) -> bool:
+        """Whether these bytes were replayed before and completed: PUT strictly after they had died.
+
+        Within one second S3 cannot tell a replay from the death before it; then replaying once more loses nothing.
+        """
+        outcomes = Outcomes(self.queue.store, self.queue.keys, self.queue.chance)
+        record = outcomes.read(target)
+        if record is None or record.outcome != "completed" or record.dead_lines:
+            return False
+        return record.generation.etag == letter.etag and record.generation.put_at > letter.modified_at
+
+    def _replay_in_place(self, path: str, letter: ObjectInfo) -> str:
+        """A message that could not be read lies where it was PUT: COPY it onto itself, which makes it a new one."""
+        store, key = self.queue.store, self.queue.keys.message(path)
+        message = store.head(key)
+        if message:
+            store.copy(key, key, if_match=message.etag, metadata=message.metadata, content_type=message.content_type)
+            self._free(path)
+        self._drop(letter)
+        if message is None:
+            raise self._missing(path)
+        return path
+
+    def _free(self, path: str) -> None:
+        """Delete the lease that kept workers off an unreadable message."""
+        held = self.queue.read_lease(path)
+        if held and held.lease.state == "waiting":
+            delete_unique(self.queue.store, held.key, if_match=held.etag)
+
+    def _replay_lines(self, path: str, letter: Object, error_type: str) -> str:
+        """Those lines of a batch that died of one error, as a batch of their own; the letter keeps the others."""
+        lines = _dead_lines(letter)
+        chosen = [line for line in lines if line.failure.type == error_type]
+        stem = without_mark(path).removesuffix(LINES).removesuffix(".ndjson")
+        # The same letter and choice give the same name: whoever repeats it after a crash makes no second batch.
+        mark = hashlib.sha256(f"{letter.etag} {error_type}".encode()).hexdigest()[:12]
+        target = f"messages/{name_of(stem)}-{mark}.ndjson"
+        body = b"".join(line.body + b"\n" for line in chosen)
+        outcomes = Outcomes(self.queue.store, self.queue.keys, self.queue.chance)
+        if outcomes.read(target) is None:
+            with suppress(Conflict):
+                self._put(target, body, {}, "application/x-ndjson")
+        self._keep(letter, [line for line in lines if line.failure.type != error_type])
+        return target
+
+    def _keep(self, letter: ObjectInfo, lines: Sequence[DeadLine]) -> None:
+        """Write the letter anew with fewer lines.
+
+        Raises:
+            Conflict: it was changed since it was read.
+        """
+        if not lines:
+            self._drop(letter)
+            return
+        counts = Counter(line.failure.type for line in lines)
+        facts = {"lines": str(len(lines)), "error-types": json.dumps(dict(counts.most_common()))}
+        facts |= {"error-type": lines[0].failure.type, "error": lines[0].failure.message[:200]}
+        metadata = dict(letter.metadata) | encode_metadata({DEAD_METADATA + name: text for name, text in facts.items()})
+        body = b"".join(line.to_bytes() for line in lines)
+        store = self.queue.store
+        store.put(
+            letter.key, body, if_match=letter.etag, metadata=metadata, content_type=letter.content_type, once=True
+        )
+
+    def _taken(self, target: str) -> Conflict:
+        return Conflict(f"{self.queue.name}/{target} exists already: let it finish, or delete one of the two")
 
     def _drop(self, letter: ObjectInfo) -> bool:
         """Delete the letter that was read; False if it is gone, or the message has died again: same ETag.  [P1]
@@ -199,14 +267,26 @@ class DeadLetters:
         """Delete a letter that was listed; False if it is gone, or the message has died again since."""
         found = self.queue.store.head(self.queue.keys.dead(letter.path))
         now = self._letter(found) if found else None
-        return bool(found and now == letter and self._drop(found))
+        if found is None or now != letter:
+            return False
+        if letter.is_unreadable:
+            self._delete_in_place(without_mark(letter.path))
+        return self._drop(found)
 
-    def replay_many(self, paths: Iterable[str]) -> dict[str, str]:
+    def _delete_in_place(self, path: str) -> None:
+        """An unreadable message lies where it was PUT, and goes with its letter: the message first, then its lease."""
+        key = self.queue.keys.message(path)
+        message = next((entry for entry in self.queue.store.list(key, limit=1).objects if entry.key == key), None)
+        if message:
+            delete_seen(self.queue.store, key, etag=message.etag, modified_at=message.modified_at)
+        self._free(path)
+
+    def replay_many(self, paths: Iterable[str], *, error_type: str | None = None) -> dict[str, str]:
         """Replay each; path → the new message's path, or, if it failed, the error's name and text."""
         done: dict[str, str] = {}
         for path in paths:
             try:
-                done[path] = self.replay(path)
+                done[path] = self.replay(path, error_type=error_type)
             except QueueError as error:
                 done[path] = f"{type(error).__name__}: {error}"
         return done
@@ -220,7 +300,7 @@ class DeadLetters:
     ) -> dict[str, str]:
         """Replay the letters that the filter selects; see `list` and `replay_many`."""
         selected = self.list(error_type=error_type, older_than=older_than, newer_than=newer_than)
-        return self.replay_many([letter.path for letter in selected])
+        return self.replay_many([letter.path for letter in selected], error_type=error_type)
 
     def delete(self, path: str) -> None:
         """Delete one dead letter for good; its record stays.
@@ -228,33 +308,33 @@ class DeadLetters:
         Raises:
             MessageNotFound: no dead letter has this path.
         """
-        found = self.queue.store.head(self.queue.keys.dead(path))
-        if found is None:
-            raise self._missing(path)
-        self._drop(found)
+        self.discard(self.describe(path))
 
     def purge(self, *, error_type: str | None = None, older_than: float | timedelta | None = None) -> int:
         """Delete the letters that the filter selects for good; returns how many."""
-        letters = list(self.list(error_type=error_type, older_than=older_than))
-        return sum(self.discard(letter) for letter in letters)
+        deleted = 0
+        for letter in list(self.list(error_type=error_type, older_than=older_than)):
+            if error_type is not None and letter.lines and letter.counts.keys() - {error_type}:
+                deleted += self._discard_lines(letter, error_type)
+            else:
+                deleted += self.discard(letter)
+        return deleted
+
+    def _discard_lines(self, letter: DeadLetter, error_type: str) -> bool:
+        """Delete the lines of a letter that died of one error; False if the letter was changed since it was listed."""
+        found = self.queue.store.open(self.queue.keys.dead(letter.path))
+        if found is None or found.etag != letter.etag:
+            return False
+        with suppress(Conflict):
+            self._keep(found, [line for line in _dead_lines(found) if line.failure.type != error_type])
+            return True
+        return False
 
     def _letter(self, info: ObjectInfo) -> DeadLetter | None:
         path = self.queue.keys.path_under("dead", info.key)
         if path is None:
             return None
-        facts = dead_facts(info.metadata)
-        return DeadLetter(
-            path=path,
-            size=info.size,
-            died_at=_instant(facts.get("died-at")) or info.modified_at,
-            error_type=facts.get("error-type", "unknown"),
-            error=facts.get("error", ""),
-            attempts=int(facts["attempts"]) if facts.get("attempts", "").isdigit() else 0,
-            worker=facts.get("worker", ""),
-            line=int(facts["line"]) if facts.get("line", "").isdigit() else 0,
-            enqueued_at=_instant(facts.get("enqueued-at")),
-            etag=info.etag,
-        )
+        return DeadLetter.of(path, info)
 
     def _missing(self, path: str) -> MessageNotFound:
         return MessageNotFound(f"no such dead letter: {self.queue.name}/{path}; `s3queue dead list` shows all of them")
@@ -266,8 +346,13 @@ def _is_within(age: timedelta, older_than: float | timedelta | None, newer_than:
     )
 
 
-def _instant(text: str | None) -> datetime | None:
-    try:
-        return parse_instant(text) if text else None
-    except ValueError:
-        return None
+def _dead_lines(letter: Object) -> list[DeadLine]:
+    with letter.stream as stream:
+        return [dead for _, line in read_lines(stream) if (dead := DeadLine.from_bytes(line))]
+
+
+def _by_error_type(letters: Iterable[DeadLetter]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for letter in letters:
+        counts.update(letter.counts)
+    return dict(counts.most_common())

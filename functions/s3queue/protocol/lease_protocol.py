@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from s3queue.clock import as_duration, whole_second
@@ -22,6 +22,9 @@ from s3queue.store import ObjectInfo, Written, delete_unique, put_surely
 from .access import QueueAccess
 from .claim import Claim
 from .outcomes import Outcomes
+
+#: The lease of a dead message that cannot be moved waits until then.
+NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,11 @@ class LeaseProtocol:
         """
         claim.check_alive()
         if record.outcome == "dead" or record.dead_lines:
-            self.outcomes.move_to_dead(record, self._stored(claim), claim.lease.lines)
+            is_moved = self.outcomes.move_to_dead(record, self._stored(claim), claim.lease.lines)
             claim.check_alive()
+            if not is_moved:
+                self._park(claim)
+                return
         claim.superseded = self.outcomes.clear(claim.path, record.generation, claim.lease_etag, claim.is_alive)
 
     def complete(self, claim: Claim, result: Any = None, *, clear: bool = True) -> Record:
@@ -111,14 +117,23 @@ class LeaseProtocol:
         record = self._record(claim, "completed" if is_finished else "dead", failure)
         if lines:
             record = replace(record, lines=lines.summary())
-        recorded = self.outcomes.bury(record, self._stored(claim), lines, claim.check_alive, claim.is_alive)
-        if recorded.generation == claim.message.generation:
+        recorded, is_moved = self.outcomes.bury(record, self._stored(claim), lines, claim.check_alive, claim.is_alive)
+        if not is_moved:
+            self._park(claim)
+        elif recorded.generation == claim.message.generation:
             claim.superseded = self.outcomes.clear(
                 claim.path, claim.message.generation, claim.lease_etag, claim.is_alive
             )
         name: Event = "message.completed" if recorded.outcome == "completed" else "message.dead"
         self.emit(name, claim, outcome=recorded.outcome, error=failure.message, error_type=failure.type)
         return recorded
+
+    def _park(self, claim: Claim) -> None:
+        """Keep a dead message that nobody can read where it is: a lease that never becomes due keeps workers off.  [P1]
+
+        Its dead letter stands for it: a replay or a deletion of that letter takes the lease away.
+        """
+        self.write(claim, replace(claim.lease, state="waiting", retry_at=NEVER))
 
     def extend(self, claim: Claim, timeout: float | timedelta | None = None) -> None:
         """PUT the lease again; its age counts from then.  [P2]"""

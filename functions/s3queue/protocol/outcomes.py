@@ -7,24 +7,21 @@ record, then (if it died) the dead letter, then the deletion of message and leas
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import IO
 
 from s3queue import keys as names
 from s3queue.clock import Chance
-from s3queue.documents.batch import Lines, read_lines, spooled
+from s3queue.documents.batch import Lines, spooled
+from s3queue.documents.dead_letter import DeadLine, dead_metadata, generation_mark, is_letter_of, messages_of
 from s3queue.documents.message import INLINE_BYTES, Generation
 from s3queue.documents.record import Failure, Record
-from s3queue.encoding import decode_metadata, encode_metadata, format_instant
-from s3queue.errors import Conflict, CorruptState, NewerFormat, Unavailable
+from s3queue.errors import AccessDenied, Conflict, CorruptState, InvalidRequest, NewerFormat, Unavailable
 from s3queue.keys import Keys
 from s3queue.store import UNKNOWN_TRIES, ObjectInfo, ObjectStore, delete_seen, delete_unique, put_surely
 
-#: S3 accepts 2 KB of user metadata; the producer's is kept, ours is shortened to fit.
-METADATA_BYTES = 2000
-#: Prefix of the metadata that a dead letter carries, and that a replay removes.
-DEAD_METADATA = "s3queue-"
+NDJSON = "application/x-ndjson"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,65 +91,97 @@ class Outcomes:
         lines: Lines | None,
         check: Callable[[], None],
         is_alive: Callable[[], bool],
-    ) -> Record:
+    ) -> tuple[Record, bool]:
         """Record a death and move the message to `dead/`; the caller holds a burying lease and clears afterwards.
 
         `check` raises once the lease is over. If the message was completed meanwhile, that record is kept.  [P3]
+        The record that counts, and False if the message could not be read and must stay where it is.
         """
+        is_moved = True
         written = self.write_record(record, is_alive)
         check()
         if written.generation == record.generation and (written.outcome == "dead" or written.dead_lines):
-            self.move_to_dead(written, message, lines)
+            is_moved = self.move_to_dead(written, message, lines)
             check()
-        return written
+        return written, is_moved
 
-    def move_to_dead(self, record: Record, message: ObjectInfo, lines: Lines | None) -> None:
-        """Copy the message, or the dead lines of a batch. Safe to repeat: the same bytes go to the same keys."""
-        key = self.keys.message(record.path)
-        etag = record.generation.etag
-        if not lines or not (lines.done or lines.dead):
-            metadata = _dead_metadata(message, record, record.failure)
-            try:
-                self.store.copy(
-                    key,
-                    self.keys.dead(record.path),
-                    if_match=etag,
-                    metadata=metadata,
-                    content_type=message.content_type,
-                )
-            except Conflict:
-                return  # the producer PUT the name again: that generation has an outcome of its own
+    def move_to_dead(self, record: Record, message: ObjectInfo, lines: Lines | None) -> bool:
+        """Copy the message, or PUT the lines of a batch that did not complete; False if it cannot be read.
+
+        Safe to repeat: a letter of this generation that is there already is left as it is.
+        """
+        try:
+            if lines and (lines.done or lines.dead):
+                self._move_lines(record, message, lines)
+            elif key := self._free_letter(record.path, record.generation):
+                self._copy(record, message, key)
+        except AccessDenied as refused:
+            self._stand_for(record, message, refused)
+            return False
+        return True
+
+    def _free_letter(self, path: str, generation: Generation) -> str | None:
+        """Where the letter of a generation goes; None if it is there already.
+
+        What died before under the same name may still wait for a decision: it is never overwritten.  [P1]
+        """
+        key = self.keys.dead(path)
+        found = self.store.head(key)
+        if found is None:
+            return key
+        return None if is_letter_of(found, generation) else f"{key}~{generation_mark(generation)}"
+
+    def _copy(self, record: Record, message: ObjectInfo, key: str) -> None:
+        source, etag = message.key, record.generation.etag
+        metadata = dead_metadata(message, record, record.failure)
+        try:
+            self.store.copy(source, key, if_match=etag, metadata=metadata, content_type=message.content_type)
+        except Conflict:
+            return  # the producer PUT the name again: that generation has an outcome of its own
+        except InvalidRequest:
+            # The producer's own metadata or content type cannot be written again: the letter goes without it.
+            bare = replace(message, metadata={}, content_type="")
+            metadata = dead_metadata(bare, record, record.failure, dropped="all")
+            self.store.copy(source, key, if_match=etag, metadata=metadata)
+
+    def _move_lines(self, record: Record, message: ObjectInfo, lines: Lines) -> None:
+        """All lines that did not complete go into one object: one PUT, however many of them died."""
+        key = self._free_letter(names.lines_path(record.path), record.generation)
+        if key is None:
             return
         try:
-            found = self.store.open(key, if_match=etag)
+            found = self.store.open(self.keys.message(record.path), if_match=record.generation.etag)
         except Conflict:
             return
-        if found:
-            self._move_lines(record, message, lines, spooled(found.stream))
+        if found is None:
+            return
+        counts: Counter[str] = Counter()
+        unfinished = record.failure or Failure("Error", "it did not complete")
+        with spooled(found.stream) as batch, tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES) as letter:
+            for number, body in messages_of(record.path, batch):
+                if number not in lines.done:
+                    failure = lines.dead.get(number, unfinished)
+                    counts[failure.type] += 1
+                    letter.write(DeadLine(number, failure, body).to_bytes())
+            if not counts:
+                return
+            letter.seek(0)
+            first = next(iter(lines.dead.values()), unfinished)
+            metadata = dead_metadata(message, record, first, counts)
+            try:
+                self.store.put(key, letter, metadata=metadata, content_type=NDJSON, once=True)
+            except InvalidRequest:
+                letter.seek(0)
+                metadata = dead_metadata(replace(message, metadata={}), record, first, counts, dropped="all")
+                self.store.put(key, letter, metadata=metadata, content_type=NDJSON, once=True)
 
-    def _move_lines(self, record: Record, message: ObjectInfo, lines: Lines, batch: IO[bytes]) -> None:
-        """Every dead line becomes a dead letter of its own; lines that are neither done nor dead stay together."""
-        with batch, tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES) as rest:
-            for number, line in read_lines(batch):
-                failure = lines.dead.get(number)
-                if failure:
-                    self.store.put(
-                        self.keys.dead(names.line_path(record.path, number)),
-                        line,
-                        metadata=_dead_metadata(message, record, failure, line=number),
-                        content_type="application/json",
-                    )
-                elif number not in lines.done:
-                    rest.write(line + b"\n")
-            if rest.tell():
-                rest.seek(0)
-                metadata = _dead_metadata(message, record, record.failure)
-                self.store.put(
-                    self.keys.dead(record.path),
-                    rest,
-                    metadata=metadata,
-                    content_type=message.content_type,
-                )
+    def _stand_for(self, record: Record, message: ObjectInfo, refused: AccessDenied) -> None:
+        """A message that nobody may read (archived, a foreign key) stays where it is; an empty letter stands for it."""
+        key = self._free_letter(record.path, record.generation)
+        if key:
+            bare = replace(message, metadata={}, content_type="")
+            failure = record.failure or Failure.of(refused)
+            self.store.put(key, b"", metadata=dead_metadata(bare, record, failure, unreadable="true"), once=True)
 
     def clear(
         self,
@@ -203,17 +232,8 @@ class Outcomes:
             size=message.size,
         )
         self.write_record(record, lambda: True)
-        metadata = _dead_metadata(message, record, failure)
-        try:
-            self.store.copy(
-                message.key,
-                self.keys.dead(buried),
-                if_match=message.etag,
-                metadata=metadata,
-                content_type=message.content_type,
-            )
-        except Conflict:
-            return None
+        if key := self._free_letter(buried, generation):
+            self._copy(record, message, key)
         delete_seen(self.store, message.key, etag=message.etag, modified_at=message.modified_at)
         return record
 
@@ -226,32 +246,3 @@ def _readable(body: bytes, key: str) -> Record | None:
         raise
     except CorruptState:
         return None
-
-
-def _dead_metadata(message: ObjectInfo, record: Record, failure: Failure | None, *, line: int = 0) -> dict[str, str]:
-    """The producer's metadata, and the failure, shortened to S3's limit."""
-    metadata = {name: value for name, value in message.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
-    facts = {
-        "error-type": failure.type if failure else "Error",
-        "attempts": str(record.attempt),
-        "died-at": format_instant(record.finished_at),
-        "enqueued-at": format_instant(record.generation.put_at),
-        "line": str(line) if line else "",
-        "worker": record.worker,
-        "error": failure.message[:600] if failure else "",
-    }
-    for name, value in facts.items():
-        room = METADATA_BYTES - sum(len(key) + len(text) for key, text in metadata.items()) - len(DEAD_METADATA + name)
-        encoded = encode_metadata({DEAD_METADATA + name: value})
-        while value and len(next(iter(encoded.values()))) > room:
-            value = value[: len(value) // 2]
-            encoded = encode_metadata({DEAD_METADATA + name: value})
-        if value:
-            metadata |= encoded
-    return metadata
-
-
-def dead_facts(metadata: Mapping[str, str]) -> dict[str, str]:
-    """What a dead letter's metadata says about the failure: error-type, error, attempts, died-at, worker, line."""
-    decoded = decode_metadata(metadata)
-    return {name.removeprefix(DEAD_METADATA): text for name, text in decoded.items() if name.startswith(DEAD_METADATA)}

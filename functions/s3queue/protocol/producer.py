@@ -18,6 +18,7 @@ from typing import Any
 from s3queue import keys as names
 from s3queue.clock import as_duration
 from s3queue.documents.batch import join_lines
+from s3queue.documents.lease import GRAIN
 from s3queue.documents.message import encode_body
 from s3queue.encoding import Json, encode_metadata
 from s3queue.errors import (
@@ -40,6 +41,8 @@ DEPTH_SECONDS = 10.0
 BULK_SIZE = 100
 #: PUTs that `enqueue_many` runs at the same time.
 BULK_PUTS = 4
+#: Seconds between two tries of a PUT whose answer does not say what became of it.
+PAUSES = (0.2, 0.8, 2.0)
 
 
 @dataclass(slots=True)
@@ -77,12 +80,13 @@ class Producer:
         self._check_size(len(encoded), f"{self.queue.name}/{path}")
         self._check_depth()
         try:
-            self.queue.store.put(
-                self.queue.keys.message(path),
+            self._put(
+                path,
                 encoded,
+                encode_metadata(metadata or {}),
+                content_type or found_type,
                 if_absent=dedup_id is not None,
-                metadata=encode_metadata(metadata or {}),
-                content_type=content_type or found_type,
+                is_unique=name is None or dedup_id is not None,
             )
         except Conflict:
             return path
@@ -111,9 +115,7 @@ class Producer:
         paths: list[str] = []
 
         def put(path: str, batch: bytes) -> None:
-            self.queue.store.put(
-                self.queue.keys.message(path), batch, metadata=kept, content_type="application/x-ndjson"
-            )
+            self._put(path, batch, kept, "application/x-ndjson", is_unique=True)
             self.queue.events.emit(
                 "message.enqueued", queue=self.queue.name, path=path, size=len(batch), priority=priority
             )
@@ -156,6 +158,53 @@ class Producer:
         path = self._path(name, priority, None, None)
         seconds = int(as_duration(expires).total_seconds())
         return self.queue.store.presign_put(self.queue.keys.message(path), seconds=seconds, if_absent=once), path
+
+    def _put(
+        self,
+        path: str,
+        body: bytes,
+        metadata: Mapping[str, str],
+        content_type: str,
+        *,
+        if_absent: bool = False,
+        is_unique: bool,
+    ) -> None:
+        """PUT a message. After an unknown answer, look for it before asking again: it may have run meanwhile.
+
+        Raises:
+            Conflict: `if_absent`, and a message of that name was there before.
+            Unavailable: still unknown.
+        """
+        store, key, since = self.queue.store, self.queue.keys.message(path), self.queue.clock.monotonic()
+        unknown: Unavailable | None = None
+        for pause in (*PAUSES, None):
+            # Nobody else uses a name that is ours, so what is there at a second try is what the first one wrote.
+            absent = if_absent or (is_unique and unknown is not None)
+            try:
+                store.put(key, body, if_absent=absent, metadata=metadata, content_type=content_type, once=True)
+                return
+            except Conflict:
+                if unknown is None:
+                    raise
+                return
+            except Unavailable as error:
+                unknown = error
+            if pause is None:
+                raise unknown
+            self.queue.clock.sleep(pause)
+            if self._has_arrived(path, since):
+                return
+
+    def _has_arrived(self, path: str, since: float) -> bool:
+        """Whether the message, or its outcome, was written since then. A producer that may only PUT cannot tell."""
+        keys = self.queue.keys
+        for key in (keys.message(path), keys.record(path), keys.dead(path)):
+            with suppress(AccessDenied, Unavailable):
+                found = self.queue.store.head(key)
+                elapsed = timedelta(seconds=self.queue.clock.monotonic() - since)
+                if found and found.modified_at >= found.at - elapsed - GRAIN:
+                    return True
+        return False
 
     def _path(
         self,

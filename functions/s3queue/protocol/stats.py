@@ -10,7 +10,7 @@ from typing import Any
 from s3queue.documents.message import is_placeholder
 from s3queue.encoding import dump, format_instant, load, parse_instant
 from s3queue.errors import CorruptState
-from s3queue.keys import Keys, due_of, line_of
+from s3queue.keys import Keys, due_of, is_lines, without_mark
 from s3queue.store import ObjectInfo, ObjectStore, listing
 
 #: Pages that one count reads at most, unless all are asked for; after that a count is a lower bound.
@@ -122,7 +122,7 @@ def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Sta
             elif kind in ("messages", "delayed"):
                 counter.add(page.objects, leased)
             elif kind == "dead":
-                recorded_dead += sum(line_of(entry.key) is None for entry in page.objects)
+                recorded_dead += sum(not is_lines(without_mark(entry.key)) for entry in page.objects)
             elif kind == "records":
                 minute = timedelta(minutes=1)
                 recent = (recent or 0) + sum(page.at - entry.modified_at <= minute for entry in page.objects)

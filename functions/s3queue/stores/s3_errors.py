@@ -14,6 +14,7 @@ from s3queue.errors import (
     NotFound,
     QueueError,
     Unavailable,
+    Unreadable,
 )
 
 #: The permission that each request needs, for the text of an AccessDenied.
@@ -71,6 +72,8 @@ def _refusal(status: int, code: str, said: str, verb: str, bucket: str, key: str
         return Unavailable(f"{where}: {code or status}")
     if code in _CREDENTIAL_CODES:
         return AccessDenied(f"{where}: {code}: {said}; the credentials are not valid: {LOG_IN}")
+    if verb in ("get", "head", "copy") and _is_unreadable(code, said):
+        return Unreadable(f"{where}: {code}: {said}")
     if status in (401, 403):
         return AccessDenied(f"{where}: {code}; {_missing_permission(verb, bucket, key)}")
     if code == "KeyTooLongError":
@@ -78,6 +81,13 @@ def _refusal(status: int, code: str, said: str, verb: str, bucket: str, key: str
     if code in ("EntityTooLarge", "MaxMessageLengthExceeded"):
         return MessageTooLarge(f"{where}: larger than S3 accepts in one request")
     return InvalidRequest(f"{where}: {said}")
+
+
+def _is_unreadable(code: str, said: str) -> bool:
+    """Archived; or encrypted with a KMS key that is disabled, deleted or not ours, or with a key that only its producer
+    has (SSE-C)."""
+    is_encrypted = code in ("InvalidRequest", "AccessDenied") and ("Server Side Encryption" in said or "kms:" in said)
+    return code == "InvalidObjectState" or code.startswith("KMS.") or is_encrypted
 
 
 def _missing_permission(verb: str, bucket: str, key: str) -> str:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
-from s3queue.documents.batch import read_lines, spooled
+from s3queue.documents.batch import spooled
+from s3queue.documents.dead_letter import messages_of
 from s3queue.documents.lease import Lease
 from s3queue.documents.record import Failure, Record
 from s3queue.errors import LeaseLost, MessageNotFound, QueueError, Reject, Retry, Unavailable
@@ -98,7 +99,7 @@ class Processor:
         except MessageNotFound as error:
             return self._fail(claim, error, after=None)
         with spooled(payload) as stream:
-            for chunk in self._chunks(read_lines(stream), claim):
+            for chunk in self._chunks(messages_of(claim.path, stream), claim):
                 total += len(chunk)
                 pending = [(number, line) for number, line in chunk if claim.lines.is_pending(number, claim.attempt)]
                 if not pending:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from s3queue import Conflict, DeadLetters, MessageNotFound, Reject
+from s3queue import Conflict, DeadLetters, MessageNotFound, Reject, Unavailable
 from support.killed_store import Killed
 
 
@@ -37,7 +37,7 @@ def test_a_dead_letter_tells_what_died_when_and_why(bench, queue, letters):
 
     assert body == b"payload"
     assert (letter.path, letter.error_type, letter.error) == (path, "ValueError", "Größe fehlt")
-    assert (letter.attempts, letter.worker, letter.size, letter.line) == (1, queue.worker_id, 7, 0)
+    assert (letter.attempts, letter.worker, letter.size, letter.lines) == (1, queue.worker_id, 7, 0)
     assert letter.died_at - letter.enqueued_at == timedelta(seconds=5)
     assert record.failure.message == "Größe fehlt"
     assert letter.to_json()["error"] == "Größe fehlt"
@@ -135,7 +135,7 @@ def test_a_dead_line_is_replayed_as_a_message_of_its_own(bench, queue, letters):
 
     again = letters.replay(letter.path)
 
-    assert again == f"{path}.line-00000002"
+    assert again == f"{path}.lines"
     assert bench.processor(queue, handler).run(again) == "completed"
     assert runs == [1, 2, 3, 2]
     assert queue.status(again).state == "completed"
@@ -150,8 +150,9 @@ def test_a_dead_line_shows_the_record_of_its_batch(bench, queue, letters):
 
     bench.processor(queue, handler).run(path)
 
-    letter, body, record = letters.get(f"{path}.line-00000002")
-    assert (letter.line, body, record.path) == (2, b"2", path)
+    letter, _, record = letters.get(f"{path}.lines")
+    assert (letter.lines, record.path) == (1, path)
+    assert [(line.number, line.body) for line in letters.lines(letter.path)] == [(2, b"2")]
 
 
 def test_a_replay_onto_a_message_that_is_there_is_refused_and_loses_neither(bench, queue, letters):
@@ -244,24 +245,129 @@ def test_a_move_by_hand_is_a_replay(bench, queue, letters, ends_well):
         assert (letter.error_type, letter.error) == ("KeyError", "'second death'")
 
 
-def test_a_line_that_is_moved_by_hand_and_dies_again_is_no_line_any_more(bench, queue, letters):
+def test_dead_lines_that_are_moved_back_by_hand_run_again(bench, queue, letters):
     (path,) = queue.enqueue_many([1, 2])
+    runs = []
 
     def handler(body: int) -> None:
+        runs.append(body)
         if body == 2:
             raise Reject("two")
 
     bench.processor(queue, handler).run(path)
-    (letter,) = letters.list()
-    assert letter.line == 2
     bench.clock.advance(60)
-    bench.memory.copy(f"orders/dead/{letter.path}", "orders/messages/on-its-own")
-    letters.delete(letter.path)
+    bench.memory.copy(f"orders/dead/{path}.lines", f"orders/{path}.lines")
+    letters.delete(f"{path}.lines")
 
-    bench.processor(queue, handler).run("messages/on-its-own")
+    bench.processor(queue, handler).run(f"{path}.lines")
 
+    assert runs == [1, 2, 2]
     (letter,) = letters.list()
-    assert (letter.path, letter.line) == ("messages/on-its-own", 0)
+    assert (letter.path, letter.lines) == (f"{path}.lines", 1)
+    assert [(line.number, line.body) for line in letters.lines(letter.path)] == [(1, b"2")]
+
+
+def test_the_lines_of_one_error_are_replayed_and_the_others_stay(bench, queue, letters):
+    (path,) = queue.enqueue_many(["a", "b", "c"])
+
+    def handler(body: str) -> None:
+        raise {"a": Reject("a"), "b": KeyError("b"), "c": Reject("c")}[body]
+
+    bench.processor(bench.queue(max_attempts=1), handler).run(path)
+    assert letters.by_error_type() == {"Reject": 2, "KeyError": 1}
+    bench.clock.advance(60)
+
+    (again,) = letters.replay_all(error_type="Reject").values()
+
+    assert bench.read(f"orders/{again}") == b"a\nc\n"
+    assert [line.body for line in letters.lines(f"{path}.lines")] == [b"b"]
+    assert letters.by_error_type() == {"KeyError": 1}
+
+
+def test_replaying_lines_again_after_a_crash_makes_no_second_batch(bench, queue, letters):
+    (path,) = queue.enqueue_many(["a", "b"])
+
+    def handler(body: str) -> None:
+        raise {"a": Reject("a"), "b": KeyError("b")}[body]
+
+    bench.processor(bench.queue(max_attempts=1), handler).run(path)
+    bench.clock.advance(60)
+
+    def crash(operation, key, perform):
+        if operation == "put" and key.startswith("orders/dead/"):
+            raise Unavailable("gone")
+        return perform()
+
+    bench.around = crash
+    with pytest.raises(Unavailable):
+        letters.replay(f"{path}.lines", error_type="Reject")
+    bench.around = None
+
+    again = letters.replay(f"{path}.lines", error_type="Reject")
+
+    assert bench.keys("orders/messages/") == [f"orders/{again}"]
+    assert [line.body for line in letters.lines(f"{path}.lines")] == [b"b"]
+
+
+def test_the_lines_of_one_error_are_purged_and_the_others_stay(bench, queue, letters):
+    (path,) = queue.enqueue_many(["a", "b"])
+
+    def handler(body: str) -> None:
+        raise {"a": Reject("a"), "b": KeyError("b")}[body]
+
+    bench.processor(bench.queue(max_attempts=1), handler).run(path)
+
+    assert letters.purge(error_type="Reject") == 1
+    assert letters.by_error_type() == {"KeyError": 1}
+
+
+def test_a_batch_of_which_thousands_of_lines_die_is_buried_with_one_put(bench, queue, letters):
+    """One PUT a line took longer than the lease: the burial began again, for ever, and stopped the sweeper."""
+    path = "messages/hostile.ndjson"
+    bench.memory.put(f"orders/{path}", b"x\n" * 5000)
+    bench.store.take()
+
+    assert bench.processor(queue, lambda body: None).run(path) == "dead"
+
+    assert bench.store.take()["put"] == 4  # the lease twice, the record, one letter
+    (letter,) = letters.list()
+    assert (letter.lines, letter.error_type) == (5000, "Reject")
+
+
+def test_a_dead_letter_is_never_overwritten_by_the_next_death_under_its_name(bench, queue, letters):
+    path = bury(queue, name="daily.csv", body=b"monday")
+    bench.clock.advance(86400)
+
+    bury(queue, name="daily.csv", body=b"tuesday")
+
+    found = {letter.path: letters.get(letter.path)[1] for letter in letters.list()}
+    assert found.pop(path) == b"monday"
+    ((other, body),) = found.items()
+    assert body == b"tuesday"
+    assert letters.replay(other) == path
+
+
+def test_what_was_replayed_and_has_completed_is_not_replayed_again(bench, queue, letters):
+    """A crash between the PUT and the deletion of the letter leaves both."""
+    path = bury(queue, body=b"work")
+    bench.clock.advance(60)
+
+    def crash(operation, key, perform):
+        if operation == "delete" and key.startswith("orders/dead/"):
+            raise Unavailable("gone")
+        return perform()
+
+    bench.around = crash
+    with pytest.raises(Unavailable):
+        letters.replay(path)
+    bench.around = None
+    queue.complete(queue.claim(path))
+    bench.clock.advance(60)
+
+    letters.replay(path)
+
+    assert bench.keys("orders/messages/") == []
+    assert bench.keys("orders/dead/") == []
 
 
 def test_one_is_deleted_and_its_record_stays(bench, queue, letters):

@@ -36,15 +36,14 @@ def test_enqueue_many_does_not_wait_for_one_answer_before_it_sends_the_next_batc
     assert len(queue.enqueue_many(range(4), per_object=1, concurrency=2)) == 4
 
 
-def test_enqueue_many_says_so_when_it_is_unknown_whether_a_batch_was_written(bench, queue):
-    puts = []
+def test_enqueue_many_says_so_when_it_stays_unknown_whether_a_batch_was_written(bench, queue):
+    written = []
 
     def lose_the_fourth(operation, key, perform):
-        written = perform()
-        puts.append(key)
-        if len(puts) == 4:
+        if operation == "put" and len(written) >= 3:
             raise Unavailable("time-out")
-        return written
+        written.append(key)
+        return perform()
 
     bench.around = lose_the_fourth
 
@@ -52,7 +51,44 @@ def test_enqueue_many_says_so_when_it_is_unknown_whether_a_batch_was_written(ben
         queue.enqueue_many(range(8), per_object=1, concurrency=1)
 
     bench.around = None
-    assert [bench.read(key) for key in puts[:4]] == [b"0\n", b"1\n", b"2\n", b"3\n"]
+    assert sorted(bench.read(key) for key in bench.keys("orders/messages/")) == [b"0\n", b"1\n", b"2\n"]
+
+
+@pytest.mark.parametrize("options", [{}, {"dedup_id": "order-17"}, {"name": "order-17"}], ids=str)
+def test_a_message_whose_put_had_no_answer_and_that_ran_meanwhile_is_not_put_again(bench, queue, options):
+    """[P1] The PUT lands, its answer is lost, the message runs and is deleted: a repetition would run it twice."""
+
+    def lose_the_answer(operation, key, perform):
+        answer = perform()
+        if operation == "put" and key.startswith("orders/messages/"):
+            bench.around = None
+            worker = bench.queue(worker_id="worker")
+            worker.complete(worker.claim(key.removeprefix("orders/")))
+            raise Unavailable("time-out")
+        return answer
+
+    bench.around = lose_the_answer
+
+    path = queue.enqueue(b"x", **options)
+
+    assert queue.status(path).state == "completed"
+    assert bench.keys("orders/messages/") == []
+
+
+def test_a_message_whose_put_was_lost_is_put_again(bench, queue):
+    tries = []
+
+    def lose(operation, key, perform):
+        if operation == "put" and not tries:
+            tries.append(key)
+            raise Unavailable("time-out")
+        return perform()
+
+    bench.around = lose
+
+    path = queue.enqueue(b"x")
+
+    assert bench.read(f"orders/{path}") == b"x"
 
 
 def test_enqueue_many_of_nothing_writes_nothing(bench, queue):

@@ -45,7 +45,7 @@ def test_a_batch_that_runs_out_of_time_goes_on_where_it_stopped_and_burns_no_att
     bench.clock.advance(10)
     assert bench.processor(queue, handler).run(path, read_first=True) == "completed"
     assert runs[20:] == [(2, 2)]
-    assert [letter.line for letter in DeadLetters(queue).list()] == [3]
+    assert [line.number for line in DeadLetters(queue).lines(f"{path}.lines")] == [3]
 
 
 def test_even_the_shortest_invocation_gets_one_line_done(bench, queue):
@@ -115,11 +115,11 @@ def test_a_batch_that_crashes_in_its_last_attempt_loses_no_line(bench):  # [P1]
     bench.clock.advance(60)
     bench.sweeper(queue).sweep()
 
-    letters = {letter.path: bench.read(f"orders/dead/{letter.path}") for letter in DeadLetters(queue).list()}
-    assert letters.pop(f"{path}.line-00000002") == b"1"
-    left = [int(line) for line in letters.pop(path).split()]
-    assert sorted([*left, 1, *(number - 1 for number in done)]) == list(range(6))
-    assert not letters
+    assert [letter.path for letter in DeadLetters(queue).list()] == [f"{path}.lines"]
+    lines = {int(line.body): line.failure.type for line in DeadLetters(queue).lines(f"{path}.lines")}
+    assert lines[1] == "ValueError"
+    assert set(lines.values()) == {"ValueError", "LeaseExpired"}
+    assert sorted([*lines, *(number - 1 for number in done)]) == list(range(6))
 
 
 def test_a_batch_that_was_deleted_before_it_could_be_read_is_no_crash(bench, queue):  # [P1]

@@ -82,7 +82,7 @@ def test_a_failed_line_is_retried_alone(bench, queue):
     assert not bench.keys("orders/dead/")
 
 
-def test_a_dead_line_becomes_a_dead_letter_of_its_own_with_its_number(bench):  # [P1]
+def test_a_dead_line_lies_in_the_dead_letter_of_its_batch_with_its_number(bench):  # [P1]
     queue = bench.queue(max_attempts=2)
     path = put_batch(bench, [{"n": number} for number in range(1, 6)])
     runs = []
@@ -99,9 +99,10 @@ def test_a_dead_line_becomes_a_dead_letter_of_its_own_with_its_number(bench):  #
 
     assert runs == [(1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (2, 4)]
     (letter,) = DeadLetters(queue).list()
-    assert (letter.path, letter.line, letter.error_type) == (f"{path}.line-00000004", 4, "ValueError")
+    assert (letter.path, letter.lines, letter.error_type) == (f"{path}.lines", 1, "ValueError")
     assert letter.error == "four never works"
-    assert bench.read(f"orders/dead/{letter.path}") == b'{"n": 4}'
+    (line,) = DeadLetters(queue).lines(letter.path)
+    assert (line.number, line.failure.type, line.body) == (4, "ValueError", b'{"n": 4}')
     record = queue.status(path).record
     assert (record.outcome, record.lines["completed"], record.lines["dead"]) == ("completed", 4, 1)
     assert record.lines["dead_lines"] == [[4, "ValueError", "four never works"]]
@@ -119,10 +120,10 @@ def test_a_line_that_is_no_json_is_dead_at_once_with_its_number_and_the_others_r
     assert bench.processor(queue, handler).run(path) == "completed"
 
     assert seen == ["a", "c"]
-    letters = list(DeadLetters(queue).list())
-    assert [(letter.line, letter.error_type) for letter in letters] == [(2, "Reject"), (4, "Reject")]
-    assert letters[0].error.startswith("line 2: the payload cannot be parsed")
-    assert bench.read(f"orders/dead/{letters[0].path}") == b'{"to":'
+    lines = DeadLetters(queue).lines(f"{path}.lines")
+    assert [(line.number, line.failure.type) for line in lines] == [(2, "Reject"), (4, "Reject")]
+    assert lines[0].failure.message.startswith("line 2: the payload cannot be parsed")
+    assert lines[0].body == b'{"to":'
 
 
 def test_a_line_that_is_rejected_is_dead_at_once(bench, queue):
@@ -133,7 +134,7 @@ def test_a_line_that_is_rejected_is_dead_at_once(bench, queue):
             raise Reject("two is not for us")
 
     assert bench.processor(queue, handler).run(path) == "completed"
-    assert [letter.line for letter in DeadLetters(queue).list()] == [2]
+    assert [line.number for line in DeadLetters(queue).lines(f"{path}.lines")] == [2]
 
 
 def test_a_batch_whose_every_line_is_dead_is_dead(bench):
@@ -144,7 +145,7 @@ def test_a_batch_whose_every_line_is_dead_is_dead(bench):
         raise ValueError("never")
 
     assert bench.processor(queue, handler).run(path) == "dead"
-    assert [letter.line for letter in DeadLetters(queue).list()] == [1, 2, 3]
+    assert [line.number for line in DeadLetters(queue).lines(f"{path}.lines")] == [1, 2, 3]
     assert queue.status(path).state == "dead"
     assert not bench.keys("orders/messages/")
 
@@ -198,4 +199,4 @@ def test_a_handler_of_lists_never_sees_a_line_that_does_not_parse(bench, queue):
     bench.processor(queue, handler).run(path)
 
     assert seen == [1, 3]
-    assert [letter.line for letter in DeadLetters(queue).list()] == [2]
+    assert [line.number for line in DeadLetters(queue).lines(f"{path}.lines")] == [2]

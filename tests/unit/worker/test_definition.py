@@ -272,4 +272,7 @@ def test_a_body_that_is_not_utf8_is_dead_with_the_reason_and_its_bytes(bench, qu
     assert bench.processor(queue, handler).run(path) == "dead"
     (letter,) = DeadLetters(queue).list()
     assert "utf-8" in letter.error
-    assert bench.read(f"orders/dead/{letter.path}") == b"\xff\xfe\x00"
+    (body,) = [line.body for line in DeadLetters(queue).lines(letter.path)] or [
+        bench.read(f"orders/dead/{letter.path}")
+    ]
+    assert body == b"\xff\xfe\x00"

@@ -15,8 +15,8 @@ from s3queue.cli.command import BAD, command, group, program
 from s3queue.cli.output import facts, table
 from s3queue.cli.session import Session, shifted
 from s3queue.cli.words import age, bytes_, clean, when
-from s3queue.keys import line_of
-from s3queue.protocol.dead_letters import DeadLetter, DeadLetters
+from s3queue.documents.dead_letter import DeadLetter
+from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.queue import Queue
 
 dead = group("Dead letters: messages that could not be processed, why, and how to replay them.")
@@ -43,7 +43,7 @@ def list_(
 ) -> None:
     """List dead letters and their errors. Exit code 1 if a filter selects none.
 
-    JSON: a list of path, size, died_at, error_type, error, attempts, worker, line, enqueued_at.
+    JSON: a list of path, size, died_at, error_type, error, attempts, worker, lines, enqueued_at.
     """
     session = Session.of(ctx)
     opened = session.queue(queue)
@@ -74,15 +74,14 @@ def show(
 ) -> None:
     """Show one dead letter: its error, its attempts, and with --body its payload. (s3queue show has its history.)
 
-    JSON: queue, path, size, died_at, error_type, error, attempts, worker, line, enqueued_at, details; with --body: body
-    or body_base64.
+    JSON: queue, path, size, died_at, error_type, error, attempts, worker, lines, enqueued_at, details; with --body:
+    body or body_base64.
     """
     session = Session.of(ctx)
     name, wanted = shifted(session, queue, path, "the dead letter's PATH")
     opened = session.queue(name)
     letter = DeadLetters(opened).describe(wanted)
-    origin = line_of(wanted)
-    record = opened.outcomes.read(wanted) or (opened.outcomes.read(origin[0]) if origin else None)
+    record = DeadLetters(opened).record(wanted)
     details = record.failure.details if record and record.failure else ""
     now = opened.clock.now()
     pairs: list[tuple[str, Any]] = [
@@ -94,7 +93,7 @@ def show(
         ("died", when(letter.died_at, now)),
         ("size", bytes_(letter.size)),
     ]
-    pairs += [("line", letter.line)] if letter.line else []
+    pairs += [("lines", letter.lines)] if letter.lines else []
     pairs += [("trace", Text(clean(details.rstrip(), keep="\n")))] if details else []
     document = {"queue": opened.name} | letter.to_json() | {"details": details or None}
     shown: list[Any] = [facts(pairs)]
@@ -117,8 +116,10 @@ def errors(
     session = Session.of(ctx)
     opened = session.queue(queue)
     letters = list(DeadLetters(opened).list(older_than=older_than, newer_than=newer_than))
-    counts = Counter(letter.error_type for letter in letters)
-    newest = {letter.error_type: letter for letter in sorted(letters, key=lambda one: one.died_at)}
+    counts: Counter[str] = Counter()
+    for letter in letters:
+        counts.update(letter.counts)
+    newest = {kind: letter for letter in sorted(letters, key=lambda one: one.died_at) for kind in letter.counts}
     found = [
         {
             "error_type": kind,

@@ -12,8 +12,9 @@ from s3queue.cli.arguments import DryRun, ErrorType, NewerThan, OlderThan, Queue
 from s3queue.cli.command import BAD, command
 from s3queue.cli.session import Session
 from s3queue.cli.words import counted, moment
+from s3queue.documents.dead_letter import DeadLetter
 from s3queue.errors import InvalidRequest, MessageNotFound, QueueError
-from s3queue.protocol.dead_letters import DeadLetter, DeadLetters
+from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.queue import Queue
 
 from .dead import dead, rows
@@ -88,7 +89,7 @@ def replay(
 
     def deal(letter: DeadLetter) -> str | QueueError:
         try:
-            return store.replay(letter.path)
+            return store.replay(letter.path, error_type=error_type)
         except QueueError as error:
             return error
 

@@ -1,0 +1,220 @@
+"""Dead letters: what lies under `dead/`: a message with its failure in the metadata, or the dead lines of a batch.
+
+All lines of a batch that did not complete lie in one object, `dead/{path}.lines`, each with its number and its error.
+Such an object is a batch itself: PUT back under `messages/`, its lines run again.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import IO, Any
+
+from s3queue.encoding import decode_metadata, encode_metadata, format_instant, parse_instant
+from s3queue.keys import is_lines
+from s3queue.store import ObjectInfo
+
+from .batch import read_lines
+from .message import Generation
+from .record import Failure, Record
+
+#: S3 takes 2 KB of user metadata in all.
+METADATA_BYTES = 2000
+#: Metadata that a dead letter carries, and that a replayed message does not.
+DEAD_METADATA = "s3queue-"
+#: Room that the producer's own metadata leaves for the facts about the death.
+_FACTS_BYTES = 700
+_ERROR_CHARACTERS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLine:
+    """A line of a batch that did not complete, and why."""
+
+    number: int
+    failure: Failure
+    body: bytes
+
+    def to_bytes(self) -> bytes:
+        """One line of JSON, newline included. A body that is not UTF-8 is written as Base64."""
+        described: dict[str, Any] = {
+            "line": self.number,
+            "error_type": self.failure.type,
+            "error": self.failure.message,
+        }
+        try:
+            described["body"] = self.body.decode()
+        except UnicodeDecodeError:
+            described["body_base64"] = base64.b64encode(self.body).decode()
+        return json.dumps(described, ensure_ascii=True).encode() + b"\n"
+
+    @classmethod
+    def from_bytes(cls, line: bytes) -> DeadLine | None:
+        """None if these bytes are not a dead line."""
+        try:
+            found = json.loads(line)
+            if not isinstance(found, dict):
+                return None
+            body = found["body"].encode() if "body" in found else base64.b64decode(found["body_base64"], validate=True)
+            failure = Failure(str(found["error_type"]), str(found["error"]))
+            return cls(int(found["line"]), failure, body)
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError, OverflowError, binascii.Error):
+            return None
+
+
+def messages_of(path: str, batch: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The messages of a batch with their line numbers; of one whose lines died before, the bodies that died."""
+    for number, line in read_lines(batch):
+        dead = DeadLine.from_bytes(line) if is_lines(path) else None
+        yield number, dead.body if dead else line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A message that died, or the dead lines of a batch, and the last error."""
+
+    path: str
+    size: int
+    died_at: datetime
+    error_type: str
+    error: str
+    attempts: int
+    worker: str = ""
+    #: How many lines of a batch it holds; 0 if it is a whole message.
+    lines: int = 0
+    #: How many of its lines have which error type; empty for a whole message.
+    error_types: Mapping[str, int] = field(default_factory=dict)
+    enqueued_at: datetime | None = None
+    #: The message could not be read, so it lies where it was PUT; this letter stands for it.
+    is_unreadable: bool = False
+    #: The ETag, for conditional deletes.
+    etag: str = ""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Dead messages by error type; a batch counts as its lines."""
+        return self.error_types or {self.error_type: max(1, self.lines)}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "size": self.size,
+            "died_at": format_instant(self.died_at),
+            "error_type": self.error_type,
+            "error": self.error,
+            "attempts": self.attempts,
+            "worker": self.worker,
+            "lines": self.lines,
+            "enqueued_at": format_instant(self.enqueued_at) if self.enqueued_at else None,
+        }
+
+    @classmethod
+    def of(cls, path: str, info: ObjectInfo) -> DeadLetter:
+        """From the object's own facts; what someone else wrote there is left out."""
+        facts = dead_facts(info.metadata)
+        return cls(
+            path=path,
+            size=info.size,
+            died_at=_instant(facts.get("died-at")) or info.modified_at,
+            error_type=facts.get("error-type", "unknown"),
+            error=facts.get("error", ""),
+            attempts=_number(facts.get("attempts")),
+            worker=facts.get("worker", ""),
+            lines=_number(facts.get("lines")),
+            error_types=_counts(facts.get("error-types")),
+            enqueued_at=_instant(facts.get("enqueued-at")),
+            is_unreadable=facts.get("unreadable") == "true",
+            etag=info.etag,
+        )
+
+
+def dead_metadata(
+    message: ObjectInfo, record: Record, failure: Failure | None, counts: Mapping[str, int] | None = None, **more: str
+) -> dict[str, str]:
+    """The failure, then as much of the producer's metadata as S3's limit leaves room for, then the error's text.
+
+    `counts`: how many lines of a batch died of which error type.
+    """
+    facts = {
+        "error-type": (failure.type if failure else "Error")[:100],
+        "attempts": str(record.attempt),
+        "died-at": format_instant(record.finished_at),
+        "enqueued-at": format_instant(record.generation.put_at),
+        "etag": record.generation.etag,
+        "lines": str(sum(counts.values())) if counts else "",
+        "error-types": _few(counts) if counts else "",
+        "worker": record.worker[:100],
+    } | more
+    metadata = encode_metadata({DEAD_METADATA + name: value for name, value in facts.items() if value})
+    dropped = []
+    for name, value in message.metadata.items():
+        if name.lower().startswith(DEAD_METADATA):
+            continue
+        if _size(metadata) + len(name) + len(value) > METADATA_BYTES - _FACTS_BYTES // 4:
+            dropped.append(name)
+        else:
+            metadata[name] = value
+    if dropped:
+        metadata |= _shortened("dropped", ", ".join(dropped), metadata)
+    return metadata | _shortened("error", failure.message[:_ERROR_CHARACTERS] if failure else "", metadata)
+
+
+def dead_facts(metadata: Mapping[str, str]) -> dict[str, str]:
+    """What a dead letter's metadata says about the failure: error-type, error, attempts, died-at, worker, lines."""
+    decoded = decode_metadata(metadata)
+    return {name.removeprefix(DEAD_METADATA): text for name, text in decoded.items() if name.startswith(DEAD_METADATA)}
+
+
+def is_letter_of(letter: ObjectInfo, generation: Generation) -> bool:
+    """Whether a dead letter is that of this generation of its name."""
+    facts = dead_facts(letter.metadata)
+    return (facts.get("etag"), facts.get("enqueued-at")) == (generation.etag, format_instant(generation.put_at))
+
+
+def generation_mark(generation: Generation) -> str:
+    """Tells the dead letters of two generations of one name apart."""
+    return hashlib.sha256(f"{generation.etag} {format_instant(generation.put_at)}".encode()).hexdigest()[:12]
+
+
+def _shortened(name: str, value: str, beside: Mapping[str, str]) -> dict[str, str]:
+    """One more fact, as long as it may be beside the others."""
+    room = METADATA_BYTES - _size(beside) - len(DEAD_METADATA + name)
+    encoded = encode_metadata({DEAD_METADATA + name: value})
+    while value and len(next(iter(encoded.values()))) > room:
+        value = value[: len(value) // 2]
+        encoded = encode_metadata({DEAD_METADATA + name: value})
+    return encoded if value else {}
+
+
+def _size(metadata: Mapping[str, str]) -> int:
+    return sum(len(name) + len(value) for name, value in metadata.items())
+
+
+def _few(counts: Mapping[str, int]) -> str:
+    """The most frequent error types with their counts, as JSON; empty if they are too many to be told."""
+    text = json.dumps({kind[:60]: count for kind, count in sorted(counts.items(), key=lambda one: -one[1])})
+    return text if len(text) <= _FACTS_BYTES // 2 else ""
+
+
+def _counts(text: str | None) -> dict[str, int]:
+    try:
+        found = json.loads(text) if text else {}
+        return {str(kind): int(count) for kind, count in found.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+        return {}
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 12 else 0
+
+
+def _instant(text: str | None) -> datetime | None:
+    try:
+        return parse_instant(text) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,131 @@
+"""A message that nobody may read (archived, a foreign key) is tried, dies, and is lost by nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from s3queue import DeadLetters, MessageNotFound, Queue
+from s3queue.errors import AccessDenied, Unreadable
+from support.workbench import Workbench
+
+
+def lock(bench: Workbench, path: str, error: AccessDenied) -> None:
+    """From now on, the message can be listed and described, but neither read nor copied."""
+
+    def refuse(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation in ("get", "copy") and key in (f"orders/{path}", f"orders/dead/{path}"):
+            raise error
+        return perform()
+
+    bench.around = refuse
+
+
+ARCHIVED = Unreadable("GET s3://b/orders/messages/x: InvalidObjectState: the object is archived")
+FORBIDDEN = AccessDenied("GET s3://b/orders/messages/x: AccessDenied; allow s3:GetObject")
+
+
+def die(bench: Workbench, queue: Queue, path: str) -> None:
+    for _ in range(queue.settings.max_attempts):
+        assert queue.claim(path, read_first=True) is None
+        bench.clock.advance(10)
+
+
+@pytest.mark.parametrize("error", [ARCHIVED, FORBIDDEN], ids=["archived", "forbidden"])
+def test_a_refused_get_is_an_attempt_and_the_last_one_is_a_death_with_its_cause(
+    bench: Workbench, error: AccessDenied
+) -> None:
+    queue = bench.queue(max_attempts=3)
+    path = queue.enqueue(b"payload", name="x")
+    lock(bench, path, error)
+
+    die(bench, queue, path)
+
+    status = queue.status(path)
+    assert (status.state, status.record.attempt) == ("dead", 3)
+    assert str(error) in status.record.failure.message
+    (letter,) = DeadLetters(queue).list()
+    assert letter.is_unreadable
+    bench.around = None
+    assert bench.read(f"orders/{path}") == b"payload", "the payload stays where it was PUT"
+
+
+def test_a_dead_message_that_cannot_be_moved_is_never_claimed_or_read_again(bench: Workbench) -> None:
+    queue = bench.queue(max_attempts=1)
+    path = queue.enqueue(b"payload", name="x")
+    lock(bench, path, ARCHIVED)
+    die(bench, queue, path)
+    dispatched: list[str] = []
+    sweeper = bench.sweeper(queue, dispatched)
+    sweeper.sweep()
+
+    bench.store.take()
+    for _ in range(3):
+        bench.clock.advance(600)
+        sweeper.sweep()
+        assert queue.claim_next() == []
+
+    assert dispatched == []
+    assert not [key for operation, key in bench.store.log if operation == "get" and key == f"orders/{path}"]
+
+
+def test_once_it_can_be_read_a_replay_runs_it_where_it_lies(bench: Workbench) -> None:
+    queue = bench.queue(max_attempts=1)
+    path = queue.enqueue(b"payload", name="x", metadata={"customer": "42"})
+    lock(bench, path, ARCHIVED)
+    die(bench, queue, path)
+    with pytest.raises(Unreadable):
+        DeadLetters(queue).replay(path)
+
+    bench.around = None
+    assert DeadLetters(queue).replay(path) == path
+
+    claim = queue.claim(path)
+    assert (claim.message.body, claim.message.metadata) == (b"payload", {"customer": "42"})
+    assert queue.complete(claim).outcome == "completed"
+    assert queue.status(path).state == "completed"
+    assert bench.keys("orders/dead/") == []
+
+
+def test_deleting_its_letter_deletes_the_message_that_it_stands_for(bench: Workbench) -> None:
+    queue = bench.queue(max_attempts=1)
+    path = queue.enqueue(b"payload", name="x")
+    lock(bench, path, ARCHIVED)
+    die(bench, queue, path)
+
+    DeadLetters(queue).delete(path)
+
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == bench.keys("orders/dead/") == []
+    with pytest.raises(MessageNotFound):
+        DeadLetters(queue).describe(path)
+
+
+def test_a_burial_that_was_interrupted_is_gone_on_with_by_the_sweeper(bench: Workbench) -> None:
+    queue = bench.queue(max_attempts=1)
+    path = queue.enqueue(b"payload", name="x")
+    lock(bench, path, ARCHIVED)
+    refuse = bench.around
+
+    class Died(BaseException):
+        pass
+
+    def die_before_the_letter(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "put" and key.startswith("orders/dead/"):
+            raise Died
+        return refuse(operation, key, perform) if refuse else perform()
+
+    bench.around = die_before_the_letter
+    with pytest.raises(Died):
+        queue.claim(path)
+    bench.around = refuse
+    bench.clock.advance(60)
+
+    bench.sweeper(queue).sweep()
+
+    (letter,) = DeadLetters(queue).list()
+    assert letter.is_unreadable
+    assert queue.status(path).state == "dead"
+    bench.around = None
+    assert bench.read(f"orders/{path}") == b"payload"
