@@ -10,6 +10,8 @@ from s3queue.documents.lease import Lease
 from s3queue.documents.record import Record
 from s3queue.keys import is_batch
 from s3queue.protocol.claim import Claim
+from s3queue.protocol.claiming import Claiming
+from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.queue import Queue
 
 from .world import Process, World
@@ -75,12 +77,28 @@ class Holding:
     leased_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class WatchedLeases(LeaseProtocol):
+    """The real leases; they only tell the judge whose burial a sweeper goes on with."""
+
+    world: World
+    process: Process
+
+    def write(self, claim: Claim, lease: Lease) -> None:
+        LeaseProtocol.write(self, claim, lease)
+        # A sweeper that goes on with a burial holds the message like a worker; one that gives it back does not.
+        if claim.lease.state == "burying":
+            self.world.watcher.hold(self.process, claim)
+
+
 class WatchedQueue(Queue):
     """The real queue; it only tells the judge which claims it handed out."""
 
     def watch(self, world: World, process: Process) -> WatchedQueue:
         self._world = world
         self._process = process
+        self.leases = WatchedLeases(self, self.outcomes, world, process)
+        self._claiming = Claiming(self, self.leases)
         return self
 
     def claim(self, path: str, **options: Any) -> Claim | None:
@@ -88,12 +106,6 @@ class WatchedQueue(Queue):
         if claim:
             self._world.watcher.hold(self._process, claim)
         return claim
-
-    def write(self, claim: Claim, lease: Lease) -> None:
-        super().write(claim, lease)
-        # A sweeper that goes on with a burial holds the message like a worker; one that gives it back does not.
-        if claim.lease.state == "burying":
-            self._world.watcher.hold(self._process, claim)
 
 
 class Ledger:
