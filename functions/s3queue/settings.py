@@ -46,7 +46,8 @@ def parse_size(size: int | str) -> int:
         raise InvalidRequest(f"size must be a number of bytes, or a text such as '64 MiB', not {size!r}")
     whole, fraction, unit = match[1], match[2] or "", _UNITS[(match[3] or "b").lower()]
     # In whole numbers: Decimal keeps 28 digits, and the last bytes of a longer number would be lost.
-    return int(int(whole + fraction) * unit // 10 ** len(fraction))
+    scale: int = 10 ** len(fraction)
+    return int(whole + fraction) * unit // scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -218,7 +218,7 @@ class PullWorker:
         for number in range(threads):
             self._world.spawn(self.process, self._pull, after=1.0 + number * 0.1)
         self._world.spawn(self.process, self._beat, after=0.5)
-        self.process.on_death = lambda: PullWorker(cast, until) and None
+        self.process.on_death = lambda: PullWorker(cast, until)
 
     def _renew(self, claim: Claim, timeout: timedelta | None) -> None:
         claim.check_alive()
@@ -279,7 +279,7 @@ def sweeping(cast: Cast, dispatch: Callable[[Sequence[str]], None], every: float
             cast.world.sleep(every)
 
     cast.world.spawn(process, run, after=cast.world.random.random() * every)
-    process.on_death = lambda: sweeping(cast, dispatch, every) and None
+    process.on_death = lambda: sweeping(cast, dispatch, every)
     return process
 
 

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .world import Fault, Process
 
@@ -83,17 +84,25 @@ def draw_profile(chance: random.Random) -> Profile:
             stops=True,
             exact=True,
         )
-    events = {"lost_events": 0.15, "double_events": 0.2, "late_events": 0.2}
-    plays = {"re_puts": chance.random() < 0.6, "operator": chance.random() < 0.3, "stops": chance.random() < 0.3}
+    # Of Profile's fields, whose kinds differ: mypy looks at a dict's values all at once.
+    events: dict[str, Any] = {"lost_events": 0.15, "double_events": 0.2, "late_events": 0.2}
+    plays: dict[str, Any] = {
+        "re_puts": chance.random() < 0.6,
+        "operator": chance.random() < 0.3,
+        "stops": chance.random() < 0.3,
+    }
     plays["multipart"] = plays["re_puts"] and chance.random() < 0.4
     plays["equal_re_puts"] = plays["re_puts"] and chance.random() < 0.5
-    clocks = {"skew": chance.choice((0.0, 3.0, 100.0)), "drift": chance.choice((0.0, 0.01))}
-    slow = {"slow": chance.choice((0.03, 0.15)), "slowest": chance.choice((1.0, 4.0, 9.0))}
+    clocks: dict[str, Any] = {"skew": chance.choice((0.0, 3.0, 100.0)), "drift": chance.choice((0.0, 0.01))}
+    slow: dict[str, Any] = {"slow": chance.choice((0.03, 0.15)), "slowest": chance.choice((1.0, 4.0, 9.0))}
     if number < 0.34:
         return Profile(name="network", kinds=_kinds(_NETWORK, often), **events, **plays, **clocks, **slow)
     if number < 0.47:
         return Profile(name="crashes", kinds=_kinds(_CRASHES, often), **events, **plays, **clocks)
-    pauses = {"pause": chance.choice((0.04, 0.1, 0.25)), "longest_pause": chance.choice((7.0, 14.0, 25.0))}
+    pauses: dict[str, Any] = {
+        "pause": chance.choice((0.04, 0.1, 0.25)),
+        "longest_pause": chance.choice((7.0, 14.0, 25.0)),
+    }
     if number < 0.60:
         # Heartbeats matter when handlers outlast their leases: few events, so that the pull worker gets to them.
         events["lost_events"] = 0.8

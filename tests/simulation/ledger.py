@@ -79,14 +79,27 @@ class Holding:
     leased_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class WatchedLeases(LeaseProtocol):
+    """The real leases; they only tell the judge whose burial a sweeper goes on with."""
+
+    world: World
+    process: Process
+
+    def write(self, claim: Claim, lease: Lease) -> None:
+        LeaseProtocol.write(self, claim, lease)
+        # A sweeper that goes on with a burial holds the message like a worker; one that gives it back does not.
+        if claim.lease.state == "burying":
+            self.world.watcher.hold(self.process, claim)
+
+
 class WatchedQueue(Queue):
     """The real queue; it only tells the judge which claims it handed out."""
 
     def watch(self, world: World, process: Process) -> WatchedQueue:
         self._world = world
         self._process = process
-        self.leases = WatchedLeases(self, self.outcomes)
-        self.leases.watch(world, process)
+        self.leases = WatchedLeases(self, self.outcomes, world, process)
         self._claiming = Claiming(self, self.leases)
         return self
 
@@ -95,20 +108,6 @@ class WatchedQueue(Queue):
         if claim:
             self._world.watcher.hold(self._process, claim)
         return claim
-
-
-class WatchedLeases(LeaseProtocol):
-    """The real protocol; it tells the judge of what is claimed by going on with someone else's burial."""
-
-    def watch(self, world: World, process: Process) -> None:
-        object.__setattr__(self, "_world", world)
-        object.__setattr__(self, "_process", process)
-
-    def write(self, claim: Claim, lease: Lease) -> None:
-        super().write(claim, lease)
-        # A sweeper that goes on with a burial holds the message like a worker; one that gives it back does not.
-        if claim.lease.state == "burying":
-            self._world.watcher.hold(self._process, claim)
 
 
 class Ledger:

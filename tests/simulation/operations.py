@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from s3queue.errors import QueueError
@@ -92,13 +93,17 @@ class Stage:
 Plot = Callable[[Stage], str]
 
 
+def _process(worker: Container, *, path: str, read_first: bool) -> None:
+    worker.processor.run(path, read_first=read_first)
+
+
 def _run(name: str, body: bytes, before: int = 0) -> Plot:
     """One invocation for one message; `before` attempts have failed already."""
 
     def plot(stage: Stage) -> str:
         path = stage.put(name, body)
         for number in range(before):
-            stage.prepare(lambda helper, read_first=number > 0: helper.processor.run(path, read_first=read_first))
+            stage.prepare(partial(_process, path=path, read_first=number > 0))
         stage.act(lambda worker: worker.processor.run(path, read_first=before > 0))
         return path
 
@@ -116,9 +121,14 @@ def _batch(*plans: str, before: int = 0) -> Plot:
 def _release(before: int) -> Plot:
     def plot(stage: Stage) -> str:
         path = stage.put("m", script("m", "fk"))
+
+        def give_back(worker: Container) -> None:
+            if claim := worker.queue.claim(path, read_first=True):
+                worker.queue.release(claim)
+
         if before:
             stage.prepare(lambda helper: helper.processor.run(path))
-        stage.act(lambda worker: (claim := worker.queue.claim(path, read_first=True)) and worker.queue.release(claim))
+        stage.act(give_back)
         return path
 
     return plot

@@ -50,6 +50,8 @@ DRAINED_WITHIN_SECONDS = 240.0
 STARTED_WITHIN_SECONDS = 60.0
 
 Json = dict[str, Any]
+#: What has to become of each message, by path and line.
+Plan = dict[tuple[str, int], Json]
 
 
 def run(seconds: float, messages: int = 2000, *, seed: int = 20261116) -> Json:
@@ -64,7 +66,7 @@ def run(seconds: float, messages: int = 2000, *, seed: int = 20261116) -> Json:
         bucket = fresh_bucket(client)
         queue = connect(f"s3://{bucket}/orders", settings=SETTINGS, client=client)
         log = Path(folder) / "log"
-        plan: Json = {}
+        plan: Plan = {}
         with _crew(endpoint, bucket, log) as crew:
             began = time.monotonic()
             producer = threading.Thread(target=_produce, args=(queue, plan, messages, seconds * 0.8, chance.random()))
@@ -97,7 +99,7 @@ def work(endpoint: str, bucket: str, log: str) -> None:
     queue = _ObservedQueue(store=plain.store, name=plain.name, settings=SETTINGS)
     queue.observe(write)
 
-    def handle(body: dict, context: Context) -> int:
+    def handle(body: Json, context: Context) -> int:
         run_of = {"path": context.path, "line": context.line, "attempt": context.attempt, "fence": context.fence}
         write("start", **run_of)
         time.sleep(body["seconds"])
@@ -108,7 +110,7 @@ def work(endpoint: str, bucket: str, log: str) -> None:
             write("failed", **run_of)
             raise RuntimeError("not yet")
         write("returned", **run_of)
-        return body["number"]
+        return int(body["number"])
 
     Worker(queue, handle, poll_interval=0.3).run()
 
@@ -118,7 +120,7 @@ def _observe_deadlines(write: Any) -> None:
 
     def observed(claim: Claim, name: str, value: Any) -> None:
         object.__setattr__(claim, name, value)
-        if name in ("fence", "deadline") and getattr(claim, "fence", ""):
+        if name in ("fence", "deadline") and hasattr(claim, "fence") and claim.fence:
             write("held", path=claim.message.path, fence=claim.fence, until=claim.deadline)
 
     Claim.__setattr__ = observed  # type: ignore[method-assign,assignment]
@@ -127,8 +129,8 @@ def _observe_deadlines(write: Any) -> None:
 class _ObservedOutcomes(Outcomes):
     """Logs which record counts for a message, as this process was told."""
 
-    def write_record(self, record: Record) -> Record:
-        written = Outcomes.write_record(self, record)
+    def write_record(self, record: Record, is_alive: Callable[[], bool]) -> Record:
+        written = Outcomes.write_record(self, record, is_alive)
         _WRITERS[id(self.store)](
             "recorded",
             path=written.path,
@@ -191,6 +193,7 @@ class _Crew:
 
     def hire(self) -> None:
         process = self.hire_one()
+        assert process.pid is not None
         self.processes[process.pid] = process
 
     def torment(self, seconds: float, chance: random.Random) -> None:
@@ -291,7 +294,7 @@ def _read(log: Path) -> list[Json]:
 # The messages
 
 
-def _produce(queue: Queue, plan: Json, messages: int, seconds: float, seed: float) -> None:
+def _produce(queue: Queue, plan: Plan, messages: int, seconds: float, seed: float) -> None:
     """Enqueue singles and batches, spread over the time; `plan` says what has to become of each."""
     chance = random.Random(seed)
     # About as much work as there is time, so that most processes are in the middle of something when they are hit.
@@ -362,7 +365,7 @@ def _outcomes(queue: Queue) -> Json:
     return {"records": records, "letters": letters}
 
 
-def _judge(plan: Json, events: list[Json], outcomes: Json, left: list[str]) -> Json:
+def _judge(plan: Plan, events: list[Json], outcomes: Json, left: list[str]) -> Json:
     records: dict[str, Record] = outcomes["records"]
     buried = {number for numbers in outcomes["letters"].values() for number in numbers}
     columns: Counter[str] = Counter()

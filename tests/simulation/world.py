@@ -74,10 +74,10 @@ class Process:
     paused_until: float = 0.0
     #: Requests sent so far; scripted faults count by them.
     requests: int = 0
-    on_death: Callable[[], None] | None = None
+    on_death: Callable[[], object] | None = None
 
 
-class _Actor(greenlet):
+class _Actor(greenlet):  # type: ignore[misc]  # it has no types of its own
     """A thread of a process."""
 
     process: Process
@@ -149,7 +149,7 @@ class World:
         self.store = SimulatedStore("simulation", clock=_TrueClock(self), around=self._around)
         #: Late requests that are still to land.
         self.in_flight = 0
-        self._heap: list[tuple[float, int, _Actor | Callable[[], None]]] = []
+        self._heap: list[tuple[float, int, _Actor | Callable[[], object]]] = []
         self._order = 0
         self._hub = getcurrent()
         self._actors: set[_Actor] = set()
@@ -162,7 +162,7 @@ class World:
 
     # Scheduling
 
-    def spawn(self, process: Process, function: Callable[..., None], *arguments: Any, after: float = 0.0) -> None:
+    def spawn(self, process: Process, function: Callable[..., object], *arguments: Any, after: float = 0.0) -> None:
         """Run a function as a thread of the process."""
 
         def body() -> None:
@@ -180,10 +180,10 @@ class World:
         self._actors.add(actor)
         self._push(self.now + after, actor)
 
-    def at(self, time: float, callback: Callable[[], None]) -> None:
+    def at(self, time: float, callback: Callable[[], object]) -> None:
         self._push(time, callback)
 
-    def _push(self, time: float, item: _Actor | Callable[[], None]) -> None:
+    def _push(self, time: float, item: _Actor | Callable[[], object]) -> None:
         self._order += 1
         heapq.heappush(self._heap, (time, self._order, item))
 

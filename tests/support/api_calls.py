@@ -21,7 +21,9 @@ class Answer:
 Ask = Callable[..., Answer]
 
 
-def event(method: str, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None, **headers: str) -> dict:
+def event(
+    method: str, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None, **headers: str
+) -> dict[str, Any]:
     """A function-URL event of an operator's own program."""
     given = {"host": "api.example", "x-s3queue": "1", "content-type": "application/json"}
     given |= {name.replace("_", "-"): text for name, text in headers.items()}

@@ -78,7 +78,8 @@ def _install(locks: list[Path]) -> None:
     (TOOLS / "unpack.mjs").write_text(UNPACK)
     node, npm = NODE_HOME / "bin" / "node", NODE_HOME / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     path = os.pathsep.join([str(node.parent), os.environ.get("PATH", os.defpath)])
-    for command in ([node, npm, "ci", "--no-audit", "--no-fund"], [node, "unpack.mjs"]):
+    commands: list[list[str | Path]] = [[node, npm, "ci", "--no-audit", "--no-fund"], [node, "unpack.mjs"]]
+    for command in commands:
         done = subprocess.run(
             command,
             cwd=TOOLS,

@@ -40,7 +40,8 @@ class DeployedStack:
         return path
 
     def read(self, key: str) -> bytes:
-        return self.stack.client("s3").get_object(Bucket=self.stack.bucket, Key=key)["Body"].read()
+        body: bytes = self.stack.client("s3").get_object(Bucket=self.stack.bucket, Key=key)["Body"].read()
+        return body
 
     def wake_sweeper(self) -> None:
         self.stack.client("lambda").invoke(FunctionName=self.stack.sweeper, InvocationType="Event", Payload=b"{}")
@@ -50,7 +51,7 @@ class DeployedStack:
         answer = self.stack.client("lambda").invoke(
             FunctionName=self.stack.workers[queue], Payload=json.dumps(event).encode()
         )
-        said = json.loads(answer["Payload"].read())
+        said: dict[str, int] = json.loads(answer["Payload"].read())
         assert "FunctionError" not in answer, said
         return said
 
@@ -83,7 +84,7 @@ class DeployedStack:
             status = queue.status(path)
             return status if status.state in ("completed", "dead") and not status.message else None
 
-        record = self.until(ended, sweeping=sweeping, seconds=seconds).record
+        record: Record | None = self.until(ended, sweeping=sweeping, seconds=seconds).record
         assert record
         return record
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from hypothesis import strategies as some
 
@@ -37,7 +38,7 @@ attempts = some.builds(
 
 
 @some.composite
-def lines(draw):
+def lines(draw: some.DrawFn) -> Lines:
     """Outcomes of some lines, reached as a worker reaches them."""
     found = Lines(total=draw(some.none() | some.integers(0, 50)))
     for line in draw(some.lists(some.integers(1, 50), unique=True, max_size=20)):
@@ -82,21 +83,24 @@ records = some.builds(
 )
 
 
-def described(found: Lines) -> tuple:
+def described(found: Lines) -> tuple[object, ...]:
     return (found.done, found.failed, found.dead, found.results, found.total)
 
 
 #: What someone may have put in a field's place.
-junk = scalars | some.floats() | some.sampled_from([[], {}, [[]], [[1]], [[1, 2]], [[1, 2, 3]], {"dead": "many"}])
-junk = junk | some.lists(junk, max_size=3) | some.dictionaries(texts, junk, max_size=3)
+values: some.SearchStrategy[Any] = (
+    scalars | some.floats() | some.sampled_from([[], {}, [[]], [[1]], [[1, 2]], [[1, 2, 3]], {"dead": "many"}])
+)
+junk = values | some.lists(values, max_size=3) | some.dictionaries(texts, values, max_size=3)
 
 
-def reads_or_says_corrupt(read: Callable[[bytes, str], object], document: dict) -> None:
+def reads_or_says_corrupt(read: Callable[[bytes, str], object], document: dict[str, Any]) -> None:
     """Anything but CorruptState would take the sweeper down with it."""
     with contextlib.suppress(CorruptState):
         read(json.dumps(document).encode(), "key")
 
 
+FULL_LINES = Lines(LineNumbers({1, 2, 5}), {3: (1, Failure("E", "m"))}, {4: Failure("E", "m")}, {1: "r"}, 3, 9)
 FULL_LEASE = Lease(
     state="waiting",
     attempt=2,
@@ -108,7 +112,7 @@ FULL_LEASE = Lease(
     retry_at=AT,
     failure=Failure("ValueError", "no", "frames"),
     attempts=(Attempt(number=1, worker="w", started_at=AT, ended_at=AT, failure=Failure("E", "m")),),
-    lines=Lines(LineNumbers({1, 2, 5}), {3: (1, Failure("E", "m"))}, {4: Failure("E", "m")}, {1: "r"}, 3, 9),
+    lines=FULL_LINES,
     progress=(0.5, "half"),
 )
 FULL_RECORD = Record(
@@ -122,7 +126,7 @@ FULL_RECORD = Record(
     result={"a": 1},
     result_error="x",
     failure=Failure("E", "m"),
-    lines=FULL_LEASE.lines.summary(),
+    lines=FULL_LINES.summary(),
     size=5,
     nonce="n",
 )

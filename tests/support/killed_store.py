@@ -26,7 +26,7 @@ class KilledStore:
         self.requests = 0
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        request = getattr(self._inner, name)
+        request: Callable[..., Any] = getattr(self._inner, name)
         if name not in REQUESTS:
             return request
 

@@ -33,6 +33,7 @@ def process_group(
         bufsize=0,
         start_new_session=True,  # or Ctrl-C would end it before it could do its work
     )
+    assert reaper.stdin
     process = None
     try:
         with log.open("wb") if log else contextlib.nullcontext() as output:

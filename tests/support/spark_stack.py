@@ -32,7 +32,7 @@ class Stacked(Template):
         return str(self.resolve(found))
 
 
-def synthesized(folder: Path, *, queues: dict[str, Queue] = QUEUES, **options: bool) -> Stacked:
+def synthesized(folder: Path, *, queues: dict[str, Queue] = QUEUES, **options: Any) -> Stacked:
     """As `cdk deploy` has it, cdk-nag included: what it finds and nobody acknowledged fails this."""
     # Here, not above: the CDK takes six seconds to import, and whoever collects these tests may not run them.
     from aws_cdk import App, Validations

@@ -55,3 +55,13 @@ def lock(store: MemoryStore, clock: ManualClock) -> Callable[..., Lock]:
         return Lock(on or store, KEY, ttl, owner=owner, clock=clock)
 
     return make
+
+
+@pytest.fixture
+def moto_endpoint() -> str:
+    return pytest.fail("a unit test starts no server: put it into tests/contract")
+
+
+@pytest.fixture
+def seaweedfs_endpoint() -> str:
+    return pytest.fail("a unit test starts no server: put it into tests/contract")

@@ -1,0 +1,319 @@
+"""Backlog: a window of messages that may run, most urgent first, which no thread is handed twice."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from s3queue import Unavailable
+from s3queue.protocol.backlog import CHOICES, FRESH_SECONDS, MISSES, WINDOW, Backlog
+from support.threads import PATIENCE, eventually
+
+
+@pytest.fixture
+def backlog(queue):
+    return Backlog(queue)
+
+
+def taken(backlog: Backlog) -> list[str]:
+    """All that is left of the window."""
+    paths = []
+    while candidate := backlog.take():
+        paths.append(candidate.path)
+    return paths
+
+
+def test_nothing_is_handed_out_before_the_first_look(queue, backlog):
+    queue.enqueue(b"x")
+
+    assert backlog.take() is None
+    assert backlog.look() == 1
+    assert backlog.take() is not None
+    assert backlog.take() is None
+
+
+def test_an_idle_queue_costs_one_list(bench, backlog):
+    bench.store.take()
+
+    assert backlog.look() == 0
+    assert bench.store.take() == {"list": 1}
+
+
+def test_a_full_window_costs_two_lists_and_one_more_if_anything_is_at_work(bench, queue, backlog):
+    for number in range(WINDOW):
+        bench.put(f"orders/messages/{number:04d}", b"x")
+    bench.store.take()
+
+    assert backlog.look() == WINDOW
+    assert bench.store.take() == {"list": 2}
+
+    queue.claim(backlog.take().path)
+    bench.store.take()
+    assert backlog.look() == WINDOW - 1
+    assert bench.store.take() == {"list": 3}
+
+
+def test_the_more_urgent_come_first_whatever_their_age(bench, queue, backlog):
+    ordinary = [queue.enqueue(b"x") for _ in range(3)]
+    bench.clock.advance(60)
+    higher = [queue.enqueue(b"x", priority=7) for _ in range(3)]
+    bench.clock.advance(60)
+    urgent = queue.enqueue(b"x", priority=200)
+    backlog.look()
+
+    order = taken(backlog)
+
+    assert order[0] == urgent
+    assert sorted(order[1:4]) == sorted(higher)
+    assert sorted(order[4:]) == sorted(ordinary)
+
+
+def test_workers_choose_at_random_among_the_oldest_of_equal_urgency(bench, queue):
+    # The older, the later their names: it is not by name that they are chosen.
+    paths = [f"messages/{99 - number}" for number in range(3 * CHOICES)]
+    for path in paths:
+        bench.put(f"orders/{path}", b"x")
+        bench.clock.advance(1)
+    first = set()
+    for _ in range(300):
+        backlog = Backlog(queue)
+        backlog.look()
+        first.add(backlog.take().path)
+
+    assert first == set(paths[:CHOICES])
+
+
+def test_what_is_at_work_or_waits_is_no_candidate(queue, backlog):
+    at_work, waits, free = (queue.enqueue(b"x") for _ in range(3))
+    queue.claim(at_work)
+    queue.fail(queue.claim(waits), "once")
+    backlog.look()
+
+    assert taken(backlog) == [free]
+
+
+def test_what_waited_is_a_candidate_once_it_is_due_and_its_lease_is_to_be_read_first(bench, queue, backlog):
+    waits, delayed = queue.enqueue(b"x"), queue.enqueue(b"x", delay=60)
+    queue.fail(queue.claim(waits), "once", retry_after=60)
+    assert backlog.look() == 0
+
+    bench.clock.advance(61)
+    assert backlog.look() == 2
+    found = [backlog.take(), backlog.take()]
+
+    assert {(one.path, one.read_first) for one in found} == {(waits, True), (delayed, True)}
+
+
+def test_a_message_of_the_wrong_size_is_left_out(bench, queue):
+    small, large = queue.enqueue(b"x"), queue.enqueue(b"x" * 100)
+    light, heavy = Backlog(queue, wants=lambda size: size < 10), Backlog(queue, wants=lambda size: size >= 10)
+    light.look()
+    heavy.look()
+
+    assert (taken(light), taken(heavy)) == ([small], [large])
+
+
+def test_a_folder_placeholder_is_no_candidate(bench, backlog):
+    bench.put("orders/messages/", b"")
+
+    assert backlog.look() == 0
+
+
+def test_a_look_turns_pages_until_it_finds_what_nobody_works_on(bench, queue, backlog):
+    for number in range(WINDOW):
+        bench.put(f"orders/messages/a{number:04d}", b"x")
+        queue.claim(f"messages/a{number:04d}")
+    bench.put("orders/messages/b", b"x")
+    backlog.look()
+
+    assert taken(backlog) == ["messages/b"]
+
+
+def test_what_is_in_hand_is_not_found_again(queue, backlog):
+    mine, other = queue.enqueue(b"x"), queue.enqueue(b"x")
+
+    assert backlog.look([mine]) == 1
+    assert taken(backlog) == [other]
+
+
+def test_what_is_handed_out_while_a_look_is_under_way_is_not_found_again(bench, queue, backlog):
+    paths = {queue.enqueue(b"x") for _ in range(3)}
+    backlog.look()
+    meanwhile = []
+
+    def take_one(operation, key, perform):
+        answer = perform()
+        if operation == "list" and not meanwhile:
+            meanwhile.append(backlog.take().path)
+        return answer
+
+    bench.around = take_one
+    assert backlog.look() == 2
+
+    assert set(taken(backlog)) == paths - set(meanwhile)
+    # The next look knows nothing of it: by then it has a lease, or may run again.
+    assert backlog.look() == 3
+
+
+class CountedLock:
+    """A lock that tells how many have asked for it."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self.asked += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_a_thread_that_waited_for_anothers_look_does_not_look_again(bench, queue, backlog):
+    queue.enqueue(b"x")
+    backlog._look_mutex = mutex = CountedLock()
+    is_looking, go_on = threading.Event(), threading.Event()
+
+    def hold_up(operation, key, perform):
+        is_looking.set()
+        assert go_on.wait(PATIENCE)
+        return perform()
+
+    bench.around = hold_up
+    bench.store.take()
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(backlog.look)
+        assert is_looking.wait(PATIENCE)
+        second = threads.submit(backlog.look)
+        eventually(lambda: mutex.asked == 2)
+        go_on.set()
+        assert (first.result(PATIENCE), second.result(PATIENCE)) == (1, 1)
+
+    assert bench.store.take() == {"list": 2}
+
+
+def test_a_window_is_stale_after_a_while_because_something_more_urgent_may_have_come(bench, queue, backlog):
+    for _ in range(3):
+        queue.enqueue(b"x")
+    backlog.look()
+    bench.clock.advance(FRESH_SECONDS)
+    assert backlog.take() is not None
+
+    bench.clock.advance(1)
+    assert backlog.take() is None
+    assert backlog.look() == 3
+
+
+def test_a_window_counts_from_before_it_was_listed(bench, queue, backlog):
+    queue.enqueue(b"x")
+
+    def slow(operation, key, perform):
+        bench.clock.advance(FRESH_SECONDS)
+        return perform()
+
+    bench.around = slow
+    assert backlog.look() == 1
+    assert backlog.take() is None
+
+
+def test_a_window_that_others_empty_is_given_up_after_a_few_lost_claims(queue, backlog):
+    for _ in range(10):
+        queue.enqueue(b"x")
+    backlog.look()
+    for _ in range(MISSES - 1):
+        backlog.take()
+        backlog.report(won=False)
+    backlog.take()
+    backlog.report(won=True)
+    for _ in range(MISSES):
+        assert backlog.take() is not None
+        backlog.report(won=False)
+
+    assert backlog.take() is None
+    assert backlog.look() == 10
+    assert backlog.take() is not None
+
+
+def test_a_backlog_is_fruitless_when_a_look_found_nothing_that_could_be_claimed(queue, backlog):
+    assert not backlog.is_fruitless()
+    backlog.look()
+    assert backlog.is_fruitless()
+
+    queue.enqueue(b"x")
+    backlog.look()
+    assert not backlog.is_fruitless()
+    backlog.take()
+    backlog.report(won=False)
+    assert backlog.is_fruitless()
+
+
+def test_a_backlog_of_which_something_was_claimed_is_worth_another_look(queue, backlog):
+    queue.enqueue(b"x")
+    backlog.look()
+    backlog.take()
+    backlog.report(won=True)
+
+    assert not backlog.is_fruitless()
+
+
+def test_a_look_that_failed_has_found_nothing_out(bench, queue, backlog):
+    queue.enqueue(b"x")
+
+    def fail(operation, key, perform):
+        raise Unavailable("503 SlowDown")
+
+    bench.around = fail
+    with pytest.raises(Unavailable):
+        backlog.look()
+
+    assert not backlog.is_fruitless()
+    bench.around = None
+    assert backlog.look() == 1
+
+
+def test_it_is_time_to_look_ahead_when_a_full_window_is_nearly_used_up(bench, backlog):
+    for number in range(WINDOW):
+        bench.put(f"orders/messages/{number:04d}", b"x")
+    backlog.look()
+    assert not backlog.is_running_low(8)
+    for _ in range(WINDOW - 9):
+        backlog.take()
+    assert not backlog.is_running_low(8)
+
+    backlog.take()
+    assert backlog.is_running_low(8)
+
+
+def test_a_window_that_was_not_full_had_everything_in_it(bench, backlog):
+    for number in range(WINDOW - 1):
+        bench.put(f"orders/messages/{number:04d}", b"x")
+    backlog.look()
+    taken(backlog)
+
+    assert not backlog.is_running_low(8)
+
+
+def test_a_drain_looks_until_nothing_more_can_be_claimed(bench, queue, backlog):
+    for number in range(WINDOW + 10):
+        bench.put(f"orders/messages/{number:04d}", b"x")
+    claimed = []
+    for candidate in backlog.drain():
+        claim = queue.claim(candidate.path)
+        backlog.report(won=claim is not None)
+        claimed.append(candidate.path)
+
+    assert len(claimed) == len(set(claimed)) == WINDOW + 10
+
+
+def test_a_drain_whose_finds_all_belong_to_others_ends(queue, backlog):
+    for _ in range(MISSES + 2):
+        queue.enqueue(b"x")
+    tried = 0
+    for _ in backlog.drain():
+        backlog.report(won=False)
+        tried += 1
+
+    assert tried == MISSES
