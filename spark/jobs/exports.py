@@ -99,6 +99,9 @@ def shape(
         return shaped.select(*map(_quoted, columns)) if columns else shaped
     except AnalysisException as error:
         raise Reject(f"the data cannot be asked that: {str(error).splitlines()[0]}") from error
+    except (ArithmeticError, ValueError) as error:
+        # A literal that Spark has no value for, such as an instant before its calendar begins.
+        raise Reject(f"the filter holds a value that Spark does not have: {error}") from error
 
 
 def check_columns(source: DataFrame, wanted: Sequence[str]) -> None:
