@@ -61,7 +61,9 @@ def per_message(spark: SparkSession, export: Export, context: Context) -> dict[s
     digest = hashlib.sha256(context.path.encode()).hexdigest()[:8]
     remove_earlier(bucket, export.destination, digest, context.attempt)
     try:
-        files = write(shaped, bucket, export.destination, export.format, tag=f"{digest}-{context.attempt}")
+        tag = f"{digest}-{context.attempt}"
+        escaped = export.escape_formulas
+        files = write(shaped, bucket, export.destination, export.format, tag=tag, escape_formulas=escaped)
     except PySparkException as error:
         # The data is the same at the next attempt; anything else may be better then.
         if isinstance(error, DATA_ERRORS) or "BadDataset" in str(error):
