@@ -74,6 +74,8 @@ API: Mapping[str, str] = {
     "workers": "g",
     "runs": "g",
 }
+#: The readers' API shows the same but payloads, which only its code can hold back: HEAD and GET are one permission.
+API_READER: Mapping[str, str] = dict.fromkeys(API, "g")
 #: What Spark computed, for the API to show.
 STATISTICS = LATEST_STATISTICS
 #: State whose every write must be conditional: an unconditional one could overwrite someone's claim or outcome.
@@ -137,11 +139,12 @@ def sweeper_statements(
     return [*_on_objects(bucket, patterns), _list(bucket, [f"{Keys(queue).root}*" for queue in queues])]
 
 
-def api_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
-    """Every queue by name; pausing one is a write of its `queue.json`."""
+def api_statements(bucket: s3.IBucket, queues: Sequence[str], *, changes: bool = True) -> list[iam.PolicyStatement]:
+    """Every queue by name; pausing one is a write of its `queue.json`. Without `changes`, nothing can be written."""
     patterns = {STATISTICS: "g"}
     for keys in map(Keys, queues):
-        patterns |= _patterns(keys, API) | {keys.overrides: "gp", keys.stats: "g"}
+        own = {keys.overrides: "gp" if changes else "g", keys.stats: "g"}
+        patterns |= _patterns(keys, API if changes else API_READER) | own
     return [*_on_objects(bucket, patterns), _list(bucket, [*(f"{Keys(queue).root}*" for queue in queues), STATISTICS])]
 
 
