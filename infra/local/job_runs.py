@@ -129,7 +129,7 @@ class JobRun:
         import pyspark
 
         spark = self.request["jobDriver"]["sparkSubmit"]
-        given = list(_options(spark.get("sparkSubmitParameters") or ""))
+        given = list(options_of(spark.get("sparkSubmitParameters") or ""))
         settings = dict(value.split("=", 1) for option, value in given if option == "--conf")
         kept = {name: value for name, value in settings.items() if not name.startswith(NOT_HERE)}
         kept |= LOCAL_SETTINGS | {"spark.driver.memory": MEMORY, "spark.app.name": self.request.get("name") or self.id}
@@ -159,7 +159,8 @@ class JobRun:
         return " | ".join(line for lines in said for line in lines[-3:] if line.strip())[:500]
 
 
-def _options(parameters: str) -> Iterator[tuple[str, str]]:
+def options_of(parameters: str) -> Iterator[tuple[str, str]]:
+    """What `spark-submit` is told, as (option, value)."""
     words = iter(shlex.split(parameters))
     for word in words:
         option, equals, value = word.partition("=")
