@@ -91,7 +91,8 @@ def replay(queue: Queue, asked: requests.Replay) -> models.Replayed:
     if asked.path is not None:
         # One letter's trouble is the answer itself, not a line in it.
         if asked.dry_run:
-            letters.get(asked.path)
+            # Not its payload, which may be of any size.
+            letters.describe(asked.path)
         else:
             letters.replay(asked.path)
         return models.Replayed(
