@@ -46,8 +46,9 @@ $(PY):
 		     "Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-$(UV): Makefile | $(PY)
-	@$(PY) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+# By its hash, like everything that it installs then.
+$(UV): requirements-uv.txt | $(PY)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
 # pip is slower, but knows every index, proxy and certificate that the machine configured for it.
@@ -109,6 +110,7 @@ lock: $(UV) ## Resolve the dependencies again and rewrite the locks
 	@$(WITH_INDEX) $(COMPILE) pyproject.toml --extra spark -c requirements.txt -o requirements-spark.txt
 	@# MiniStack runs in an environment of its own: with a newer boto3 CDK's notification resource hangs on it.
 	@$(WITH_INDEX) printf 'ministack==1.5.33\nboto3==1.43.106\n' | $(COMPILE) - -o requirements-ministack.txt
+	@$(WITH_INDEX) printf 'uv==$(UV_VERSION)\n' | $(COMPILE) - -o requirements-uv.txt && ! grep -n '://' requirements-uv.txt
 	@$(WITH_INDEX) $(COMPILE) --group lambda -c requirements.txt -o requirements-lambda.txt
 	@$(WITH_INDEX) $(COMPILE) --group bench $(LOCKS:%=-c %) -o requirements-bench.txt
 	@$(WITH_INDEX) $(COMPILE) --group docs -o requirements-docs.txt

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 
+from queues import exports
 from s3queue.keys import LATEST_STATISTICS, Keys
 
 #: What a worker does to its own queue: g = GET and HEAD, p = PUT, d = DELETE. tests/infra/test_requests.py runs the
@@ -43,11 +44,15 @@ SWEEPER: Mapping[str, str] = {
 LAUNCHER: Mapping[str, str] = {"runs": "gpd", "workers": "gpd"}
 #: A run's driver does what a worker does, and keeps its slot, manifest and heartbeat.
 DRIVER: Mapping[str, str] = {**LAUNCHER}
-#: What a run's jobs read and write besides, as prefixes of the bucket.
-JOB_DATA: Mapping[str, str] = {"datasets/": "g", "archive/": "g", "analytics/": "gpd"}
 #: Below it EMR writes what drivers and executors say, of every run.
 SPARK_LOGS_PREFIX = "analytics/spark-logs/"
 SPARK_LOGS: Mapping[str, str] = {SPARK_LOGS_PREFIX: "p"}
+#: What a run's jobs read and write besides, as prefixes of the bucket: what the exports queue allows, and no more.
+JOB_DATA: Mapping[str, str] = {
+    **dict.fromkeys(exports.SOURCES, "g"),
+    exports.DESTINATION: "gpd",
+    **SPARK_LOGS,
+}
 #: Archive and statistics read every queue's outcomes and write beside the queues. A commit is never taken back.
 HISTORY: Mapping[str, str] = {"records": "g"}
 HISTORY_DATA: Mapping[str, str] = {
@@ -69,6 +74,8 @@ API: Mapping[str, str] = {
     "workers": "g",
     "runs": "g",
 }
+#: The readers' API shows the same but payloads, which only its code can hold back: HEAD and GET are one permission.
+API_READER: Mapping[str, str] = dict.fromkeys(API, "g")
 #: What Spark computed, for the API to show.
 STATISTICS = LATEST_STATISTICS
 #: State whose every write must be conditional: an unconditional one could overwrite someone's claim or outcome.
@@ -97,7 +104,9 @@ def job_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.Policy
         patterns |= _patterns(keys, {**WORKER, **DRIVER}) | {keys.overrides: "g"}
     listed = _list(bucket, [*(f"{Keys(queue).root}*" for queue in queues), *(f"{prefix}*" for prefix in JOB_DATA)])
     # Large files go in parts.
-    parts = iam.PolicyStatement(actions=["s3:AbortMultipartUpload"], resources=[bucket.arn_for_objects("analytics/*")])
+    parts = iam.PolicyStatement(
+        actions=["s3:AbortMultipartUpload"], resources=[bucket.arn_for_objects(f"{exports.DESTINATION}*")]
+    )
     return [*_on_objects(bucket, patterns), listed, parts]
 
 
@@ -130,11 +139,12 @@ def sweeper_statements(
     return [*_on_objects(bucket, patterns), _list(bucket, [f"{Keys(queue).root}*" for queue in queues])]
 
 
-def api_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
-    """Every queue by name; pausing one is a write of its `queue.json`."""
+def api_statements(bucket: s3.IBucket, queues: Sequence[str], *, changes: bool = True) -> list[iam.PolicyStatement]:
+    """Every queue by name; pausing one is a write of its `queue.json`. Without `changes`, nothing can be written."""
     patterns = {STATISTICS: "g"}
     for keys in map(Keys, queues):
-        patterns |= _patterns(keys, API) | {keys.overrides: "gp", keys.stats: "g"}
+        own = {keys.overrides: "gp" if changes else "g", keys.stats: "g"}
+        patterns |= _patterns(keys, API if changes else API_READER) | own
     return [*_on_objects(bucket, patterns), _list(bucket, [*(f"{Keys(queue).root}*" for queue in queues), STATISTICS])]
 
 

@@ -135,7 +135,7 @@ class QueueStack(Stack):
 
     def _say_what_concurrency_costs(self, settings: Mapping[str, QueueSettings], options: Options) -> None:
         if options.reserved_concurrency:
-            reserved = sum(of.concurrency for of in settings.values()) + sweeper.CONCURRENCY + api.CONCURRENCY
+            reserved = sum(of.concurrency for of in settings.values()) + sweeper.CONCURRENCY + 2 * api.CONCURRENCY
             Annotations.of(self).add_info(
                 f"This stack reserves {reserved} concurrent executions. Lambda keeps 100 of an account's limit "
                 "unreserved; a new account has 10 in all: deploy it with -c reserved_concurrency=false."

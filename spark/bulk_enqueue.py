@@ -257,7 +257,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if report["rejected"]:
         _log.warning("rows that cannot be messages: %s, for example %s", report["rejected"], report["examples"])
-    print(json.dumps(report, ensure_ascii=False))
+    # ASCII: paths and errors are strangers' words.
+    print(json.dumps(report))
     return 0
 
 

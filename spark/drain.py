@@ -24,7 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--run", required=True)
     parser.add_argument("--seconds", type=float, default=3600.0, help="start nothing more after this time")
     chosen = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    # Here: under spark-submit the paths to our own code are set by then.
+    from s3queue.printable import log_to_stderr
+
+    log_to_stderr(logging.INFO, "%(asctime)s %(levelname)s %(name)s %(message)s")
     # It tells of every closed connection.
     logging.getLogger("py4j").setLevel(logging.ERROR)
     stopping = threading.Event()
@@ -33,7 +36,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def drain(bucket: str, queue: str, run: str, *, seconds: float, should_stop: Callable[[], bool]) -> int:
-    # Here: under spark-submit the paths to our own code are set by then.
     import queues
     from s3queue.connect import connect
     from spark import jobs

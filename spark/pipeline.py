@@ -17,10 +17,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("job", choices=JOBS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the job's own; `pipeline.py archive --help`")
     chosen = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    # Here: under spark-submit the paths to our own code are set by then.
+    from s3queue.printable import log_to_stderr
+
+    log_to_stderr(logging.INFO, "%(asctime)s %(levelname)s %(name)s %(message)s")
     # It tells of every closed connection.
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    # Here: under spark-submit the paths to our own code are set by then.
     job = importlib.import_module(f"spark.{chosen.job}")
     return int(job.main(chosen.arguments))
 

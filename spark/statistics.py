@@ -23,6 +23,7 @@ from s3queue.dashboard.overview import queue_names
 from s3queue.encoding import format_instant, parse_instant
 from s3queue.errors import Conflict
 from s3queue.keys import LATEST_STATISTICS, Keys
+from s3queue.printable import clean
 from s3queue.store import ObjectStore
 from spark.archive import unarchived
 from spark.history.archive_log import Log, read_parts
@@ -154,7 +155,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     queues = chosen.queue or queue_names(bucket.store())
     latest = statistics(build_session("s3queue statistics"), bucket, queues, now=datetime.now(UTC), days=chosen.days)
     for queue, told in latest["queues"].items():
-        print(f"{queue}: {told['messages']} messages, {told['dead']} dead, {told['unreadable_records']} unreadable")
+        said = f"{queue}: {told['messages']} messages, {told['dead']} dead, {told['unreadable_records']} unreadable"
+        print(clean(said))
     return 0
 
 

@@ -12,9 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 
 from s3queue.worker.definition import define
 
-#: What may be read and where results may go, as prefixes of the bucket: never a queue's own objects.
-SOURCES = ("archive/", "analytics/", "datasets/")
+#: What may be read, as prefixes of the bucket. Whoever may enqueue reads it, so history (`archive/`) is not among them;
+#: add it here if every producer of this queue may see every message's outcome. The run's role follows (infra).
+SOURCES = ("datasets/",)
+#: Where results may go: below it, and nowhere else.
 DESTINATION = "analytics/exports/"
+#: Each is a LIST, and what they hold is read.
+MOST_SOURCES = 100
 FUNCTIONS = ("count", "count_distinct", "sum", "avg", "min", "max")
 
 queue = define(
@@ -74,6 +78,10 @@ class Export(BaseModel):
     aggregate: Aggregation | None = None
     format: Literal["parquet", "csv", "json"] = "parquet"
     destination: str
+    escape_formulas: bool = Field(
+        default=True,
+        description="In a CSV, put ' before a text that a spreadsheet would run as a formula, such as =1+1",
+    )
 
     @property
     def sources(self) -> list[str]:
@@ -82,6 +90,8 @@ class Export(BaseModel):
     @field_validator("source")
     @classmethod
     def _is_readable(cls, source: str | list[str]) -> str | list[str]:
+        if isinstance(source, list) and len(source) > MOST_SOURCES:
+            raise ValueError(f"source names {len(source)} keys and prefixes; at most {MOST_SOURCES}")
         for key in [source] if isinstance(source, str) else source:
             _check(key, "source", SOURCES)
         if not source:

@@ -15,7 +15,7 @@ from infra import FUNCTIONS, ROOT
 from . import toolchain
 from .application import read_by_handlers, variables_of
 from .home import Home, State
-from .ministack.server import ACCOUNT, REGION, ROOT_KEY
+from .ministack.server import ACCOUNT, REGION
 from .steps import Steps, run
 
 #: What decides what is deployed. This package only decides where.
@@ -128,8 +128,8 @@ def environment(state: State | None) -> dict[str, str]:
     if state is not None:
         kept |= {
             "AWS_ENDPOINT_URL": state.endpoint,
-            "AWS_ACCESS_KEY_ID": ROOT_KEY,
-            "AWS_SECRET_ACCESS_KEY": ROOT_KEY,
+            "AWS_ACCESS_KEY_ID": state.key,
+            "AWS_SECRET_ACCESS_KEY": state.secret,
         }
         if state.certificate:
             kept |= {"NODE_EXTRA_CA_CERTS": state.certificate}

@@ -27,10 +27,19 @@ class State:
     #: Whether IAM is enforced; then the endpoint speaks TLS and this certificate proves it.
     auth: bool = False
     certificate: str = ""
-    #: Where the stand-in for EMR Serverless listens; whoever started MiniStack runs it, too.
+    #: The account's root user, whom no policy binds; new at every start, and known to nobody who cannot read this file.
+    key: str = ""
+    secret: str = ""
+    #: Where the stand-in for EMR Serverless listens; whoever started MiniStack runs it, too. Who knows the token may
+    #: start jobs: it is part of the address that functions are told.
     emr_port: int = 0
+    emr_token: str = ""
     #: The hash of what was deployed; empty until the first deployment succeeded.
     deployed: str = ""
+
+    @property
+    def emr_endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.emr_port}/{self.emr_token}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,9 @@ class Home:
     def remember(self, state: State, **changes: Any) -> State:
         state = replace(state, **changes)
         unfinished = self.state_file.with_suffix(".unfinished")
+        # It holds secrets: nobody else on this machine may read it, not even for a moment.
+        unfinished.unlink(missing_ok=True)
+        unfinished.touch(mode=0o600)
         unfinished.write_text(json.dumps(asdict(state), indent=2) + "\n")
         unfinished.replace(self.state_file)
         return state

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .faults import at_work
-from .ministack.server import REGION, ROOT_KEY
+from .ministack.server import REGION
 from .stack import LocalStack
 
 
@@ -27,14 +27,14 @@ def show(console: Console, stack: LocalStack) -> None:
 [bold]Enqueue with the AWS CLI[/]
 
 export AWS_ENDPOINT_URL={stack.state.endpoint} AWS_REGION={REGION}
-export AWS_ACCESS_KEY_ID={ROOT_KEY} AWS_SECRET_ACCESS_KEY={ROOT_KEY}
+export AWS_ACCESS_KEY_ID={stack.state.key} AWS_SECRET_ACCESS_KEY={stack.state.secret}
 {trust}echo '{{"to": "ada@example.com", "subject": "Hello"}}' | aws s3 cp - s3://{stack.bucket}/{queue}/messages/hello.json
 aws s3 ls --recursive s3://{stack.bucket}/{queue}/
 
 [bold]or with boto3[/]
 
 s3 = boto3.client("s3", endpoint_url="{stack.state.endpoint}", region_name="{REGION}",
-                  aws_access_key_id="{ROOT_KEY}", aws_secret_access_key="{ROOT_KEY}"{verify})
+                  aws_access_key_id="{stack.state.key}", aws_secret_access_key="{stack.state.secret}"{verify})
 s3.put_object(Bucket="{stack.bucket}", Key="{queue}/messages/p200/urgent.json",
               Body=b'{{"to": "ada@example.com", "subject": "Urgent"}}')
 """,

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
@@ -18,7 +19,7 @@ from .cdk import Cdk
 from .emr.serverless import EmrServerless, deliver_to
 from .home import Home, State
 from .ministack import gaps
-from .ministack.server import REGION, ROOT_KEY, Server, find, start
+from .ministack.server import REGION, Server, find, start
 from .steps import Steps
 
 #: Patient enough for a machine whose cores are all busy running Lambda functions.
@@ -39,16 +40,15 @@ class LocalStack:
     def client(self, service: str) -> Any:
         """A boto3 client of the account's root user."""
         if service not in self._clients:
-            self._clients[service] = self.client_as(service, ROOT_KEY, ROOT_KEY)
+            self._clients[service] = self.client_as(service, self.state.key, self.state.secret)
         return self._clients[service]
 
     def client_as(self, service: str, key: str, secret: str, token: str | None = None) -> Any:
         """A boto3 client of somebody else."""
-        # MiniStack knows no EMR Serverless.
-        spark = f"http://127.0.0.1:{self.state.emr_port}"
         return boto3.client(  # type: ignore[call-overload]  # the stubs want a literal, and any service may be asked for
             service,
-            endpoint_url=spark if service == "emr-serverless" else self.state.endpoint,
+            # MiniStack knows no EMR Serverless.
+            endpoint_url=self.state.emr_endpoint if service == "emr-serverless" else self.state.endpoint,
             region_name=REGION,
             aws_access_key_id=key,
             aws_secret_access_key=secret,
@@ -113,8 +113,8 @@ def emr_serverless(stack: LocalStack) -> AbstractContextManager[EmrServerless]:
     state = stack.state
     environment = {
         "AWS_ENDPOINT_URL": state.endpoint,
-        "AWS_ACCESS_KEY_ID": ROOT_KEY,
-        "AWS_SECRET_ACCESS_KEY": ROOT_KEY,
+        "AWS_ACCESS_KEY_ID": state.key,
+        "AWS_SECRET_ACCESS_KEY": state.secret,
         "AWS_REGION": REGION,
         "AWS_DEFAULT_REGION": REGION,
         "AWS_EC2_METADATA_DISABLED": "true",
@@ -127,6 +127,9 @@ def emr_serverless(stack: LocalStack) -> AbstractContextManager[EmrServerless]:
         environment=environment,
         on_change=deliver_to(stack.sweeper, stack.client("lambda")),
         port=state.emr_port,
+        token=state.emr_token,
+        # Where CDK puts what this stack consists of; nothing that a message can name lies there.
+        assets=[f"s3://{urlsplit(stack.deployment.spark_entry_point).netloc}/"],
     )
 
 

@@ -6,13 +6,16 @@
 Columns, `a.b` for fields, `` `odd name` `` for odd ones; numbers, 'texts', true, false, null, date '…', timestamp '…';
 + - * / %, = == != <> < <= > >=, and, or, not, in, between, like, is null; the functions below. Everything else is
 refused where it stands, so nothing that Spark could execute comes through.
+
+What is accepted is bounded too: so many parts, so deep, numbers of 64 bits, and a `like` whose time is at most the
+length of the text times that of the pattern. Anything beyond is refused here: Spark would fail on it at every attempt.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +40,15 @@ FUNCTIONS: dict[str, tuple[int, int]] = {
     "upper": (1, 1),
     "year": (1, 1),
 }
-#: Deeper ones are no filters that a person wrote, and would exhaust the parser's stack.
+#: Deeper ones are no filters that a person wrote, and would exhaust the parser's stack, or Spark's.
 DEEPEST = 50
+#: Names, values and signs in all: what Spark plans and compiles within a second or two.
+MOST_WORDS = 1000
+#: Characters of a `like` pattern.
+LONGEST_PATTERN = 200
+#: A larger whole number would become a decimal, which ends at 38 digits. Nobody writes more characters for a number.
+LARGEST_NUMBER = 2**63 - 1
+LONGEST_NUMBER = 40
 _TOKEN = re.compile(
     r"""\s*(?:(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)|`(?P<quoted>[^`]+)`
     |'(?P<text>(?:[^']|'')*)'|(?P<sign><=|>=|!=|<>|==|--|[=<>+\-*/%().,]))""",
@@ -58,6 +68,14 @@ class Node:
     kind: str
     value: Any = None
     parts: tuple[Node, ...] = ()
+    #: How many parts lie in one another. A chain of `+` does; `and` and `or` of many become a balanced tree.
+    depth: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        own = len(self.parts).bit_length() if self.kind in ("and", "or") else 1
+        object.__setattr__(self, "depth", own + max((part.depth for part in self.parts), default=0))
+        if self.depth > DEEPEST:
+            raise BadExpression(f"it is nested more than {DEEPEST} deep, or has as many operators in a row")
 
     def columns(self) -> Iterator[str]:
         """The names of the columns that it refers to."""
@@ -78,6 +96,8 @@ class _Parser:
         self._tokens = list(self._scan(text))
         self._at = 0
         self._depth = 0
+        if len(self._tokens) > MOST_WORDS:
+            raise BadExpression(f"it has {len(self._tokens)} names, values and signs; at most {MOST_WORDS} are read")
 
     @staticmethod
     def _scan(text: str) -> Iterator[tuple[str, str, int]]:
@@ -164,6 +184,7 @@ class _Parser:
             node = Node("like", None, (left, self._sum()))
             if not (node.parts[1].kind == "literal" and isinstance(node.parts[1].value, str)):
                 raise BadExpression("like needs a 'text' on its right")
+            like_as_regex(node.parts[1].value)
         elif negated:
             self._fail("in, between or like")
             raise AssertionError
@@ -200,7 +221,7 @@ class _Parser:
             self._fail("a column or a value")
         self._at += 1
         if kind == "number":
-            return Node("literal", int(value) if value.isdigit() else float(value))
+            return self._number(value)
         if kind == "text":
             return Node("literal", value.replace("''", "'"))
         if kind == "name" and value.lower() in ("date", "timestamp") and self._peek()[0] == "text":
@@ -208,6 +229,17 @@ class _Parser:
         if kind == "name" and self._take("("):
             return self._call(value.lower())
         return self._column(value)
+
+    @staticmethod
+    def _number(text: str) -> Node:
+        # By its length first: the time to read digits grows with their square.
+        number = None
+        if len(text) <= LONGEST_NUMBER:
+            number = int(text) if text.isdigit() else float(text)
+        if number is None or number > LARGEST_NUMBER:
+            shown = text if len(text) <= LONGEST_NUMBER else f"{text[:20]}… of {len(text)} characters"
+            raise BadExpression(f"the number {shown} is too large: at most {LARGEST_NUMBER}")
+        return Node("literal", number)
 
     def _instant(self, kind: str) -> Node:
         text = self._tokens[self._at][1]
@@ -275,8 +307,47 @@ def to_column(node: Node) -> Column:
         case "between":
             return parts[0].between(parts[1], parts[2])
         case "like":
-            return parts[0].like(node.parts[1].value)
+            return parts[0].rlike(like_as_regex(node.parts[1].value))
     return _fold(node.kind, parts)
+
+
+def like_as_regex(pattern: str) -> str:
+    """A `like` pattern as a regular expression that never backtracks beyond the piece that it is looking for.
+
+    Spark's own `like` makes `.*` of each `%`, and a dozen of them over a short text take for ever. Here each piece
+    between two `%` is an atomic group, found where it first occurs and not looked for again: later occurrences cannot
+    help what follows. Java and Python read it alike.
+
+    Raises:
+        BadExpression: it is too long, or escapes something that needs no escape.
+    """
+    if len(pattern) > LONGEST_PATTERN:
+        raise BadExpression(f"a like pattern has at most {LONGEST_PATTERN} characters")
+    first, *others = _pieces(pattern)
+    middle = "".join(f"(?>.*?{piece})" for piece in others[:-1] if piece)
+    # The last piece has one length and one place. `(?!.)` is the very end, which Java and Python spell differently.
+    last = f".*{others[-1]}" if others else ""
+    return rf"(?s)\A{first}{middle}{last}(?!.)"
+
+
+def _pieces(pattern: str) -> Iterator[str]:
+    """What stands between the `%`, as regular expressions."""
+    piece, characters = "", iter(pattern)
+    for character in characters:
+        if character == "%":
+            yield piece
+            piece = ""
+            continue
+        if character == "\\":
+            character = next(characters, "")
+            if character not in ("%", "_", "\\"):
+                raise BadExpression(r"in a like pattern \ stands before %, _ or \ only")
+            piece += f"\\{character}"
+        elif character == "_":
+            piece += "."
+        else:
+            piece += re.escape(character)
+    yield piece
 
 
 _OPERATORS: dict[str, Callable[[Column, Column], Column]] = {
@@ -297,7 +368,8 @@ _OPERATORS: dict[str, Callable[[Column, Column], Column]] = {
 
 
 def _fold(kind: str, parts: list[Column]) -> Column:
-    folded = parts[0]
-    for part in parts[1:]:
-        folded = _OPERATORS[kind](folded, part)
-    return folded
+    """In halves, so that a thousand of them are ten deep; only `and` and `or`, which allow it, have more than two."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    return _OPERATORS[kind](_fold(kind, parts[:middle]), _fold(kind, parts[middle:]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FileFormat = Literal["parquet", "csv", "json"]
+#: What spreadsheets take for a formula: = + - @, their wide forms, after blanks; a control character hides one.
+_FORMULA = "\\A(?:\\s*[=+\\-@\uff1d\uff0b\uff0d\uff20]|[\\x00-\\x1f])"
 _CONTENT_TYPES = {"parquet": "application/vnd.apache.parquet", "csv": "text/csv", "json": "application/x-ndjson"}
 
 
@@ -28,17 +31,27 @@ class Written:
     bytes: int
 
 
-def write(frame: DataFrame, bucket: Bucket, destination: str, format: FileFormat, *, tag: str) -> list[Written]:
+def write(
+    frame: DataFrame,
+    bucket: Bucket,
+    destination: str,
+    format: FileFormat,
+    *,
+    tag: str,
+    escape_formulas: bool = True,
+) -> list[Written]:
     """One file per partition that has rows, below `destination`: `part-00000-{tag}.{format}`.
 
     A task that runs twice writes the same file twice; another attempt has another `tag`, and cannot mix with this one.
+    `escape_formulas`: in a CSV, names and texts that a spreadsheet would run begin with `'`.
     """
-    done = frame.mapInArrow(_writer(bucket, destination, format, tag), "key string, rows long, bytes long")
+    writer = _writer(bucket, destination, format, tag, escape_formulas=escape_formulas)
+    done = frame.mapInArrow(writer, "key string, rows long, bytes long")
     return sorted((Written(row.key, row.rows, row.bytes) for row in done.collect()), key=lambda file: file.key)
 
 
 def _writer(
-    bucket: Bucket, destination: str, format: FileFormat, tag: str
+    bucket: Bucket, destination: str, format: FileFormat, tag: str, *, escape_formulas: bool
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         import pyarrow as pa
@@ -47,7 +60,8 @@ def _writer(
         context = TaskContext.get()
         number = context.partitionId() if context else 0
         with tempfile.TemporaryFile() as file:
-            rows = _encode(format, file, batches)
+            plain = map(without_formulas, batches) if format == "csv" and escape_formulas else batches
+            rows = _encode(format, file, plain)
             if rows:
                 key = f"{destination}part-{number:05d}-{tag}.{format}"
                 size = file.seek(0, io.SEEK_END)
@@ -71,6 +85,26 @@ class _Unclosed:
 
     def close(self) -> None:
         return
+
+
+def without_formulas(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows, with `'` before each name and text that a spreadsheet would take for a formula.
+
+    Whoever wrote the data is not who opens the file: `=HYPERLINK(…)` would send what the other cells hold elsewhere.
+    """
+    import pyarrow as pa
+    from pyarrow import compute
+
+    columns = []
+    for column in batch.columns:
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            quote = pa.scalar("'", column.type)
+            is_formula = compute.match_substring_regex(column, _FORMULA)
+            quoted = compute.binary_join_element_wise(quote, column, pa.scalar("", column.type))
+            column = compute.if_else(is_formula, quoted, column)
+        columns.append(column)
+    names = [f"'{name}" if re.search(_FORMULA, name) else name for name in batch.schema.names]
+    return pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def _encode(format: FileFormat, file: IO[bytes], batches: Iterable[pa.RecordBatch]) -> int:

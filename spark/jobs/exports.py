@@ -61,7 +61,9 @@ def per_message(spark: SparkSession, export: Export, context: Context) -> dict[s
     digest = hashlib.sha256(context.path.encode()).hexdigest()[:8]
     remove_earlier(bucket, export.destination, digest, context.attempt)
     try:
-        files = write(shaped, bucket, export.destination, export.format, tag=f"{digest}-{context.attempt}")
+        tag = f"{digest}-{context.attempt}"
+        escaped = export.escape_formulas
+        files = write(shaped, bucket, export.destination, export.format, tag=tag, escape_formulas=escaped)
     except PySparkException as error:
         # The data is the same at the next attempt; anything else may be better then.
         if isinstance(error, DATA_ERRORS) or "BadDataset" in str(error):
@@ -99,6 +101,9 @@ def shape(
         return shaped.select(*map(_quoted, columns)) if columns else shaped
     except AnalysisException as error:
         raise Reject(f"the data cannot be asked that: {str(error).splitlines()[0]}") from error
+    except (ArithmeticError, ValueError) as error:
+        # A literal that Spark has no value for, such as an instant before its calendar begins.
+        raise Reject(f"the filter holds a value that Spark does not have: {error}") from error
 
 
 def check_columns(source: DataFrame, wanted: Sequence[str]) -> None:

@@ -155,6 +155,19 @@ class TestDeadLetters:
             cursor = page["next_cursor"]
         assert len(found) == len(set(found)) == 21
 
+    def test_a_dry_run_reads_no_payload(self, bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+        ask = asking(build(bench.memory))
+        path = ask("GET", "/api/queues/emails/dead").body["letters"][0]["path"]
+        read: list[str] = []
+        real = type(bench.memory).open
+        monkeypatch.setattr(type(bench.memory), "open", lambda store, key: read.append(key) or real(store, key))
+        for asked in ({"path": path}, {"error_type": "Reject"}, {}):
+            said = ask("POST", "/api/queues/emails/dead/replay", body=asked | {"dry_run": True})
+            assert (said.status, said.body["replayed"]) == (200, 0)
+        assert [key for key in read if "/dead/" in key] == []
+        missing = ask("POST", "/api/queues/emails/dead/replay", body={"path": "messages/nothing", "dry_run": True})
+        assert missing.status == 404
+
     def test_a_dry_run_replays_nothing(self, bench: Workbench, ask: Ask) -> None:
         said = ask("POST", "/api/queues/emails/dead/replay", body={"error_type": "Reject", "dry_run": True}).body
         assert (said["selected"], said["replayed"]) == (3, 0)

@@ -37,6 +37,22 @@ def test_it_serves_the_deployed_queues(bucket: str, moto_endpoint: str) -> None:
     assert (queue["name"], queue["stats"]["pending"]) == ("emails", 1)
 
 
+def test_a_reader_is_served_without_changes_and_payloads(bucket: str) -> None:
+    sent = api.handle(event("POST", "/api/queues/emails/messages", body={"body": "secret words"}), None)
+    path = json.loads(sent["body"])["path"]
+    refused = [
+        api.read(event("POST", "/api/queues/emails/messages", body={"body": "x"}), None),
+        api.read(event("POST", "/api/queues/emails/pause"), None),
+        api.read(event("GET", "/api/queues/emails/message", query={"path": path, "body": 1}), None),
+    ]
+    assert [answer["statusCode"] for answer in refused] == [403, 403, 403]
+    life = api.read(event("GET", "/api/queues/emails/message", query={"path": path}), None)
+    assert (life["statusCode"], json.loads(life["body"])["state"]) == (200, "pending")
+    assert "secret words" not in life["body"]
+    whole = api.handle(event("GET", "/api/queues/emails/message", query={"path": path, "body": 1}), None)
+    assert "secret words" in whole["body"]
+
+
 def test_it_serves_the_page(bucket: str) -> None:
     answer = api.handle(event("GET", "/"), None)
     assert (answer["statusCode"], answer["headers"]["content-type"]) == (200, "text/html; charset=utf-8")

@@ -76,21 +76,101 @@ def test_a_name_that_resolves_here_is_not_this_host(server: Server) -> None:
     assert ask(server, "/", host=f"localhost:{server.server_port}")[0] == 200
 
 
+KEYLESS = {KEY_HEADER.replace("-", "_"): ""}
+
+
 def test_without_the_key_nothing_is_shown(server: Server) -> None:
-    for path in ("/", "/api/queues", "/?key=wrong", "/openapi.json"):
-        status, body, _ = ask(server, path, **{KEY_HEADER.replace("-", "_"): ""})
-        assert status == 401
+    for path in ("/api/queues", f"/api/queues?key={server.key}", "/openapi.json", "/nothing"):
+        status, body, _ = ask(server, path, **KEYLESS)
+        assert status == 401, path
         assert "printed" in json.loads(body)["way_out"]
+    for method in ("POST", "DELETE", "PUT", "OPTIONS"):
+        assert ask(server, "/", method, **KEYLESS)[0] == 401
 
 
-def test_the_printed_address_lets_the_operator_in_and_hides_the_key(server: Server) -> None:
-    without = {KEY_HEADER.replace("-", "_"): ""}
-    status, _, headers = ask(server, server.url.removeprefix(server.address), **without)
-    assert (status, headers["location"]) == (303, "/")
-    cookie = headers["set-cookie"]
-    assert "HttpOnly" in cookie
-    assert "SameSite=Strict" in cookie
-    assert ask(server, "/api/queues", cookie=cookie.partition(";")[0], **without)[0] == 200
+def test_the_pages_own_files_need_no_key_and_hold_none(server: Server) -> None:
+    for path in ("/", "/app.js", "/api.js", "/style.css", "/mark.svg"):
+        status, body, _ = ask(server, path, **KEYLESS)
+        assert status == 200, path
+        assert server.key.encode() not in body
+    for path in ("/../server.py", "/static/app.js", "/%2e%2e/server.py", "/__init__.py"):
+        assert ask(server, path, **KEYLESS)[0] == 401, path
+
+
+def test_the_key_is_where_no_other_port_gets_it(server: Server) -> None:
+    """Cookies know no ports: whatever else runs on this machine was sent the key by the operator's browser."""
+    address, _, fragment = server.url.partition("#")
+    assert fragment == f"key={server.key}"
+    assert server.key not in address
+    for path in ("/", f"/?key={server.key}", "/api/queues"):
+        _, _, headers = ask(server, path)
+        assert "set-cookie" not in headers
+    cookie = f"s3queue-{server.server_port}={server.key}"
+    assert ask(server, "/api/queues", cookie=cookie, **KEYLESS)[0] == 401
+    assert ask(server, f"/api/queues?key={server.key}", **KEYLESS)[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("POST /api/queues HTTP/1.1\r\nHost: evil.example\r\nContent-Length: {length}", 421),
+        ("POST /api/queues HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}", 401),
+        ("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}", 401),
+        ("POST /api/queues HTTP/1.1\r\nHost: {host}\r\n{key}\r\nTransfer-Encoding: chunked", 411),
+        ("POST /api/queues HTTP/1.1\r\nHost: {host}\r\n{key}\r\nContent-Length: \xb2", 411),
+        ("POST /api/queues HTTP/1.1\r\nHost: {host}\r\n{key}\r\nContent-Length: 0\r\nContent-Length: 5", 411),
+        ("POST /api/queues HTTP/1.1\r\nHost: {host}\r\n{key}\r\nContent-Length: 99999999", 413),
+    ],
+)
+def test_a_body_that_was_not_read_is_not_the_next_request(server: Server, head: str, status: int) -> None:
+    host = f"127.0.0.1:{server.server_port}"
+    key = f"{KEY_HEADER}: {server.key}"
+    hidden = f"GET /api/queues HTTP/1.1\r\nHost: {host}\r\n{key}\r\n\r\n"
+    request = head.format(host=host, key=key, length=len(hidden)) + "\r\n\r\n" + hidden
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as raw:
+        raw.sendall(request.encode("latin-1"))
+        said = b""
+        while read := raw.recv(65536):
+            said += read
+    assert said.startswith(f"HTTP/1.1 {status} ".encode())
+    assert b"connection: close" in said.lower()
+    assert said.count(b"HTTP/1.1 ") == 1
+    assert b'"queues"' not in said
+
+
+@pytest.fixture
+def reader() -> Iterator[Server]:
+    bench = Workbench()
+    bench.queue().enqueue("secret words")
+    with running(Server(bench.memory, role="reader")) as server:
+        yield server
+
+
+def test_a_reader_looks_and_changes_nothing(reader: Server) -> None:
+    status, body, headers = ask(reader, "/api/queues")
+    assert (status, headers["x-s3queue-role"]) == (200, "reader")
+    assert json.loads(body)["queues"][0]["stats"]["pending"] == 1
+    for method, rest in (
+        ("POST", "/pause"),
+        ("POST", "/resume"),
+        ("POST", "/messages"),
+        ("POST", "/dead/replay"),
+        ("DELETE", "/dead?path=messages/xx"),
+    ):
+        status, body, _ = ask(reader, f"/api/queues/orders{rest}", method, x_s3queue="1")
+        assert (status, json.loads(body)["error"]) == (403, "ReadOnly"), rest
+    assert json.loads(ask(reader, "/api/queues")[1])["queues"][0]["paused"] is False
+
+
+def test_a_reader_sees_no_payload(reader: Server) -> None:
+    listed = json.loads(ask(reader, "/api/queues/orders/messages")[1])["messages"]
+    at = f"/api/queues/orders/message?path={listed[0]['path']}"
+    status, body, _ = ask(reader, at)
+    assert (status, json.loads(body)["state"]) == (200, "pending")
+    for truth in ("1", "true", "yes", "on"):
+        status, body, _ = ask(reader, f"{at}&body={truth}")
+        assert (status, json.loads(body)["error"]) == (403, "ReadOnly"), truth
+        assert b"secret words" not in body
 
 
 def test_a_body_that_is_too_large_is_not_read(server: Server) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from s3queue.dashboard.api import build
 from s3queue.dashboard.server import Server
 from support.sample_bucket import HOSTILE, hostile
 from support.workbench import Workbench
@@ -203,6 +206,66 @@ def test_another_site_cannot_use_the_operators_dashboard(busy: Workbench, opened
     )
     assert set(said) <= {0, "blocked"}, "0 is an answer that the page must not read"
     assert busy.queue("orders").overrides() == {}
+
+
+def test_no_other_port_of_this_machine_is_sent_the_key(busy: Workbench, opened: Open, server: Server) -> None:
+    """Ports share cookies: a page of another server here, asked by the operator's browser, was sent the key in one."""
+    seen: list[str] = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(f"{self.path}\n{self.headers}")
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<h1>other</h1>")
+
+        def log_message(self, *_: object) -> None:
+            """Nothing: pytest's output is for tests."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        page = opened()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Stuck")
+        assert page.url == f"{server.address}/#/", "the key is out of the address bar"
+        assert page.context.cookies() == []
+        page.goto(f"http://127.0.0.1:{other.server_port}/")
+        kept = page.evaluate(
+            "JSON.stringify({ ...sessionStorage, ...localStorage }) + document.cookie + document.referrer"
+        )
+        other.shutdown()
+    assert seen
+    assert server.key not in "".join(seen) + kept
+
+
+def test_the_key_lasts_for_its_tab_and_can_be_replaced(busy: Workbench, opened: Open, server: Server) -> None:
+    page = opened()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Stuck")
+    page.reload()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Stuck")
+    stranger = page.context.new_page()
+    stranger.goto(server.address)
+    expect(stranger.get_by_role("alert")).to_contain_text("it holds the key")
+    # What a dashboard that was started anew prints, pasted into the tab of the old one.
+    server.key = "another"
+    expect(page.get_by_role("alert")).to_contain_text("it holds the key")
+    page.goto(f"{server.address}/#key=another")
+    expect(page.get_by_role("alert")).to_be_empty()
+    assert page.url == f"{server.address}/#/"
+
+
+def test_a_reader_is_shown_no_button_that_changes_anything(
+    busy: Workbench, opened: Open, server: Server, shot: Callable[..., None]
+) -> None:
+    server.app = build(busy.memory, role="reader")
+    page = opened(where="#/queue/emails/dead")
+    page.locator("td.path a").first.wait_for()
+    changing = page.locator("[data-action]:visible")
+    assert {one.get_attribute("data-action") for one in changing.all()} <= {"toggle-live", "more"}
+    page.locator("td.path a").first.click()
+    expect(page.locator("#payload-title")).to_be_visible()
+    expect(page.get_by_role("button", name="Show the payload")).to_be_hidden()
+    shot(page)
 
 
 def test_a_hundred_queues_are_filtered_by_name(bench: Workbench, opened: Open, shot: Callable[..., None]) -> None:

@@ -31,6 +31,15 @@ def test_it_prints_an_address_that_works(cli: Any, monkeypatch: pytest.MonkeyPat
     assert [queue["name"] for queue in seen[0]["queues"]] == ["orders"]
 
 
+def test_read_only_refuses_changes(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli("send", "orders", "hello")
+    roles: list[str] = []
+    monkeypatch.setattr(Server, "serve_forever", lambda server: roles.append(server.app.role))
+    assert cli("dashboard", "--no-open", "--port", "0", "--json").json["role"] == "operator"
+    assert cli("dashboard", "--no-open", "--port", "0", "--read-only", "--json").json["role"] == "reader"
+    assert roles == ["operator", "reader"]
+
+
 def test_a_port_that_is_taken_is_said(cli: Any) -> None:
     with Server(cli.queue().store) as taken:
         ran = cli("dashboard", "--no-open", "--port", str(taken.server_port), code=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from datetime import timedelta
 
 import pytest
@@ -29,6 +30,22 @@ def module(tmp_path):
     file = tmp_path / "orders_module.py"
     file.write_text(MODULE)
     return str(file)
+
+
+def test_what_a_handler_logs_cannot_steer_the_terminal(cli, tmp_path):
+    file = tmp_path / "hostile_module.py"
+    file.write_text(
+        MODULE.replace('return "done"', 'import logging; logging.getLogger("orders").warning("%s", body["n"])')
+    )
+    cli("send", "orders", json.dumps({"n": "\x1b]0;owned\x07\x9b2J\nforged"}))
+    logger = logging.getLogger()
+    before, logger.handlers = logger.handlers, []
+    try:
+        ran = cli("work", str(file), "--until-empty", "--no-sweep", "--poll-interval", "10ms")
+    finally:
+        logger.handlers = before
+    assert "\\x1b]0;owned\\x07\\x9b2J\\nforged" in ran.err
+    assert not {"\x1b", "\x07", "\x9b"} & set(ran.err + ran.out)
 
 
 def test_work_runs_the_handler_of_a_module(cli, module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from infra.permissions import API
 from s3queue.dashboard.api import build
 from s3queue.settings import Deployment, QueueSettings
 from support.api_calls import asking
@@ -19,9 +20,11 @@ def role(stack: Variant) -> Role:
 
 
 def test_its_url_takes_signed_requests_only(stack: Variant) -> None:
-    (url,) = stack.of_type("AWS::Lambda::Url")
-    assert url["AuthType"] == "AWS_IAM"
-    assert "Cors" not in url
+    urls = stack.of_type("AWS::Lambda::Url")
+    assert len(urls) == 2
+    for url in urls:
+        assert url["AuthType"] == "AWS_IAM"
+        assert "Cors" not in url
     permissions = stack.of_type("AWS::Lambda::Permission")
     assert not [one for one in permissions if one["Action"] == "lambda:InvokeFunctionUrl"], (
         "nobody is let in by default"
@@ -42,6 +45,56 @@ def test_it_cannot_claim_finish_or_forge(stack: Variant) -> None:
             assert not role(stack).may("s3:DeleteObject", f"{at}/{kind}/messages/x"), kind
         assert not role(stack).may("s3:PutObject", f"{at}/stats.json")
     assert not role(stack).may("lambda:InvokeFunction", "arn:aws:lambda:eu-west-1:111111111111:function:s3queue-emails")
+
+
+def test_a_readers_function_cannot_write_anything(stack: Variant) -> None:
+    reader = stack.template.role_of("s3queue_api_reader")
+    for queue in QUEUES:
+        for kind in API:
+            for action in ("s3:PutObject", "s3:DeleteObject"):
+                assert not reader.may(action, f"{stack.bucket}/{queue}/{kind}/messages/x", IF_ABSENT), (action, kind)
+        assert not reader.may("s3:PutObject", f"{stack.bucket}/{queue}/queue.json")
+        assert reader.may("s3:GetObject", f"{stack.bucket}/{queue}/records/messages/x")
+    assert stack.template.function("s3queue_api_reader")["Handler"] == "handlers.api.read"
+    assert stack.template.function("s3queue_api")["Handler"] == "handlers.api.handle"
+
+
+def test_each_policy_lets_in_by_its_own_url_and_no_other_way(stack: Variant) -> None:
+    policies = {
+        name: found["PolicyDocument"]["Statement"]
+        for name, found in stack.template.of_type("AWS::IAM::ManagedPolicy").items()
+        if name.startswith("Api")
+    }
+    assert len(policies) == 2
+    for name, statements in policies.items():
+        assert {one["Action"] for one in statements} == {"lambda:InvokeFunctionUrl", "lambda:InvokeFunction"}
+        conditions = {one["Action"]: one["Condition"] for one in statements}
+        # With an event of one's own making, InvokeFunction alone would pass for any request.
+        assert conditions["lambda:InvokeFunction"] == {"Bool": {"lambda:InvokedViaFunctionUrl": "true"}}
+        called = {str(one["Resource"]) for one in statements}
+        assert len(called) == 1
+        assert ("reader" in called.pop()) == ("Reader" in name)
+
+
+def test_every_request_of_a_reader_is_allowed(stack: Variant) -> None:
+    bench = Workbench()
+    working_hour(bench)
+    store = RoleStore(bench.memory, stack.template.role_of("s3queue_api_reader"), stack.bucket)
+    ask = asking(build(store, defined={"emails": QueueSettings()}, discover=False, role="reader"))
+    at = "/api/queues/emails"
+    letters = ask("GET", f"{at}/dead").body["letters"]
+    said = [
+        ask("GET", "/api/queues"),
+        *(ask("GET", f"{at}{rest}") for rest in ("", "/stats", "/flow", "/stuck", "/workers", "/runs", "/dead/errors")),
+        *(
+            ask("GET", f"{at}/messages", query={"state": state})
+            for state in ("pending", "delayed", "processing", "waiting", "completed")
+        ),
+        ask("GET", f"{at}/message", query={"path": letters[0]["path"]}),
+        ask("GET", "/api/statistics"),
+    ]
+    assert store.refused == []
+    assert {answer.status for answer in said} == {200}
 
 
 def test_it_sees_no_more_of_the_bucket_than_the_queues(stack: Variant) -> None:

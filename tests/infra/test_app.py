@@ -71,7 +71,7 @@ def test_every_queue_module_is_deployed_with_its_function_filter_and_concurrency
 
 def test_every_handler_named_in_the_template_is_in_the_zip_and_runs_on_it_alone(app: Synthesized) -> None:
     handlers = {function["Handler"] for function in ours(app).values()}
-    assert handlers == {"handlers.worker.handle", "handlers.sweeper.handle", "handlers.api.handle"}
+    assert handlers == {"handlers.worker.handle", "handlers.sweeper.handle", "handlers.api.handle", "handlers.api.read"}
     # -I -S: neither this environment's packages nor the current directory. Importing must not ask AWS anything.
     program = f"import sys; sys.path.insert(0, {str(app.content)!r})\nfrom importlib import import_module\n"
     program += "".join(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import socket
 import sys
 import threading
 import time
@@ -9,9 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import boto3
@@ -49,6 +54,7 @@ def python(script: str):
 @contextmanager
 def serving(folder: Path, script: str = "", **options: Any) -> Iterator[tuple[EmrServerless, Jobs, list[dict]]]:
     events: list[dict] = []
+    options = {"assets": ["s3://assets/"]} | options
     with EmrServerless(folder, command=python(script), on_change=events.append, **options) as emr:
         config = Config(retries={"total_max_attempts": 1}, read_timeout=5)
         client = boto3.client("emr-serverless", endpoint_url=emr.endpoint, region_name="us-east-1", config=config)
@@ -154,11 +160,124 @@ def test_the_dashboard_of_a_job_is_what_its_driver_logged(tmp_path):
         with urlopen(url) as answer:
             assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
             assert answer.read() == b"== stdout\nbefore\n\n== stderr\nno such thing\n\n"
-        for nothing in ("/logs/00nothing", f"/logs/{job}/code.zip"):
+        for nothing in ("/logs/00nothing", f"/logs/{job}/code.zip", "/"):
             with pytest.raises(HTTPError, match="404"):
-                urlopen(emr.endpoint + nothing)
+                urlopen(f"{emr.address}/{emr.logs_token}{nothing}")
+        # Whoever is shown a log is not let in: the address gets into a browser's history.
+        with pytest.raises(HTTPError, match="403"):
+            urlopen(f"{emr.address}/logs/{job}")
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(f"{emr.address}/{emr.logs_token}/applications/{emr.application}/jobruns")
         with pytest.raises(ClientError, match="ResourceNotFoundException"):
             jobs.client.get_dashboard_for_job_run(applicationId=emr.application, jobRunId="00nothing")
+
+
+def asked(emr: EmrServerless, *, entry_point: str = "s3://assets/drain.py", parameters: str = "") -> bytes:
+    """StartJobRun as anybody on this machine can write it."""
+    spark = {"entryPoint": entry_point, "entryPointArguments": [], "sparkSubmitParameters": parameters}
+    token = str(time.monotonic_ns())
+    return json.dumps({"clientToken": token, "executionRoleArn": ROLE, "jobDriver": {"sparkSubmit": spark}}).encode()
+
+
+def post(emr: EmrServerless, *, token: str | None = None, body: bytes | None = None, **headers: str) -> int:
+    given = {"Host": urlsplit(emr.address).netloc, "Content-Type": "application/json"}
+    given |= {name.replace("_", "-"): text for name, text in headers.items()}
+    connection = HTTPConnection(urlsplit(emr.address).netloc, timeout=10)
+    path = f"/applications/{emr.application}/jobruns"
+    try:
+        sent = asked(emr) if body is None else body
+        connection.request("POST", f"/{emr.token}{path}" if token is None else f"{token}{path}", sent, given)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_only_who_knows_the_token_of_this_start_is_let_in(tmp_path):
+    with serving(tmp_path) as (emr, _, _events), serving(tmp_path) as (other, _, _more):
+        assert post(emr) == 200
+        # Another user of this machine, and one who knew an earlier start.
+        for token in ("", "/", "/test", f"/{other.token}", f"/{emr.logs_token}", f"/{emr.token}x"):
+            assert post(emr, token=token) == 403, token
+        for method in ("GET", "DELETE"):
+            connection = HTTPConnection(urlsplit(emr.address).netloc, timeout=10)
+            connection.request(method, f"/applications/{emr.application}/jobruns/{next(iter(emr.jobs))}")
+            assert connection.getresponse().status == 403
+            connection.close()
+        assert len(emr.jobs) == 1
+
+
+def test_no_page_in_a_browser_starts_a_job_even_if_it_knew_the_token(tmp_path):
+    with serving(tmp_path) as (emr, _, _events):
+        # A cross-site form can send these, and nothing else, without being asked.
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""):
+            assert post(emr, Content_Type=kind) == 415, kind
+        assert post(emr, Origin="http://evil.example") == 403
+        assert post(emr, Origin="null") == 403
+        assert post(emr, Origin="http://127.0.0.1:1") == 403
+        assert post(emr, Sec_Fetch_Site="cross-site") == 403
+        assert post(emr, Sec_Fetch_Site="same-site") == 403
+        # A name that its owner makes resolve to 127.0.0.1.
+        assert post(emr, Host="evil.example") == 421
+        assert post(emr, Host=f"evil.example:{urlsplit(emr.address).port}") == 421
+        assert emr.jobs == {}
+        assert (
+            post(emr, Host=f"localhost:{urlsplit(emr.address).port}", Content_Type="application/json; charset=utf-8")
+            == 200
+        )
+
+
+def test_a_body_that_was_not_read_is_not_the_next_request(tmp_path):
+    with serving(tmp_path) as (emr, _, _events):
+        host = urlsplit(emr.address).netloc
+        body = asked(emr)
+        inner = (
+            f"POST /{emr.token}/applications/{emr.application}/jobruns HTTP/1.1\r\nHost: {host}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        ).encode() + body
+        outer = (
+            f"POST /x HTTP/1.1\r\nHost: {host}\r\nContent-Type: text/plain\r\nContent-Length: {len(inner)}\r\n\r\n"
+        ).encode()
+        with socket.create_connection((urlsplit(emr.address).hostname, urlsplit(emr.address).port), timeout=10) as raw:
+            raw.sendall(outer + inner)
+            said = b""
+            with contextlib.suppress(ConnectionResetError):
+                while read := raw.recv(65536):
+                    said += read
+        assert said.count(b"HTTP/1.1 ") <= 1
+        assert emr.jobs == {}
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "parameters"),
+    [
+        ("file:///tmp/anything.py", ""),
+        ("/tmp/anything.py", ""),
+        ("s3://b/exports/results/anything.py", ""),
+        ("s3://assets.example/anything.py", ""),
+        ("s3://assets/../b/anything.py", ""),
+        ("", ""),
+        ("s3://assets/drain.py", "--py-files file:///tmp/anything.zip"),
+        ("s3://assets/drain.py", "--py-files s3://assets/code.zip,/tmp/anything.zip"),
+        ("s3://assets/drain.py", "--py-files=/tmp/anything.zip"),
+        ("s3://assets/drain.py", "--jars /tmp/anything.jar"),
+        ("s3://assets/drain.py", "--conf spark.jars=/tmp/anything.jar"),
+        ("s3://assets/drain.py", "--conf spark.driver.extraJavaOptions=-javaagent:/tmp/anything.jar"),
+        ("s3://assets/drain.py", "--conf spark.submit.pyFiles=/tmp/anything.zip"),
+        ("s3://assets/drain.py", "--conf spark.pyspark.python=/tmp/anything"),
+        ("s3://assets/drain.py", "--conf spark.sql.extensions=Anything"),
+    ],
+)
+def test_nothing_but_the_stacks_own_assets_is_run(tmp_path, entry_point, parameters):
+    with serving(tmp_path) as (emr, _, _events):
+        assert post(emr, body=asked(emr, entry_point=entry_point, parameters=parameters)) == 400
+        assert emr.jobs == {}
+
+
+def test_without_assets_nothing_runs(tmp_path):
+    with serving(tmp_path, assets=[]) as (emr, jobs, _events):
+        with pytest.raises(NotStarted, match="none of this stack's assets"):
+            jobs.start(REQUEST)
+        assert emr.jobs == {}
 
 
 def test_a_job_finds_its_code_where_workers_are_started(tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.packaging import spark_code
+from infra.packaging.lambda_zip import spark_code
 from s3queue import Context, Reject
 from s3queue import Queue as Queue_
 from s3queue.settings import Deployment, QueueSettings
@@ -78,6 +78,12 @@ def test_a_run_reaches_the_heavy_queues_and_its_data_and_nothing_else(job: Role,
     assert not job.may("s3:PutObject", f"{bucket}/datasets/orders/1.csv")
     assert not job.may("s3:PutObject", f"{bucket}/archive/queue=exports/_log/0000000001.json")
     assert job.may("s3:PutObject", f"{bucket}/analytics/exports/x/part-0.csv")
+    assert job.may("s3:PutObject", f"{bucket}/analytics/spark-logs/applications/1/jobs/1/driver.gz")
+    # What a filter that a stranger wrote could bring out, or break.
+    assert not job.may("s3:GetObject", f"{bucket}/archive/queue=emails/day=2026-11-16/part-0.parquet")
+    assert not job.may_list(bucket, "archive/queue=emails/")
+    assert not job.may("s3:PutObject", f"{bucket}/analytics/statistics.json")
+    assert not job.may("s3:GetObject", f"{bucket}/analytics/spark-logs/applications/1/jobs/1/driver.gz")
     assert not job.may("emr-serverless:StartJobRun", ARN)
     assert not job.may("iam:PassRole", job.arn)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from csv import reader as csv_reader
 from types import SimpleNamespace
 from typing import Any
 
@@ -135,6 +136,11 @@ def test_a_second_attempt_leaves_no_file_of_the_first(spark, bucket, orders):
         ({"filter": "country > 3"}, "cannot be asked that.*CAST_INVALID_INPUT"),
         ({"filter": "id / 0 > 1"}, "DIVIDE_BY_ZERO"),
         ({"filter": "lower(id.x) = 'a'"}, "cannot be asked that"),
+        ({"filter": " or ".join(["id=1"] * 490)}, "at most 1000"),
+        ({"filter": "+".join(["id"] * 1000) + "> 1"}, "at most 1000"),
+        ({"filter": "+".join(["id"] * 300) + "> 1"}, "operators in a row"),
+        ({"filter": f"id > {'9' * 3900}"}, "is too large"),
+        ({"filter": "day < timestamp '0001-01-01T00:00:00+14:00'"}, "a value that Spark does not have"),
         ({"source": "datasets/nothing/"}, "there is nothing at 'datasets/nothing/'"),
         ({"source_format": "parquet"}, "cannot be read as parquet"),
     ],
@@ -142,6 +148,41 @@ def test_a_second_attempt_leaves_no_file_of_the_first(spark, bucket, orders):
 def test_a_request_that_cannot_be_met_is_rejected_with_its_reason(spark, bucket, orders, request_, reason):
     with pytest.raises(Reject, match=reason):
         run(spark, bucket, **{"source": f"{orders['ndjson']}0.ndjson", "source_format": "ndjson"} | request_)
+
+
+def test_a_csv_holds_no_formula_unless_it_was_asked_for(spark, bucket):
+    nasty = [
+        "=1+1",
+        "+1",
+        "-2+3",
+        "@SUM(A1)",
+        "\t=1",
+        "\r=1",
+        " =1",
+        "\uff1d1",
+        "\n=1",
+        "plain",
+        "a=b",
+        "",
+        None,
+        "ü",
+        "1-2",
+    ]
+    rows = [{"n": n, "=name": text} for n, text in enumerate(nasty)]
+    put(bucket, "datasets/formulas.ndjson", "".join(json.dumps(row) + "\n" for row in rows).encode())
+    asked = {"source": "datasets/formulas.ndjson", "source_format": "ndjson", "format": "csv"}
+
+    def written(**more: Any) -> tuple[list[str], list[str]]:
+        (file,) = run(spark, bucket, **asked, **more)["files"]
+        body = io.StringIO(bucket.store().open(file).read().decode(), newline="")
+        header, *lines = csv_reader(body)
+        return header, [line[1] for line in sorted(lines, key=lambda line: int(line[0]))]
+
+    header, texts = written()
+    assert header == ["n", "'=name"]
+    assert texts == [f"'{text}" for text in nasty[:9]] + ["plain", "a=b", "", "", "ü", "1-2"]
+    header, texts = written(escape_formulas=False)
+    assert (header, texts[:9]) == (["n", "=name"], nasty[:9])
 
 
 def test_shaping_is_a_pure_transformation(spark):

@@ -46,7 +46,8 @@ class Installation:
             "AWS_DEFAULT_REGION": REGION,
             "AWS_EC2_METADATA_DISABLED": "true",
         }
-        self.emr = EmrServerless(folder, environment=environment, on_change=self._changed)
+        assets = [f"{ENTRY_POINT.parent}/", f"{code_zip().parent}/"]
+        self.emr = EmrServerless(folder, environment=environment, on_change=self._changed, assets=assets)
         deployment = Deployment(
             bucket=self.bucket,
             workers={},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,29 +10,12 @@ import typer
 
 from s3queue.encoding import parse_instant
 from s3queue.errors import InvalidRequest
+from s3queue.printable import clean as clean  # for all that the CLI prints
 from s3queue.settings import parse_size
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
-#: Unicode categories that a terminal may act on instead of showing them: control, format (bidi overrides), line
-#: separators, surrogates, private and unassigned characters.
-_OBEYED = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"})
-
-
-def clean(text: Any, *, keep: str = "") -> str:
-    """The text with everything that a terminal could act on made visible: an escape character becomes `\\x1b`."""
-    return "".join(
-        character if character in keep or unicodedata.category(character) not in _OBEYED else _visible(character)
-        for character in str(text)
-    )
-
-
-def _visible(character: str) -> str:
-    number = ord(character)
-    if number < 0x100:
-        return {9: "\\t", 10: "\\n", 13: "\\r"}.get(number, f"\\x{number:02x}")
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def one_line(text: Any) -> str:

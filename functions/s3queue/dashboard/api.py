@@ -20,7 +20,7 @@ from s3queue.store import ObjectStore
 from . import browse, letters, models, requests, stuck
 from .bucket_view import BucketView
 from .pages import register_pages
-from .resolver import JSON, Resolver
+from .resolver import JSON, Resolver, Role
 from .throughput import flow
 
 TITLE = "s3queue"
@@ -52,9 +52,18 @@ _PROBLEMS = {
 _CHANGES = {409: "Someone else got there first.", 429: "The queue is full."}
 
 
-def build(store: ObjectStore, *, defined: Mapping[str, QueueSettings] | None = None, discover: bool = True) -> Resolver:
-    """The API for one bucket. `defined` are the deployed queues; `discover` also finds queues that are not deployed."""
-    app = Resolver()
+def build(
+    store: ObjectStore,
+    *,
+    defined: Mapping[str, QueueSettings] | None = None,
+    discover: bool = True,
+    role: Role = "operator",
+) -> Resolver:
+    """The API over one bucket; `defined` are the deployed queues, `discover` also finds those that nobody deployed.
+
+    For a reader, whatever changes something and every payload is refused.
+    """
+    app = Resolver(role)
     view = BucketView(store=store, defined=defined or {}, discover=discover)
     _register_queues(app, view)
     _register_messages(app, view)
@@ -173,6 +182,8 @@ def _register_messages(app: Resolver, view: BucketView) -> None:
         path: MessagePath,
         body: Annotated[bool, Query(description="Whether to return the payload, up to 64 KiB.")] = False,
     ) -> models.MessageLife:
+        if body:
+            app.check_operator("see payloads")
         return browse.life(view.queue(queue), path, with_body=body)
 
 

@@ -98,7 +98,8 @@ def replay(queue: Queue, asked: requests.Replay) -> models.Replayed:
     if asked.path is not None:
         # For a single letter, an error is the answer itself, not an entry in it.
         if asked.dry_run:
-            letters.get(asked.path)
+            # Not its payload, which may be of any size.
+            letters.describe(asked.path)
         else:
             letters.replay(asked.path)
         return models.Replayed(

@@ -21,6 +21,12 @@ TYPES = {
 FRONT = "index.html"
 
 
+def is_page(path: str) -> bool:
+    """Whether it is one of the page's own files, which hold nothing that is not in this package."""
+    name = FRONT if path == "/" else path.removeprefix("/")
+    return "/" not in name and Path(name).suffix in TYPES and (FOLDER / name).is_file()
+
+
 def register_pages(app: Resolver, document: Callable[[], dict[str, Any]]) -> None:
     """One route for each file, so that no request can name another one."""
     for file in sorted(FOLDER.iterdir()):

@@ -9,7 +9,7 @@ import traceback
 from base64 import b64decode
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Literal
 
 from aws_lambda_powertools.event_handler import LambdaFunctionUrlResolver, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError
@@ -36,6 +36,10 @@ MOST_BYTES = 5 * 1024 * 1024
 JSON = "application/json"
 #: A page of another site can send a form, but it cannot send this header.
 PROOF_HEADER = "x-s3queue"
+#: On every answer of the API: what its caller may do. The page hides the buttons that a reader could only fail with.
+ROLE_HEADER = "x-s3queue-role"
+#: An operator looks and changes; a reader looks, and sees no payload.
+Role = Literal["operator", "reader"]
 
 SECURITY_HEADERS = {
     "content-security-policy": (
@@ -88,7 +92,8 @@ class Resolver(LambdaFunctionUrlResolver):
     Powertools keeps it in a class attribute, which works for Lambda's one request at a time, but not with threads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, role: Role = "operator") -> None:
+        self.role: Role = role
         self._event: ContextVar[Any] = ContextVar("event")
         self._context: ContextVar[dict[str, Any]] = ContextVar("context")
         self._methods: list[tuple[re.Pattern[str], set[str]]] = []
@@ -133,7 +138,8 @@ class Resolver(LambdaFunctionUrlResolver):
         except Exception as error:
             answered = _built(_broken(error))
         headers = {name: text for name, text in (answered.get("headers") or {}).items() if text}
-        answered["headers"] = SECURITY_HEADERS | {name.lower(): text for name, text in headers.items()}
+        own = SECURITY_HEADERS | {ROLE_HEADER: self.role}
+        answered["headers"] = own | {name.lower(): text for name, text in headers.items()}
         _log.info("%s %s -> %s", http.get("method"), http.get("path"), answered["statusCode"])
         return answered
 
@@ -147,8 +153,16 @@ class Resolver(LambdaFunctionUrlResolver):
             raise Refused(405, "MethodNotAllowed", f"{path} does not allow {method}.", f"Use {verbs}.", allow=verbs)
         if path.startswith("/api/"):
             _check_site(method, headers)
+            if method not in ("GET", "HEAD"):
+                self.check_operator("change anything")
         if allowed and method in ("POST", "PUT", "PATCH"):
             _check_body(event, headers)
+
+    def check_operator(self, to: str) -> None:
+        """Raises Refused if only an operator may do this."""
+        if self.role != "operator":
+            way_out = "Ask an operator, or start the dashboard without --read-only."
+            raise Refused(403, "ReadOnly", f"A reader may not {to}.", way_out)
 
     def _answer(self, error: Exception) -> Response[Any]:
         if isinstance(error, QueueError):

@@ -1,8 +1,12 @@
 """The server of `s3queue dashboard`: the API and its page on 127.0.0.1, with the operator's own credentials.
 
-Whoever reaches this port acts with those credentials, so a request must fulfil three conditions. It names this host,
-which excludes pages whose own host name resolves to 127.0.0.1. It carries the key that was printed at the start, which
-excludes other users of this machine. And it does not come from another site.
+Whoever reaches this port acts with those credentials, so three things are asked of a request: it names this host (a
+page elsewhere whose name resolves to 127.0.0.1 does not), it carries the key that was printed at the start (another
+user of this machine does not have it), and it does not come from another site.
+
+The key is in the fragment of the printed address, which no browser sends; the page keeps it for its tab and sends it as
+a header. A cookie would go to every other port of this machine as well. The page's own files need no key: they are the
+same for everyone.
 """
 
 from __future__ import annotations
@@ -10,8 +14,9 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+import socket
 from base64 import b64decode, b64encode
-from http.cookies import CookieError, SimpleCookie
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -21,31 +26,37 @@ from s3queue.connect import open_store
 from s3queue.store import ObjectStore
 
 from .api import build
-from .resolver import JSON, MOST_BYTES, SECURITY_HEADERS, Resolver
+from .pages import is_page
+from .resolver import JSON, MOST_BYTES, SECURITY_HEADERS, Resolver, Role
 
 HOST = "127.0.0.1"
 PORT = 8765
-#: For programs, which have no cookie.
 KEY_HEADER = "x-s3queue-key"
 #: Seconds that a client may take for one request.
 PATIENCE = 30
+#: What is still read of a request that was refused before its body: so many times, each waited for so long.
+DRAINED_READS = 8
+DRAINED_SECONDS = 0.2
 _log = logging.getLogger(__name__)
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one bucket. `url` is the address to open in a browser; it contains the key."""
+    """Serves one bucket. `url` is what to open in a browser; it holds the key.
+
+    For a reader it changes nothing and shows no payload, whatever the credentials could.
+    """
 
     daemon_threads = True
 
-    def __init__(self, store: ObjectStore, *, port: int = 0, app: Resolver | None = None) -> None:
+    def __init__(
+        self, store: ObjectStore, *, port: int = 0, app: Resolver | None = None, role: Role = "operator"
+    ) -> None:
         super().__init__((HOST, port), _Handler)
-        self.app = app or build(store)
+        self.app = app or build(store, role=role)
         chance = RandomChance()
         self.key = chance.token() + chance.token()
         self.address = f"http://{HOST}:{self.server_port}"
-        self.url = f"{self.address}/?key={self.key}"
-        #: Cookies are shared by all ports: two dashboards on one machine must not use each other's key.
-        self.cookie = f"s3queue-{self.server_port}"
+        self.url = f"{self.address}/#key={self.key}"
         self.hosts = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
 
 
@@ -68,10 +79,13 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "s3queue"
     sys_version = ""
     timeout = PATIENCE
+    _was_refused = False
 
     def _handle(self) -> None:
         try:
             self._reply(self._answer())
+            if self._was_refused:
+                self._drain()
         except (ConnectionError, TimeoutError):
             self.close_connection = True
 
@@ -83,29 +97,44 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> dict[str, Any]:
         if self.headers.get("host") not in self.server.hosts:
-            return _refused(421, "WrongHost", "This server serves only 127.0.0.1.", "Open the address that it printed.")
-        parts = urlsplit(self.path)
-        given = parse_qs(parts.query).get("key", [""])[-1] if parts.path == "/" else ""
-        if given and self._is_key(given):
-            cookie = f"{self.server.cookie}={self.server.key}; Path=/; HttpOnly; SameSite=Strict"
-            # So that the key is neither in the address bar nor in the history.
-            return {"statusCode": 303, "headers": {"location": "/"}, "cookies": [cookie], "body": ""}
-        if not self._is_key(self.headers.get(KEY_HEADER, "")) and not self._is_key(self._cookie()):
-            way_out = "Open the address that `s3queue dashboard` printed: it contains the key."
-            return _refused(401, "KeyMissing", "The key is missing or wrong.", way_out)
-        length = self.headers.get("content-length") or "0"
-        if self.headers.get("transfer-encoding") or not length.isdigit():
-            self.close_connection = True
-            return _refused(411, "LengthRequired", "The length of the body is missing.", "Send Content-Length.")
-        if int(length) > MOST_BYTES:
-            self.close_connection = True
-            return _refused(
-                413,
-                "MessageTooLarge",
-                f"A request can have at most {MOST_BYTES} bytes.",
-                "PUT the message to the bucket yourself, with a presigned URL or `s3queue send`.",
+            return self._refuse(
+                421, "WrongHost", "This server answers for 127.0.0.1 only.", "Open the address it printed."
             )
-        return self.server.app.answer(self._event(parts.path, parts.query, self.rfile.read(int(length))))
+        parts = urlsplit(self.path)
+        is_free = self.command in ("GET", "HEAD") and is_page(parts.path)
+        if not is_free and not self._is_key(self.headers.get(KEY_HEADER, "")):
+            way_out = "Open the address that `s3queue dashboard` printed: it holds the key."
+            return self._refuse(401, "KeyMissing", "This dashboard belongs to whoever started it.", way_out)
+        length = self._length()
+        if length is None:
+            return self._refuse(411, "LengthRequired", "A body needs its length.", "Send Content-Length.")
+        if length > MOST_BYTES:
+            return self._refuse(
+                413, "MessageTooLarge", f"A request has at most {MOST_BYTES} bytes.", "PUT it to the bucket yourself."
+            )
+        return self.server.app.answer(self._event(parts.path, parts.query, self.rfile.read(length)))
+
+    def _length(self) -> int | None:
+        """Of the body; None if the request does not say, or not as one number."""
+        given = self.headers.get_all("content-length") or ["0"]
+        is_one = len(given) == 1 and given[0].isascii() and given[0].isdigit() and len(given[0]) < 20
+        return int(given[0]) if is_one and not self.headers.get("transfer-encoding") else None
+
+    def _refuse(self, status: int, error: str, message: str, way_out: str) -> dict[str, Any]:
+        """Before the body is read, so the connection ends with it: what is unread would be taken for a request."""
+        self.close_connection = self._was_refused = True
+        body = {"error": error, "message": message, "way_out": way_out, "fields": []}
+        return {"statusCode": status, "headers": {"content-type": JSON}, "body": json.dumps(body)}
+
+    def _drain(self) -> None:
+        """Take a little of what is still coming: a connection closed over unread bytes loses the answer, too."""
+        with suppress(OSError):
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(DRAINED_SECONDS)
+            for _ in range(DRAINED_READS):
+                if not self.connection.recv(65536):
+                    return
 
     def _event(self, path: str, query: str, body: bytes) -> dict[str, Any]:
         asked = parse_qs(query, keep_blank_values=True)
@@ -128,8 +157,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(answer["statusCode"])
         for name, text in (SECURITY_HEADERS | answer["headers"]).items():
             self.send_header(name, text)
-        for cookie in answer.get("cookies") or ():
-            self.send_header("set-cookie", cookie)
+        if self.close_connection:
+            self.send_header("connection", "close")
         self.send_header("content-length", str(len(raw)))
         self.end_headers()
         if self.command != "HEAD":
@@ -138,17 +167,5 @@ class _Handler(BaseHTTPRequestHandler):
     def _is_key(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self.server.key.encode())
 
-    def _cookie(self) -> str:
-        try:
-            found = SimpleCookie(self.headers.get("cookie", "")).get(self.server.cookie)
-        except CookieError:
-            return ""
-        return found.value if found else ""
-
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: the resolver logs each request, without the query, which may contain the key or a message's name."""
-
-
-def _refused(status: int, error: str, message: str, way_out: str) -> dict[str, Any]:
-    body = {"error": error, "message": message, "way_out": way_out, "fields": []}
-    return {"statusCode": status, "headers": {"content-type": JSON}, "body": json.dumps(body)}
+        """Silent: the resolver logs each request, without its query, which may hold a message's name."""

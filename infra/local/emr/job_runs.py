@@ -136,7 +136,7 @@ class JobRun:
         import pyspark
 
         spark = self.request["jobDriver"]["sparkSubmit"]
-        given = list(_options(spark.get("sparkSubmitParameters") or ""))
+        given = list(options_of(spark.get("sparkSubmitParameters") or ""))
         settings = dict(value.split("=", 1) for option, value in given if option == "--conf")
         kept = {name: value for name, value in settings.items() if not name.startswith(NOT_HERE)}
         kept |= LOCAL_SETTINGS | {"spark.driver.memory": MEMORY, "spark.app.name": self.request.get("name") or self.id}
@@ -178,7 +178,8 @@ def jobs_left(folder: Path) -> Iterator[tuple[str, int]]:
         noted.unlink(missing_ok=True)
 
 
-def _options(parameters: str) -> Iterator[tuple[str, str]]:
+def options_of(parameters: str) -> Iterator[tuple[str, str]]:
+    """What `spark-submit` is told, as (option, value)."""
     words = iter(shlex.split(parameters))
     for word in words:
         option, equals, value = word.partition("=")

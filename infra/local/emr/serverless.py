@@ -2,14 +2,20 @@
 
 boto3 is pointed at it by `AWS_ENDPOINT_URL_EMR_SERVERLESS`; nothing that talks to it can tell. Paths and answers are
 those of the service's model (rest-json).
+
+It runs code, and a page in the developer's browser or another user of this machine reaches its port, too. So it answers
+to those who know a token, which is the first part of the endpoint's path and new at every start; who name this host;
+who are no other site's page; and it runs nothing but the stack's own assets.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
 import logging
 import re
+import secrets
 import shutil
 import threading
 import uuid
@@ -20,7 +26,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from .job_runs import JobRun
+from .job_runs import JobRun, options_of
 
 _log = logging.getLogger(__name__)
 HOST = "127.0.0.1"
@@ -33,6 +39,14 @@ _RUN = re.compile(r"/applications/(?P<application>[^/]+)/jobruns/(?P<run>[^/]+)"
 _DASHBOARD = re.compile(r"/applications/(?P<application>[^/]+)/jobruns/(?P<run>[^/]+)/dashboard")
 #: Where GetDashboardForJobRun leads to.
 _LOGS = re.compile(r"/logs/(?P<run>[^/]+)")
+#: Larger than any request of ours, and than EMR takes.
+MOST_BYTES = 1024 * 1024
+JSON = "application/json"
+#: What a run of ours sets. Others name classes, jars and options that a JVM would load.
+_SETTING = re.compile(
+    r"spark\.(?:dynamicAllocation\.\w+|(?:driver|executor)\.(?:cores|memory|memoryOverhead)|sql\.session\.timeZone"
+    r"|archives|emr-serverless\.driverEnv\.PYTHONPATH|executorEnv\.PYTHONPATH)"
+)
 
 
 class Refused(Exception):
@@ -56,8 +70,15 @@ class EmrServerless:
         max_concurrent_runs: int = MAX_CONCURRENT_RUNS,
         command: Callable[[JobRun], list[str]] | None = None,
         port: int = 0,
+        token: str = "",
+        assets: Sequence[str] = (),
     ) -> None:
+        """`assets`: what code may come from, as the beginnings of its addresses."""
         self.application = application
+        self.token = token or secrets.token_hex(20)
+        #: Shows what jobs have logged and nothing more: this one gets into a browser's history.
+        self.logs_token = secrets.token_hex(20)
+        self._assets = tuple(assets)
         self.jobs: dict[str, JobRun] = {}
         #: The next so many StartJobRun are throttled; answers that get lost after the job was started.
         self.throttled = 0
@@ -77,8 +98,17 @@ class EmrServerless:
         self._server.daemon_threads = True
 
     @property
-    def endpoint(self) -> str:
+    def address(self) -> str:
         return f"http://{HOST}:{self._server.server_address[1]}"
+
+    @property
+    def endpoint(self) -> str:
+        """For boto3, which puts the path of each request behind it."""
+        return f"{self.address}/{self.token}"
+
+    @property
+    def hosts(self) -> set[str]:
+        return {f"{name}:{self._server.server_address[1]}" for name in (HOST, "localhost")}
 
     def __enter__(self) -> EmrServerless:
         threading.Thread(target=self._server.serve_forever, name="emr", daemon=True).start()
@@ -103,6 +133,7 @@ class EmrServerless:
         token = request.pop("clientToken", "")
         if not token or "sparkSubmit" not in request.get("jobDriver", {}) or not request.get("executionRoleArn"):
             raise Refused(400, "ValidationException", "clientToken, executionRoleArn and jobDriver are needed")
+        self._check_code(request["jobDriver"]["sparkSubmit"])
         with self._mutex:
             if self.throttled:
                 self.throttled -= 1
@@ -116,6 +147,21 @@ class EmrServerless:
                 self.lost_answers -= 1
                 raise ConnectionAbortedError
         return {"applicationId": self.application, "jobRunId": job, "arn": self._arn(job)}
+
+    def _check_code(self, spark: Mapping[str, Any]) -> None:
+        """Only what the stack consists of is run.
+
+        Raises:
+            Refused: code from elsewhere, or an option that could bring some.
+        """
+        given = list(options_of(spark.get("sparkSubmitParameters") or ""))
+        code = [uri for option, value in given if option == "--py-files" for uri in value.split(",")]
+        for uri in (str(spark.get("entryPoint") or ""), *code):
+            if not uri.startswith(self._assets) or ".." in uri.split("/"):
+                raise Refused(400, "ValidationException", f"{uri} is none of this stack's assets")
+        for option, value in given:
+            if option != "--py-files" and not (option == "--conf" and _SETTING.fullmatch(value.partition("=")[0])):
+                raise Refused(400, "ValidationException", f"{option} {value} is not an option of this stack's runs")
 
     def _start(self, request: dict[str, Any]) -> str:
         id = f"00{uuid.uuid4().hex[:14]}"
@@ -190,7 +236,7 @@ class EmrServerless:
 
     def dashboard(self, run: str) -> dict[str, Any]:
         """The driver's logs, while they are written and afterwards: a Spark UI would cost each job a second more."""
-        return {"url": f"{self.endpoint}/logs/{self._job(run).id}"}
+        return {"url": f"{self.address}/{self.logs_token}/logs/{self._job(run).id}"}
 
     def logs(self, run: str) -> bytes:
         """What a job has said so far."""
@@ -247,14 +293,28 @@ def _handler(emr: EmrServerless) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self._answer("StartJobRun", _RUNS, lambda found, query: emr.start_job_run(json.loads(body or b"{}")))
+            if not self._is_let_in(emr.token):
+                return
+            kind = self.headers.get_content_type()
+            length = self.headers.get("Content-Length") or ""
+            if kind != JSON:
+                self._refuse(415, f"{kind} is not understood: send {JSON}")
+            elif not (length.isascii() and length.isdigit() and int(length) <= MOST_BYTES):
+                self._refuse(413, f"a request says its length, of at most {MOST_BYTES} bytes")
+            else:
+                body = self.rfile.read(int(length))
+                self._answer("StartJobRun", _RUNS, lambda found, query: emr.start_job_run(json.loads(body or b"{}")))
 
         def do_GET(self) -> None:
             path = urlsplit(self.path).path
-            if found := _LOGS.fullmatch(path):
-                self._show_logs(found["run"])
-            elif _DASHBOARD.fullmatch(path):
+            if path.startswith(f"/{emr.logs_token}/"):
+                if self._is_let_in(emr.logs_token):
+                    self._show_logs(_LOGS.fullmatch(urlsplit(self.path).path))
+                return
+            if not self._is_let_in(emr.token):
+                return
+            path = urlsplit(self.path).path
+            if _DASHBOARD.fullmatch(path):
                 self._answer("GetDashboardForJobRun", _DASHBOARD, lambda found, query: emr.dashboard(found["run"]))
             elif _RUN.fullmatch(path):
                 self._answer("GetJobRun", _RUN, lambda found, query: emr.get_job_run(found["run"]))
@@ -262,7 +322,30 @@ def _handler(emr: EmrServerless) -> type[BaseHTTPRequestHandler]:
                 self._answer("ListJobRuns", _RUNS, lambda found, query: emr.list_job_runs(query))
 
         def do_DELETE(self) -> None:
-            self._answer("CancelJobRun", _RUN, lambda found, query: emr.cancel_job_run(found["run"]))
+            if self._is_let_in(emr.token):
+                self._answer("CancelJobRun", _RUN, lambda found, query: emr.cancel_job_run(found["run"]))
+
+        def _is_let_in(self, token: str) -> bool:
+            """Whether this request is of somebody who knows the token; it is taken off the path."""
+            said, _, rest = self.path.removeprefix("/").partition("/")
+            origin = self.headers.get("Origin", "").rpartition("//")[2]
+            site = self.headers.get("Sec-Fetch-Site", "none")
+            if self.headers.get("Host") not in emr.hosts:
+                self._refuse(421, "this server answers for 127.0.0.1 only")
+            elif origin not in {"", *emr.hosts} or site not in ("none", "same-origin"):
+                self._refuse(403, "another site asked for this")
+            elif not hmac.compare_digest(said.encode(), token.encode()):
+                self._refuse(403, "the token that this service was started with is missing")
+            else:
+                self.path = f"/{rest}"
+                return True
+            return False
+
+        def _refuse(self, status: int, message: str) -> None:
+            # The body was not read: what is left of it would be the next request.
+            self.close_connection = True
+            headers = {"x-amzn-ErrorType": "AccessDeniedException", "Connection": "close"}
+            self._write(status, json.dumps({"message": message}).encode(), JSON, headers)
 
         def _answer(self, action: str, pattern: re.Pattern[str], call: Callable[..., dict[str, Any]]) -> None:
             if emr.stopped:
@@ -288,15 +371,19 @@ def _handler(emr: EmrServerless) -> type[BaseHTTPRequestHandler]:
                 _log.exception("%s failed", action)
                 self._send(500, {"message": repr(error)}, "InternalServerException")
 
-        def _show_logs(self, run: str) -> None:
+        def _show_logs(self, found: re.Match[str] | None) -> None:
             try:
-                self._write(200, emr.logs(run), "text/plain; charset=utf-8")
+                if found is None:
+                    raise Refused(404, "ResourceNotFoundException", "there is nothing here")
+                # Whatever a job has logged is text, also to a browser that thinks it is a page.
+                plain = {"X-Content-Type-Options": "nosniff"}
+                self._write(200, emr.logs(found["run"]), "text/plain; charset=utf-8", plain)
             except Refused as refused:
                 self._write(refused.status, f"{refused}\n".encode(), "text/plain; charset=utf-8")
 
         def _send(self, status: int, answer: Mapping[str, Any], error: str = "") -> None:
             headers = {"x-amzn-ErrorType": error} if error else {}
-            self._write(status, json.dumps(answer).encode(), "application/json", headers)
+            self._write(status, json.dumps(answer).encode(), JSON, headers)
 
         def _write(self, status: int, body: bytes, kind: str, headers: Mapping[str, str] | None = None) -> None:
             self.send_response(status)

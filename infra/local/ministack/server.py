@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import http.client
 import os
+import secrets
 import shutil
 import socket
 import ssl
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from infra.local import toolchain
@@ -20,8 +22,8 @@ from .certificate import write_certificate
 
 GATEWAY = Path(__file__).parent / "gateway.py"
 READY_WITHIN = 60.0
-#: MiniStack takes these for the account's root user, whom no policy binds.
-ROOT_KEY = "test"
+#: As gateway.py knows it.
+SECRET_HEADER = "x-s3queue-secret"
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
 
@@ -82,10 +84,23 @@ def start(home: Home, steps: Steps, *, auth: bool = False) -> Server:
         home.scratch.mkdir(parents=True)
         port = _free_port()
         command: list[str | Path] = [python, GATEWAY, f"--port={port}"]
-        emr_port = _free_port()
+        endpoint = f"{'https' if auth else 'http'}://127.0.0.1:{port}"
+        state = State(
+            pid=0,
+            port=port,
+            endpoint=endpoint,
+            starter=0,
+            auth=auth,
+            key=f"LOCAL{secrets.token_hex(8).upper()}",
+            secret=secrets.token_hex(20),
+            emr_port=_free_port(),
+            emr_token=secrets.token_hex(20),
+        )
         environment = _environment(home, port)
+        # Whom MiniStack takes for root. Functions are given credentials of their own.
+        environment |= {"AWS_ACCESS_KEY_ID": state.key, "AWS_SECRET_ACCESS_KEY": state.secret}
         # MiniStack knows no EMR Serverless; its functions ask ours, and boto3 alone knows.
-        environment |= {"AWS_ENDPOINT_URL_EMR_SERVERLESS": f"http://127.0.0.1:{emr_port}"}
+        environment |= {"AWS_ENDPOINT_URL_EMR_SERVERLESS": state.emr_endpoint}
         certificate = ""
         if auth:
             pair = write_certificate(home.path)
@@ -104,16 +119,7 @@ def start(home: Home, steps: Steps, *, auth: bool = False) -> Server:
                 cwd=home.scratch,
                 start_new_session=True,
             )
-        endpoint = f"{'https' if auth else 'http'}://127.0.0.1:{port}"
-        state = State(
-            pid=process.pid,
-            port=port,
-            endpoint=endpoint,
-            starter=os.getpid(),
-            auth=auth,
-            certificate=certificate,
-            emr_port=emr_port,
-        )
+        state = replace(state, pid=process.pid, starter=os.getpid(), certificate=certificate)
         server = Server(home, state, process)
         try:
             while not is_ready(state):
@@ -148,7 +154,7 @@ def ask(state: State, path: str) -> tuple[int, bytes]:
         trust = ssl.create_default_context(cafile=state.certificate)
         connection = http.client.HTTPSConnection("127.0.0.1", state.port, timeout=5, context=trust)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers={SECRET_HEADER: state.secret})
         answer = connection.getresponse()
         return answer.status, answer.read()
     except http.client.HTTPException as error:

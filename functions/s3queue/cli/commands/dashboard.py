@@ -23,10 +23,11 @@ def dashboard(
     ctx: typer.Context,
     port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1.")] = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = True,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse every change, and show no payloads.")] = False,
 ) -> None:
     """Serve the dashboard and its REST API on 127.0.0.1, until Ctrl-C. The address contains a key that is required.
 
-    JSON: url, bucket.
+    JSON: url, bucket, role.
     """
     session = Session.of(ctx)
     store = session.store()
@@ -38,15 +39,17 @@ def dashboard(
     server = None
     for candidate in [port] if port is not None else [*range(PORT, PORT + TRIES), 0]:
         try:
-            server = Server(store, port=candidate)
+            server = Server(store, port=candidate, role="reader" if read_only else "operator")
             break
         except OSError as error:
             taken = f"port {candidate} cannot be used: {error.strerror}; choose another with --port"
     if server is None:
         raise InvalidRequest(taken)
     with server:
-        session.line({"url": server.url, "bucket": store.url}, Text(f"{store.url} at {server.url}"))
-        session.note("anyone with this address acts with your credentials; Ctrl-C ends it")
+        told = {"url": server.url, "bucket": store.url, "role": server.app.role}
+        session.line(told, Text(f"{store.url} at {server.url}"))
+        does = "reads" if read_only else "acts"
+        session.note(f"whoever has this address {does} with your credentials; Ctrl-C ends it")
         if open_browser:
             webbrowser.open(server.url)
         try:

@@ -22,6 +22,7 @@ from s3queue.cli.session import Session
 from s3queue.cli.words import clean, duration
 from s3queue.clock import SystemClock
 from s3queue.errors import InvalidRequest
+from s3queue.printable import log_to_stderr
 from s3queue.settings import QueueSettings
 from s3queue.sweeper.sweeper import Sweeper
 from s3queue.worker.pull_worker import Worker
@@ -73,7 +74,7 @@ def work(
         queue, definition, concurrency=concurrency, poll_interval=poll_interval.total_seconds(), sweep=sweep
     )
     if not session.quiet:
-        logging.basicConfig(level=logging.WARNING, format="%(message)s")
+        log_to_stderr(logging.WARNING, "%(message)s")
         for name in _TOLD:
             queue.events.on(name, lambda fields: _tell(session, fields))  # type: ignore[arg-type]
     session.note(f"{queue.worker_id} serves {session.bucket_url}/{queue.name}; Ctrl-C stops it after running handlers")

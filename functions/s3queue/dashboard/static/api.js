@@ -10,8 +10,24 @@ export class ApiError extends Error {
   }
 }
 
+// The key of a dashboard on this machine comes in the address's fragment, which is sent to nobody. It is kept for this
+// tab and this port; a cookie would go to every port. Behind a function URL there is none: requests are signed.
+const KEY = "s3queue-key";
+function takeKey() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("key");
+  if (!given) return;
+  sessionStorage.setItem(KEY, given);
+  // Out of the address bar and the history.
+  history.replaceState(null, "", `${location.pathname}#/`);
+}
+takeKey();
+// A new address pasted into this very tab only changes the fragment.
+window.addEventListener("hashchange", takeKey);
+
 async function send(method, path, body) {
   const headers = { "x-s3queue": "1" };
+  const key = sessionStorage.getItem(KEY);
+  if (key) headers["x-s3queue-key"] = key;
   if (body !== undefined) headers["content-type"] = "application/json";
   let response;
   try {
@@ -19,6 +35,8 @@ async function send(method, path, body) {
   } catch {
     throw new ApiError(0, {});
   }
+  // A reader sees no buttons that could only fail.
+  document.documentElement.dataset.role = response.headers.get("x-s3queue-role") ?? "";
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) throw new ApiError(response.status, answer);
   return answer;
