@@ -19,7 +19,7 @@ from s3queue.documents.record import Failure, Record
 from s3queue.encoding import decode_metadata, encode_metadata, format_instant
 from s3queue.errors import Conflict, CorruptState, NewerFormat, Unavailable
 from s3queue.keys import Keys
-from s3queue.store import UNKNOWN_TRIES, ObjectInfo, ObjectStore, delete_seen, delete_unique, put_surely
+from s3queue.store import UNKNOWN_TRIES, Object, ObjectInfo, ObjectStore, delete_seen, delete_unique, put_surely
 
 #: S3 accepts 2 KB of user metadata; the producer's is kept, ours is shortened to fit.
 METADATA_BYTES = 2000
@@ -43,7 +43,7 @@ class Outcomes:
         """
         key = self.keys.record(path)
         found = self.store.open(key)
-        return _readable(found.read(), key) if found else None
+        return _readable(found) if found else None
 
     def write_record(self, record: Record, is_alive: Callable[[], bool]) -> Record:
         """Write the outcome unless there is one already; returns the one that counts.  [P1] [P3]
@@ -66,7 +66,7 @@ class Outcomes:
                 found = self.store.open(key)
             if found is None:
                 continue
-            stored = _readable(found.read(), key)
+            stored = _readable(found)
             if stored and stored.generation == record.generation:
                 return stored
             if stored and not is_alive() and self._is_superseded(record):
@@ -133,17 +133,18 @@ class Outcomes:
     def _move_lines(self, record: Record, message: ObjectInfo, lines: Lines, batch: IO[bytes]) -> None:
         """Every dead line becomes a dead letter of its own; lines that are neither done nor dead stay together."""
         with batch, tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES) as rest:
-            for number, line in read_lines(batch):
+            for number, line in read_lines(batch, INLINE_BYTES):
                 failure = lines.dead.get(number)
                 if failure:
                     self.store.put(
                         self.keys.dead(names.line_path(record.path, number)),
-                        line,
+                        line if isinstance(line, bytes) else line.copied(batch),
                         metadata=_dead_metadata(message, record, failure, line=number),
                         content_type="application/json",
                     )
                 elif number not in lines.done:
-                    rest.write(line + b"\n")
+                    rest.writelines([line] if isinstance(line, bytes) else line.pieces(batch))
+                    rest.write(b"\n")
             if rest.tell():
                 rest.seek(0)
                 metadata = _dead_metadata(message, record, record.failure)
@@ -218,10 +219,10 @@ class Outcomes:
         return record
 
 
-def _readable(body: bytes, key: str) -> Record | None:
+def _readable(found: Object) -> Record | None:
     """The record; None if the bytes are not one, so that it may be replaced. A newer format raises, and is kept."""
     try:
-        return Record.from_bytes(body, key)
+        return Record.read(found)
     except NewerFormat:
         raise
     except CorruptState:
