@@ -55,7 +55,8 @@ class LongLine:
         """The line as a stream of its own, in the temporary folder. Raises NoSpace if that cannot hold it."""
         with _naming_the_folder():
             copy = tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES)  # noqa: SIM115 (closed when it is not used)
-            copy.writelines(self.pieces(stream))
+            for piece in self.pieces(stream):  # not `writelines`, which moves to a file only after the last piece
+                copy.write(piece)
             copy.seek(0)
         return copy
 

@@ -143,7 +143,8 @@ class Outcomes:
                         content_type="application/json",
                     )
                 elif number not in lines.done:
-                    rest.writelines([line] if isinstance(line, bytes) else line.pieces(batch))
+                    for piece in [line] if isinstance(line, bytes) else line.pieces(batch):
+                        rest.write(piece)
                     rest.write(b"\n")
             if rest.tell():
                 rest.seek(0)
