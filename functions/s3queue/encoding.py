@@ -212,14 +212,18 @@ class StoredMetadata(dict[str, str]):
 def encode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     """User metadata as S3 accepts it: lower-case names, ASCII values. What was read is written back byte for byte."""
     if isinstance(metadata, StoredMetadata):
-        return dict(metadata.raw)
+        raw = metadata.raw.items()
+        return {name: text if _is_plain(text) else _ENCODED + quote(text, errors="replace") for name, text in raw}
     encoded = {}
     for name, value in metadata.items():
-        plain = value.isascii() and value.isprintable() and value == value.strip()
-        encoded[name.lower()] = (
-            value if plain and not value.startswith(_ENCODED) else _ENCODED + quote(value, errors="replace")
-        )
+        is_safe = _is_plain(value) and not value.startswith(_ENCODED)
+        encoded[name.lower()] = value if is_safe else _ENCODED + quote(value, errors="replace")
     return encoded
+
+
+def _is_plain(value: str) -> bool:
+    """Whether a header can carry it as it is."""
+    return value.isascii() and value.isprintable() and value == value.strip()
 
 
 def decode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
@@ -233,5 +237,4 @@ def decode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 
 def storable_type(content_type: str) -> str:
     """A content type as it can be written; empty if a header cannot carry it, or if it is of no use to anyone."""
-    is_plain = content_type.isascii() and content_type.isprintable() and content_type == content_type.strip()
-    return content_type if is_plain and len(content_type) <= _TYPE_CHARACTERS else ""
+    return content_type if _is_plain(content_type) and len(content_type) <= _TYPE_CHARACTERS else ""

@@ -7,12 +7,18 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import IO, Any
 
 from hypothesis import strategies as some
 
+from s3queue.documents.heartbeat import Heartbeat
+from s3queue.documents.lock_document import LockDocument
+from s3queue.documents.run_documents import Manifest, Slot
+from s3queue.protocol.stats import Stats
 from s3queue.store import Object
 from s3queue.stores.memory import MemoryStore
+from support.drawn_documents import AT, FULL_LEASE, FULL_RECORD
 
 #: A forged object that says it has this many bytes; whoever reads one of them fails the test.
 GIGABYTES = 5 * 2**30
@@ -118,6 +124,31 @@ def drawn_forgeries(draw: some.DrawFn, body: bytes) -> bytes:
         cut = draw(some.integers(0, len(body)))
         body = body[:cut] + draw(some.binary(max_size=4)) + body[cut + draw(some.integers(0, 4)) :]
     return body
+
+
+#: A batch whose documents lead to each other, and what each of them is in a queue where all is well.
+VICTIM = "messages/a.ndjson"
+HOLDER = Heartbeat(worker="w", started_at=AT, ttl=timedelta(seconds=60), nonce="n", holds=(VICTIM,), run="run-1")
+MANIFEST = Manifest(run="run-1", slot=0, state="running", opened_at=AT, nonce="n", paths=(VICTIM,), started=1)
+SLOT = Slot(run="run-1", state="started", nonce="n", job="job-run-1")
+KEYS: dict[str, tuple[str, bytes]] = {
+    "lease": (f"leases/{VICTIM}", FULL_LEASE.to_bytes()),
+    "record": (f"records/{VICTIM}", FULL_RECORD.to_bytes()),
+    "heartbeat": ("workers/w", HOLDER.to_bytes()),
+    "lock": ("locks/nightly", LockDocument(7, "w", timedelta(seconds=30), AT).to_bytes("n")),
+    "slot": ("runs/slot-0", SLOT.to_bytes()),
+    "manifest": ("runs/run-1.json", MANIFEST.to_bytes()),
+    "stats": ("stats.json", Stats(pending=1, at=AT).to_bytes()),
+    "settings": ("queue.json", b'{"max_attempts": 5, "visibility_timeout_seconds": 20, "max_message_size": "1 MiB"}'),
+}
+
+
+def put_forged(store: MemoryStore, queue: str, kind: str, body: bytes) -> None:
+    """A message of which one document is forged; the others are real ones, because they lead to it."""
+    store.put(f"{queue}/{VICTIM}", b'{"n":1}\n{"n":2}\n')
+    for name, (key, real) in KEYS.items():
+        if name == kind or name in ("lease", "heartbeat", "manifest"):
+            store.put(f"{queue}/{key}", body if name == kind else real)
 
 
 class NothingToRead(io.RawIOBase):

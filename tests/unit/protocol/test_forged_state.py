@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,40 +11,21 @@ from hypothesis import strategies as some
 
 from s3queue import Definition, Lock
 from s3queue.dashboard.api import build
-from s3queue.documents.heartbeat import Heartbeat
-from s3queue.documents.lock_document import LockDocument
-from s3queue.documents.run_documents import Manifest, Slot
 from s3queue.errors import CorruptState
 from s3queue.protocol.locks import list_locks
-from s3queue.protocol.stats import Stats
 from s3queue.spark_runs.slots import RunStore
 from s3queue.spark_runs.watch import RunWatch
 from s3queue.worker.invocation import InvocationRunner
 from s3queue.worker.notifications import Notification
 from support.api_calls import asking
 from support.counting_store import CountingStore
-from support.drawn_documents import AT, FULL_LEASE, FULL_RECORD
 from support.fake_jobs import FakeJobs
-from support.forged_documents import HUGE, ForgedStore, drawn_forgeries, forgeries
+from support.forged_documents import HUGE, KEYS, VICTIM, ForgedStore, drawn_forgeries, forgeries, put_forged
 from support.heavy_queue import SPARK, launcher
 from support.workbench import Workbench
 
 #: Drawn from all forgeries of a kind: each takes a world of its own.
 FEW = 25
-VICTIM = "messages/a.ndjson"
-HOLDER = Heartbeat(worker="w", started_at=AT, ttl=timedelta(seconds=60), nonce="n", holds=(VICTIM,), run="run-1")
-MANIFEST = Manifest(run="run-1", slot=0, state="running", opened_at=AT, nonce="n", paths=(VICTIM,), started=1)
-SLOT = Slot(run="run-1", state="started", nonce="n", job="job-run-1")
-KEYS: dict[str, tuple[str, bytes]] = {
-    "lease": (f"leases/{VICTIM}", FULL_LEASE.to_bytes()),
-    "record": (f"records/{VICTIM}", FULL_RECORD.to_bytes()),
-    "heartbeat": ("workers/w", HOLDER.to_bytes()),
-    "lock": ("locks/nightly", LockDocument(7, "w", timedelta(seconds=30), AT).to_bytes("n")),
-    "slot": ("runs/slot-0", SLOT.to_bytes()),
-    "manifest": ("runs/run-1.json", MANIFEST.to_bytes()),
-    "stats": ("stats.json", Stats(pending=1, at=AT).to_bytes()),
-    "settings": ("queue.json", b'{"max_attempts": 5, "visibility_timeout_seconds": 20, "max_message_size": "1 MiB"}'),
-}
 
 
 class World:
@@ -60,11 +40,7 @@ class World:
         self.jobs = FakeJobs()
 
     def forge(self, kind: str, body: bytes) -> None:
-        """The other documents of the victim are real ones: they lead to the forged one."""
-        self.bench.put("orders/" + VICTIM, b'{"n":1}\n{"n":2}\n')
-        for name, (key, real) in KEYS.items():
-            if name == kind or name in ("lease", "heartbeat", "manifest"):
-                self.bench.put(f"orders/{key}", body if name == kind else real)
+        put_forged(self.bench.memory, "orders", kind, body)
 
     def ask(self) -> None:
         """Everything that an operator may look at."""
