@@ -23,12 +23,13 @@ from urllib.parse import urlsplit
 from pyspark.sql import functions as sf
 
 from s3queue.documents.batch import read_lines, spooled
-from s3queue.errors import InvalidRequest
+from s3queue.encoding import NONSENSE, cut, parse_json
+from s3queue.errors import CorruptState, InvalidRequest
 from s3queue.keys import Keys
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
 from spark.bulk.buckets import BATCHES_PER_BUCKET, enqueue_bucket, problem_of
-from spark.bulk.plan import Plan, done_buckets, settle_plan
+from spark.bulk.plan import PLAN_BYTES, Plan, done_buckets, settle_plan
 from spark.datasets import reading
 from spark.rows.schemas import columns
 from spark.storage.bucket import Bucket
@@ -203,7 +204,11 @@ def _bucket(store: ObjectStore, plan: Plan, number: int, lines: Iterator[bytes],
 
 def _finished(store: ObjectStore, queue: str, run: str) -> dict[str, Any] | None:
     found = store.open(Keys(queue).bulk(run, "done.json"))
-    return dict(json.loads(found.read())) if found else None
+    try:
+        return dict(parse_json(found.read(PLAN_BYTES))) if found else None
+    except (CorruptState, *NONSENSE) as error:
+        key = Keys(queue).bulk(run, "done.json")
+        raise CorruptState(f"{key} is not the report of a bulk run: {cut(error)}; delete it") from None
 
 
 def _report(plan: Plan, told: Sequence[Any], *, resumed: int) -> dict[str, Any]:

@@ -19,12 +19,13 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from s3queue.dashboard.bucket_view import STATISTICS_BYTES
 from s3queue.dashboard.overview import queue_names
-from s3queue.encoding import format_instant, parse_instant
-from s3queue.errors import Conflict
+from s3queue.encoding import NONSENSE, format_instant, parse_instant, parse_json
+from s3queue.errors import Conflict, CorruptState
 from s3queue.keys import LATEST_STATISTICS, Keys
 from s3queue.printable import clean
-from s3queue.store import ObjectStore
+from s3queue.store import Object, ObjectStore
 from spark.archive import unarchived
 from spark.history.archive_log import Log, read_parts
 from spark.history.statistics_document import document, hour_row
@@ -123,7 +124,7 @@ def publish(store: ObjectStore, latest: Mapping[str, Any]) -> bool:
     body = json.dumps(latest, ensure_ascii=False, indent=1).encode()
     while True:
         found = store.open(LATEST_STATISTICS)
-        if found and _computed_at(found.read()) > latest["computed_at"]:
+        if found and _computed_at(found) > latest["computed_at"]:
             return False
         etag = found.etag if found else None
         try:
@@ -133,11 +134,11 @@ def publish(store: ObjectStore, latest: Mapping[str, Any]) -> bool:
             continue  # another run published meanwhile: look whose is the later
 
 
-def _computed_at(body: bytes) -> str:
+def _computed_at(found: Object) -> str:
     """Empty for garbage, which anything may replace."""
     try:
-        return format_instant(parse_instant(json.loads(body)["computed_at"]))
-    except (ValueError, LookupError, TypeError):
+        return format_instant(parse_instant(parse_json(found.read(STATISTICS_BYTES))["computed_at"]))
+    except (CorruptState, *NONSENSE):
         return ""
 
 

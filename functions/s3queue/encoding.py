@@ -1,10 +1,15 @@
-"""How documents become bytes: compact JSON with a format version; instants are ISO 8601 in UTC."""
+"""How documents become bytes: compact JSON with a format version; instants are ISO 8601 in UTC.
+
+Anyone who may write into the bucket may write nonsense: what is read is bounded in size, depth and range, and each
+field must have its type. The readers of documents turn `NONSENSE` into CorruptState, which names the key.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -16,6 +21,24 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | Mapping[str, Json] | 
 FORMAT = 1
 #: A larger result of a handler is not kept.
 RESULT_BYTES = 256 * 1024
+#: Lists and objects within each other, in a result and in anything that is read. Deeper ones end programs that recurse.
+DEPTH = 100
+#: Lists, objects and commas of one document: a byte of JSON may become thirty bytes of memory.
+PARTS = 4_500_000
+#: The largest whole number of a document: what 64 bits can hold.
+LARGEST = 2**63 - 1
+#: The most lines that a batch may have: its lease names every line that failed, and has to stay readable.
+MOST_LINES = 1_000_000
+#: Added to a date of S3's, it is still a date.
+LONGEST = timedelta(days=100 * 366)
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime(9999, 12, 31, tzinfo=UTC)
+#: What reading a field raises if someone else wrote the document.
+NONSENSE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+_CONTAINERS = (list, tuple, Mapping)
+_NAME_BYTES = 1000
+#: Longer content types are dropped; RFC 6838 allows 255 characters without parameters.
+_TYPE_CHARACTERS = 1000
 #: RFC 5987's mark for a value that is percent-encoded because ASCII headers cannot carry it.
 _ENCODED = "utf-8''"
 #: Made once: with options, json.dumps makes a new encoder for every call.
@@ -41,18 +64,116 @@ def load(body: bytes, key: str) -> dict[str, Any]:
         CorruptState: the bytes are not a document; the text names the key.
     """
     try:
-        document = json.loads(body)
+        document = parse_json(body)
     except (ValueError, RecursionError) as error:
-        raise CorruptState(f"{key} is not JSON ({error}); s3queue did not write it") from None
-    if not isinstance(document, dict) or not isinstance(document.get("v"), int):
+        raise CorruptState(f"{key} is not JSON ({cut(error)}); s3queue did not write it") from None
+    if not isinstance(document, dict) or type(document.get("v")) is not int:
         raise CorruptState(f"{key} is not an s3queue document; s3queue did not write it")
     return document
+
+
+def parse_json(body: bytes) -> Any:
+    """JSON of limited depth and size, without NaN and infinities, which nothing that JSON is passed on to can read.
+
+    Raises:
+        ValueError, RecursionError: it is not such JSON.
+    """
+    containers = body.count(b"[") + body.count(b"{")
+    if containers + body.count(b",") > PARTS:
+        raise ValueError(f"it has more than {PARTS} parts")
+    found = json.loads(body, parse_constant=_refuse, parse_float=_finite)
+    if containers > DEPTH:
+        check_depth(found)
+    return found
+
+
+def check_depth(found: Any) -> None:
+    """Raises ValueError if lists and objects are nested too deeply."""
+    level = [found] if isinstance(found, _CONTAINERS) else []
+    for _ in range(DEPTH):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, Mapping) else outer)
+            if isinstance(inner, _CONTAINERS)
+        ]
+        if not level:
+            return
+    raise ValueError(f"lists and objects are nested more than {DEPTH} deep")
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits[:20]} is too large")
+    return number
+
+
+def cut(problem: object) -> str:
+    """The text of an error, for another error: nonsense can be long."""
+    said = str(problem) if isinstance(problem, RecursionError) else repr(problem)
+    return said if len(said) <= 300 else f"{said[:300]}…"
+
+
+def as_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} is not text")
+    return value
+
+
+def as_name(value: Any) -> str:
+    """Text that may be a part of a key: S3 accepts 1,024 bytes of UTF-8 in all."""
+    if len(as_text(value)) > _NAME_BYTES or len(value.encode()) > _NAME_BYTES:
+        raise ValueError(f"a name has more than {_NAME_BYTES} bytes")
+    return str(value)
+
+
+def as_whole(value: Any, *, least: int = 0, most: int = LARGEST) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{type(value).__name__} is not a whole number")
+    if not least <= value <= most:
+        raise ValueError(f"a number is not within {least} and {most}")
+    return value
+
+
+def as_number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{type(value).__name__} is not a number")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError("a number is not finite")
+    return number
+
+
+def as_duration(seconds: Any) -> timedelta:
+    """From seconds: not negative, and so short that dates can be reckoned with it."""
+    if not 0 <= as_number(seconds) <= LONGEST.total_seconds():
+        raise ValueError(f"a duration is not within 0 and {LONGEST.days} days")
+    return timedelta(seconds=float(seconds))
+
+
+def as_list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{type(value).__name__} is not a list")
+    return value
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{type(value).__name__} is not an object")
+    return value
 
 
 def storable(result: Any) -> tuple[Any, str]:
     """A handler's result as a record can keep it; if it cannot, None and the reason."""
     try:
         text = json.dumps(result, allow_nan=False)
+        if text.count("[") + text.count("{") > DEPTH:
+            check_depth(result)
     except (TypeError, ValueError, RecursionError) as error:
         return None, f"the handler returned {type(result).__name__}, which is not JSON: {error}"
     if len(text) > RESULT_BYTES:
@@ -64,28 +185,56 @@ def format_instant(at: datetime) -> str:
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def parse_instant(text: str) -> datetime:
-    """The instant that the text names. Raises ValueError if it is not ISO 8601 with a time zone."""
-    at = datetime.fromisoformat(text)
+def parse_instant(text: Any) -> datetime:
+    """The instant that the text names. Raises ValueError if it is not ISO 8601 with a time zone, or out of reach."""
+    at = datetime.fromisoformat(as_text(text))
     if at.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
-    return at.astimezone(UTC)
+    try:
+        at = at.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"{text!r} is out of reach") from None
+    if not EARLIEST <= at <= LATEST:
+        raise ValueError(f"{text!r} is out of reach")
+    return at
+
+
+class StoredMetadata(dict[str, str]):
+    """Metadata as it was read, decoded; it is written back as it was, because encoding it anew could make it longer
+    than S3 accepts.
+    """
+
+    def __init__(self, decoded: Mapping[str, str], raw: Mapping[str, str]) -> None:
+        super().__init__(decoded)
+        self.raw = dict(raw)
 
 
 def encode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
-    """User metadata as S3 accepts it: lower-case names, ASCII values."""
+    """User metadata as S3 accepts it: lower-case names, ASCII values. What was read is written back byte for byte."""
+    if isinstance(metadata, StoredMetadata):
+        raw = metadata.raw.items()
+        return {name: text if _is_plain(text) else _ENCODED + quote(text, errors="replace") for name, text in raw}
     encoded = {}
     for name, value in metadata.items():
-        plain = value.isascii() and value.isprintable() and value == value.strip()
-        encoded[name.lower()] = (
-            value if plain and not value.startswith(_ENCODED) else _ENCODED + quote(value, errors="replace")
-        )
+        is_safe = _is_plain(value) and not value.startswith(_ENCODED)
+        encoded[name.lower()] = value if is_safe else _ENCODED + quote(value, errors="replace")
     return encoded
+
+
+def _is_plain(value: str) -> bool:
+    """Whether a header can carry it as it is."""
+    return value.isascii() and value.isprintable() and value == value.strip()
 
 
 def decode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     """The metadata that `encode_metadata` was given; values that others wrote are not changed."""
-    return {
+    decoded = {
         name.lower(): unquote(value.removeprefix(_ENCODED)) if value.startswith(_ENCODED) else value
         for name, value in metadata.items()
     }
+    return StoredMetadata(decoded, metadata)
+
+
+def storable_type(content_type: str) -> str:
+    """A content type as it can be written; empty if a header cannot carry it, or if it is of no use to anyone."""
+    return content_type if _is_plain(content_type) and len(content_type) <= _TYPE_CHARACTERS else ""

@@ -12,6 +12,7 @@ QueueError
 │   ├── InvalidPriority
 │   ├── InvalidName
 │   └── QueueFull       wait, or raise max_depth
+├── NoSpace             the temporary folder is full; the attempt failed, others may succeed
 ├── NotFound            no such bucket
 │   └── MessageNotFound
 └── CorruptState        stored bytes cannot be read; stop, and check who wrote them
@@ -66,7 +67,7 @@ class InvalidRequest(QueueError, ValueError):
 
 
 class MessageTooLarge(InvalidRequest):
-    """The message is larger than the queue's `max_message_size`."""
+    """The message is larger than `max_message_size`; or the batch has too many bytes or lines."""
 
 
 class InvalidPriority(InvalidRequest):
@@ -79,6 +80,10 @@ class InvalidName(InvalidRequest):
 
 class QueueFull(InvalidRequest):
     """The sweeper's last count is at or above the queue's `max_depth`."""
+
+
+class NoSpace(QueueError):
+    """The temporary folder of this worker cannot hold a batch: give it more room, or lower `max_batch_size`."""
 
 
 class NotFound(QueueError):

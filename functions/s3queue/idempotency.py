@@ -18,7 +18,7 @@ from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePer
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import STATUS_CONSTANTS, DataRecord
 
 from .clock import Chance, Clock, RandomChance, SystemClock
-from .encoding import FORMAT, dump, load
+from .encoding import FORMAT, as_whole, dump, load
 from .errors import Conflict, CorruptState, NewerFormat, Unavailable
 from .keys import Keys
 from .store import ObjectStore, delete_unique, put_surely
@@ -27,6 +27,8 @@ IN_PROGRESS = STATUS_CONSTANTS["INPROGRESS"]
 COMPLETED = STATUS_CONSTANTS["COMPLETED"]
 #: How often a write is tried when others write between our GET and our PUT.
 TRIES = 5
+#: Larger objects are not read. A function answers with 6 MB at most, which escaping may double.
+RECORD_BYTES = 16 * 1024 * 1024
 
 
 class S3PersistenceLayer(BasePersistenceLayer):
@@ -133,7 +135,7 @@ class S3PersistenceLayer(BasePersistenceLayer):
         found = self._store.open(key)
         if found is None:
             return None
-        document = load(found.read(), key)
+        document = load(found.read(RECORD_BYTES), key)
         if document["v"] > FORMAT:
             raise NewerFormat(f"{key} has format {document['v']}, this version reads up to {FORMAT}: upgrade this side")
         if document.get("idempotency_key") != idempotency_key or document.get("status") not in (IN_PROGRESS, COMPLETED):
@@ -143,14 +145,22 @@ class S3PersistenceLayer(BasePersistenceLayer):
             status=document["status"],
             expiry_timestamp=_whole(document, "expiry_timestamp", key),
             in_progress_expiry_timestamp=_whole(document, "in_progress_expiry_timestamp", key),
-            response_data=str(document.get("response_data", "")),
-            payload_hash=str(document.get("payload_hash", "")),
+            response_data=_text(document, "response_data", key),
+            payload_hash=_text(document, "payload_hash", key),
         )
         return record, found.etag
 
 
 def _whole(document: dict[str, Any], name: str, key: str) -> int | None:
     value = document.get(name)
-    if value is not None and not isinstance(value, int):
-        raise CorruptState(f"{key}: {name} is {value!r}, not a whole number")
+    try:
+        return None if value is None else as_whole(value)
+    except (TypeError, ValueError) as error:
+        raise CorruptState(f"{key}: {name}: {error}") from None
+
+
+def _text(document: dict[str, Any], name: str, key: str) -> str:
+    value = document.get(name, "")
+    if not isinstance(value, str):
+        raise CorruptState(f"{key}: {name} is {type(value).__name__}, not text")
     return value

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Any, Literal
 
+from .encoding import LONGEST, MOST_LINES
 from .errors import CorruptState, InvalidRequest
 from .keys import check_queue
 from .retry import RetryPolicy
@@ -65,7 +66,12 @@ class QueueSettings:
     #: Memory and time of the deployed function.
     memory_mib: int = 512
     handler_timeout: timedelta = timedelta(seconds=25)
+    #: Of a single message, and of each line of a batch. Larger ones become dead letters; a longer line dies alone.
     max_message_size: int = 64 * MIB
+    #: Of a whole batch, in bytes and in lines; a larger one becomes a dead letter before a line of it has run. A batch
+    #: is copied to the temporary folder of its worker; a function has 512 MiB there.
+    max_batch_size: int = 256 * MIB
+    max_batch_lines: int = MOST_LINES
     #: Enqueues are refused while the sweeper's last count is at or above this; None: never.
     max_depth: int | None = None
     #: Names get one of this many prefixes, so that one queue can exceed S3's 3,500 writes/s per prefix; 0: no prefix.
@@ -97,11 +103,16 @@ class QueueSettings:
         for name in (*durations, "run_timeout"):
             if getattr(self, name) <= timedelta():
                 raise InvalidRequest(f"{name} must be longer than 0 seconds, not {getattr(self, name)}")
+        for name in (*durations, "retry_base", "retry_cap", "late_after", "run_timeout"):
+            if getattr(self, name) > LONGEST:
+                raise InvalidRequest(f"{name} must be at most {LONGEST.days} days, not {getattr(self, name)}")
         for name in (
             "max_attempts",
             "concurrency",
             "memory_mib",
             "max_message_size",
+            "max_batch_size",
+            "max_batch_lines",
             "max_runs",
             "messages_per_run",
             "max_executors",
@@ -109,6 +120,8 @@ class QueueSettings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidRequest(f"{name} must be a whole number of at least 1, not {value!r}")
+        if self.max_batch_lines > MOST_LINES:
+            raise InvalidRequest(f"max_batch_lines must be at most {MOST_LINES}, not {self.max_batch_lines}")
         if not 0 <= self.shards <= 256:
             raise InvalidRequest(f"shards must be from 0 to 256, not {self.shards}")
         if self.max_depth is not None and self.max_depth < 1:
@@ -188,7 +201,7 @@ def _coerce(name: str, value: Any, default: Any) -> Any:
         if isinstance(value, bool):
             raise TypeError("it must be a number of seconds")
         return value if isinstance(value, timedelta) else timedelta(seconds=float(value))
-    if name in ("max_message_size", "heavy_above") and value is not None:
+    if name in ("max_message_size", "max_batch_size", "heavy_above") and value is not None:
         return parse_size(value)
     if isinstance(default, bool):
         if not isinstance(value, bool):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO, Protocol
 
-from .errors import Conflict, Unavailable
+from .errors import Conflict, CorruptState, Unavailable
 
 #: How often one conditional write is tried while its answers leave open what happened, before the caller is told.
 UNKNOWN_TRIES = 4
@@ -35,13 +35,16 @@ class Object(ObjectInfo):
 
     stream: IO[bytes]
 
-    def read(self) -> bytes:
-        """The whole body; closes the stream.
+    def read(self, limit: int | None = None) -> bytes:
+        """The whole body; closes the stream. Documents are read with a `limit`: anyone may write gigabytes.
 
         Raises:
+            CorruptState: the object is larger than the limit; nothing of it was read.
             Unavailable: the connection broke half-way.
         """
         with self.stream as stream:
+            if limit is not None and self.size > limit:
+                raise CorruptState(f"{self.key} has {self.size} bytes, not at most {limit}; s3queue did not write it")
             return stream.read()
 
 
@@ -175,16 +178,24 @@ def put_surely(
             unknown = error
         try:
             found = store.open(key)
-            stored = found.read() if found else None
+            is_ours = found is not None and _holds(found, body)
         except Unavailable as error:
             unknown = error
             continue
-        if found and stored == body:
+        if found and is_ours:
             # Not `found.at`: the GET came later, perhaps by a whole time-out, and ages count from the write.
             return Written(found.etag, found.modified_at)
         if (found.etag if found else None) != if_match:
             raise Conflict(f"{key} was written by someone else")
     raise unknown or Unavailable(f"unknown whether {key} was written; try again")
+
+
+def _holds(found: Object, body: bytes) -> bool:
+    """Whether this is the stored object. What someone else wrote there is not read: it may be of any size."""
+    if found.size != len(body):
+        found.stream.close()
+        return False
+    return found.read() == body
 
 
 def delete_unique(store: ObjectStore, key: str, *, if_match: str) -> bool:

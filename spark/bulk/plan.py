@@ -7,12 +7,14 @@ import re
 from dataclasses import asdict, dataclass
 
 from s3queue.clock import RandomChance
-from s3queue.encoding import dump, load
-from s3queue.errors import Conflict, CorruptState, InvalidRequest, Unavailable
+from s3queue.encoding import MOST_LINES, NONSENSE, as_text, as_whole, cut, dump, load
+from s3queue.errors import Conflict, CorruptState, InvalidRequest, QueueError, Unavailable
 from s3queue.keys import Keys, priority_prefix
 from s3queue.store import ObjectStore, listing, put_surely
 
 #: A run's id is part of names and keys.
+#: Larger objects are not read: eight short fields, or a report with an example of each problem.
+PLAN_BYTES = 1024 * 1024
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -33,8 +35,8 @@ class Plan:
     def __post_init__(self) -> None:
         if not _RUN.fullmatch(self.run):
             raise InvalidRequest(f"run {self.run!r}: 1 to 100 letters, digits, '.', '_' and '-'")
-        if self.per_object < 1 or not 0 <= self.shards <= 256:
-            raise InvalidRequest("per_object is at least 1, shards are from 0 to 256")
+        if not 1 <= self.per_object <= MOST_LINES or not 0 <= self.shards <= 256:
+            raise InvalidRequest(f"per_object is from 1 to {MOST_LINES}, shards are from 0 to 256")
         priority_prefix(self.priority)
 
     @property
@@ -78,11 +80,23 @@ def read_plan(store: ObjectStore, queue: str, run: str) -> Plan | None:
     found = store.open(Keys(queue).bulk(run, "plan.json"))
     if found is None:
         return None
-    stored = load(found.read(), found.key)
+    stored = load(found.read(PLAN_BYTES), found.key)
     try:
-        return Plan(**{name: value for name, value in stored.items() if name in Plan.__dataclass_fields__})
-    except (TypeError, ValueError) as error:
-        raise CorruptState(f"{found.key} is not a plan: {error}") from None
+        plan = Plan(
+            queue=as_text(stored["queue"]),
+            run=as_text(stored["run"]),
+            per_object=as_whole(stored["per_object"], most=MOST_LINES),
+            buckets=as_whole(stored["buckets"], least=1, most=10_000_000),
+            rows=as_whole(stored.get("rows", 0)),
+            fingerprint=as_text(stored.get("fingerprint", "")),
+            priority=as_whole(stored.get("priority", 0), most=255),
+            shards=as_whole(stored.get("shards", 0), most=256),
+        )
+        if (plan.queue, plan.run) != (queue, run):
+            raise ValueError(f"it is that of {plan.queue}, {plan.run}")
+        return plan
+    except (QueueError, *NONSENSE) as error:
+        raise CorruptState(f"{found.key} is not a plan: {cut(error)}") from None
 
 
 def done_buckets(store: ObjectStore, plan: Plan) -> set[int]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from s3queue.documents.dead_letter import messages_of
 from s3queue.documents.record import Failure
+from s3queue.encoding import MOST_LINES
 from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
 from s3queue.keys import is_batch
 from s3queue.protocol.claim import Claim
@@ -64,18 +65,27 @@ class BatchWork:
             self._run_group(group, driver)
 
     def _run_group(self, group: Sequence[Claim], driver: Driver) -> None:
-        limit = driver.queue.settings.max_message_size
-        sized = [claim for claim in group if claim.message.size <= limit]
+        settings = driver.queue.settings
+        sized: list[Claim] = []
         for claim in group:
+            limit = settings.max_batch_size if claim.message.is_batch else settings.max_message_size
             if claim.message.size > limit:
                 self._end(driver, claim, Reject(f"MessageTooLarge: {claim.message.size} bytes, at most {limit}"))
-        sized = [claim for claim in sized if claim.is_alive()]
+            elif claim.is_alive():
+                sized.append(claim)
         if not sized:
             return
         messages = self._messages(sized, driver).persist()
         try:
-            asked = [(row.path, row.line) for row in messages.select("path", "line").collect()]
+            rows = messages.selectExpr("path", "line", "body is null as is_long").collect()
+            endless = sorted({row.path for row in rows if row.line < 0})
+            asked = [(row.path, row.line) for row in rows if row.line >= 0 and row.path not in endless]
+            long = {(row.path, row.line) for row in rows if row.is_long}
+            if long:
+                messages = messages.where("body is not null").where(~messages.path.isin(endless))
             found = outcomes_of(self._per_batch(self._spark, messages))
+            said = f"MessageTooLarge: longer than {settings.max_message_size} bytes, which is max_message_size"
+            found |= dict.fromkeys(long, (None, said, True))
         except Exception as error:
             if not self._is_alive():
                 raise SparkGone(f"the Spark session is gone: {error}") from error
@@ -91,7 +101,11 @@ class BatchWork:
         for path, line in asked:
             lines.setdefault(path, []).append(line)
         for claim in sized:
-            self._write_outcome(driver, claim, sorted(lines.get(claim.path, ())), found)
+            if claim.path in endless:
+                said = f"MessageTooLarge: more than {settings.max_batch_lines} lines, which is max_batch_lines"
+                self._end(driver, claim, Reject(said))
+            else:
+                self._write_outcome(driver, claim, sorted(lines.get(claim.path, ())), found)
 
     def _messages(self, claims: Sequence[Claim], driver: Driver) -> DataFrame:
         keys = driver.queue.keys
@@ -106,7 +120,14 @@ class BatchWork:
             )
             for claim in claims
         ]
-        return fetch(self._spark, asked, ASKED, MESSAGES, partial(read_message, self._bucket))
+        settings = driver.queue.settings
+        read = partial(
+            read_message,
+            self._bucket,
+            max_bytes=settings.max_message_size,
+            max_lines=settings.max_batch_lines,
+        )
+        return fetch(self._spark, asked, ASKED, MESSAGES, read)
 
     def _write_outcome(self, driver: Driver, claim: Claim, lines: list[int], found: Outcomes) -> None:
         if claim.message.is_batch:
@@ -201,8 +222,13 @@ def outcomes_of(outcomes: DataFrame) -> Outcomes:
     return found
 
 
-def read_message(bucket: Bucket, asked: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """Runs in an executor: the rows of one message, none if it is no longer the one that was claimed."""
+def read_message(
+    bucket: Bucket, asked: tuple[Any, ...], *, max_bytes: int | None = None, max_lines: int = MOST_LINES
+) -> Iterator[tuple[Any, ...]]:
+    """Runs in an executor: the rows of one message, none if it is no longer the one that was claimed.
+
+    A line that is too long has no body; the line -1 says that the batch has too many of them.
+    """
     path, key, etag, attempt, enqueued_at, skip = asked
     try:
         found = bucket.store().open(key, if_match=etag)
@@ -215,9 +241,13 @@ def read_message(bucket: Bucket, asked: tuple[Any, ...]) -> Iterator[tuple[Any, 
         return
     skipped = set(skip or ())
     with found.stream as stream:
-        for number, line in messages_of(path, stream):
+        for number, line in messages_of(path, stream, max_bytes):
+            # As in `spooled`, a last line without an end is not counted.
+            if number > max_lines + 1:
+                yield path, -1, None, attempt, enqueued_at
+                return
             if number not in skipped:
-                yield path, number, line, attempt, enqueued_at
+                yield path, number, line if isinstance(line, bytes) else None, attempt, enqueued_at
 
 
 def _skipped(claim: Claim) -> set[int]:

@@ -14,7 +14,20 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from s3queue.encoding import FORMAT, dump, format_instant, load, parse_instant
+from s3queue.encoding import (
+    FORMAT,
+    NONSENSE,
+    as_list,
+    as_name,
+    as_object,
+    as_text,
+    as_whole,
+    cut,
+    dump,
+    format_instant,
+    load,
+    parse_instant,
+)
 from s3queue.errors import CorruptState, NewerFormat
 from s3queue.keys import Keys
 from s3queue.store import ObjectInfo, ObjectStore, listing, put_surely
@@ -30,6 +43,8 @@ if TYPE_CHECKING:
 
 #: S3 tells times in whole seconds, and its machines need not agree to the second.
 SLACK = timedelta(minutes=1)
+#: Larger commits are not read: a run that adds a hundred thousand files would make one.
+COMMIT_BYTES = 32 * 1024 * 1024
 _ASKED = columns(key="string", queue="string", day="string", rows="bigint")
 
 
@@ -42,6 +57,17 @@ class Part:
     day: str
     rows: int
     bytes: int
+
+    @classmethod
+    def from_json(cls, found: Any) -> Part:
+        as_object(found)
+        return cls(
+            key=as_name(found["key"]),
+            queue=as_text(found["queue"]),
+            day=as_text(found["day"]),
+            rows=as_whole(found["rows"]),
+            bytes=as_whole(found["bytes"]),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,16 +95,16 @@ class Commit:
         """Raises CorruptState, naming the key, if these bytes are no commit; NewerFormat if this side is too old."""
         found: Mapping[str, Any] = load(body, key)
         try:
-            if found["v"] > FORMAT or found["schema"] > SCHEMA_VERSION:
+            if found["v"] > FORMAT or as_whole(found["schema"]) > SCHEMA_VERSION:
                 raise NewerFormat(f"{key} has schema {found['schema']}, this side knows {SCHEMA_VERSION}: upgrade it")
             return cls(
-                version=int(found["version"]),
-                schema=int(found["schema"]),
-                parts=tuple(Part(**part) for part in found.get("parts", ())),
+                version=as_whole(found["version"]),
+                schema=as_whole(found["schema"]),
+                parts=tuple(Part.from_json(part) for part in as_list(found.get("parts", []))),
                 committed_at=parse_instant(found["committed_at"]),
             )
-        except (LookupError, TypeError, ValueError) as error:
-            raise CorruptState(f"{key} is not a commit of the archive: {error!r}") from None
+        except NONSENSE as error:
+            raise CorruptState(f"{key} is not a commit of the archive: {cut(error)}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +159,7 @@ class Log:
         found = self.store.open(entry.key)
         if found is None:
             raise CorruptState(f"{entry.key} was deleted: without it the archive cannot be known")
-        return Commit.from_bytes(found.read(), entry.key)
+        return Commit.from_bytes(found.read(COMMIT_BYTES), entry.key)
 
     def _version(self, entry: ObjectInfo) -> int | None:
         digits = entry.key.removeprefix(self.keys.archive_log).removesuffix(".json")

@@ -56,8 +56,11 @@ def message_rows(queue: Queue, key: str) -> Iterator[tuple[Any, ...]]:
     )
     if is_batch(path):
         with spooled(found.stream) as batch:
-            for number, line in messages_of(path, batch):
-                yield _row(path, number, line, len(line), *last)
+            for number, line in messages_of(path, batch, INLINE_BYTES):
+                if isinstance(line, bytes):
+                    yield _row(path, number, line, len(line), *last)
+                else:
+                    yield _row(path, number, None, line.size, *last)
     elif found.size > INLINE_BYTES:
         found.stream.close()
         yield _row(path, 0, None, found.size, *last)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types
 
-from s3queue.documents.record import Attempt, Record
-from s3queue.encoding import FORMAT
+from s3queue.documents.record import RECORD_BYTES, Attempt, Record
+from s3queue.encoding import FORMAT, load
 from s3queue.errors import Conflict, CorruptState, NewerFormat
 from s3queue.keys import Keys, due_of, is_batch, priority_of
 from spark.storage.scan import Batches, batches_of, in_threads, rows_of
@@ -90,10 +90,10 @@ def read_record(store: ObjectStore, queue: str, key: str, etag: str) -> tuple[An
         found = store.open(key, if_match=etag)
         if found is None:
             return None
-        body = found.read()
     except Conflict:
         return None
     try:
+        body = found.read(RECORD_BYTES)
         return (*record_row(queue, key, etag, body), None)
     except NewerFormat as error:
         return _problem(queue, key, etag, f"NewerFormat: {error}")
@@ -110,7 +110,7 @@ def record_row(queue: str, key: str, etag: str, body: bytes) -> tuple[Any, ...]:
     """
     path = Keys(queue).path_under("records", key)
     record = Record.from_bytes(body, key)
-    if json.loads(body)["v"] > FORMAT:
+    if load(body, key)["v"] > FORMAT:
         raise NewerFormat(f"{key} was written by a newer version: upgrade this side")
     if path is None or path != record.path:
         raise CorruptState(f"{key} is the record of {record.path!r}")

@@ -14,6 +14,7 @@ from s3queue.documents.batch import LineNumbers, Lines
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import Generation
 from s3queue.documents.record import Attempt, Failure, Record
+from s3queue.encoding import LARGEST
 from s3queue.errors import CorruptState
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -29,7 +30,7 @@ short_failures = some.builds(Failure, texts, texts)
 generations = some.builds(Generation, etag=words, put_at=instants)
 attempts = some.builds(
     Attempt,
-    number=some.integers(0),
+    number=some.integers(0, LARGEST),
     worker=texts,
     started_at=instants,
     ended_at=instants,
@@ -78,7 +79,7 @@ records = some.builds(
     result_error=texts,
     failure=some.none() | failures,
     lines=some.none() | lines().map(Lines.summary),
-    size=some.integers(0),
+    size=some.integers(0, LARGEST),
     nonce=texts,
 )
 

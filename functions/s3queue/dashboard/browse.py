@@ -108,10 +108,10 @@ def _row(queue: Queue, kind: str, entry: ObjectInfo) -> models.MessageRow | None
     )
     try:
         if kind == "records":
-            record = Record.from_bytes(found.read(), found.key)
+            record = Record.read(found)
             row.state, row.size, row.attempt, row.worker = record.outcome, record.size, record.attempt, record.worker
         else:
-            lease = Lease.from_bytes(found.read(), found.key)
+            lease = Lease.read(found)
             row.state, row.attempt, row.worker = lease.state, lease.attempt, lease.owner
             row.due_at = format_instant(lease.retry_at) if lease.retry_at else None
             row.error = f"{lease.failure.type}: {lease.failure.message}" if lease.failure else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -10,8 +9,8 @@ from typing import Any, TypeVar
 
 from s3queue.clock import Clock, SystemClock
 from s3queue.costs.prices import PRICES, requests_cost
-from s3queue.encoding import format_instant
-from s3queue.errors import NotFound, QueueError
+from s3queue.encoding import format_instant, parse_json
+from s3queue.errors import CorruptState, NotFound, QueueError
 from s3queue.keys import check_queue
 from s3queue.protocol.stats import Stats
 from s3queue.queue import Queue
@@ -28,6 +27,8 @@ READERS = 16
 #: LIST pages per kind of object in one count: to say that there are many messages, not all of them are listed.
 PAGES = 2
 STATISTICS = "analytics/latest.json"
+#: A larger document is not read: a function answers with 6 MB at most.
+STATISTICS_BYTES = 4 * 1024 * 1024
 COUNTED = ("pending", "delayed", "processing", "failed", "completed", "dead")
 
 
@@ -97,8 +98,8 @@ class BucketView:
         if found is None:
             return models.Statistics(available=False, modified_at=None, document=None)
         try:
-            document = json.loads(found.read())
-        except ValueError:
+            document = parse_json(found.read(STATISTICS_BYTES))
+        except (CorruptState, ValueError, RecursionError):
             document = None
         modified_at = format_instant(found.modified_at)
         return models.Statistics(available=document is not None, modified_at=modified_at, document=document)

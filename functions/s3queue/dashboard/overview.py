@@ -133,7 +133,7 @@ def live_workers(queue: Queue) -> list[LiveWorker]:
         for entry in page.objects:
             stored = queue.store.open(entry.key)
             try:
-                heartbeat = Heartbeat.from_bytes(stored.read(), entry.key) if stored else None
+                heartbeat = Heartbeat.read(stored) if stored else None
             except CorruptState:
                 continue
             if stored and heartbeat:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
 
 from s3queue.documents.lease import GRAIN
-from s3queue.encoding import format_instant
+from s3queue.documents.run_documents import MANIFEST_BYTES
+from s3queue.encoding import format_instant, parse_json
 from s3queue.errors import CorruptState
 from s3queue.protocol.liveness import LiveOwners
 from s3queue.queue import Queue
@@ -57,8 +57,8 @@ def runs(queue: Queue) -> models.Runs:
     def read(entry: ObjectInfo) -> models.Run:
         found = queue.store.open(entry.key)
         try:
-            document = json.loads(found.read()) if found else None
-        except ValueError:
+            document = parse_json(found.read(MANIFEST_BYTES)) if found else None
+        except (CorruptState, ValueError, RecursionError):
             document = None
         return models.Run(
             name=entry.key.removeprefix(queue.keys.prefix("runs")),

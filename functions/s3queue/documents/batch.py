@@ -7,16 +7,23 @@ lines that failed.
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, Any, overload
+
+from s3queue.encoding import MOST_LINES, as_list, as_object, as_whole
+from s3queue.errors import MessageTooLarge, NoSpace
 
 from .message import INLINE_BYTES
 from .record import Failure
 
+#: Different errors that the lines of one batch keep; the texts of further ones are dropped.
+ERRORS_KEPT = 1000
+#: A long line is copied in pieces of this size.
+PIECE_BYTES = 1024 * 1024
 #: Results of lines that one batch keeps, in bytes; further results are dropped.
 RESULTS_BYTES = 64 * 1024
 #: Dead lines that a record lists by number.
@@ -26,29 +33,96 @@ _BOM = b"\xef\xbb\xbf"
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
-def read_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+@dataclass(frozen=True, slots=True)
+class LongLine:
+    """A line that is longer than it may be: where it begins in the stream, and how long it is. It is never held."""
+
+    start: int
+    size: int
+
+    def pieces(self, stream: IO[bytes]) -> Iterator[bytes]:
+        """The line, from a stream that can seek; the stream is left where it was."""
+        position, left = stream.tell(), self.size
+        try:
+            stream.seek(self.start)
+            while left and (piece := stream.read(min(left, PIECE_BYTES))):
+                left -= len(piece)
+                yield piece
+        finally:
+            stream.seek(position)
+
+    def copied(self, stream: IO[bytes]) -> IO[bytes]:
+        """The line as a stream of its own, in the temporary folder. Raises NoSpace if that cannot hold it."""
+        with _naming_the_folder():
+            copy = tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES)  # noqa: SIM115 (closed when it is not used)
+            for piece in self.pieces(stream):  # not `writelines`, which moves to a file only after the last piece
+                copy.write(piece)
+            copy.seek(0)
+        return copy
+
+
+@overload
+def read_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]: ...
+@overload
+def read_lines(stream: IO[bytes], max_bytes: int | None) -> Iterator[tuple[int, bytes | LongLine]]: ...
+def read_lines(stream: IO[bytes], max_bytes: int | None = None) -> Iterator[tuple[int, bytes | LongLine]]:
     """The messages of a batch with their line numbers (counted from 1, as an editor shows them).
 
-    Blank lines are skipped; CRLF and a missing last newline are fine. Only one line at a time is in memory.
+    Blank lines are skipped; CRLF and a missing last newline are fine. Only one line at a time is in memory, and of a
+    line longer than `max_bytes` only that much.
     """
-    for number, raw in enumerate(stream, start=1):
-        line = raw.rstrip(b"\r\n")
-        if number == 1:
-            line = line.removeprefix(_BOM)
-        if line.strip():
+    # What is not part of the message may come on top: a byte order mark, and the end of the line.
+    most = -1 if max_bytes is None else max_bytes + len(_BOM) + len(b"\r\n")
+    number, start = 0, 0
+    while raw := stream.readline(most):
+        number += 1
+        size = len(raw)
+        tail = raw
+        while size >= most > 0 and not tail.endswith(b"\n") and (tail := stream.readline(PIECE_BYTES)):
+            size += len(tail)
+        mark = len(_BOM) if number == 1 and raw.startswith(_BOM) else 0
+        line = raw[mark:].rstrip(b"\r\n")
+        if size > len(raw) or (max_bytes is not None and len(line) > max_bytes):
+            yield number, LongLine(start + mark, size - mark - tail.endswith(b"\n"))
+        elif line.strip():
             yield number, line
+        start += size
 
 
-def spooled(stream: IO[bytes]) -> IO[bytes]:
+def spooled(stream: IO[bytes], *, max_lines: int | None = None) -> IO[bytes]:
     """A copy of the whole stream: handlers may take longer than S3 keeps a connection open.
 
     A small one is kept in memory, a larger one in a temporary file.
+
+    Raises:
+        MessageTooLarge: it has more lines than it may have; no more than these were copied.
+        NoSpace: the temporary folder cannot hold it.
     """
-    spool = tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES)  # noqa: SIM115 (the caller closes it)
-    with stream:
-        shutil.copyfileobj(stream, spool, length=1024 * 1024)
-    spool.seek(0)
+    count = 0
+    with stream, _naming_the_folder():
+        spool = tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES)  # noqa: SIM115 (the caller closes it)
+        try:
+            while piece := stream.read(PIECE_BYTES):
+                # A last line without an end is not counted.
+                count += piece.count(b"\n")
+                if max_lines is not None and count > max_lines:
+                    raise MessageTooLarge(f"the batch has more than {max_lines} lines, which is max_batch_lines")
+                spool.write(piece)
+            spool.seek(0)
+        except BaseException:
+            with suppress(OSError):
+                spool.close()
+            raise
     return spool
+
+
+@contextmanager
+def _naming_the_folder() -> Iterator[None]:
+    """A store's streams raise Unavailable, so an OSError is the folder's: full, read-only, or missing."""
+    try:
+        yield
+    except OSError as error:
+        raise NoSpace(f"batch not copied to the temporary folder: {error}; give the worker more room") from error
 
 
 def join_lines(bodies: Iterable[Any]) -> bytes:
@@ -115,16 +189,17 @@ class LineNumbers(Set[int]):
         return [[first, last] for first, last in zip(self._firsts, self._lasts, strict=True)]
 
     @classmethod
-    def from_json(cls, ranges: Iterable[tuple[int, int]]) -> LineNumbers:
-        """Raises TypeError or ValueError unless these are ranges in ascending order."""
+    def from_json(cls, ranges: Any) -> LineNumbers:
+        """Raises TypeError or ValueError unless these are ranges of possible numbers in ascending order."""
         found = cls()
-        for first, last in ranges:
-            length = len(range(first, last + 1))
-            if not length or (found._lasts and first <= found._lasts[-1]):
+        last_before = 0
+        for first, last in as_list(ranges):
+            if not last_before < _as_line(first) <= _as_line(last):
                 raise ValueError(f"lines {first} to {last} do not follow the range before")
             found._firsts.append(first)
             found._lasts.append(last)
-            found._count += length
+            found._count += last + 1 - first
+            last_before = last
         return found
 
 
@@ -140,6 +215,8 @@ class Lines:
     results_bytes: int = 0
     #: How many lines the batch has; known once it was read to its end and no line is left to retry.
     total: int | None = None
+    #: All errors so far, each once.
+    errors: dict[Failure, Failure] = field(default_factory=dict, repr=False, compare=False)
 
     def is_pending(self, line: int, attempt: int) -> bool:
         """Whether the line runs in this attempt. A continued attempt does not repeat its own failures.  [P5]"""
@@ -157,7 +234,11 @@ class Lines:
                 self.results[line] = result
 
     def fail(self, line: int, attempt: int, failure: Failure, *, dead: bool) -> None:
-        failure = Failure(failure.type, failure.message[:200])
+        failure = Failure(failure.type[:100], failure.message[:200])
+        if len(self.errors) >= ERRORS_KEPT and failure not in self.errors:
+            # A lease must stay small, even if every one of a million lines fails for a reason of its own.
+            failure = Failure(failure.type, f"not kept: the batch has more than {ERRORS_KEPT} different errors")
+        failure = self.errors.setdefault(failure, failure)
         if dead:
             self.failed.pop(line, None)
             self.dead[line] = failure
@@ -200,13 +281,26 @@ class Lines:
         }
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Lines:
-        errors = [Failure.from_json(error) for error in found.get("errors", ())]
+    def from_json(cls, found: Any) -> Lines:
+        """Raises TypeError, ValueError or LookupError unless `to_json` wrote it."""
+        as_object(found)
+        errors = [Failure.from_json(error) for error in as_list(found.get("errors", []))]
+        results = as_list(found.get("results", []))
+        total = found.get("total")
         return cls(
-            done=LineNumbers.from_json(found.get("done", ())),
-            failed={line: (tries, errors[index]) for line, tries, index in found.get("failed", ())},
-            dead={line: errors[index] for line, index in found.get("dead", ())},
-            results=dict(found.get("results", ())),
-            results_bytes=len(json.dumps(found.get("results", ()))),
-            total=found.get("total"),
+            done=LineNumbers.from_json(found.get("done", [])),
+            failed={
+                _as_line(line): (as_whole(tries), errors[as_whole(index)])
+                for line, tries, index in as_list(found.get("failed", []))
+            },
+            dead={_as_line(line): errors[as_whole(index)] for line, index in as_list(found.get("dead", []))},
+            results={_as_line(line): result for line, result in results},
+            results_bytes=len(json.dumps(results)),
+            total=None if total is None else as_whole(total, most=MOST_LINES + 1),
+            errors={error: error for error in errors},
         )
+
+
+def _as_line(number: Any) -> int:
+    # One more than the limit counts: a last line without an end is not counted.
+    return as_whole(number, least=1, most=MOST_LINES + 1)

@@ -10,7 +10,7 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO, Any
@@ -19,7 +19,7 @@ from s3queue.encoding import decode_metadata, encode_metadata, format_instant, p
 from s3queue.keys import is_lines
 from s3queue.store import ObjectInfo
 
-from .batch import read_lines
+from .batch import LongLine, read_lines
 from .message import Generation
 from .record import Failure, Record
 
@@ -67,11 +67,28 @@ class DeadLine:
             return None
 
 
-def messages_of(path: str, batch: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """The messages of a batch with their line numbers; of one whose lines died before, the bodies that died."""
-    for number, line in read_lines(batch):
-        dead = DeadLine.from_bytes(line) if is_lines(path) else None
+def messages_of(path: str, batch: IO[bytes], max_bytes: int | None = None) -> Iterator[tuple[int, bytes | LongLine]]:
+    """The messages of a batch with their line numbers; of one whose lines died before, the bodies that died.
+
+    Of a line longer than `max_bytes`, only where it lies.
+    """
+    for number, line in read_lines(batch, max_bytes):
+        dead = DeadLine.from_bytes(line) if is_lines(path) and isinstance(line, bytes) else None
         yield number, dead.body if dead else line
+
+
+def write_long(letter: IO[bytes], number: int, failure: Failure, pieces: Iterable[bytes]) -> None:
+    """A dead line that is too long to be held in memory, as Base64."""
+    described = {"line": number, "error_type": failure.type, "error": failure.message, "body_base64": ""}
+    head = json.dumps(described).encode()
+    letter.write(head[: -len(b'"}')])
+    rest = b""
+    for piece in pieces:
+        piece = rest + piece
+        whole = len(piece) - len(piece) % 3
+        letter.write(base64.b64encode(piece[:whole]))
+        rest = piece[whole:]
+    letter.write(base64.b64encode(rest) + b'"}\n')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

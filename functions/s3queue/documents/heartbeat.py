@@ -7,10 +7,29 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from s3queue.encoding import dump, format_instant, load, parse_instant
+from s3queue.encoding import (
+    LONGEST,
+    NONSENSE,
+    as_duration,
+    as_list,
+    as_name,
+    as_number,
+    as_object,
+    as_text,
+    as_whole,
+    cut,
+    dump,
+    format_instant,
+    load,
+    parse_instant,
+)
 from s3queue.errors import CorruptState
+from s3queue.store import Object
 
 from .lease import GRAIN
+
+#: Larger objects are not read. Two thousand threads with the longest names make so much.
+HEARTBEAT_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +57,7 @@ class Heartbeat:
             {
                 "worker": self.worker,
                 "started_at": format_instant(self.started_at),
-                "ttl_seconds": self.ttl.total_seconds(),
+                "ttl_seconds": min(self.ttl, LONGEST).total_seconds(),
                 "nonce": self.nonce,
                 "holds": list(self.holds),
                 "run": self.run,
@@ -53,14 +72,22 @@ class Heartbeat:
         found: dict[str, Any] = load(body, key)
         try:
             return cls(
-                worker=str(found["worker"]),
+                worker=as_text(found["worker"]),
                 started_at=parse_instant(found["started_at"]),
-                ttl=timedelta(seconds=float(found["ttl_seconds"])),
-                nonce=str(found["nonce"]),
-                holds=tuple(found.get("holds", ())),
-                run=str(found.get("run", "")),
-                stats=dict(found.get("stats", {})),
-                progress={path: (float(said[0]), str(said[1])) for path, said in found.get("progress", {}).items()},
+                ttl=as_duration(found["ttl_seconds"]),
+                nonce=as_text(found["nonce"]),
+                holds=tuple(as_text(path) for path in as_list(found.get("holds", []))),
+                run=as_name(found.get("run", "")),
+                stats={name: as_whole(count) for name, count in as_object(found.get("stats", {})).items()},
+                progress={
+                    path: (as_number(said[0]), as_text(said[1]))
+                    for path, said in as_object(found.get("progress", {})).items()
+                },
             )
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise CorruptState(f"{key} is not a heartbeat: {error!r}") from None
+        except NONSENSE as error:
+            raise CorruptState(f"{key} is not a heartbeat: {cut(error)}") from None
+
+    @classmethod
+    def read(cls, found: Object) -> Heartbeat:
+        """`from_bytes` of an object that was opened; one that is too large is corrupt, and is not read."""
+        return cls.from_bytes(found.read(HEARTBEAT_BYTES), found.key)

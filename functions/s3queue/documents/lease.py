@@ -7,8 +7,25 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from s3queue.encoding import FORMAT, dump, format_instant, load, parse_instant
+from s3queue.encoding import (
+    FORMAT,
+    LATEST,
+    LONGEST,
+    NONSENSE,
+    as_duration,
+    as_list,
+    as_name,
+    as_number,
+    as_text,
+    as_whole,
+    cut,
+    dump,
+    format_instant,
+    load,
+    parse_instant,
+)
 from s3queue.errors import CorruptState, NewerFormat
+from s3queue.keys import is_batch
 from s3queue.store import Object
 
 from .batch import Lines
@@ -20,6 +37,10 @@ State = Literal["processing", "waiting", "burying"]
 GRAIN = timedelta(seconds=2)
 #: Attempts that a lease keeps, so that a huge max_attempts does not make a huge lease.
 ATTEMPTS_KEPT = 20
+#: Larger objects are not read. Twenty attempts with the longest texts, all of them escaped, make half a MiB.
+LEASE_BYTES = 1024 * 1024
+#: The lease of a batch also names each line that failed or died: at most a million, of 17 bytes each.
+BATCH_LEASE_BYTES = 24 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +74,12 @@ class Lease:
                 "attempt": self.attempt,
                 "owner": self.owner,
                 "nonce": self.nonce,
-                "timeout_seconds": self.timeout.total_seconds(),
+                "timeout_seconds": min(max(self.timeout, timedelta()), LONGEST).total_seconds(),
                 "claimed_at": format_instant(self.claimed_at) if self.claimed_at else None,
                 "message_etag": self.generation.etag if self.generation else None,
                 "enqueued_at": format_instant(self.generation.put_at) if self.generation else None,
                 "expected_etag": self.expected_etag,
-                "retry_at": format_instant(self.retry_at) if self.retry_at else None,
+                "retry_at": format_instant(min(self.retry_at, LATEST)) if self.retry_at else None,
                 "failure": self.failure.to_json() if self.failure else None,
                 "attempts": [attempt.to_json() for attempt in self.attempts[-ATTEMPTS_KEPT:]],
                 "lines": self.lines.to_json() if self.lines else None,
@@ -74,8 +95,14 @@ class Lease:
             raise NewerFormat(f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side")
         try:
             return cls._from_json(found)
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise CorruptState(f"{key} is not a lease: {error!r}") from None
+        except NONSENSE as error:
+            raise CorruptState(f"{key} is not a lease: {cut(error)}") from None
+
+    @classmethod
+    def read(cls, found: Object) -> Lease:
+        """`from_bytes` of an object that was opened; one that is too large is corrupt, and is not read."""
+        limit = BATCH_LEASE_BYTES if is_batch(found.key) else LEASE_BYTES
+        return cls.from_bytes(found.read(limit), found.key)
 
     @classmethod
     def _from_json(cls, found: Mapping[str, Any]) -> Lease:
@@ -84,20 +111,20 @@ class Lease:
         progress = found.get("progress")
         return cls(
             state=found["state"],
-            attempt=int(found.get("attempt", 0)),
-            owner=str(found["owner"]),
-            nonce=str(found["nonce"]),
-            timeout=timedelta(seconds=float(found["timeout_seconds"])),
+            attempt=as_whole(found.get("attempt", 0)),
+            owner=as_name(found["owner"]),
+            nonce=as_text(found["nonce"]),
+            timeout=as_duration(found["timeout_seconds"]),
             claimed_at=parse_instant(found["claimed_at"]) if found.get("claimed_at") else None,
-            generation=Generation(etag=str(found["message_etag"]), put_at=parse_instant(found["enqueued_at"]))
+            generation=Generation(etag=as_text(found["message_etag"]), put_at=parse_instant(found["enqueued_at"]))
             if found.get("message_etag")
             else None,
-            expected_etag=str(found.get("expected_etag", "")),
+            expected_etag=as_text(found.get("expected_etag", "")),
             retry_at=parse_instant(found["retry_at"]) if found.get("retry_at") else None,
             failure=Failure.from_json(found["failure"]) if found.get("failure") else None,
-            attempts=tuple(Attempt.from_json(attempt) for attempt in found.get("attempts", ())),
+            attempts=tuple(Attempt.from_json(attempt) for attempt in as_list(found.get("attempts", []))),
             lines=Lines.from_json(found["lines"]) if found.get("lines") else None,
-            progress=(float(progress[0]), str(progress[1])) if progress else None,
+            progress=(as_number(progress[0]), as_text(progress[1])) if progress else None,
         )
 
 
@@ -115,7 +142,7 @@ class StoredLease:
     @classmethod
     def read(cls, found: Object) -> StoredLease:
         """Raises CorruptState, which names the key, if it is not a lease; NewerFormat if a newer version wrote it."""
-        return cls.of(found, Lease.from_bytes(found.read(), found.key))
+        return cls.of(found, Lease.read(found))
 
     @classmethod
     def of(cls, found: Object, lease: Lease) -> StoredLease:

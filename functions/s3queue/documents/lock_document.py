@@ -5,8 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from s3queue.encoding import FORMAT, dump, format_instant, load, parse_instant
+from s3queue.encoding import (
+    FORMAT,
+    LARGEST,
+    LONGEST,
+    NONSENSE,
+    as_duration,
+    as_text,
+    as_whole,
+    cut,
+    dump,
+    format_instant,
+    load,
+    parse_instant,
+)
 from s3queue.errors import CorruptState, NewerFormat
+from s3queue.store import Object
+
+#: Larger objects are not read: five short fields.
+LOCK_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +40,7 @@ class LockDocument:
             {
                 "token": self.token,
                 "owner": self.owner,
-                "ttl_seconds": self.ttl.total_seconds(),
+                "ttl_seconds": min(self.ttl, LONGEST).total_seconds(),
                 "acquired_at": format_instant(self.acquired_at) if self.acquired_at else None,
                 "nonce": nonce,
             }
@@ -36,10 +53,16 @@ class LockDocument:
             raise NewerFormat(f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side")
         try:
             return cls(
-                token=int(found["token"]),
-                owner=str(found.get("owner", "")),
-                ttl=timedelta(seconds=float(found["ttl_seconds"])),
+                # The next token is one more than this.
+                token=as_whole(found["token"], most=LARGEST // 2),
+                owner=as_text(found.get("owner", "")),
+                ttl=as_duration(found["ttl_seconds"]),
                 acquired_at=parse_instant(found["acquired_at"]) if found.get("acquired_at") else None,
             )
-        except (LookupError, TypeError, ValueError, OverflowError) as error:
-            raise CorruptState(f"{key} is not a lock: {error!r}") from None
+        except NONSENSE as error:
+            raise CorruptState(f"{key} is not a lock: {cut(error)}") from None
+
+    @classmethod
+    def read(cls, found: Object) -> LockDocument:
+        """`from_bytes` of an object that was opened; one that is too large is corrupt, and is not read."""
+        return cls.from_bytes(found.read(LOCK_BYTES), found.key)

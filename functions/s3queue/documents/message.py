@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import IO, Any
 
 from s3queue import keys
-from s3queue.encoding import Json, encode_metadata
+from s3queue.encoding import Json, encode_metadata, storable_type
 from s3queue.errors import InvalidRequest, MessageNotFound
 from s3queue.store import ObjectInfo
 
@@ -62,7 +62,9 @@ class Message:
             return stream.read()
 
     def stored(self, key: str, at: datetime) -> ObjectInfo:
-        """The stored object that this message was read from, with its metadata encoded as in the store."""
+        """The stored object that this message was read from, to be written again: its metadata is as it was read, and a
+        content type that no request can carry is left out.
+        """
         return ObjectInfo(
             key=key,
             etag=self.generation.etag,
@@ -70,7 +72,7 @@ class Message:
             modified_at=self.enqueued_at,
             at=at,
             metadata=encode_metadata(self.metadata),
-            content_type=self.content_type,
+            content_type=storable_type(self.content_type),
         )
 
     def json(self) -> Any:

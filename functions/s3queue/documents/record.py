@@ -8,14 +8,30 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from s3queue.encoding import FORMAT, dump, format_instant, load, parse_instant
+from s3queue.encoding import (
+    FORMAT,
+    MOST_LINES,
+    NONSENSE,
+    as_list,
+    as_object,
+    as_text,
+    as_whole,
+    cut,
+    dump,
+    format_instant,
+    load,
+    parse_instant,
+)
 from s3queue.errors import CorruptState, NewerFormat
+from s3queue.store import Object
 
 from .message import Generation
 
 Outcome = Literal["completed", "dead"]
 #: Longer error texts are cut: leases and metadata must stay small.
 ERROR_CHARACTERS = 2000
+#: Larger objects are not read. A result is a quarter of a MiB at most, the attempts are half a MiB.
+RECORD_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +57,9 @@ class Failure:
         return {"type": self.type, "message": self.message} | ({"details": self.details} if self.details else {})
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Failure:
-        return cls(str(found["type"]), str(found["message"]), str(found.get("details", "")))
+    def from_json(cls, found: Any) -> Failure:
+        as_object(found)
+        return cls(as_text(found["type"]), as_text(found["message"]), as_text(found.get("details", "")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +81,11 @@ class Attempt:
         } | ({"failure": self.failure.to_json()} if self.failure else {})
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Attempt:
+    def from_json(cls, found: Any) -> Attempt:
+        as_object(found)
         return cls(
-            number=int(found["number"]),
-            worker=str(found["worker"]),
+            number=as_whole(found["number"]),
+            worker=as_text(found["worker"]),
             started_at=parse_instant(found["started_at"]),
             ended_at=parse_instant(found["ended_at"]),
             failure=Failure.from_json(found["failure"]) if found.get("failure") else None,
@@ -96,7 +114,7 @@ class Record:
 
     @property
     def dead_lines(self) -> int:
-        return int((self.lines or {}).get("dead", 0))
+        return as_whole((self.lines or {}).get("dead", 0))
 
     def to_bytes(self) -> bytes:
         return dump(
@@ -131,31 +149,47 @@ class Record:
             outcome = found["outcome"]
             if outcome not in ("completed", "dead"):
                 raise ValueError(f"unknown outcome {outcome!r}")
-            generation = Generation(etag=str(found["message_etag"]), put_at=parse_instant(found["enqueued_at"]))
+            generation = Generation(etag=as_text(found["message_etag"]), put_at=parse_instant(found["enqueued_at"]))
             if found["v"] > FORMAT:
                 finished_at = parse_instant(found.get("finished_at", found["enqueued_at"]))
-                path = str(found.get("path", ""))
+                path = as_text(found.get("path", ""))
                 return cls(path=path, outcome=outcome, generation=generation, finished_at=finished_at)
-            record = cls(
-                path=str(found["path"]),
+            return cls(
+                path=as_text(found["path"]),
                 outcome=outcome,
                 generation=generation,
                 finished_at=parse_instant(found["finished_at"]),
-                attempt=int(found.get("attempt", 0)),
-                worker=str(found.get("worker", "")),
-                attempts=tuple(Attempt.from_json(attempt) for attempt in found.get("attempts", ())),
+                attempt=as_whole(found.get("attempt", 0)),
+                worker=as_text(found.get("worker", "")),
+                attempts=tuple(Attempt.from_json(attempt) for attempt in as_list(found.get("attempts", []))),
                 result=found.get("result"),
-                result_error=str(found.get("result_error", "")),
+                result_error=as_text(found.get("result_error", "")),
                 failure=Failure.from_json(found["failure"]) if found.get("failure") else None,
-                lines=dict(found["lines"]) if found.get("lines") else None,
-                size=int(found.get("size", 0)),
-                nonce=str(found.get("nonce", "")),
+                lines=_summary(found["lines"]) if found.get("lines") else None,
+                size=as_whole(found.get("size", 0)),
+                nonce=as_text(found.get("nonce", "")),
             )
-            _ = record.dead_lines  # if it is not a number, raise here and not where it is used
-            return record
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        except NONSENSE as error:
             if found["v"] > FORMAT:
                 raise NewerFormat(
                     f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side"
                 ) from None
-            raise CorruptState(f"{key} is not a record: {error!r}") from None
+            raise CorruptState(f"{key} is not a record: {cut(error)}") from None
+
+    @classmethod
+    def read(cls, found: Object) -> Record:
+        """`from_bytes` of an object that was opened; one that is too large is corrupt, and is not read."""
+        return cls.from_bytes(found.read(RECORD_BYTES), found.key)
+
+
+def _summary(lines: Any) -> dict[str, Any]:
+    """What `Lines.summary` wrote: whoever shows it relies on numbers, and on entries of the right length."""
+    as_object(lines)
+    for name in ("total", "completed", "dead"):
+        if name in lines and (name, lines[name]) != ("total", None):
+            as_whole(lines[name], most=MOST_LINES + 1)
+    for line, kind, message in as_list(lines.get("dead_lines", [])):
+        as_whole(line), as_text(kind), as_text(message)
+    for line, _ in as_list(lines.get("results", [])):
+        as_whole(line)
+    return dict(lines)

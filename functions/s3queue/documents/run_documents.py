@@ -7,11 +7,28 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from s3queue.encoding import FORMAT, dump, format_instant, load, parse_instant
+from s3queue.encoding import (
+    FORMAT,
+    NONSENSE,
+    as_list,
+    as_name,
+    as_object,
+    as_text,
+    as_whole,
+    cut,
+    dump,
+    format_instant,
+    load,
+    parse_instant,
+)
 from s3queue.errors import CorruptState, NewerFormat
+from s3queue.store import Object
 
 SlotState = Literal["launching", "started", "cooling"]
 ManifestState = Literal["launching", "running", "closed", "failed"]
+#: Larger objects are not read: a slot has five short fields, a manifest up to eight thousand long paths.
+SLOT_BYTES = 64 * 1024
+MANIFEST_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +55,20 @@ class Slot:
         try:
             if found["state"] not in ("launching", "started", "cooling"):
                 raise ValueError(f"unknown state {found['state']!r}")
-            job, reason = str(found.get("job", "")), str(found.get("reason", ""))
-            return cls(run=str(found["run"]), state=found["state"], nonce=str(found["nonce"]), job=job, reason=reason)
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptState(f"{key} is not a slot: {error!r}; delete it if the queue has no Spark run") from None
+            return cls(
+                run=as_name(found["run"]),
+                state=found["state"],
+                nonce=as_text(found["nonce"]),
+                job=as_text(found.get("job", "")),
+                reason=as_text(found.get("reason", "")),
+            )
+        except NONSENSE as error:
+            raise CorruptState(f"{key} is not a slot: {cut(error)}; delete it if the queue has no Spark run") from None
+
+    @classmethod
+    def read(cls, found: Object) -> Slot:
+        """`from_bytes` of an object that was opened; one that is too large is corrupt, and is not read."""
+        return cls.from_bytes(found.read(SLOT_BYTES), found.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,17 +113,27 @@ class Manifest:
         if found["v"] > FORMAT:
             raise NewerFormat(f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side")
         try:
+            if found["state"] not in ("launching", "running", "closed", "failed"):
+                raise ValueError(f"unknown state {found['state']!r}")
+            paths = tuple(as_name(path) for path in as_list(found.get("paths", [])))
+            if len(set(paths)) < len(paths):
+                raise ValueError("a message is named twice")
             return cls(
-                run=str(found["run"]),
-                slot=int(found["slot"]),
+                run=as_name(found["run"]),
+                slot=as_whole(found["slot"], most=10**9),
                 state=found["state"],
                 opened_at=parse_instant(found["opened_at"]),
-                nonce=str(found.get("nonce", "")),
-                paths=tuple(found.get("paths", ())),
-                started=int(found.get("started", 0)),
-                rounds=int(found.get("batches", 0)),
-                counts=dict(found.get("counts", {})),
-                note=str(found.get("note", "")),
+                nonce=as_text(found.get("nonce", "")),
+                paths=paths,
+                started=as_whole(found.get("started", 0), most=len(paths)),
+                rounds=as_whole(found.get("batches", 0)),
+                counts={name: as_whole(count) for name, count in as_object(found.get("counts", {})).items()},
+                note=as_text(found.get("note", "")),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptState(f"{key} is not a manifest: {error!r}") from None
+        except NONSENSE as error:
+            raise CorruptState(f"{key} is not a manifest: {cut(error)}") from None
+
+    @classmethod
+    def read(cls, found: Object) -> Manifest:
+        """`from_bytes` of an object that was opened; one that is too large is corrupt, and is not read."""
+        return cls.from_bytes(found.read(MANIFEST_BYTES), found.key)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from s3queue.documents.heartbeat import Heartbeat
-from s3queue.encoding import load
-from s3queue.errors import Conflict, CorruptState, QueueError
+from s3queue.documents.run_documents import Manifest
+from s3queue.errors import Conflict, CorruptState, InvalidRequest, QueueError
 from s3queue.store import put_surely
 
 from .access import QueueAccess
@@ -124,20 +124,23 @@ class LiveOwners:
         return path in names
 
     def _read(self, owner: str) -> frozenset[str]:
-        found = self._queue.store.open(self._queue.keys.worker(owner))
+        try:
+            found = self._queue.store.open(self._queue.keys.worker(owner))
+        except InvalidRequest:
+            return frozenset()  # the lease names an owner that can have no key, so nobody has written its heartbeat
         if found is None:
             return frozenset()
         try:
-            heartbeat = Heartbeat.from_bytes(found.read(), found.key)
-        except CorruptState:
+            heartbeat = Heartbeat.read(found)
+        except (CorruptState, InvalidRequest):
             return frozenset()
         if not heartbeat.is_fresh(found.at - found.modified_at):
             return frozenset()
         return frozenset(heartbeat.holds) | (self._manifest(heartbeat.run) if heartbeat.run else frozenset())
 
     def _manifest(self, run: str) -> frozenset[str]:
-        found = self._queue.store.open(self._queue.keys.manifest(run))
         try:
-            return frozenset(load(found.read(), found.key).get("paths", ())) if found else frozenset()
-        except (CorruptState, TypeError):
+            found = self._queue.store.open(self._queue.keys.manifest(run))
+            return frozenset(Manifest.read(found).paths) if found else frozenset()
+        except (CorruptState, InvalidRequest):
             return frozenset()

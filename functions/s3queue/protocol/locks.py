@@ -258,11 +258,11 @@ def read_lock(store: ObjectStore, key: str) -> LockState | None:
     found = store.open(key)
     if found is None:
         return None
-    body, age = found.read(), found.at - found.modified_at
+    age = found.at - found.modified_at
     state: State
     document: LockDocument | None
     try:
-        document = LockDocument.from_bytes(body, key)
+        document = LockDocument.read(found)
     except NewerFormat:
         raise
     except CorruptState:

@@ -14,12 +14,19 @@ from dataclasses import dataclass, replace
 from s3queue import keys as names
 from s3queue.clock import Chance
 from s3queue.documents.batch import Lines, spooled
-from s3queue.documents.dead_letter import DeadLine, dead_metadata, generation_mark, is_letter_of, messages_of
+from s3queue.documents.dead_letter import (
+    DeadLine,
+    dead_metadata,
+    generation_mark,
+    is_letter_of,
+    messages_of,
+    write_long,
+)
 from s3queue.documents.message import INLINE_BYTES, Generation
 from s3queue.documents.record import Failure, Record
 from s3queue.errors import AccessDenied, Conflict, CorruptState, InvalidRequest, NewerFormat, Unavailable
 from s3queue.keys import Keys
-from s3queue.store import UNKNOWN_TRIES, ObjectInfo, ObjectStore, delete_seen, delete_unique, put_surely
+from s3queue.store import UNKNOWN_TRIES, Object, ObjectInfo, ObjectStore, delete_seen, delete_unique, put_surely
 
 NDJSON = "application/x-ndjson"
 
@@ -40,7 +47,7 @@ class Outcomes:
         """
         key = self.keys.record(path)
         found = self.store.open(key)
-        return _readable(found.read(), key) if found else None
+        return _readable(found) if found else None
 
     def write_record(self, record: Record, is_alive: Callable[[], bool]) -> Record:
         """Write the outcome unless there is one already; returns the one that counts.  [P1] [P3]
@@ -63,7 +70,7 @@ class Outcomes:
                 found = self.store.open(key)
             if found is None:
                 continue
-            stored = _readable(found.read(), key)
+            stored = _readable(found)
             if stored and stored.generation == record.generation:
                 return stored
             if stored and not is_alive() and self._is_superseded(record):
@@ -158,11 +165,14 @@ class Outcomes:
         counts: Counter[str] = Counter()
         unfinished = record.failure or Failure("Error", "it did not complete")
         with spooled(found.stream) as batch, tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES) as letter:
-            for number, body in messages_of(record.path, batch):
+            for number, body in messages_of(record.path, batch, INLINE_BYTES):
                 if number not in lines.done:
                     failure = lines.dead.get(number, unfinished)
                     counts[failure.type] += 1
-                    letter.write(DeadLine(number, failure, body).to_bytes())
+                    if isinstance(body, bytes):
+                        letter.write(DeadLine(number, failure, body).to_bytes())
+                    else:
+                        write_long(letter, number, failure, body.pieces(batch))
             if not counts:
                 return
             letter.seek(0)
@@ -238,10 +248,10 @@ class Outcomes:
         return record
 
 
-def _readable(body: bytes, key: str) -> Record | None:
+def _readable(found: Object) -> Record | None:
     """The record; None if the bytes are not one, so that it may be replaced. A newer format raises, and is kept."""
     try:
-        return Record.from_bytes(body, key)
+        return Record.read(found)
     except NewerFormat:
         raise
     except CorruptState:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from s3queue.encoding import NONSENSE, parse_json
 from s3queue.errors import Conflict, CorruptState
 from s3queue.settings import QueueSettings, with_current_names
 
@@ -17,6 +18,8 @@ from .access import QueueAccess
 _log = logging.getLogger(__name__)
 #: Each process reads `queue.json` at most this often, never per message.
 REFRESH_SECONDS = 10.0
+#: Larger objects are not read: a setting takes a line.
+OVERRIDES_BYTES = 64 * 1024
 _DEFAULTS = QueueSettings()
 
 
@@ -36,10 +39,10 @@ class RuntimeOverrides:
         if found is None:
             return {}, None
         try:
-            overrides = json.loads(found.read())
+            overrides = parse_json(found.read(OVERRIDES_BYTES))
             self.queue.defined.with_overrides(overrides)
-        except (ValueError, AttributeError, TypeError) as error:
-            raise CorruptState(f"{found.key} cannot be read: {error}; correct or delete it") from None
+        except NONSENSE as error:
+            raise CorruptState(f"{found.key} cannot be read: {str(error)[:500]}; correct or delete it") from None
         return overrides, found.etag
 
     def refresh(self) -> bool:

@@ -137,13 +137,16 @@ class Producer:
     def _batches(self, bodies: Iterable[Any], per_object: int) -> Iterator[bytes]:
         # One buffer, not a list: a list of a million short lines would be a million objects in memory.
         lines, count = io.BytesIO(), 0
+        settings = self.queue.settings
+        most = min(per_object, settings.max_batch_lines)
+        room = min(settings.max_message_size, settings.max_batch_size)
         for index, body in enumerate(bodies):
             try:
                 line = join_lines([body])
             except (TypeError, ValueError) as error:
                 raise InvalidRequest(f"body {index} cannot be a line of a batch: {error}") from None
             self._check_size(len(line), f"body {index} for {self.queue.name}")
-            if count and (count == per_object or lines.tell() + len(line) > self.queue.settings.max_message_size):
+            if count and (count == most or lines.tell() + len(line) > room):
                 yield lines.getvalue()
                 lines, count = io.BytesIO(), 0
             lines.write(line)

@@ -8,13 +8,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from s3queue.documents.message import is_placeholder
-from s3queue.encoding import dump, format_instant, load, parse_instant
+from s3queue.encoding import NONSENSE, as_number, as_whole, cut, dump, format_instant, load, parse_instant
 from s3queue.errors import CorruptState
 from s3queue.keys import Keys, due_of, is_lines, without_mark
 from s3queue.store import ObjectInfo, ObjectStore, listing
 
 #: Pages that one count reads at most, unless all are asked for; after that a count is a lower bound.
 PAGES = 20
+#: Larger objects are not read: a dozen numbers.
+STATS_BYTES = 64 * 1024
+#: Numbers that may be unknown.
+_UNKNOWN = ("oldest_seconds", "newest_seconds", "finished_per_minute", "rescued")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +63,21 @@ class Stats:
     def from_bytes(cls, body: bytes, key: str) -> Stats:
         """Raises CorruptState, which names the key, if the bytes are not stats."""
         found = load(body, key)
-        known = {field.name for field in fields(cls)}
+        known: dict[str, Any] = {}
         try:
-            return cls(**{name: found[name] for name in known & found.keys()} | {"at": parse_instant(found["at"])})
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptState(f"{key} is not a stats document: {error!r}") from None
+            for name in {field.name for field in fields(cls)} & found.keys():
+                value = found[name]
+                if name == "at":
+                    known[name] = parse_instant(value)
+                elif name == "exact":
+                    known[name] = value is True
+                elif value is None and name in _UNKNOWN:
+                    known[name] = None
+                else:
+                    known[name] = as_number(value) if name.endswith("_seconds") else as_whole(value)
+            return cls(**known)
+        except NONSENSE as error:
+            raise CorruptState(f"{key} is not a stats document: {cut(error)}") from None
 
 
 @dataclass(slots=True)
@@ -149,6 +163,6 @@ def published_stats(store: ObjectStore, keys: Keys) -> Stats | None:
     """See `Queue.published_stats`."""
     found = store.open(keys.stats)
     try:
-        return Stats.from_bytes(found.read(), found.key) if found else None
+        return Stats.from_bytes(found.read(STATS_BYTES), found.key) if found else None
     except CorruptState:
         return None

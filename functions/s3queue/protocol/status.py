@@ -80,12 +80,12 @@ def read_status(store: ObjectStore, keys: Keys, path: str) -> Status:
     problem = ""
     if found := store.open(keys.lease(path)):
         try:
-            lease = Lease.from_bytes(found.read(), found.key)
+            lease = Lease.read(found)
         except CorruptState as error:
             problem = str(error)
     if found := store.open(keys.record(path)):
         try:
-            record = Record.from_bytes(found.read(), found.key)
+            record = Record.read(found)
         except CorruptState as error:
             problem = problem or str(error)
     dead = store.head(keys.dead(path))

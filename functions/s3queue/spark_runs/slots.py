@@ -6,6 +6,7 @@ names the messages of the run's present round: the run's one heartbeat keeps all
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -16,6 +17,7 @@ from s3queue.errors import CorruptState, NewerFormat
 from s3queue.queue import Queue
 from s3queue.store import delete_unique, listing, put_surely
 
+_log = logging.getLogger(__name__)
 #: A run may take this long to start; until then the heartbeat that the launcher wrote keeps its messages.
 START_WITHIN = timedelta(minutes=10)
 
@@ -41,11 +43,16 @@ class RunStore:
         return f"run-{self.queue.chance.name(self.queue.clock.now())}"
 
     def slots(self) -> Iterator[HeldSlot]:
-        """Every slot that is taken. One LIST, and one GET for each slot."""
+        """Every slot that is taken and can be read. One LIST, and one GET for each slot."""
         for page in listing(self.queue.store, f"{self.queue.keys.prefix('runs')}slot-"):
             for entry in page.objects:
                 number = self.queue.keys.slot_number(entry.key)
-                if number is not None and (held := self.slot(number)):
+                try:
+                    held = self.slot(number) if number is not None else None
+                except CorruptState as error:
+                    _log.error("slot skipped: %s", error)  # the runs of the other slots are not to blame
+                    continue
+                if held:
                     yield held
 
     def slot(self, number: int) -> HeldSlot | None:
@@ -53,7 +60,7 @@ class RunStore:
         found = self.queue.store.open(self.queue.keys.slot(number))
         if found is None:
             return None
-        slot = Slot.from_bytes(found.read(), found.key)
+        slot = Slot.read(found)
         return HeldSlot(number=number, slot=slot, etag=found.etag, age=found.at - found.modified_at)
 
     def open_slot(self, number: int, run: str, *, over: HeldSlot | None = None) -> HeldSlot:
@@ -87,11 +94,14 @@ class RunStore:
         if found is None:
             return None
         try:
-            return Manifest.from_bytes(found.read(), found.key), found.etag
+            manifest = Manifest.read(found)
         except NewerFormat:
             raise
-        except CorruptState:
+        except CorruptState as error:
+            _log.error("manifest not used: %s", error)
             return None
+        # Another run's manifest would be written back to that run's key.
+        return (manifest, found.etag) if manifest.run == run else None
 
     def write_manifest(self, manifest: Manifest, etag: str | None) -> tuple[Manifest, str]:
         """Raises Conflict if it was written since it was read: the run no longer belongs to the writer."""

@@ -112,7 +112,7 @@ class RunWatch:
         if found is None:
             return False
         try:
-            return Heartbeat.from_bytes(found.read(), found.key).is_fresh(found.at - found.modified_at)
+            return Heartbeat.read(found).is_fresh(found.at - found.modified_at)
         except CorruptState:
             return False
 
@@ -188,7 +188,10 @@ class RunWatch:
                     expire(mine.leases, path, held, because=failure)
                 else:
                     mine.leases.give_back(path, held.lease, held.etag, held.read_at)
-            except (Conflict, CorruptState) as error:
+            except Unavailable:
+                raise
+            except QueueError as error:
+                # Someone else has it, or it makes no sense: the others of the run need not wait for that.
                 _log.info("lease of an ended run kept: %s/%s: %s", mine.name, path, error)
 
 

@@ -7,13 +7,24 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import IO, Any, Literal, TypeVar
 
-from s3queue.documents.batch import spooled
+from s3queue.documents.batch import LongLine, spooled
 from s3queue.documents.dead_letter import messages_of
 from s3queue.documents.lease import Lease
+from s3queue.documents.message import INLINE_BYTES
 from s3queue.documents.record import Failure, Record
-from s3queue.errors import LeaseLost, MessageNotFound, QueueError, Reject, Retry, Unavailable
+from s3queue.encoding import LONGEST
+from s3queue.errors import (
+    LeaseLost,
+    MessageNotFound,
+    MessageTooLarge,
+    NoSpace,
+    QueueError,
+    Reject,
+    Retry,
+    Unavailable,
+)
 from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
 
@@ -24,6 +35,7 @@ _log = logging.getLogger(__name__)
 #: `lost`: someone else has the message by now, or its outcome is unknown; the sweeper takes care of it.
 AttemptEnding = Literal["completed", "retried", "dead", "released", "lost"]
 T = TypeVar("T")
+Line = bytes | LongLine
 #: Pauses in seconds before a step with an unknown result is repeated; after the last one it is left to the sweeper.
 UNKNOWN_PAUSES = (0.2, 0.8, 2.0)
 #: Lines that a handler of lists gets in one call.
@@ -95,11 +107,16 @@ class Processor:
         written = self.queue.clock.monotonic()
         started = False
         try:
-            payload = claim.message.open()
-        except MessageNotFound as error:
+            batch = self._spooled(claim)
+        except (MessageNotFound, NoSpace) as error:
             return self._fail(claim, error, after=None)
-        with spooled(payload) as stream:
-            for chunk in self._chunks(messages_of(claim.path, stream), claim):
+        except MessageTooLarge as error:
+            return self._fail(claim, error, after=None, dead=True)
+        longest = self.queue.settings.max_message_size
+        with batch as stream:
+            # No line is longer than its batch: most batches need no limit.
+            lines = messages_of(claim.path, stream, longest if claim.message.size > longest else None)
+            for chunk in self._chunks(lines):
                 total += len(chunk)
                 pending = [(number, line) for number, line in chunk if claim.lines.is_pending(number, claim.attempt)]
                 if not pending:
@@ -120,21 +137,35 @@ class Processor:
         record = self._known(lambda: self.queue.complete_lines(claim, total, clear=self.clears))
         return "dead" if record.outcome == "dead" else "completed"
 
-    def _chunks(self, lines: Iterator[tuple[int, bytes]], claim: Claim) -> Iterator[list[tuple[int, bytes]]]:
-        size = LINES_PER_CALL if self.definition.takes_list else 1
-        chunk: list[tuple[int, bytes]] = []
-        for entry in lines:
-            chunk.append(entry)
-            if len(chunk) == size:
+    def _spooled(self, claim: Claim) -> IO[bytes]:
+        """The batch in the temporary folder, if its size and its number of lines are within the limits."""
+        settings = self.queue.settings
+        if claim.message.size > settings.max_batch_size:
+            raise MessageTooLarge(f"{claim.message.size} bytes, max_batch_size is {settings.max_batch_size}")
+        return spooled(claim.message.open(), max_lines=settings.max_batch_lines)
+
+    def _chunks(self, lines: Iterator[tuple[int, Line]]) -> Iterator[list[tuple[int, Line]]]:
+        """As many lines as a handler gets in one call; long lists end early, so that few bytes are in memory."""
+        most = LINES_PER_CALL if self.definition.takes_list else 1
+        chunk: list[tuple[int, Line]] = []
+        size = 0
+        for number, line in lines:
+            chunk.append((number, line))
+            size += len(line) if isinstance(line, bytes) else 0
+            if len(chunk) == most or size >= INLINE_BYTES:
                 yield chunk
-                chunk = []
+                chunk, size = [], 0
         if chunk:
             yield chunk
 
-    def _run_lines(self, claim: Claim, pending: list[tuple[int, bytes]]) -> timedelta | None:
+    def _run_lines(self, claim: Claim, pending: list[tuple[int, Line]]) -> timedelta | None:
         """Run some lines in one call and note how each ended; returns the delay that the handler asked for, if any."""
         parsed: list[tuple[int, Any]] = []
         for number, line in pending:
+            if isinstance(line, LongLine):
+                said = f"line {number}: {line.size} bytes, max_message_size is {self.queue.settings.max_message_size}"
+                claim.lines.fail(number, claim.attempt, Failure("MessageTooLarge", said), dead=True)
+                continue
             try:
                 argument = io.BytesIO(line) if self.definition.takes_stream else self.definition.parse(line)
                 parsed.append((number, argument))
@@ -161,8 +192,12 @@ class Processor:
             claim.lines.complete(number, result)
         return None
 
-    def _fail(self, claim: Claim, error: BaseException | Failure, *, after: timedelta | None) -> AttemptEnding:
-        ended: Lease | Record = self._known(lambda: self.queue.fail(claim, error, retry_after=after))
+    def _fail(
+        self, claim: Claim, error: BaseException | Failure, *, after: timedelta | None, dead: bool = False
+    ) -> AttemptEnding:
+        # A handler may ask for any delay; no date can be reckoned from some of them.
+        after = min(max(after, timedelta()), LONGEST) if after is not None else None
+        ended: Lease | Record = self._known(lambda: self.queue.fail(claim, error, retry_after=after, dead=dead))
         if isinstance(ended, Lease):
             return "retried"
         return "dead" if ended.outcome == "dead" else "completed"

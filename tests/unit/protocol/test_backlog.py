@@ -29,7 +29,7 @@ def test_nothing_is_handed_out_before_the_first_look(queue, backlog):
     queue.enqueue(b"x")
 
     assert backlog.take() is None
-    assert backlog.look() == 1
+    assert backlog.refill() == 1
     assert backlog.take() is not None
     assert backlog.take() is None
 
@@ -37,7 +37,7 @@ def test_nothing_is_handed_out_before_the_first_look(queue, backlog):
 def test_an_idle_queue_costs_one_list(bench, backlog):
     bench.store.take()
 
-    assert backlog.look() == 0
+    assert backlog.refill() == 0
     assert bench.store.take() == {"list": 1}
 
 
@@ -46,12 +46,12 @@ def test_a_full_window_costs_two_lists_and_one_more_if_anything_is_at_work(bench
         bench.put(f"orders/messages/{number:04d}", b"x")
     bench.store.take()
 
-    assert backlog.look() == WINDOW
+    assert backlog.refill() == WINDOW
     assert bench.store.take() == {"list": 2}
 
     queue.claim(backlog.take().path)
     bench.store.take()
-    assert backlog.look() == WINDOW - 1
+    assert backlog.refill() == WINDOW - 1
     assert bench.store.take() == {"list": 3}
 
 
@@ -61,7 +61,7 @@ def test_the_more_urgent_come_first_whatever_their_age(bench, queue, backlog):
     higher = [queue.enqueue(b"x", priority=7) for _ in range(3)]
     bench.clock.advance(60)
     urgent = queue.enqueue(b"x", priority=200)
-    backlog.look()
+    backlog.refill()
 
     order = taken(backlog)
 
@@ -79,7 +79,7 @@ def test_workers_choose_at_random_among_the_oldest_of_equal_urgency(bench, queue
     first = set()
     for _ in range(300):
         backlog = Backlog(queue)
-        backlog.look()
+        backlog.refill()
         first.add(backlog.take().path)
 
     assert first == set(paths[:CHOICES])
@@ -89,7 +89,7 @@ def test_what_is_at_work_or_waits_is_no_candidate(queue, backlog):
     at_work, waits, free = (queue.enqueue(b"x") for _ in range(3))
     queue.claim(at_work)
     queue.fail(queue.claim(waits), "once")
-    backlog.look()
+    backlog.refill()
 
     assert taken(backlog) == [free]
 
@@ -97,10 +97,10 @@ def test_what_is_at_work_or_waits_is_no_candidate(queue, backlog):
 def test_what_waited_is_a_candidate_once_it_is_due_and_its_lease_is_to_be_read_first(bench, queue, backlog):
     waits, delayed = queue.enqueue(b"x"), queue.enqueue(b"x", delay=60)
     queue.fail(queue.claim(waits), "once", retry_after=60)
-    assert backlog.look() == 0
+    assert backlog.refill() == 0
 
     bench.clock.advance(61)
-    assert backlog.look() == 2
+    assert backlog.refill() == 2
     found = [backlog.take(), backlog.take()]
 
     assert {(one.path, one.read_first) for one in found} == {(waits, True), (delayed, True)}
@@ -109,8 +109,8 @@ def test_what_waited_is_a_candidate_once_it_is_due_and_its_lease_is_to_be_read_f
 def test_a_message_of_the_wrong_size_is_left_out(bench, queue):
     small, large = queue.enqueue(b"x"), queue.enqueue(b"x" * 100)
     light, heavy = Backlog(queue, wants=lambda size: size < 10), Backlog(queue, wants=lambda size: size >= 10)
-    light.look()
-    heavy.look()
+    light.refill()
+    heavy.refill()
 
     assert (taken(light), taken(heavy)) == ([small], [large])
 
@@ -118,7 +118,7 @@ def test_a_message_of_the_wrong_size_is_left_out(bench, queue):
 def test_a_folder_placeholder_is_no_candidate(bench, backlog):
     bench.put("orders/messages/", b"")
 
-    assert backlog.look() == 0
+    assert backlog.refill() == 0
 
 
 def test_a_look_turns_pages_until_it_finds_what_nobody_works_on(bench, queue, backlog):
@@ -126,7 +126,7 @@ def test_a_look_turns_pages_until_it_finds_what_nobody_works_on(bench, queue, ba
         bench.put(f"orders/messages/a{number:04d}", b"x")
         queue.claim(f"messages/a{number:04d}")
     bench.put("orders/messages/b", b"x")
-    backlog.look()
+    backlog.refill()
 
     assert taken(backlog) == ["messages/b"]
 
@@ -134,13 +134,13 @@ def test_a_look_turns_pages_until_it_finds_what_nobody_works_on(bench, queue, ba
 def test_what_is_in_hand_is_not_found_again(queue, backlog):
     mine, other = queue.enqueue(b"x"), queue.enqueue(b"x")
 
-    assert backlog.look([mine]) == 1
+    assert backlog.refill([mine]) == 1
     assert taken(backlog) == [other]
 
 
 def test_what_is_handed_out_while_a_look_is_under_way_is_not_found_again(bench, queue, backlog):
     paths = {queue.enqueue(b"x") for _ in range(3)}
-    backlog.look()
+    backlog.refill()
     meanwhile = []
 
     def take_one(operation, key, perform):
@@ -150,11 +150,11 @@ def test_what_is_handed_out_while_a_look_is_under_way_is_not_found_again(bench, 
         return answer
 
     bench.around = take_one
-    assert backlog.look() == 2
+    assert backlog.refill() == 2
 
     assert set(taken(backlog)) == paths - set(meanwhile)
     # The next look knows nothing of it: by then it has a lease, or may run again.
-    assert backlog.look() == 3
+    assert backlog.refill() == 3
 
 
 class CountedLock:
@@ -185,9 +185,9 @@ def test_a_thread_that_waited_for_anothers_look_does_not_look_again(bench, queue
     bench.around = hold_up
     bench.store.take()
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(backlog.look)
+        first = threads.submit(backlog.refill)
         assert is_looking.wait(PATIENCE)
-        second = threads.submit(backlog.look)
+        second = threads.submit(backlog.refill)
         eventually(lambda: mutex.asked == 2)
         go_on.set()
         assert (first.result(PATIENCE), second.result(PATIENCE)) == (1, 1)
@@ -198,13 +198,13 @@ def test_a_thread_that_waited_for_anothers_look_does_not_look_again(bench, queue
 def test_a_window_is_stale_after_a_while_because_something_more_urgent_may_have_come(bench, queue, backlog):
     for _ in range(3):
         queue.enqueue(b"x")
-    backlog.look()
+    backlog.refill()
     bench.clock.advance(FRESH_SECONDS)
     assert backlog.take() is not None
 
     bench.clock.advance(1)
     assert backlog.take() is None
-    assert backlog.look() == 3
+    assert backlog.refill() == 3
 
 
 def test_a_window_counts_from_before_it_was_listed(bench, queue, backlog):
@@ -215,14 +215,14 @@ def test_a_window_counts_from_before_it_was_listed(bench, queue, backlog):
         return perform()
 
     bench.around = slow
-    assert backlog.look() == 1
+    assert backlog.refill() == 1
     assert backlog.take() is None
 
 
 def test_a_window_that_others_empty_is_given_up_after_a_few_lost_claims(queue, backlog):
     for _ in range(10):
         queue.enqueue(b"x")
-    backlog.look()
+    backlog.refill()
     for _ in range(MISSES - 1):
         backlog.take()
         backlog.report(won=False)
@@ -233,17 +233,17 @@ def test_a_window_that_others_empty_is_given_up_after_a_few_lost_claims(queue, b
         backlog.report(won=False)
 
     assert backlog.take() is None
-    assert backlog.look() == 10
+    assert backlog.refill() == 10
     assert backlog.take() is not None
 
 
 def test_a_backlog_is_fruitless_when_a_look_found_nothing_that_could_be_claimed(queue, backlog):
     assert not backlog.is_fruitless()
-    backlog.look()
+    backlog.refill()
     assert backlog.is_fruitless()
 
     queue.enqueue(b"x")
-    backlog.look()
+    backlog.refill()
     assert not backlog.is_fruitless()
     backlog.take()
     backlog.report(won=False)
@@ -252,7 +252,7 @@ def test_a_backlog_is_fruitless_when_a_look_found_nothing_that_could_be_claimed(
 
 def test_a_backlog_of_which_something_was_claimed_is_worth_another_look(queue, backlog):
     queue.enqueue(b"x")
-    backlog.look()
+    backlog.refill()
     backlog.take()
     backlog.report(won=True)
 
@@ -267,17 +267,17 @@ def test_a_look_that_failed_has_found_nothing_out(bench, queue, backlog):
 
     bench.around = fail
     with pytest.raises(Unavailable):
-        backlog.look()
+        backlog.refill()
 
     assert not backlog.is_fruitless()
     bench.around = None
-    assert backlog.look() == 1
+    assert backlog.refill() == 1
 
 
 def test_it_is_time_to_look_ahead_when_a_full_window_is_nearly_used_up(bench, backlog):
     for number in range(WINDOW):
         bench.put(f"orders/messages/{number:04d}", b"x")
-    backlog.look()
+    backlog.refill()
     assert not backlog.is_running_low(8)
     for _ in range(WINDOW - 9):
         backlog.take()
@@ -290,7 +290,7 @@ def test_it_is_time_to_look_ahead_when_a_full_window_is_nearly_used_up(bench, ba
 def test_a_window_that_was_not_full_had_everything_in_it(bench, backlog):
     for number in range(WINDOW - 1):
         bench.put(f"orders/messages/{number:04d}", b"x")
-    backlog.look()
+    backlog.refill()
     taken(backlog)
 
     assert not backlog.is_running_low(8)

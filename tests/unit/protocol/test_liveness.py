@@ -9,6 +9,7 @@ import pytest
 
 from s3queue import Unavailable
 from s3queue.documents.lease import GRAIN
+from s3queue.documents.run_documents import Manifest
 from s3queue.protocol.liveness import HeartbeatWriter, LiveOwners
 
 TTL = timedelta(seconds=30)
@@ -281,7 +282,10 @@ def test_a_run_keeps_what_its_manifest_names(bench, queue):
     heartbeat.beat({})
     assert not LiveOwners(queue).keep(queue.worker_id, "messages/one")
 
-    bench.put(queue.keys.manifest("r1"), json.dumps({"v": 1, "paths": ["messages/one"]}).encode())
+    manifest = Manifest(
+        run="r1", slot=0, state="running", opened_at=bench.clock.now(), paths=("messages/one",), started=0
+    )
+    bench.put(queue.keys.manifest("r1"), manifest.to_bytes())
     assert LiveOwners(queue).keep(queue.worker_id, "messages/one")
     assert not LiveOwners(queue).keep(queue.worker_id, "messages/other")
 

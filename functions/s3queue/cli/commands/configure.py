@@ -59,7 +59,7 @@ def _value(setting: str, value: str, default: Any) -> Any:
         if value.lower() not in (*_YES, *_NO):
             raise InvalidRequest(f"{setting} must be true or false, not {value!r}")
         return value.lower() in _YES
-    if isinstance(default, int) and setting != "max_message_size":
+    if isinstance(default, int) and setting not in ("max_message_size", "max_batch_size"):
         try:
             return int(value)
         except ValueError:

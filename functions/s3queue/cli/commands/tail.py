@@ -99,7 +99,7 @@ class Watcher:
         if found is None:
             return
         try:
-            lease = Lease.from_bytes(found.read(), found.key)
+            lease = Lease.read(found)
         except CorruptState:
             return
         facts: dict[str, Any] = {"attempt": lease.attempt, "worker": lease.owner}
@@ -146,7 +146,7 @@ class Watcher:
         record = None
         if found:
             try:
-                record = Record.from_bytes(found.read(), found.key)
+                record = Record.read(found)
             except CorruptState:
                 record = None
         if record and found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import typer
@@ -13,13 +12,13 @@ from s3queue.cli.output import table
 from s3queue.cli.session import Session
 from s3queue.cli.words import age, when
 from s3queue.dashboard.overview import live_workers
-from s3queue.encoding import format_instant
+from s3queue.documents.run_documents import MANIFEST_BYTES
+from s3queue.encoding import format_instant, parse_json
+from s3queue.errors import CorruptState
 from s3queue.queue import Queue
-from s3queue.store import listing
+from s3queue.store import Object, listing
 
 PANEL = "Work"
-#: Larger objects are not read: slots and manifests are small.
-DOCUMENT_BYTES = 1024 * 1024
 
 
 @command(program, "workers orders", "workers orders --json | jq -r '.[] | select(.is_fresh) | .id'", panel=PANEL)
@@ -80,7 +79,7 @@ def _runs(queue: Queue) -> list[dict[str, Any]]:
     for page in listing(queue.store, prefix):
         for entry in page.objects:
             name = entry.key.removeprefix(prefix)
-            stored = queue.store.open(entry.key) if entry.size <= DOCUMENT_BYTES else None
+            stored = queue.store.open(entry.key) if entry.size <= MANIFEST_BYTES else None
             found.append(
                 {
                     "name": name,
@@ -88,15 +87,15 @@ def _runs(queue: Queue) -> list[dict[str, Any]]:
                     "modified_at": format_instant(entry.modified_at),
                     "age_seconds": (page.at - entry.modified_at).total_seconds(),
                     "size": entry.size,
-                    "document": _document(stored.read()) if stored else None,
+                    "document": _document(stored) if stored else None,
                 }
             )
     return found
 
 
-def _document(body: bytes) -> dict[str, Any] | None:
+def _document(stored: Object) -> dict[str, Any] | None:
     try:
-        document = json.loads(body)
-    except ValueError:
+        document = parse_json(stored.read(MANIFEST_BYTES))
+    except (CorruptState, ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None

@@ -1,0 +1,141 @@
+"""Forged state and Spark runs, plans and the archive's log. No JVM: all of this is plain Python."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from s3queue import Context
+from s3queue.documents.batch import join_lines
+from s3queue.encoding import dump
+from s3queue.errors import CorruptState
+from s3queue.spark_runs.launcher import Launcher
+from s3queue.spark_runs.slots import as_run
+from s3queue.spark_runs.watch import RunWatch
+from s3queue.stores.memory import MemoryStore
+from spark.bulk.plan import read_plan
+from spark.heavy.batches import read_message
+from spark.heavy.driver import Driver, NotOurs, RunLost
+from spark.heavy.messages import MessageWork
+from spark.history.archive_log import Commit, Part
+from spark.rows.record_rows import read_record
+from support.counting_store import CountingStore
+from support.drawn_documents import AT, FULL_RECORD
+from support.fake_jobs import FakeJobs
+from support.forged_documents import HUGE, ForgedStore, forgeries
+from support.workbench import Workbench
+
+FEW = 40
+OPTIONS = {"engine": "spark", "visibility_timeout": 60, "messages_per_run": 3, "retry_base": 1, "max_runs": 2}
+
+
+def launched() -> tuple[Workbench, FakeJobs, str, list[str]]:
+    """A run that was started for three messages, and its driver not yet."""
+    bench, jobs = Workbench(), FakeJobs()
+    bench.memory = ForgedStore("bench", clock=bench.clock)
+    bench.store = CountingStore(bench.memory)
+    queue = bench.queue("exports", **OPTIONS)
+    paths = [queue.enqueue({"n": number}) for number in range(3)]
+    assert Launcher(jobs, "bench", threads=1).launch(queue, paths) == "started"
+    return bench, jobs, next(iter(jobs.started)), paths
+
+
+def drain(bench: Workbench, run: str) -> None:
+    def per_message(spark: object, message: dict, context: Context) -> None: ...
+
+    queue = as_run(bench.queue("exports", **OPTIONS), run)
+    work = MessageWork(queue, per_message, None)
+    with contextlib.suppress(NotOurs, RunLost, CorruptState):
+        Driver(queue, work, seconds=3600, threads=1, beats=False).drain()
+
+
+@pytest.mark.parametrize("kind", ["slot", "manifest", "heartbeat", "lease", "settings"])
+def test_whatever_is_forged_before_the_driver_starts_the_messages_come_to_their_end(kind):
+    bench, _, run, paths = launched()
+    queue = bench.queue("exports", **OPTIONS)
+    bench.put(queue.keys.overrides, b'{"max_attempts": 5, "messages_per_run": 2}')
+    real = bench.read(forged_key(queue, kind, run, paths))
+    for forged in [HUGE, *forgeries(real, seed=4, few=FEW)]:
+        bench, jobs, run, paths = launched()
+        queue = bench.queue("exports", **OPTIONS)
+        bench.put(forged_key(queue, kind, run, paths), forged)
+        drain(bench, run)
+        jobs.becomes("ended", "SUCCESS")
+        watch = RunWatch(jobs, "bench")
+        for _ in range(4):
+            bench.clock.advance(700)
+            dispatched: list[str] = []
+            sweeper = bench.sweeper(queue, dispatched)
+            sweeper.check_runs = watch.check
+            sweeper.sweep()
+            with contextlib.suppress(CorruptState):
+                if dispatched and Launcher(jobs, "bench", threads=1).launch(queue, dispatched) == "started":
+                    drain(bench, list(jobs.started)[-1])
+                    jobs.becomes("ended", "SUCCESS")
+        others = paths[1:] if kind == "lease" else paths
+        states = [queue.status(path).state for path in others]
+        assert all(state in ("completed", "dead") for state in states) or is_paused(queue), (forged[:300], states)
+
+
+def forged_key(queue, kind, run, paths) -> str:
+    return {
+        "slot": queue.keys.slot(0),
+        "manifest": queue.keys.manifest(run),
+        "heartbeat": queue.keys.worker(run),
+        "lease": queue.keys.lease(paths[0]),
+        "settings": queue.keys.overrides,
+    }[kind]
+
+
+def is_paused(queue) -> bool:
+    queue.refresh()
+    return bool(queue.settings.paused)
+
+
+PLAN = {"queue": "orders", "run": "r", "per_object": 10, "buckets": 3, "rows": 5, "fingerprint": "f", "priority": 1}
+
+
+def test_a_forged_plan_is_corrupt_and_nothing_else():
+    real = dump(PLAN)
+    for forged in [HUGE, real, *forgeries(real)]:
+        store = ForgedStore()
+        store.put("orders/bulk/r/plan.json", forged)
+        with contextlib.suppress(CorruptState):
+            assert read_plan(store, "orders", "r").run == "r"
+
+
+def test_a_forged_commit_of_the_archive_is_corrupt_and_nothing_else():
+    part = Part(key="archive/x", queue="orders", day="2026-11-16", rows=1, bytes=2)
+    real = Commit(version=1, schema=1, parts=(part,), committed_at=AT).to_bytes("n")
+    for forged in forgeries(real):
+        with contextlib.suppress(CorruptState):
+            Commit.from_bytes(forged, "archive/queue=orders/_log/0000000001.json").to_bytes("n")
+
+
+def test_a_forged_record_is_a_row_or_a_problem_of_the_archive():
+    store = ForgedStore()
+    for forged in [HUGE, *forgeries(FULL_RECORD.to_bytes(), seed=5, few=400)]:
+        written = store.put("orders/records/messages/a", forged)
+        row = read_record(store, "orders", "orders/records/messages/a", written.etag)
+        assert row is not None
+
+
+class Bucket:
+    """As an executor sees it."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def store(self) -> MemoryStore:
+        return self._store
+
+
+def test_an_executor_hands_out_no_line_that_is_too_long_and_says_if_there_are_too_many():
+    store = MemoryStore()
+    etag = store.put("q/messages/b.ndjson", join_lines([{"n": 1}, {"n": "x" * 100}, {"n": 3}])).etag
+    asked = ("messages/b.ndjson", "q/messages/b.ndjson", etag, 1, AT, [])
+
+    found = list(read_message(Bucket(store), asked, max_bytes=20))
+    assert [(row[1], row[2]) for row in found] == [(1, b'{"n":1}'), (2, None), (3, b'{"n":3}')]
+    assert list(read_message(Bucket(store), asked, max_lines=1))[-1][1:3] == (-1, None)
