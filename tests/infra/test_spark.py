@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.packaging.lambda_zip import spark_code
+from infra.packaging import spark_code
 from s3queue import Context, Reject
 from s3queue import Queue as Queue_
 from s3queue.settings import Deployment, QueueSettings

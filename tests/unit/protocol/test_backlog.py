@@ -174,7 +174,7 @@ class CountedLock:
 
 def test_a_thread_that_waited_for_anothers_look_does_not_look_again(bench, queue, backlog):
     queue.enqueue(b"x")
-    backlog._look_mutex = mutex = CountedLock()
+    backlog._refill_mutex = mutex = CountedLock()
     is_looking, go_on = threading.Event(), threading.Event()
 
     def hold_up(operation, key, perform):
