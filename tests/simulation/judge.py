@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,7 +181,7 @@ class Judge:
             return {line} if lines.get(line) == stored.body else set()
         if not is_batch(life.path):
             return {0} if stored.body == life.body else set()
-        bodies = {body for _, body in read_lines(iter(stored.body.splitlines(keepends=True)))}  # type: ignore[arg-type]
+        bodies = {body for _, body in read_lines(io.BytesIO(stored.body))}
         return {number for number, body in lines.items() if body in bodies}
 
     def _replayed(self, path: str, sent_at: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,7 +64,7 @@ class Life:
         """The messages in it, by line; a single one is line 0."""
         if not is_batch(self.path):
             return {0: self.body}
-        return dict(read_lines(iter(self.body.splitlines(keepends=True))))  # type: ignore[arg-type]
+        return dict(read_lines(io.BytesIO(self.body)))
 
     def succeeded(self, line: int) -> bool:
         return any(run.ended == "ok" for run in self.runs.get(line, ()))
