@@ -12,10 +12,9 @@ COMMANDS = (
     ("show", "orders", VICTIM),
     ("workers", "orders"),
     ("runs", "orders"),
-    ("locks", "orders"),
+    ("locks", "list", "orders"),
     ("dead", "list", "orders"),
     ("configure", "orders"),
-    ("messages", "orders"),
 )
 FEW = 6
 
@@ -29,4 +28,4 @@ def test_every_command_answers_beside_forged_state(cli, kind):
             for more in ((), ("--json",)):
                 ran = cli(*command, *more, code=None)
                 assert "Traceback" not in ran.err
-                assert ran.code == 0 or "orders/" in ran.err or ran.code == 2, (command, forged, ran)
+                assert ran.code == 0 or "orders/" in ran.err, (command, forged, ran)

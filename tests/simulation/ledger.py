@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,7 +64,8 @@ class Life:
         """The messages in it, by line; a single one is line 0."""
         if not is_batch(self.path):
             return {0: self.body}
-        return dict(messages_of(self.path, iter(self.body.splitlines(keepends=True))))  # type: ignore[arg-type]
+        messages = messages_of(self.path, io.BytesIO(self.body))
+        return {number: body for number, body in messages if isinstance(body, bytes)}
 
     def succeeded(self, line: int) -> bool:
         return any(run.ended == "ok" for run in self.runs.get(line, ()))

@@ -259,7 +259,7 @@ MUTATIONS = (
     Mutation(
         "a batch forgets which lines are done",
         "documents/batch.py",
-        'done=LineNumbers.from_json(found.get("done", ())),',
+        'done=LineNumbers.from_json(found.get("done", [])),',
         "done=LineNumbers(),",
     ),
     Mutation(

@@ -132,3 +132,27 @@ def test_the_job_itself_is_a_pure_transformation(spark):
         "path string, line int, result struct<square: double>, error string, reject boolean",
     )
     assertDataFrameEqual(squared(spark, messages), expected)
+
+
+def test_a_line_that_is_too_long_dies_alone_and_the_job_never_sees_it(spark, bucket):
+    queue, _, (path,) = drained(spark, bucket, squared, [[{"n": 1}, {"n": 2}]])
+    assert queue.status(path).record.lines["completed"] == 2
+    long = json.dumps({"n": 2, "note": "x" * 200})
+    queue.store.put("heavy/messages/long.ndjson", f'{{"n":1}}\n{long}\n{{"n":3}}\n'.encode())
+    queue.store.put("heavy/messages/many.ndjson", b'{"n":1}\n' * 9)
+    limited = Queue(
+        store=bucket.store(),
+        name="heavy",
+        settings=QueueSettings.of(**SETTINGS | {"max_message_size": 100, "max_batch_lines": 5}),
+    )
+    jobs = FakeJobs()
+    Launcher(jobs, bucket.name).launch(limited, [])
+    (run,) = jobs.started
+    Driver(as_run(limited, run), BatchWork(squared, spark, bucket), seconds=60).drain()
+
+    record = limited.status("messages/long.ndjson").record
+    assert (record.lines["completed"], record.lines["dead"]) == (2, 1)
+    assert "MessageTooLarge" in record.lines["dead_lines"][0][2]
+    many = limited.status("messages/many.ndjson").record
+    assert many.outcome == "dead"
+    assert "max_batch_lines" in many.failure.message
