@@ -141,6 +141,7 @@ class Fleet:
     def _wake(self) -> None:
         while self._idle and self._waiting:
             container = self._idle.pop(0)
+            container.process.thaw(self._world.now)
             notification = self._waiting.popleft()
             self.busy += 1
             container.process.on_death = lambda bell=notification: self._replace(bell)
@@ -159,6 +160,8 @@ class Fleet:
         looks = notification.is_dispatch or self._world.now - notification.sent_at > late_after
         container.serve(notification.paths, looks=looks, drains=looks and self._drains, etag=notification.etag)
         self.busy -= 1
+        if self._cast.profile.freezes:
+            container.process.freeze(self._world.now)
         self._idle.append(container)
         self._wake()
 
@@ -276,7 +279,10 @@ def sweeping(cast: Cast, dispatch: Callable[[Sequence[str]], None], every: float
                     raise report.error
                 cast.counts.update(report.endings)
                 cast.counts["rescued"] += report.orphans
+            if cast.profile.freezes:
+                process.freeze(cast.world.now)
             cast.world.sleep(every)
+            process.thaw(cast.world.now)
 
     cast.world.spawn(process, run, after=cast.world.random.random() * every)
     process.on_death = lambda: sweeping(cast, dispatch, every) and None

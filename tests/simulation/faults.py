@@ -25,6 +25,12 @@ class Profile:
     #: Chance per request that the process stands still, and for how long at most.
     pause: float = 0.0
     longest_pause: float = 0.0
+    #: The share of these pauses in which the whole machine is suspended, and its monotonic clock stands still.
+    suspends: float = 0.0
+    #: Functions are frozen between their invocations, and their monotonic clocks stand still meanwhile.
+    freezes: bool = False
+    #: Chance per request that someone sets the process's wall clock, forward or back.
+    wall_steps: float = 0.0
     #: The longest that a request or an answer is on its way, and the chance of it being slow at all.
     slow: float = 0.0
     slowest: float = 0.0
@@ -68,9 +74,10 @@ def draw_profile(chance: random.Random) -> Profile:
     """One of the ways in which a day can go wrong."""
     number = chance.random()
     often = chance.choice((0.03, 0.08, 0.15))
+    freezes = chance.random() < 0.6
     if number < 0.12:
         kinds = _kinds((("contended", 2.0), ("retried", 1.0)), chance.choice((0.1, 0.25)))
-        return Profile(name="calm", kinds=kinds, skew=20.0, exact=True, undisturbed=True)
+        return Profile(name="calm", kinds=kinds, skew=20.0, exact=True, undisturbed=True, freezes=freezes)
     if number < 0.22:
         kinds = _kinds((("contended", 1.0), ("retried", 1.0)), chance.choice((0.0, 0.1)))
         return Profile(
@@ -82,18 +89,21 @@ def draw_profile(chance: random.Random) -> Profile:
             re_puts=True,
             stops=True,
             exact=True,
+            freezes=freezes,
         )
     events = {"lost_events": 0.15, "double_events": 0.2, "late_events": 0.2}
     plays = {"re_puts": chance.random() < 0.6, "operator": chance.random() < 0.3, "stops": chance.random() < 0.3}
     plays["multipart"] = plays["re_puts"] and chance.random() < 0.4
     plays["equal_re_puts"] = plays["re_puts"] and chance.random() < 0.5
     clocks = {"skew": chance.choice((0.0, 3.0, 100.0)), "drift": chance.choice((0.0, 0.01))}
+    clocks |= {"freezes": freezes, "wall_steps": chance.choice((0.0, 0.0, 0.03))}
     slow = {"slow": chance.choice((0.03, 0.15)), "slowest": chance.choice((1.0, 4.0, 9.0))}
     if number < 0.34:
         return Profile(name="network", kinds=_kinds(_NETWORK, often), **events, **plays, **clocks, **slow)
     if number < 0.47:
         return Profile(name="crashes", kinds=_kinds(_CRASHES, often), **events, **plays, **clocks)
     pauses = {"pause": chance.choice((0.04, 0.1, 0.25)), "longest_pause": chance.choice((7.0, 14.0, 25.0))}
+    pauses["suspends"] = chance.choice((0.0, 0.5))
     if number < 0.60:
         # Heartbeats matter when handlers outlast their leases: few events, so that the pull worker gets to them.
         events["lost_events"] = 0.8
@@ -141,6 +151,9 @@ class DrawnFaults:
             fault.back = chance.random() * profile.slowest
         if profile.pause and chance.random() < profile.pause:
             fault.pause = chance.random() * profile.longest_pause
+            fault.suspends = chance.random() < profile.suspends
+        if profile.wall_steps and chance.random() < profile.wall_steps:
+            fault.wall_step = chance.uniform(-60.0, 30.0)
         number = chance.random()
         if number >= profile.total:
             if operation in ("put", "delete"):

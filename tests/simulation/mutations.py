@@ -38,6 +38,12 @@ class Catch:
 
 MUTATIONS = (
     Mutation(
+        "the clock stands still in a freeze",
+        "clock.py",
+        "elif lead - self._lead > TOLERANCE_SECONDS:",
+        "elif not self._wall:",
+    ),
+    Mutation(
         "the lease is deleted before the message",
         "protocol/outcomes.py",
         "        deleted = self._delete_message(path, generation, is_alive, is_repeated)\n",
