@@ -46,11 +46,15 @@ class Profile:
     #: Some PUTs are multipart uploads, which S3 dates by their start.
     multipart: bool = False
     operator: bool = False
+    #: An operator changes the visibility timeout about this often, in seconds; 0: never.
+    configures: float = 0.0
     #: The share of handlers that take longer than their lease; invocations may be told to stop.
     long_handlers: float = 0.0
     stops: bool = False
     #: The chance that a long-lived worker with a heartbeat pulls.
     pulls: float = 0.4
+    #: There is no worker function: nobody else gets to the messages.
+    pulls_only: bool = False
     #: No fault can cost a handler run: every message starts exactly as often as its script says.  [P5]
     exact: bool = False
     #: Nothing may need an expired lease or a rescue.
@@ -75,6 +79,18 @@ def draw_profile(chance: random.Random) -> Profile:
     number = chance.random()
     often = chance.choice((0.03, 0.08, 0.15))
     freezes = chance.random() < 0.6
+    if number < 0.04:
+        # Nothing goes wrong, and one who changes settings takes no message away from whoever works on it.
+        return Profile(
+            name="settings",
+            lost_events=1.0,
+            pulls=1.0,
+            pulls_only=True,
+            long_handlers=0.8,
+            configures=6.0,
+            exact=True,
+            undisturbed=True,
+        )
     if number < 0.12:
         kinds = _kinds((("contended", 2.0), ("retried", 1.0)), chance.choice((0.1, 0.25)))
         return Profile(name="calm", kinds=kinds, skew=20.0, exact=True, undisturbed=True, freezes=freezes)
@@ -93,6 +109,7 @@ def draw_profile(chance: random.Random) -> Profile:
         )
     events = {"lost_events": 0.15, "double_events": 0.2, "late_events": 0.2}
     plays = {"re_puts": chance.random() < 0.6, "operator": chance.random() < 0.3, "stops": chance.random() < 0.3}
+    plays["configures"] = chance.choice((0.0, 0.0, 8.0))
     plays["multipart"] = plays["re_puts"] and chance.random() < 0.4
     plays["equal_re_puts"] = plays["re_puts"] and chance.random() < 0.5
     clocks = {"skew": chance.choice((0.0, 3.0, 100.0)), "drift": chance.choice((0.0, 0.01))}

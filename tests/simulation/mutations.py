@@ -38,6 +38,12 @@ class Catch:
 
 MUTATIONS = (
     Mutation(
+        "the heartbeat keeps its pace when the visibility timeout is lowered",
+        "protocol/liveness.py",
+        "due = min([self._beat_at + ttl.total_seconds() / BEATS, *map(self._due, leases)])",
+        "due = self._beat_at + self._queue.defined.visibility_timeout.total_seconds() / BEATS",
+    ),
+    Mutation(
         "the clock stands still in a freeze",
         "clock.py",
         "elif lead - self._lead > TOLERANCE_SECONDS:",
