@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+#: The wall clock may be ahead of the monotonic one by this much before it counts: an NTP daemon slews smaller errors
+#: away. A sweeper spares a lease for a second longer than it lasts (`GRAIN`), so half a second more is harmless.
+TOLERANCE_SECONDS = 0.5
+#: Two clocks are read one after the other; if a thread had to wait in between for longer than this, read them again.
+_READ_WITHIN_SECONDS = 0.1
+#: Counts a suspended machine where the system has such a clock (Linux); a frozen microVM's may stand still anyway.
+_raw_monotonic: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
 
 
 class Clock(Protocol):
@@ -20,7 +31,10 @@ class Clock(Protocol):
     """
 
     def now(self) -> datetime: ...
-    def monotonic(self) -> float: ...
+    def monotonic(self) -> float:
+        """Seconds that passed for the world, also while this process was frozen or suspended; never backwards."""
+        ...
+
     def sleep(self, seconds: float) -> None: ...
 
 
@@ -39,6 +53,56 @@ class Chance(Protocol):
     def shuffled(self, items: Sequence[T]) -> list[T]: ...
 
 
+class PassedTime:
+    """Seconds that passed for the world, from a monotonic clock that may have stood still, and the wall clock.
+
+    A function is frozen between its invocations, and a laptop is suspended: its monotonic clock may stand still, while
+    its leases run out. So if the wall clock has gained on the monotonic one, that time has passed. A wall clock that
+    was set forward looks the same, and ends leases early, which is safe; one that was set back changes nothing. Only
+    if both happen between two calls, a freeze and a step back, the one hides the other. Safe for threads.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = _raw_monotonic, wall: Callable[[], float] = time.time) -> None:
+        self._monotonic = monotonic
+        self._wall = wall
+        self._mutex = threading.Lock()
+        #: How far the wall clock was ahead of the monotonic one when they were last in step.
+        self._lead = wall() - monotonic()
+        #: What the monotonic clock has missed since.
+        self._missed = 0.0
+        self._last = float("-inf")
+
+    def seconds(self) -> float:
+        with self._mutex:
+            now, lead = self._read()
+            if lead < self._lead:
+                # Set back, or slower: what it gains from here on counts.
+                self._lead = lead
+            elif lead - self._lead > TOLERANCE_SECONDS:
+                self._missed += lead - self._lead
+                self._lead = lead
+            self._last = max(self._last, now + self._missed)
+            return self._last
+
+    def _read(self) -> tuple[float, float]:
+        """The monotonic clock, and the wall clock's lead at that moment."""
+        while True:
+            before = self._monotonic()
+            wall = self._wall()
+            if self._monotonic() - before <= _READ_WITHIN_SECONDS:
+                return before, wall - before
+
+    def renew_lock(self) -> None:
+        """In a child process: a thread that held the lock at the fork does not exist there."""
+        self._mutex = threading.Lock()
+
+
+#: One for the process, so that instants of different `SystemClock`s can be compared.
+_passed = PassedTime()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_passed.renew_lock)
+
+
 class SystemClock:
     """This machine's clocks. `sleep` ends early when `wake` is set, so that a stop does not wait for the next poll."""
 
@@ -49,7 +113,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return _passed.seconds()
 
     def sleep(self, seconds: float) -> None:
         if self._wake is not None:

@@ -215,6 +215,13 @@ class Queue(QueueAccess):
 
     # Settings at run time
 
+    def define(self, settings: QueueSettings) -> None:
+        """The settings of the queue's definition, for a queue that was made without any.
+
+        Settings that the queue was made with win: they are nearer to the caller. `queue.json` wins over both.
+        """
+        self._overrides.define(settings)
+
     def overrides(self) -> dict[str, Any]:
         """The content of `queue.json`.
 

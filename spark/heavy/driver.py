@@ -20,7 +20,7 @@ from s3queue.documents.run_documents import Manifest
 from s3queue.errors import Conflict, QueueError
 from s3queue.protocol.backlog import Backlog
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.liveness import HeartbeatWriter
+from s3queue.protocol.liveness import HeartbeatWriter, keep_beating
 from s3queue.queue import Queue
 from s3queue.spark_runs.claims import THREADS, Waiting, claim_heavy, in_parallel, release_all
 from s3queue.spark_runs.slots import RunStore
@@ -31,8 +31,6 @@ LINGER = timedelta(seconds=30)
 #: Claiming a batch takes this part of the visibility timeout at most: until the manifest names them, only their own
 #: leases keep the messages.
 CLAIMING_PART = 3
-#: Heartbeats within a visibility timeout: two may be lost.
-BEATS = 3
 
 
 class NotOurs(Exception):
@@ -74,7 +72,7 @@ class Driver:
         self._should_stop = should_stop
         self._beats = beats
         self._book = RunStore(queue)
-        self._heartbeat = HeartbeatWriter(queue, queue.settings.visibility_timeout, run=self._run)
+        self._heartbeat = HeartbeatWriter(queue, run=self._run)
         self._waiting = Waiting(queue)
         self._mutex = threading.RLock()
         self._manifest: Manifest | None = None
@@ -153,24 +151,19 @@ class Driver:
 
     @contextmanager
     def _beating(self) -> Iterator[None]:
-        """A heartbeat every third of the visibility timeout, in a thread of its own."""
+        """A heartbeat every third of the visibility timeout, or sooner if a lease needs it, in a thread of its own."""
         done = threading.Event()
-
-        def beat() -> None:
-            while not done.wait(self.queue.settings.visibility_timeout.total_seconds() / BEATS):
-                try:
-                    self.beat()
-                except Exception:
-                    _log.exception("a heartbeat failed; trying again")
-
         self.beat()
-        thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+        thread = threading.Thread(
+            target=keep_beating, args=(self._heartbeat, self.beat, done.is_set), name="heartbeat", daemon=True
+        )
         if self._beats:
             thread.start()
         try:
             yield
         finally:
             done.set()
+            self._heartbeat.changed.set()
             if self._beats:
                 thread.join()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -15,7 +16,7 @@ from s3queue.errors import QueueError, Reject, Unavailable
 from s3queue.protocol.backlog import Backlog
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.dead_letters import DeadLetters
-from s3queue.protocol.liveness import HeartbeatWriter
+from s3queue.protocol.liveness import HeartbeatWriter, keep_beating
 from s3queue.settings import QueueSettings
 from s3queue.sweeper.sweeper import Sweeper
 from s3queue.worker.context import Context
@@ -53,6 +54,8 @@ class Cast:
         #: How often the sweeper had to end a lease or rescue a message.
         self.counts: Counter[str] = Counter()
         self.is_over = False
+        #: What the sweeper dispatches where there is no worker function: it is the pull worker that sweeps.
+        self.inbox: deque[str] = deque()
         self._numbers: Counter[str] = Counter()
         self._workers: dict[str, Process] = {}
         self._definition = Definition(QUEUE, settings)
@@ -141,6 +144,7 @@ class Fleet:
     def _wake(self) -> None:
         while self._idle and self._waiting:
             container = self._idle.pop(0)
+            container.process.thaw(self._world.now)
             notification = self._waiting.popleft()
             self.busy += 1
             container.process.on_death = lambda bell=notification: self._replace(bell)
@@ -159,6 +163,8 @@ class Fleet:
         looks = notification.is_dispatch or self._world.now - notification.sent_at > late_after
         container.serve(notification.paths, looks=looks, drains=looks and self._drains, etag=notification.etag)
         self.busy -= 1
+        if self._cast.profile.freezes:
+            container.process.freeze(self._world.now)
         self._idle.append(container)
         self._wake()
 
@@ -181,6 +187,8 @@ class Container:
 
     def serve(self, paths: Sequence[str], *, looks: bool, drains: bool, etag: str = "") -> None:
         world = self._cast.world
+        with suppress(QueueError):
+            self.queue.refresh()
         stops = self._cast.profile.stops and world.random.random() < 0.3
         self._stops_at = world.now + world.random.random() * 2.0 if stops else float("inf")
         for path in paths:
@@ -214,7 +222,7 @@ class PullWorker:
         self.process = cast.process("pull")
         self._queue = cast.queue(self.process)
         self._processor = cast.processor(self._queue, self.process, renew=self._renew)
-        self._heartbeat = HeartbeatWriter(self._queue, cast.settings.visibility_timeout)
+        self._heartbeat = HeartbeatWriter(self._queue)
         for number in range(threads):
             self._world.spawn(self.process, self._pull, after=1.0 + number * 0.1)
         self._world.spawn(self.process, self._beat, after=0.5)
@@ -227,6 +235,9 @@ class PullWorker:
         backlog = Backlog(self._queue)
         while self._world.now < self._until:
             try:
+                self._queue.refresh()
+                while self._cast.inbox:
+                    self.work(self._cast.inbox.popleft(), True)
                 for candidate in backlog.drain():
                     backlog.report(won=self.work(candidate.path, candidate.read_first, candidate.etag))
                     if self._world.now >= self._until:
@@ -249,9 +260,17 @@ class PullWorker:
         return won
 
     def _beat(self) -> None:
-        while self._world.now < self._until or len(self._heartbeat):
-            self._heartbeat.beat({})
-            self._world.sleep(self._cast.settings.visibility_timeout.total_seconds() / 3)
+        def wait(seconds: float) -> None:
+            until = self._world.now + seconds
+            while self._world.now < until and not self._heartbeat.changed.is_set():
+                self._world.sleep(min(until - self._world.now, 0.2))
+
+        keep_beating(
+            self._heartbeat,
+            lambda: self._heartbeat.beat({}),
+            lambda: self._world.now >= self._until and not len(self._heartbeat),
+            wait,
+        )
 
 
 def sweeping(cast: Cast, dispatch: Callable[[Sequence[str]], None], every: float) -> Process:
@@ -261,6 +280,9 @@ def sweeping(cast: Cast, dispatch: Callable[[Sequence[str]], None], every: float
     def send(paths: Sequence[str]) -> None:
         if not process.is_alive:
             raise Crash
+        if cast.profile.pulls_only:
+            cast.inbox.extend(paths)
+            return
         if cast.profile.lost_events and not cast.is_over and cast.world.random.random() < cast.profile.lost_events:
             raise Unavailable("the dispatch was refused")
         dispatch(paths)
@@ -276,7 +298,10 @@ def sweeping(cast: Cast, dispatch: Callable[[Sequence[str]], None], every: float
                     raise report.error
                 cast.counts.update(report.endings)
                 cast.counts["rescued"] += report.orphans
+            if cast.profile.freezes:
+                process.freeze(cast.world.now)
             cast.world.sleep(every)
+            process.thaw(cast.world.now)
 
     cast.world.spawn(process, run, after=cast.world.random.random() * every)
     process.on_death = lambda: sweeping(cast, dispatch, every)
@@ -297,3 +322,19 @@ def replaying(cast: Cast, at: float) -> None:
             return
 
     cast.world.spawn(process, run, after=at)
+
+
+def configuring(cast: Cast, every: float) -> None:
+    """An operator who lowers the visibility timeout, and raises it again, while everything is at work."""
+    process = cast.process("operator")
+    # In a second, a slow worker cannot claim a message and name it in a heartbeat: then a lease may run out.
+    timeouts = (2, 4, 12, 30) if cast.profile.undisturbed else (1, 2, 4, 12, 30)
+
+    def run() -> None:
+        queue = cast.queue(process)
+        while not cast.is_over:
+            cast.world.sleep(every * cast.world.random.random())
+            with suppress(QueueError):
+                queue.configure(visibility_timeout=cast.world.random.choice(timeouts))
+
+    cast.world.spawn(process, run)

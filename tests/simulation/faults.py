@@ -26,6 +26,12 @@ class Profile:
     #: Chance per request that the process stands still, and for how long at most.
     pause: float = 0.0
     longest_pause: float = 0.0
+    #: The share of these pauses in which the whole machine is suspended, and its monotonic clock stands still.
+    suspends: float = 0.0
+    #: Functions are frozen between their invocations, and their monotonic clocks stand still meanwhile.
+    freezes: bool = False
+    #: Chance per request that someone sets the process's wall clock, forward or back.
+    wall_steps: float = 0.0
     #: The longest that a request or an answer is on its way, and the chance of it being slow at all.
     slow: float = 0.0
     slowest: float = 0.0
@@ -41,11 +47,15 @@ class Profile:
     #: Some PUTs are multipart uploads, which S3 dates by their start.
     multipart: bool = False
     operator: bool = False
+    #: An operator changes the visibility timeout about this often, in seconds; 0: never.
+    configures: float = 0.0
     #: The share of handlers that take longer than their lease; invocations may be told to stop.
     long_handlers: float = 0.0
     stops: bool = False
     #: The chance that a long-lived worker with a heartbeat pulls.
     pulls: float = 0.4
+    #: There is no worker function: nobody else gets to the messages.
+    pulls_only: bool = False
     #: No fault can cost a handler run: every message starts exactly as often as its script says.  [P5]
     exact: bool = False
     #: Nothing may need an expired lease or a rescue.
@@ -69,9 +79,22 @@ def draw_profile(chance: random.Random) -> Profile:
     """One of the ways in which a day can go wrong."""
     number = chance.random()
     often = chance.choice((0.03, 0.08, 0.15))
+    freezes = chance.random() < 0.6
+    if number < 0.04:
+        # Nothing goes wrong, and one who changes settings takes no message away from whoever works on it.
+        return Profile(
+            name="settings",
+            lost_events=1.0,
+            pulls=1.0,
+            pulls_only=True,
+            long_handlers=0.8,
+            configures=6.0,
+            exact=True,
+            undisturbed=True,
+        )
     if number < 0.12:
         kinds = _kinds((("contended", 2.0), ("retried", 1.0)), chance.choice((0.1, 0.25)))
-        return Profile(name="calm", kinds=kinds, skew=20.0, exact=True, undisturbed=True)
+        return Profile(name="calm", kinds=kinds, skew=20.0, exact=True, undisturbed=True, freezes=freezes)
     if number < 0.22:
         kinds = _kinds((("contended", 1.0), ("retried", 1.0)), chance.choice((0.0, 0.1)))
         return Profile(
@@ -83,6 +106,7 @@ def draw_profile(chance: random.Random) -> Profile:
             re_puts=True,
             stops=True,
             exact=True,
+            freezes=freezes,
         )
     # Of Profile's fields, whose kinds differ: mypy looks at a dict's values all at once.
     events: dict[str, Any] = {"lost_events": 0.15, "double_events": 0.2, "late_events": 0.2}
@@ -91,9 +115,11 @@ def draw_profile(chance: random.Random) -> Profile:
         "operator": chance.random() < 0.3,
         "stops": chance.random() < 0.3,
     }
+    plays["configures"] = chance.choice((0.0, 0.0, 8.0))
     plays["multipart"] = plays["re_puts"] and chance.random() < 0.4
     plays["equal_re_puts"] = plays["re_puts"] and chance.random() < 0.5
     clocks: dict[str, Any] = {"skew": chance.choice((0.0, 3.0, 100.0)), "drift": chance.choice((0.0, 0.01))}
+    clocks |= {"freezes": freezes, "wall_steps": chance.choice((0.0, 0.0, 0.03))}
     slow: dict[str, Any] = {"slow": chance.choice((0.03, 0.15)), "slowest": chance.choice((1.0, 4.0, 9.0))}
     if number < 0.34:
         return Profile(name="network", kinds=_kinds(_NETWORK, often), **events, **plays, **clocks, **slow)
@@ -102,6 +128,7 @@ def draw_profile(chance: random.Random) -> Profile:
     pauses: dict[str, Any] = {
         "pause": chance.choice((0.04, 0.1, 0.25)),
         "longest_pause": chance.choice((7.0, 14.0, 25.0)),
+        "suspends": chance.choice((0.0, 0.5)),
     }
     if number < 0.60:
         # Heartbeats matter when handlers outlast their leases: few events, so that the pull worker gets to them.
@@ -150,6 +177,9 @@ class DrawnFaults:
             fault.back = chance.random() * profile.slowest
         if profile.pause and chance.random() < profile.pause:
             fault.pause = chance.random() * profile.longest_pause
+            fault.suspends = chance.random() < profile.suspends
+        if profile.wall_steps and chance.random() < profile.wall_steps:
+            fault.wall_step = chance.uniform(-60.0, 30.0)
         number = chance.random()
         if number >= profile.total:
             if operation in ("put", "delete"):

@@ -38,6 +38,18 @@ class Catch:
 
 MUTATIONS = (
     Mutation(
+        "the heartbeat keeps its pace when the visibility timeout is lowered",
+        "protocol/liveness.py",
+        "due = min([self._beat_at + ttl.total_seconds() / BEATS, *map(self._due, leases)])",
+        "due = self._beat_at + self._queue.defined.visibility_timeout.total_seconds() / BEATS",
+    ),
+    Mutation(
+        "the clock stands still in a freeze",
+        "clock.py",
+        "elif lead - self._lead > TOLERANCE_SECONDS:",
+        "elif not self._wall:",
+    ),
+    Mutation(
         "the lease is deleted before the message",
         "protocol/outcomes.py",
         "        deleted = self._delete_message(path, generation, is_alive, is_repeated)\n",

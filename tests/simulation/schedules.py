@@ -15,7 +15,7 @@ from typing import Any
 from s3queue.errors import QueueError
 from s3queue.settings import QueueSettings
 
-from .actors import Cast, Fleet, PullWorker, replaying, sweeping
+from .actors import Cast, Fleet, PullWorker, configuring, replaying, sweeping
 from .checks import check_quiet, leftovers, tally
 from .faults import DrawnFaults, draw_profile
 from .judge import Judge, Violation
@@ -65,7 +65,7 @@ class Schedule:
     def _settings(self) -> QueueSettings:
         chance = self.world.random
         return QueueSettings(
-            visibility_timeout=timedelta(seconds=chance.choice((4, 6))),
+            visibility_timeout=timedelta(seconds=12 if self.profile.pulls_only else chance.choice((4, 6))),
             max_attempts=chance.choice((1, 2, 2, 3, 3)),
             retry_base=timedelta(seconds=1),
             retry_cap=timedelta(seconds=2),
@@ -111,9 +111,11 @@ class Schedule:
         for _ in range(chance.choice((1, 2, 3, 4))):
             self._produce()
         if chance.random() < self.profile.pulls:
-            PullWorker(self.cast, self.lasts)
+            PullWorker(self.cast, float("inf") if self.profile.pulls_only else self.lasts)
         for _ in range(chance.choice((1, 1, 2))):
             sweeping(self.cast, self.fleet.dispatch, chance.uniform(1.5, 4.0))
+        if self.profile.configures:
+            configuring(self.cast, self.profile.configures)
         if self.profile.operator:
             replaying(self.cast, self.lasts * chance.uniform(0.4, 1.0))
 

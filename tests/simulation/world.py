@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from greenlet import getcurrent, greenlet
 
-from s3queue.clock import RandomChance
+from s3queue.clock import PassedTime, RandomChance
 from s3queue.errors import Conflict, Contended, Unavailable
 from s3queue.store import Written
 from s3queue.stores.memory import MemoryStore
@@ -38,6 +38,10 @@ class Fault:
     back: float = 0.0
     #: Seconds for which the whole process stands still before the request is sent.
     pause: float = 0.0
+    #: In the pause the whole machine is suspended: its monotonic clock stands still as well.
+    suspends: bool = False
+    #: Seconds by which the process's wall clock is set forward or back at this request.
+    wall_step: float = 0.0
     #: For a request that lands late: how much later.
     later: float = 0.0
 
@@ -70,11 +74,38 @@ class Process:
     #: Monotonic clock: where it started, and how fast it runs.
     started: float = 0.0
     rate: float = 1.0
+    #: Since when the machine has been frozen or suspended, and for how long it was before: for so long its monotonic
+    #: clock stood still.
+    frozen_at: float | None = None
+    stood_still: float = 0.0
     is_alive: bool = True
     paused_until: float = 0.0
     #: Requests sent so far; scripted faults count by them.
     requests: int = 0
     on_death: Callable[[], object] | None = None
+    clocks: list[PassedTime] = field(default_factory=list)
+
+    def freeze(self, now: float) -> None:
+        if self.frozen_at is None:
+            self.frozen_at = now
+
+    def thaw(self, now: float) -> None:
+        if self.frozen_at is not None:
+            self.stood_still += now - self.frozen_at
+            self.frozen_at = None
+
+    def set_wall_clock(self, by: float) -> None:
+        """Between two looks of the process at its clocks, it can be set back or the machine can freeze, not both: that
+        cannot be told from neither, see `PassedTime`.
+        """
+        for change in (0.0, by if self.frozen_at is None else 0.0):
+            self.skew += change
+            for clock in self.clocks:
+                clock.seconds()
+
+    def raw_monotonic(self, now: float) -> float:
+        at = now if self.frozen_at is None else self.frozen_at
+        return self.started + (at - self.stood_still) * self.rate
 
 
 class _Actor(greenlet):  # type: ignore[misc]  # it has no types of its own
@@ -84,17 +115,21 @@ class _Actor(greenlet):  # type: ignore[misc]  # it has no types of its own
 
 
 class ProcessClock:
-    """An `s3queue.clock.Clock` of one process."""
+    """An `s3queue.clock.Clock` of one process: the real code, over this process's raw clocks."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
         self._process = process
+        self._passed = PassedTime(
+            lambda: process.raw_monotonic(world.now), lambda: EPOCH.timestamp() + world.now + process.skew
+        )
+        process.clocks.append(self._passed)
 
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=self._world.now + self._process.skew)
 
     def monotonic(self) -> float:
-        return self._process.started + self._world.now * self._process.rate
+        return self._passed.seconds()
 
     def sleep(self, seconds: float) -> None:
         self._world.sleep(seconds)
@@ -198,6 +233,9 @@ class World:
                     self._push(process.paused_until, item)
                     continue
                 self.now = max(self.now, time)
+                if process.paused_until:
+                    process.paused_until = 0.0
+                    process.thaw(self.now)
                 item.switch()
             else:
                 self.now = max(self.now, time)
@@ -254,6 +292,11 @@ class World:
         if fault.pause:
             self.note(process, operation, key, f"stands still for {fault.pause:.1f} s")
             process.paused_until = max(process.paused_until, self.now + fault.pause)
+            if fault.suspends:
+                process.freeze(self.now)
+        if fault.wall_step:
+            process.set_wall_clock(fault.wall_step)
+            self.note(process, operation, key, f"wall clock set by {fault.wall_step:+.1f} s")
         self.sleep(fault.there)
         if kind in ("lost", "contended", "late"):
             if kind == "late":

@@ -29,9 +29,9 @@ def eventually(fact: Callable[[], Any]) -> None:
 class Pauses(SystemClock):
     """Every pause of a worker's threads takes a millisecond, and is counted."""
 
-    def __init__(self, stopping: threading.Event) -> None:
-        super().__init__(stopping)
-        self._taken: Counter[str] = Counter()
+    def __init__(self, wake: threading.Event, counted_with: Pauses | None = None) -> None:
+        super().__init__(wake)
+        self._taken: Counter[str] = counted_with._taken if counted_with else Counter()
 
     def sleep(self, seconds: float) -> None:
         self._taken[threading.current_thread().name] += 1
@@ -46,4 +46,7 @@ class Pauses(SystemClock):
 def hurry(worker: Worker) -> Pauses:
     """Let a worker that is not started yet pause for a millisecond instead of seconds."""
     worker._wake = pauses = Pauses(worker._stopping)
+    worker._until_beat = Pauses(worker._heartbeat.changed, pauses)
+    # Not counted: it watches over the threads that are waited for.
+    worker._until_look = Pauses(worker._stopping)
     return pauses

@@ -6,8 +6,10 @@ leases, and a lease that its worker forgot still runs out.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from s3queue.documents.heartbeat import Heartbeat
@@ -18,6 +20,31 @@ from s3queue.store import put_surely
 from .access import QueueAccess
 from .claim import Claim
 
+_log = logging.getLogger(__name__)
+#: Heartbeats within a ttl, or within a lease: two may be lost.
+BEATS = 3
+#: After a heartbeat that could not be written, the next try comes after this part of the shortest time to keep.
+AGAIN = 10
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """A claim, and until when its own lease keeps it, by the monotonic clock."""
+
+    claim: Claim
+    own: float
+    #: The deadline as the last heartbeat left it. If it is another one now, the lease itself was written since.
+    given: float
+
+    def kept_until(self, beat: float) -> float:
+        """The deadline with a heartbeat that counts until `beat`."""
+        if self.claim.deadline != self.given:
+            self.own = self.claim.deadline
+        return max(self.own, beat)
+
+    def move(self, deadline: float) -> None:
+        self.claim.deadline = self.given = deadline
+
 
 class HeartbeatWriter:
     """Writes the heartbeat of one worker, and moves the deadlines of the claims that the worker holds.
@@ -25,57 +52,111 @@ class HeartbeatWriter:
     With a `run`, the heartbeat names the run's manifest instead of the paths: hold only what the manifest names.
     """
 
-    def __init__(self, queue: QueueAccess, ttl: timedelta, *, run: str = "") -> None:
+    def __init__(self, queue: QueueAccess, ttl: timedelta | None = None, *, run: str = "") -> None:
+        """`ttl`: how long a heartbeat counts; by default the queue's visibility timeout, as it is at each beat."""
         self._queue = queue
-        self._ttl = ttl
+        self._fixed_ttl = ttl
         self._run = run
         self._started_at = queue.clock.now()
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, _Held] = {}
         self._etag: str | None = None
+        self._beat_at = float("-inf")
+        self._last_ttl = self.ttl
         self._mutex = threading.Lock()
+        #: Set when a heartbeat is needed sooner than was said before; whoever waits for the next one waits for this.
+        self.changed = threading.Event()
+        self._told = float("-inf")
+
+    @property
+    def ttl(self) -> timedelta:
+        return self._fixed_ttl or self._queue.settings.visibility_timeout
 
     def hold(self, claim: Claim) -> None:
         with self._mutex:
-            self._claims[claim.path] = claim
+            self._claims[claim.path] = _Held(claim, claim.deadline, claim.deadline)
+            is_sooner = self._due(claim) < self._told
+        if is_sooner:
+            self.changed.set()
 
     def drop(self, claim: Claim) -> None:
         with self._mutex:
             # The name may have been PUT again, and another thread may hold it by now.
-            if self._claims.get(claim.path) is claim:
+            if self._is_held(claim):
                 del self._claims[claim.path]
+
+    def take_over(self, claim: Claim) -> Claim:
+        """The claim for another thread, held in the place of this one, which is over: its thread can do nothing more
+        with it.
+        """
+        with self._mutex:
+            other = replace(claim)
+            if self._is_held(claim):
+                self._claims[claim.path] = _Held(other, other.deadline, other.deadline)
+            claim.deadline = float("-inf")
+        return other
 
     def held(self) -> list[Claim]:
         """The claims that are held now."""
         with self._mutex:
-            return list(self._claims.values())
+            return [held.claim for held in self._claims.values()]
 
     def __len__(self) -> int:
         return len(self._claims)
+
+    def seconds_to_beat(self) -> float:
+        """How long the next heartbeat can wait: a part of the ttl, and less if a lease runs out before.
+
+        A lease may be shorter than the ttl, because someone changed the visibility timeout; it has to be named in time.
+        """
+        with self._mutex:
+            leases = [held.claim for held in self._claims.values() if held.claim.is_alive()]
+            ttl = min(self.ttl, self._last_ttl)
+            shortest = min([ttl, *(claim.lease.timeout for claim in leases)])
+            due = min([self._beat_at + ttl.total_seconds() / BEATS, *map(self._due, leases)])
+            self._told = max(due, self._beat_at + shortest.total_seconds() / AGAIN)
+            return max(0.0, self._told - self._queue.clock.monotonic())
+
+    def _due(self, claim: Claim) -> float:
+        """When this claim must be named, so that two heartbeats more may be lost."""
+        kept = min(claim.lease.timeout, self.ttl, self._last_ttl)
+        return claim.deadline - kept.total_seconds() * (BEATS - 1) / BEATS
+
+    def _is_held(self, claim: Claim) -> bool:
+        found = self._claims.get(claim.path)
+        return found is not None and found.claim is claim
 
     def beat(self, stats: Mapping[str, int]) -> bool:
         """Write the heartbeat; False if it could not be written, so that the deadlines do not move.
 
         A claim's deadline moves only if the answer came before the old deadline: after that, the sweeper may already
-        have judged the lease.
+        have judged the lease. A heartbeat that counts for less long than the last one, because the visibility timeout
+        was lowered, may be stored without our hearing of it: then deadlines are shortened before it is sent.
         """
-        held = self.held()
-        said = {claim.path: claim.lease.progress for claim in held if claim.lease.progress}
+        ttl = self.ttl
+        with self._mutex:
+            self._beat_at, self._last_ttl = self._queue.clock.monotonic(), ttl
+            until = self._beat_at + ttl.total_seconds()
+            held = list(self._claims.values())
+            for one in held:
+                if one.claim.deadline > one.kept_until(until):
+                    one.move(one.kept_until(until))
+        claims = [one.claim for one in held]
         document = Heartbeat(
             worker=self._queue.worker_id,
             started_at=self._started_at,
-            ttl=self._ttl,
+            ttl=ttl,
             nonce=self._queue.chance.token(),
-            holds=() if self._run else tuple(claim.path for claim in held),
+            holds=() if self._run else tuple(claim.path for claim in claims),
             run=self._run,
             stats=stats,
-            progress={path: progress for path, progress in said.items() if progress},
+            progress={claim.path: claim.lease.progress for claim in claims if claim.lease.progress},
         )
-        before = self._queue.clock.monotonic()
         if not self._write(document):
             return False
-        for claim in held:
-            if claim.is_alive():
-                claim.deadline = max(claim.deadline, before + self._ttl.total_seconds())
+        with self._mutex:
+            for one in held:
+                if self._is_held(one.claim) and one.claim.is_alive():
+                    one.move(one.kept_until(until))
         return True
 
     def _write(self, document: Heartbeat) -> bool:
@@ -86,13 +167,20 @@ class HeartbeatWriter:
             self._etag = written.etag
             return True
         except Conflict:
-            # The sweeper deleted it while this worker was silent, or someone overwrote it: continue from what is there
-            # at the next beat.
-            found = store.head(key)
-            self._etag = found.etag if found else None
-            return False
+            return self._read_again(key)
         except QueueError:
             return False
+
+    def _read_again(self, key: str) -> bool:
+        """The sweeper deleted it while this worker was silent, or someone overwrote it: continue from what is there at
+        the next beat.
+        """
+        try:
+            found = self._queue.store.head(key)
+        except QueueError:
+            return False
+        self._etag = found.etag if found else None
+        return False
 
     def end(self) -> None:
         """The worker ends. If the heartbeat cannot be deleted, the sweeper does it later."""
@@ -101,6 +189,32 @@ class HeartbeatWriter:
             self._queue.store.delete(self._queue.keys.worker(self._queue.worker_id))
         except QueueError:
             return
+
+
+def keep_beating(
+    heartbeat: HeartbeatWriter,
+    beat: Callable[[], object],
+    is_over: Callable[[], bool],
+    wait: Callable[[float], None] | None = None,
+) -> None:
+    """Beat in time until it is over; for a thread of its own, which does nothing else.
+
+    `wait` pauses for so many seconds, or until `heartbeat.changed` is set.
+    """
+    while not is_over():
+        seconds = heartbeat.ttl.total_seconds() / AGAIN
+        try:
+            if heartbeat.seconds_to_beat() <= 0.0:
+                beat()
+            seconds = heartbeat.seconds_to_beat()
+        except Exception:
+            # A thread that ends would let every held message run out, and nobody would notice.
+            _log.exception("unexpected error in the heartbeat thread, continuing")
+        if wait:
+            wait(seconds)
+        else:
+            heartbeat.changed.wait(seconds)
+        heartbeat.changed.clear()
 
 
 class LiveOwners:

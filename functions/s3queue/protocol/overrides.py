@@ -29,6 +29,8 @@ class RuntimeOverrides:
 
     queue: QueueAccess
     _refreshed: float = field(init=False, default=float("-inf"))
+    #: What `queue.json` said when it was last read.
+    _known: dict[str, Any] = field(init=False, default_factory=dict)
 
     def read(self) -> dict[str, Any]:
         """See `Queue.overrides`. One GET."""
@@ -52,7 +54,7 @@ class RuntimeOverrides:
             return False
         self._refreshed = now
         try:
-            self.queue.settings = self.queue.defined.with_overrides(self.read())
+            self._apply(self.read())
         except CorruptState as error:
             _log.warning("queue.json not applied, settings kept: %s", error)
         return True
@@ -74,8 +76,18 @@ class RuntimeOverrides:
                 )
             except Conflict:
                 continue  # another operator changed it meanwhile: merge with that change
-            self.queue.settings = settings
+            self._apply(merged)
             return settings
+
+    def define(self, settings: QueueSettings) -> None:
+        """See `Queue.define`."""
+        if self.queue.defined == _DEFAULTS:
+            self.queue.defined = settings
+            self._apply(self._known)
+
+    def _apply(self, overrides: dict[str, Any]) -> None:
+        self.queue.settings = self.queue.defined.with_overrides(overrides)
+        self._known = overrides
 
 
 def _named(overrides: Mapping[str, Any]) -> dict[str, Any]:

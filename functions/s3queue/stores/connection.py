@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import select
 from collections.abc import Callable
-from datetime import datetime
 from typing import IO, Any
 
 READ_SECONDS = 10.0
@@ -44,8 +43,8 @@ class Connection:
         #: A final answer that came instead of "100 Continue".
         self._early: tuple[int, dict[str, str]] | None = None
         self._is_sent = True
-        #: When its last answer was complete; None if it has had none.
-        self.used_at: datetime | None = None
+        #: When its last answer was complete, by the monotonic clock; None if it has had none.
+        self.used: float | None = None
         self._poll = select.poll()
         self._poll.register(socket, select.POLLIN)
         self.is_kept = True

@@ -77,7 +77,6 @@ class Connections:
         self._region = region
         self._credentials = credentials
         self._keep = keep
-        # For its `now`: the monotonic clock may stand still while a function is frozen.
         self._clock = clock or SystemClock()
         self._idle: list[Connection] = []
         self._mutex = Lock()
@@ -122,7 +121,7 @@ class Connections:
         except BaseException as error:
             # Never used again: bytes that still arrive would be taken for the answer to the next request.
             connection.close()
-            if connection.used_at:
+            if connection.used is not None:
                 self._hang_up()
             if isinstance(error, (OSError, ValueError)) and not isinstance(error, QueueError):
                 raise Broken(f"{what}: {error}") from error
@@ -147,12 +146,12 @@ class Connections:
         if os.getpid() != self._process:
             # After a fork, the connections belong to the parent process.
             self._idle, self._process, self._mutex = [], os.getpid(), Lock()
-        since = self._clock.now() - IDLE
+        since = self._clock.monotonic() - IDLE.total_seconds()
         with self._mutex:
             while self._idle:
                 # The latest first: the others become too old, and the server closes them.
                 connection = self._idle.pop()
-                if connection.used_at and connection.used_at > since and connection.is_open():
+                if connection.used is not None and connection.used > since and connection.is_open():
                     return connection
                 connection.close()
         return Connection(self._connected())
@@ -179,7 +178,7 @@ class Connections:
         return made.sock
 
     def _give_back(self, connection: Connection) -> None:
-        connection.used_at = self._clock.now()
+        connection.used = self._clock.monotonic()
         with self._mutex:
             if connection.is_kept and len(self._idle) < self._keep:
                 self._idle.append(connection)

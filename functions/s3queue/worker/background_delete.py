@@ -30,12 +30,17 @@ class BackgroundDelete:
     ) -> None:
         self._queue = queue
         self._heartbeat = heartbeat
-        self._most = min(concurrency, CLEARERS)
+        self.resize(concurrency)
         #: Called in another thread, after each claim that was handed over.
         self._ended = ended
-        self._threads = ThreadPoolExecutor(self._most, f"{queue.worker_id}-clearing")
+        # Threads are started when they are needed, so `_most` bounds them.
+        self._threads = ThreadPoolExecutor(CLEARERS, f"{queue.worker_id}-clearing")
         self._under_way = 0
         self._mutex = threading.Lock()
+
+    def resize(self, concurrency: int) -> None:
+        """As many threads as there are threads that run handlers, and no more than `CLEARERS`."""
+        self._most = min(concurrency, CLEARERS)
 
     def hand_over(self, claim: Claim) -> bool:
         """Delete in another thread; False if all threads were busy, and this call has deleted it itself."""

@@ -17,6 +17,9 @@ from s3queue.events import Events
 from s3queue.keys import check_queue
 from s3queue.settings import QueueSettings
 
+if typing.TYPE_CHECKING:
+    from s3queue.queue import Queue
+
 Handler = Callable[..., Any]
 T = TypeVar("T")
 
@@ -145,6 +148,23 @@ class Definition:
         if inspect.isgenerator(result) or inspect.isasyncgen(result):
             raise TypeError(f"the handler of {self.name!r} returned a generator, which has run nothing")
         return _loop.run(result) if inspect.isawaitable(result) else result
+
+
+def definition_for(queue: Queue, handler: Definition | Handler) -> Definition:
+    """The definition of this queue's worker. It brings its settings along, see `Queue.define`; a plain handler has the
+    queue's.
+
+    Raises:
+        InvalidRequest: it is another queue's.
+    """
+    if not isinstance(handler, Definition):
+        definition = Definition(queue.name, queue.settings)
+        definition.handler(handler)
+        return definition
+    if handler.name != queue.name:
+        raise InvalidRequest(f"the definition is of queue {handler.name!r}, the worker's queue is {queue.name!r}")
+    queue.define(handler.settings)
+    return handler
 
 
 def define(name: str, **options: Any) -> Definition:

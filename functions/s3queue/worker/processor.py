@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import IO, Any, Literal, TypeVar
@@ -54,6 +55,9 @@ class Processor:
     renew: Callable[[Claim, timedelta | None], None] | None = None
     #: False: the caller deletes completed messages, as `Claim.is_recorded` says.
     clears: bool = True
+    #: Entered for every call of the handler, with the lines of a batch that the call is for. If it raises LeaseLost,
+    #: what the handler returned is dropped: the claim is another thread's by then.
+    around_call: Callable[[Claim, Sequence[int]], AbstractContextManager[None]] = lambda claim, lines: nullcontext()
 
     def run(self, path: str, *, read_first: bool = False, etag: str = "") -> AttemptEnding | None:
         """Claim and process one message; None if it could not be claimed. A name that was PUT anew runs again."""
@@ -93,7 +97,8 @@ class Processor:
             argument = self.definition.argument(claim.message, self.queue.settings)
             # No handler starts after the lease is over: reading the payload may have taken long.  [P4]
             claim.check_alive()
-            result = self.definition.call(argument, self._context(claim))
+            with self.around_call(claim, ()):
+                result = self.definition.call(argument, self._context(claim))
         except LeaseLost:
             raise
         except (Exception, SystemExit) as error:
@@ -175,22 +180,38 @@ class Processor:
         if not parsed:
             return None
         context = self._context(claim, line=0 if self.definition.takes_list else parsed[0][0])
+        numbers = [number for number, _ in parsed]
         try:
-            if self.definition.takes_list:
-                self.definition.call([argument for _, argument in parsed], context)
-                results: list[Any] = [None] * len(parsed)
-            else:
-                results = [self.definition.call(parsed[0][1], context)]
+            with self.around_call(claim, numbers):
+                if self.definition.takes_list:
+                    self.definition.call([argument for _, argument in parsed], context)
+                    results: list[Any] = [None] * len(parsed)
+                else:
+                    results = [self.definition.call(parsed[0][1], context)]
         except LeaseLost:
             raise
         except (Exception, SystemExit) as error:
-            dead = isinstance(error, Reject) or not self.queue.settings.retry.can_retry(claim.attempt)
-            for number, _ in parsed:
-                claim.lines.fail(number, claim.attempt, Failure.of(error), dead=dead)
+            self._fail_lines(claim, numbers, Failure.of(error), dead=isinstance(error, Reject))
             return error.after if isinstance(error, Retry) else None
         for (number, _), result in zip(parsed, results, strict=True):
             claim.lines.complete(number, result)
         return None
+
+    def time_out(self, claim: Claim, lines: Sequence[int], failure: Failure) -> AttemptEnding:
+        """End an attempt whose handler does not return. The other lines of a batch go on, without these."""
+        try:
+            if not claim.message.is_batch:
+                return self._fail(claim, failure, after=None)
+            self._fail_lines(claim, lines, failure, dead=False)
+            self._known(lambda: self.queue.release(claim))
+            return "released"
+        except (LeaseLost, Unavailable):
+            return "lost"
+
+    def _fail_lines(self, claim: Claim, lines: Sequence[int], failure: Failure, *, dead: bool) -> None:
+        dead = dead or not self.queue.settings.retry.can_retry(claim.attempt)
+        for number in lines:
+            claim.lines.fail(number, claim.attempt, failure, dead=dead)
 
     def _fail(
         self, claim: Claim, error: BaseException | Failure, *, after: timedelta | None, dead: bool = False

@@ -23,9 +23,12 @@ from s3queue.sweeper.report import Report
 from s3queue.sweeper.sweeper import Sweeper
 
 from .background_delete import BackgroundDelete
-from .definition import Definition, Handler
+from .crew import Crew, start_lasting
+from .definition import Definition, Handler, definition_for
 from .own_retries import OwnRetries
-from .processor import AttemptEnding, Processor, renew_held
+from .processor import AttemptEnding
+from .statistics import Statistics
+from .supervisor import Supervisor
 
 _log = logging.getLogger(__name__)
 #: An idle worker polls more and more slowly, until it waits this many times its interval.
@@ -36,13 +39,17 @@ LOW = 8
 SWEEP_LOCK = "sweeper"
 #: A worker that swept and stopped is replaced after `rescue_after`, but not sooner than this.
 SWEEP_TTL = timedelta(seconds=6)
+#: How long `stop` waits for a thread before it looks whether that thread was replaced.
+JOIN_SECONDS = 0.2
 
 
 class Worker:
     """Runs a handler on a queue's messages until it is told to stop.
 
     `concurrency` threads claim and process messages; one writes the heartbeat, which keeps every held message; one
-    sweeps the queue if no sweeper function does. `stop` lets running handlers finish, and gives other messages back.
+    sweeps the queue if no sweeper function does; one watches over them. `stop` lets running handlers finish, and gives
+    other messages back. A handler that does not return within `handler_timeout`, counted anew at each
+    `Context.extend` or `progress`, is given up: its attempt has failed, and another thread takes its thread's place.
     """
 
     def __init__(
@@ -54,27 +61,30 @@ class Worker:
         poll_interval: float = 1.0,
         sweep: bool = True,
     ) -> None:
+        """Without `concurrency`, there are as many threads as the settings say, also if `queue.json` changes that.
+        A definition brings its settings along, unless the queue was made with settings of its own: those win.
+
+        Raises:
+            InvalidRequest: the definition is another queue's.
+        """
         self.queue = queue
-        if isinstance(handler, Definition):
-            definition = handler
-        else:
-            definition = Definition(queue.name, queue.settings)
-            definition.handler(handler)
+        definition = definition_for(queue, handler)
         definition.events.pass_on(queue.events)
         self._stopping = threading.Event()
         self._wake = SystemClock(self._stopping)
-        self._processor = Processor(
-            queue=queue,
-            definition=definition,
-            should_stop=self._stopping.is_set,
-            renew=partial(renew_held, queue),
-            clears=False,
-        )
-        self._concurrency = concurrency or queue.settings.concurrency
+        self._own_concurrency = concurrency
         self._poll_interval = poll_interval
-        self._heartbeat = HeartbeatWriter(queue, queue.settings.visibility_timeout)
+        self._heartbeat = HeartbeatWriter(queue)
+        #: The pauses of the heartbeat's thread and of the one that watches over the others.
+        self._until_beat = SystemClock(self._heartbeat.changed)
+        self._until_look = SystemClock(self._stopping)
         self._sweeper = Sweeper(queue=queue, dispatch=self._accept)
         self._sweeps = sweep
+        self._crew = Crew(queue.worker_id, self._pull)
+        self._supervisor = Supervisor(
+            queue, definition, self._heartbeat, self._crew, is_stopping=self._stopping.is_set, ended=self._given_up
+        )
+        self._processor = self._supervisor.processor
         self._threads: list[threading.Thread] = []
         self._mutex = threading.Lock()
         self._backlog = Backlog(queue)
@@ -82,40 +92,54 @@ class Worker:
         self._retries = OwnRetries(queue)
         self._next_refill = float("-inf")
         self._interval = poll_interval
-        self._counts: Counter[str] = Counter()
+        self._statistics = Statistics()
         self._busy = 0
         #: Paths that threads process or delete → how many threads.
         self._in_hand: Counter[str] = Counter()
         self._is_refilling = False
         self._clearing: BackgroundDelete | None = None
 
+    @property
+    def _concurrency(self) -> int:
+        return self._own_concurrency or self.queue.settings.concurrency
+
     def start(self) -> None:
-        """Start the threads and return."""
+        """Read `queue.json`, start the threads and return."""
         if self._threads:
             raise RuntimeError(f"the worker of {self.queue.name} is already running; stop it first")
         self._stopping.clear()
+        self._supervisor.refresh()
         # A new backlog: what an earlier run of this worker found must not delay this one, or end it as idle.
         self._backlog = Backlog(self.queue)
         self._next_refill = float("-inf")
         self._clearing = BackgroundDelete(self.queue, self._heartbeat, self._concurrency, self._cleared)
-        targets: list[Callable[[], None]] = [self._pull] * self._concurrency + [self._keep_alive]
-        targets += [self._sweep_regularly] if self._sweeps else []
-        for number, target in enumerate(targets):
-            thread = threading.Thread(target=target, name=f"{self.queue.worker_id}-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        self._crew.resize(self._concurrency)
+        targets: dict[str, Callable[[], None]] = {
+            "heartbeat": partial(self._supervisor.keep_alive, self.stats, self._until_beat.sleep),
+            "supervising": partial(self._supervisor.supervise, self._follow_settings, self._until_look.sleep),
+        }
+        targets |= {"sweeping": self._sweep_regularly} if self._sweeps else {}
+        for role, target in targets.items():
+            name = f"{self.queue.worker_id}-{role}"
+            self._threads.append(start_lasting(name, target, self._stopping.is_set, self._pause))
         self.queue.events.emit(
             "workers.started", queue=self.queue.name, worker=self.queue.worker_id, concurrency=self._concurrency
         )
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Stop claiming and wait for running handlers; True if all of them finished within `timeout`."""
+        """Stop claiming and wait for running handlers; True if all of them ended within `timeout`.
+
+        A handler that hangs is given up after `handler_timeout`, and is not waited for any longer.
+        """
         self._stopping.set()
-        deadline = None if timeout is None else self.queue.clock.monotonic() + timeout
-        for thread in self._threads:
-            thread.join(None if deadline is None else max(0.0, deadline - self.queue.clock.monotonic()))
-        finished = not any(thread.is_alive() for thread in self._threads)
-        if finished and self._threads:
+        self._heartbeat.changed.set()
+        until = None if timeout is None else self._wake.monotonic() + timeout
+        while running := [thread for thread in (*self._crew.threads(), *self._threads) if thread.is_alive()]:
+            left = JOIN_SECONDS if until is None else until - self._wake.monotonic()
+            if left <= 0:
+                return False
+            running[0].join(min(left, JOIN_SECONDS))
+        if self._threads:
             self._threads = []
             if self._clearing:
                 self._clearing.end()
@@ -123,7 +147,7 @@ class Worker:
             self.queue.events.emit(
                 "workers.stopped", queue=self.queue.name, worker=self.queue.worker_id, **self.stats()
             )
-        return finished
+        return True
 
     def run(self) -> None:
         """Work until SIGTERM, SIGINT or `stop`, then stop gracefully. Call it from the main thread."""
@@ -150,17 +174,7 @@ class Worker:
 
     def stats(self) -> dict[str, int]:
         """Counts since the start: processed, succeeded, failed, retried, dead, released, lost; and how many run now."""
-        counts = self._counts
-        return {
-            "processed": sum(counts[ending] for ending in ("completed", "retried", "dead")),
-            "succeeded": counts["completed"],
-            "failed": counts["retried"] + counts["dead"],
-            "retried": counts["retried"],
-            "dead": counts["dead"],
-            "released": counts["released"],
-            "lost": counts["lost"],
-            "running": len(self._heartbeat),
-        }
+        return self._statistics.to_dict(running=len(self._heartbeat))
 
     def _on_signal(self, number: int, _frame: Any) -> None:
         _log.info("stopping after running handlers: %s: %s received", self.queue.name, signal.Signals(number).name)
@@ -169,7 +183,7 @@ class Worker:
     # Pulling
 
     def _pull(self) -> None:
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and self._crew.goes_on():
             try:
                 candidate = self._next()
                 if candidate is None:
@@ -178,11 +192,14 @@ class Worker:
                     self._work(candidate)
             except QueueError as error:
                 _log.warning("claim or LIST failed, trying again: %s: %s", self.queue.name, error)
-                self._wake.sleep(self._poll_interval)
+                self._pause()
             except Exception:
                 # A thread that ends would reduce the worker's concurrency, and nobody would notice.
                 _log.exception("unexpected error in a worker thread, continuing: %s", self.queue.name)
-                self._wake.sleep(self._poll_interval)
+                self._pause()
+
+    def _pause(self) -> None:
+        self._wake.sleep(self._poll_interval)
 
     def _work(self, candidate: Candidate) -> None:
         handed_over = False
@@ -195,8 +212,10 @@ class Worker:
                     ending: AttemptEnding = "released"
                 else:
                     ending = self._process(claim)
-                with self._mutex:
-                    self._counts[ending] += 1
+                if not self._crew.is_member():
+                    handed_over = True  # it hung, and the thread in its place does the rest
+                    return
+                self._statistics.count(ending)
                 if claim.is_recorded and self._clearing and self._clearing.hand_over(claim):
                     handed_over = True
                     return
@@ -250,6 +269,8 @@ class Worker:
             self._in_hand[path] -= 1
             if not self._in_hand[path]:
                 del self._in_hand[path]
+        if self._stopping.is_set():
+            self._heartbeat.changed.set()  # its thread waits for the last message
 
     def _choose(self) -> Candidate | None:
         now = self.queue.clock.monotonic()
@@ -278,21 +299,14 @@ class Worker:
 
     # Keeping house
 
-    def _keep_alive(self) -> None:
-        """The heartbeat keeps the held messages, so this thread does nothing else, and it ends after the handlers."""
-        pause = self.queue.settings.visibility_timeout.total_seconds() / 3
-        while not self._stopping.is_set() or len(self._heartbeat):
-            self._heartbeat.beat(self.stats())
-            self._wake.sleep(pause)
-            if self._stopping.is_set():
-                # The event is set, so a sleep on it returns at once: wait for the handlers instead.
-                self._wait_for_handlers(pause)
+    def _follow_settings(self) -> None:
+        self._crew.resize(self._concurrency)
+        if self._clearing:
+            self._clearing.resize(self._concurrency)
 
-    def _wait_for_handlers(self, seconds: float) -> None:
-        clock = SystemClock()
-        until = clock.monotonic() + seconds
-        while len(self._heartbeat) and clock.monotonic() < until:
-            clock.sleep(0.05)
+    def _given_up(self, claim: Claim, ending: AttemptEnding) -> None:
+        self._statistics.count(ending)
+        self._put_down(claim.path)
 
     def _sweep_regularly(self) -> None:
         queue = self.queue

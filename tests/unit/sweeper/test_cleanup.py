@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from s3queue.protocol.liveness import HeartbeatWriter
+
 
 def test_cleanup_deletes_what_is_past_its_retention_only(bench):
     queue = bench.queue(record_retention=100, dead_retention=1000)
@@ -44,3 +46,26 @@ def test_stale_locks_go_and_fresh_ones_stay(bench, queue):
 
     assert bench.sweeper(queue).sweep().removed == 1
     assert bench.keys("orders/locks/") == ["orders/locks/fresh"]
+
+
+def test_a_heartbeat_goes_by_its_own_time_however_low_the_timeout_is_by_now(bench):
+    patient = HeartbeatWriter(bench.queue(worker_id="patient"), timedelta(minutes=10))
+    patient.beat({})
+    queue = bench.queue(visibility_timeout=1)
+    sweeper = bench.sweeper(queue)
+    bench.clock.advance(timedelta(minutes=199))
+    assert sweeper.sweep().removed == 0
+    bench.store.take()
+    assert sweeper.sweep().removed == 0
+    assert bench.store.take().get("get", 0) <= 1  # queue.json; the heartbeat was read before
+
+    bench.clock.advance(timedelta(minutes=2))
+    assert sweeper.sweep().removed == 1
+
+
+def test_a_heartbeat_that_cannot_be_read_goes_after_a_while(bench, queue):
+    bench.memory.put("orders/workers/garbage", b"{")
+    bench.clock.advance(timedelta(minutes=29))
+    assert bench.sweeper(queue).sweep().removed == 0
+    bench.clock.advance(timedelta(minutes=2))
+    assert bench.sweeper(queue).sweep().removed == 1

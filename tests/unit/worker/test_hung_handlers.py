@@ -1,0 +1,169 @@
+"""A handler that does not return: its message is let go, its attempt counts, and another thread takes its place."""
+
+from __future__ import annotations
+
+import threading
+
+from s3queue import Context, Worker
+from s3queue.errors import LeaseLost
+from s3queue.worker.watchdog import Call, Watchdog
+from support.threads import PATIENCE, eventually, hurry
+
+
+class Hanging:
+    """A handler that hangs on one body until it is let go."""
+
+    def __init__(self, body: int = 1) -> None:
+        self.body = body
+        self.hangs, self.let_go, self.returned = threading.Event(), threading.Event(), threading.Event()
+        self.ran: list[int] = []
+
+    def handle(self, body: int) -> str:
+        self.ran.append(body)
+        if body == self.body and not self.hangs.is_set():
+            self.hangs.set()
+            self.let_go.wait(PATIENCE)
+            self.returned.set()
+            return "too late"
+        return "in time"
+
+
+def test_a_message_whose_handler_hangs_is_retried_and_its_thread_replaced(bench, caplog):
+    queue = bench.queue(handler_timeout=25, max_attempts=2)
+    path = queue.enqueue(b"1")
+    handler = Hanging()
+    worker = Worker(queue, handler.handle, concurrency=1, sweep=False)
+    hurry(worker)
+    worker.start()
+    try:
+        assert handler.hangs.wait(PATIENCE)
+        bench.clock.advance(26)
+        eventually(lambda: worker.stats()["retried"] == 1)
+        assert worker.stats()["running"] == 0  # its heartbeat keeps nothing for it
+        assert queue.status(path).lease.failure.type == "HandlerTimeout"
+        eventually(worker._retries.wait)
+        bench.clock.advance(worker._retries.wait() + 1)
+        eventually(lambda: worker.stats()["succeeded"] == 1)
+    finally:
+        handler.let_go.set()
+        assert worker.stop(PATIENCE)
+
+    assert handler.ran == [1, 1]
+    record = queue.status(path).record
+    assert (record.result, [attempt.failure and attempt.failure.type for attempt in record.attempts]) == (
+        "in time",
+        ["HandlerTimeout", None],
+    )
+    assert "Hanging.handle: orders/messages/" in caplog.text  # which handler hangs
+    assert "let_go.wait" in caplog.text  # where it hangs
+
+
+def test_a_message_whose_handler_always_hangs_is_buried(bench):
+    queue = bench.queue(handler_timeout=25, max_attempts=1)
+    path = queue.enqueue(b"1")
+    handler = Hanging()
+    worker = Worker(queue, handler.handle, concurrency=1, sweep=False)
+    hurry(worker)
+    worker.start()
+    try:
+        assert handler.hangs.wait(PATIENCE)
+        bench.clock.advance(26)
+        eventually(lambda: worker.stats()["dead"] == 1)
+        # What the hung thread returns at last is nobody's: neither a second outcome nor a deletion.
+        handler.let_go.set()
+        assert handler.returned.wait(PATIENCE)
+        other = queue.enqueue(b"2")
+        bench.clock.advance(10)
+        eventually(lambda: worker.stats()["succeeded"] == 1)
+    finally:
+        handler.let_go.set()
+        assert worker.stop(PATIENCE)
+
+    record = queue.status(path).record
+    assert (record.outcome, record.failure.type) == ("dead", "HandlerTimeout")
+    assert queue.status(other).state == "completed"
+    assert worker.stats()["processed"] == 2
+
+
+def test_the_other_lines_of_a_batch_go_on_without_the_one_that_hangs(bench):  # [P5]
+    queue = bench.queue(handler_timeout=25, max_attempts=1)
+    (path,) = queue.enqueue_many([1, 2, 3], per_object=3)
+    handler = Hanging(body=2)
+    worker = Worker(queue, handler.handle, concurrency=1, sweep=False)
+    hurry(worker)
+    worker.start()
+    try:
+        assert handler.hangs.wait(PATIENCE)
+        bench.clock.advance(26)
+
+        def is_finished() -> bool:
+            bench.clock.advance(1)
+            return bool(queue.store.head(f"orders/records/{path}"))
+
+        eventually(is_finished)
+    finally:
+        handler.let_go.set()
+        assert worker.stop(PATIENCE)
+
+    assert handler.ran == [1, 2, 3]
+    record = queue.status(path).record
+    assert (record.lines["completed"], record.lines["dead"]) == (2, 1)
+    assert record.lines["dead_lines"][0][:2] == [2, "HandlerTimeout"]
+
+
+def test_stop_does_not_wait_for_a_handler_that_hangs(bench):
+    queue = bench.queue(handler_timeout=25)
+    path = queue.enqueue(b"1")
+    handler = Hanging()
+    worker = Worker(queue, handler.handle, concurrency=1, sweep=False)
+    hurry(worker)
+    worker.start()
+    try:
+        assert handler.hangs.wait(PATIENCE)
+        assert not worker.stop(timeout=0.05)
+        bench.clock.advance(26)
+        assert worker.stop(PATIENCE)
+        assert not handler.returned.is_set()
+        assert queue.status(path).lease.failure.type == "HandlerTimeout"
+    finally:
+        handler.let_go.set()
+
+
+def test_a_handler_that_says_that_it_is_alive_has_its_time_anew(bench):
+    queue = bench.queue(handler_timeout=25, visibility_timeout=30)
+    queue.enqueue(b"1")
+    looked = threading.Event()
+
+    def handler(body: int, context: Context) -> None:
+        for _ in range(5):
+            bench.clock.advance(9)
+            context.extend()
+            looked.clear()
+            assert looked.wait(PATIENCE)  # the watchdog has had its look
+
+    worker = Worker(queue, handler, concurrency=1, sweep=False)
+    hurry(worker)
+    real, worker._supervisor.look = worker._supervisor.look, lambda follow=None: (real(follow), looked.set())
+    worker.run_until_empty()
+
+    assert worker.stats()["succeeded"] == 1
+
+
+def test_the_watchdog_gives_a_handler_up_once_and_tells_it(bench):
+    queue = bench.queue(handler_timeout=25)
+    queue.enqueue(b"1", name="one")
+    claim = queue.claim("messages/one")
+    watchdog = Watchdog(queue)
+    given_up: list[Call] = []
+    try:
+        with watchdog.watch(claim, [7]):
+            watchdog.check(bench.clock.monotonic() + 25, given_up.append)
+            assert given_up == []
+            watchdog.check(bench.clock.monotonic() + 26, given_up.append)
+            watchdog.check(bench.clock.monotonic() + 27, given_up.append)
+        raise AssertionError("its late result was taken")
+    except LeaseLost:
+        pass
+    (call,) = given_up
+    assert (call.claim, call.lines) == (claim, (7,))
+    assert "test_the_watchdog" in "".join(call.stack().format())
