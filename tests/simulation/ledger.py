@@ -104,6 +104,12 @@ class WatchedLeases(LeaseProtocol):
         object.__setattr__(self, "_world", world)
         object.__setattr__(self, "_process", process)
 
+    def __copy__(self) -> WatchedLeases:
+        """The sweeper copies it to count the requests; the copy is watched too."""
+        copied = WatchedLeases(self.queue, self.outcomes)
+        copied.watch(self._world, self._process)
+        return copied
+
     def write(self, claim: Claim, lease: Lease) -> None:
         super().write(claim, lease)
         # A sweeper that goes on with a burial holds the message like a worker; one that gives it back does not.

@@ -252,8 +252,8 @@ MUTATIONS = (
     ),
     Mutation(
         "the sweeper rescues nobody",
-        "sweeper/sweeper.py",
-        "self._report.orphans += self._hand_over(orphans)",
+        "sweeper/unleased_messages.py",
+        "report.orphans += self._hand_over.once(orphans)",
         "_ = orphans",
     ),
     Mutation(
