@@ -25,7 +25,7 @@ from .report import Report
 from .store_time import StoreTime
 
 _log = logging.getLogger(__name__)
-#: The requests of the shortest expiry: it is not begun with fewer.
+#: The requests of a usual expiry.
 EXPIRY_REQUESTS = 5
 
 
@@ -156,7 +156,6 @@ class ExpiredLeases:
         due: list[str],
     ) -> None:
         """Read a lease that seems to be overdue. Deal with it, or remember when to read it again."""
-        report.budget.check(1 + EXPIRY_REQUESTS)
         found = report.budget.store.open(self.queue.keys.lease(path))
         if found is None:
             self.known.pop(path, None)
@@ -191,6 +190,9 @@ class ExpiredLeases:
     def _expire(
         self, path: str, which: tuple[str, str], held: StoredLease, leases: LeaseProtocol, report: Report
     ) -> None:
+        # The first one of a sweep is begun however little is left: otherwise a small budget would never get anywhere.
+        if report.endings or report.races:
+            report.budget.check(EXPIRY_REQUESTS)
         # The next LIST shows what became of it; until then there is nothing to do.
         self._wait(which, None)
         try:
