@@ -54,6 +54,11 @@ class Budget:
         """How many requests the present step has left."""
         return max(0, self._step_requests - self.spent)
 
+    def allow(self, requests: int) -> None:
+        """Give the sweep more requests."""
+        self._requests += requests
+        self._step_requests += requests
+
     @contextmanager
     def step(self, steps_left: int) -> Iterator[None]:
         """A step may use its share of what is left, so that no step uses up what the steps after it need.

@@ -17,7 +17,7 @@ from s3queue.protocol.expire import expire, unreadable_lease
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.liveness import LiveOwners
 from s3queue.queue import Queue
-from s3queue.store import ObjectInfo, Page
+from s3queue.store import ObjectInfo, Page, listing
 
 from .budget import OutOfBudget
 from .progress import Progress
@@ -70,10 +70,14 @@ class ExpiredLeases:
         self._cursor = page.next_after or ""
 
     def list_between(self, first: str, last: str, report: Report) -> None:
-        """List the leases of the paths from `first` to `last`."""
+        """List the leases of the paths from `first` to `last`, however little of the budget is left: the page of messages
+        that was paid for could not be judged without them.
+        """
         keys = self.queue.keys
-        # One character less than the first path, so that its own lease is listed too.
-        for page in report.budget.pages(keys.prefix("leases"), keys.lease(first)[:-1]):
+        key = keys.lease(first)
+        # Just before the first path, so that its own lease is listed too.
+        before = key[:-1] + (chr(ord(key[-1]) - 1) + "\U0010ffff" if " " < key[-1] <= "~" else "")
+        for page in listing(report.budget.store, keys.prefix("leases"), after=before):
             self._see(page, report)
             if page.next_after is None or page.next_after > keys.lease(last):
                 break

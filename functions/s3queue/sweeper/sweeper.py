@@ -44,6 +44,7 @@ RESCUES_KEPT_SECONDS = 3600.0
 SOON = timedelta(seconds=60)
 #: Kinds that need a sweep; a queue without them is idle.
 BUSY_KINDS = frozenset({"messages", "delayed", "leases", "retries", "workers", "locks"})
+SWEPT_KINDS = BUSY_KINDS | {"dead", "runs"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -250,7 +251,10 @@ class Sweeper:
 
     def _find_kinds(self) -> Page:
         """The LIST of the root; it is sent however small the budget is: otherwise there would never be any progress."""
-        root, self._kinds = find_kinds(self._report.budget.store, self.queue.keys)
+        budget = self._report.budget
+        root, self._kinds = find_kinds(budget.store, self.queue.keys, SWEPT_KINDS)
+        # Whoever fills the root with objects must not use up what the steps need.
+        budget.allow(budget.spent - 1)
         self._time.note(root.at)
         if "leases" not in self._kinds:
             self._expired_leases.none_exist()
