@@ -1,8 +1,9 @@
 """Crowds and crashes: schedules in which limits are small and time is judged, not only the end.
 
-A crowded queue has pages of three keys, sweeps of ten requests, more dispatches than its worker may get at once, strangers
-under its root, a lease that nobody may read, a lock that is held for long, and two dozen messages at work that lie before
-all others; the sweeper is killed again and again. In a prompt one, only functions crash, and the sweeper is awake.
+A crowded queue has pages of three keys, sweeps of ten requests, more to dispatch than its worker may get at once,
+strangers under its root, a lease that nobody may read, a lock that is held for long, and two dozen messages at work
+that lie before all others; the sweeper is killed again and again. In a prompt one, only workers crash, and the sweeper
+is awake.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ HELD = 24
 DISPATCH_SIZE = 2
 LOCK_KEPT = timedelta(seconds=5)
 LOCK = "long"
-#: A prompt schedule: seconds beyond the visibility timeout until an expired lease is over. By S3's clock it is three; its
-#: dates are whole seconds, and requests take a while.
+#: A prompt schedule: seconds beyond the visibility timeout until an expired lease is over. By S3's clock it is three;
+#: its dates are whole seconds, and requests take a while.
 REDELIVERED_WITHIN = 4.5
 #: Seconds that a crowd may need for everything but what is held.
 PATIENCE = 150.0

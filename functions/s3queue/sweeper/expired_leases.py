@@ -70,8 +70,8 @@ class ExpiredLeases:
         self._cursor = page.next_after or ""
 
     def list_between(self, first: str, last: str, report: Report) -> None:
-        """List the leases of the paths from `first` to `last`, however little of the budget is left: the page of messages
-        that was paid for could not be judged without them.
+        """List the leases of the paths from `first` to `last`, however little of the budget is left: without them, the
+        page of messages that was listed cannot be judged.
         """
         keys = self.queue.keys
         key = keys.lease(first)

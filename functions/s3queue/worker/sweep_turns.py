@@ -51,8 +51,8 @@ class SweepTurns:
         return was_new
 
     def pause(self, next_tick: float | None = None) -> float:
-        """Seconds until `is_ours` has to be asked again: for the next tick, the next look at the holder, or to renew the
-        own lock.
+        """Seconds until `is_ours` has to be asked again: for the next tick, the next look at the holder, or to renew
+        the own lock.
         """
         pause = min(self.lock.ttl, self._queue.settings.visibility_timeout).total_seconds() / 3
         if self.lock.is_held or self._look_after is None:
