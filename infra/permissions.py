@@ -135,7 +135,7 @@ def sweeper_statements(
     patterns: dict[str, str] = {}
     for keys in map(Keys, queues):
         table = {**SWEEPER, **(LAUNCHER if keys.queue in heavy else {})}
-        patterns |= _patterns(keys, table) | {keys.overrides: "g", keys.stats: "p"}
+        patterns |= _patterns(keys, table) | {keys.overrides: "g", keys.stats: "p", keys.progress: "gpd"}
     return [*_on_objects(bucket, patterns), _list(bucket, [f"{Keys(queue).root}*" for queue in queues])]
 
 

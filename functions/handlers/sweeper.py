@@ -22,13 +22,16 @@ from s3queue.connect import open_store
 from s3queue.queue import Queue
 from s3queue.settings import SWEEPER_STAYS_SECONDS, Deployment
 from s3queue.spark_runs.runs import SparkRuns
-from s3queue.sweeper.sweeper import Sweeper
+from s3queue.sweeper.sweeper import SWEEP_REQUESTS, SWEEP_SECONDS, Sweeper
 
 from .telemetry import Telemetry, is_starting, start_logging
 
 _log = logging.getLogger(__name__)
 #: The last sweep starts this long before the function's time ends: its own budget is 20 s.
 LAST_SWEEP_SECONDS = 25.0
+#: Sweeps have to be over this long before the function's time ends; each has at least so much time itself.
+SPARE_SECONDS = 5.0
+SHORTEST_SWEEP_SECONDS = 1.0
 #: After a failed sweep (a throttled dispatch, an outage), the queue is swept again after this time.
 AGAIN_SECONDS = 5.0
 #: Lambda accepts 1 MB per asynchronous invocation; emulators and older limits accept 256 KB.
@@ -94,29 +97,35 @@ def handle(event: Any, context: Any) -> dict[str, int]:
     if isinstance(event, dict) and event.get("detail-type") == EMR_CHANGE:
         _job_changed(kept, event)
         return {}
-    until = min(SWEEPER_STAYS_SECONDS, context.get_remaining_time_in_millis() / 1000 - LAST_SWEEP_SECONDS)
+    now, left = kept.clock.monotonic(), context.get_remaining_time_in_millis() / 1000
     try:
-        return _sweep(kept, kept.clock.monotonic() + until)
+        return _sweep(kept, now + min(SWEEPER_STAYS_SECONDS, left - LAST_SWEEP_SECONDS), now + left - SPARE_SECONDS)
     finally:
         for one in kept.rounds.values():
             one.telemetry.flush()
 
 
-def _sweep(kept: Runtime, until: float) -> dict[str, int]:
-    """Tick every queue whenever that is needed, until all are idle or the time is up."""
+def _sweep(kept: Runtime, until: float, end: float) -> dict[str, int]:
+    """Tick every queue whenever that is needed, until all are idle or the time is up: no tick begins after `until`, and
+    all have to be over at `end`.
+    """
     clock, errors = kept.clock, dict(kept.broken)
     ticks = dict.fromkeys(kept.rounds, 0)
-    agenda = [(clock.monotonic(), name) for name in kept.rounds]
+    agenda = [(clock.monotonic(), place, name) for place, name in enumerate(_rotated(kept))]
     heapq.heapify(agenda)
     while agenda:
-        at, name = heapq.heappop(agenda)
+        at, place, name = heapq.heappop(agenda)
         now = clock.monotonic()
         # Every queue gets its first tick, however long the others took.
         if ticks[name] and max(at, now) >= until:
             break
         clock.sleep(max(0.0, at - now))
         ticks[name] += 1
-        report = kept.rounds[name].sweeper.tick()
+        # A share of the time for each queue that waits: a large one must not use up what the others need.
+        share = (end - clock.monotonic()) / (len(agenda) + 1)
+        seconds = max(SHORTEST_SWEEP_SECONDS, min(SWEEP_SECONDS, share))
+        requests = round(SWEEP_REQUESTS * seconds / SWEEP_SECONDS)
+        report = kept.rounds[name].sweeper.tick(seconds=seconds, requests=requests)
         errors.pop(name, None)
         if report is None:
             continue
@@ -126,10 +135,20 @@ def _sweep(kept: Runtime, until: float) -> dict[str, int]:
             errors[name] = report.error
             report.next_tick = AGAIN_SECONDS
         if report.next_tick is not None:
-            heapq.heappush(agenda, (clock.monotonic() + report.next_tick, name))
+            heapq.heappush(agenda, (clock.monotonic() + report.next_tick, place, name))
     if errors:
         raise next(iter(errors.values()))
     return ticks
+
+
+def _rotated(kept: Runtime) -> list[str]:
+    """The queues, beginning with another one every minute: should the time not be enough for all, each has its turn.
+
+    By wall time: a function that was killed remembers nothing.
+    """
+    names = list(kept.rounds)
+    first = int(kept.clock.now().timestamp() // 60) % max(1, len(names))
+    return names[first:] + names[:first]
 
 
 def notifier(function: str, client: Callable[[], Any]) -> Callable[[Sequence[str]], None]:

@@ -145,6 +145,11 @@ class Keys:
     def stats(self) -> str:
         return f"{self.queue}/stats.json"
 
+    @property
+    def progress(self) -> str:
+        """How far a sweep came that could not finish."""
+        return f"{self.queue}/sweep.json"
+
     def prefix(self, kind: str) -> str:
         """`{queue}/{kind}/`, for a LIST."""
         return f"{self.queue}/{kind}/"

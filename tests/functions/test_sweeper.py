@@ -198,7 +198,7 @@ def test_a_backoff_of_two_seconds_takes_two_to_four(minute: Minute) -> None:
         claim = queue.claim(queue.enqueue({}))
         assert claim
         queue.fail(claim, "try again", retry_after=2)
-        failed_at = minute.clock.now()
+        failed_at = minute.clock.now().replace(microsecond=0)  # as S3's clock shows it
         minute.sent.clear()
         minute.pass_by()
         (handed_over_at, path), *_ = minute.sent
@@ -324,3 +324,39 @@ def test_every_queue_is_looked_at_however_long_the_others_take(minute: Minute) -
     looks, _ = minute.pass_by()
     assert set(looks.values()) == {1}
     assert len(looks) == len(queues)
+
+
+def test_every_minute_begins_with_another_queue(minute: Minute) -> None:
+    order: list[str] = []
+    for name in ("a", "b", "c"):
+        minute.queue(name)
+
+    def note(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "list":
+            order.append(key)
+        return perform()
+
+    minute.bench.around = note
+    for _ in range(3):
+        minute.pass_by()
+        minute.clock.advance(60)
+    assert {order[0], order[3], order[6]} == {"a/", "b/", "c/"}
+
+
+def test_five_large_queues_share_the_time_and_none_is_killed(minute: Minute) -> None:
+    for number in range(5):
+        queue = minute.queue(f"queue-{number}")
+        for _ in range(300):
+            assert queue.claim(queue.enqueue({}))
+    minute.clock.advance(60)
+
+    def slow(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        minute.clock.advance(0.3)
+        return perform()
+
+    minute.bench.around = slow
+    looks, seconds = minute.pass_by()
+    assert all(looks.values())
+    assert seconds < 90
+    # Each came to read some of its leases.
+    assert all(minute.bench.keys(f"queue-{number}/retries/") or minute.sent for number in range(5))

@@ -18,7 +18,7 @@ from s3queue.protocol.claim import Claim
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.protocol.liveness import HeartbeatWriter, keep_beating
 from s3queue.settings import QueueSettings
-from s3queue.sweeper.sweeper import Sweeper
+from s3queue.sweeper.sweeper import SWEEP_REQUESTS, Sweeper
 from s3queue.worker.context import Context
 from s3queue.worker.definition import Definition
 from s3queue.worker.processor import Processor
@@ -56,8 +56,14 @@ class Cast:
         self.is_over = False
         #: What the sweeper dispatches where there is no worker function: it is the pull worker that sweeps.
         self.inbox: deque[str] = deque()
+        #: The latest sweeper; a crowded schedule kills it.
+        self.sweeper: Process | None = None
+        #: Called before each tick of a sweeper, and with what it dispatches; and the budget of its sweeps.
+        self.on_tick: Callable[[], None] = lambda: None
+        self.on_dispatch: Callable[[Sequence[str]], None] = lambda paths: None
+        self.sweep_requests = SWEEP_REQUESTS
         self._numbers: Counter[str] = Counter()
-        self._workers: dict[str, Process] = {}
+        self.workers: dict[str, Process] = {}
         self._definition = Definition(QUEUE, settings)
         self._definition.handler(self._handle)
 
@@ -83,13 +89,13 @@ class Cast:
         return queue.watch(self.world, process)
 
     def processor(self, queue: WatchedQueue, process: Process, **options: Any) -> Processor:
-        self._workers[queue.worker_id] = process
+        self.workers[queue.worker_id] = process
         return Processor(queue=queue, definition=self._definition, **options)
 
     def _handle(self, body: bytes, context: Context) -> Any:
         """Does what the message says: takes so long, extends or not, then succeeds, fails or rejects."""
         script = json.loads(body)
-        run = self.judge.start(self._workers[context.worker_id], context.claim, context.line)
+        run = self.judge.start(self.workers[context.worker_id], context.claim, context.line)
         self.world.sleep(script["takes"])
         if script.get("extends"):
             context.extend()
@@ -275,7 +281,7 @@ class PullWorker:
 
 def sweeping(cast: Cast, dispatch: Callable[[Sequence[str]], None], every: float) -> Process:
     """A sweeper function; when it dies, the schedule starts the next one."""
-    process = cast.process("sweeper")
+    process = cast.sweeper = cast.process("sweeper")
 
     def send(paths: Sequence[str]) -> None:
         if not process.is_alive:
@@ -285,12 +291,14 @@ def sweeping(cast: Cast, dispatch: Callable[[Sequence[str]], None], every: float
             return
         if cast.profile.lost_events and not cast.is_over and cast.world.random.random() < cast.profile.lost_events:
             raise Unavailable("the dispatch was refused")
+        cast.on_dispatch(paths)
         dispatch(paths)
 
     def run() -> None:
         sweeper = Sweeper(queue=cast.queue(process), dispatch=send)
         while True:
-            report = sweeper.tick()
+            cast.on_tick()
+            report = sweeper.tick(requests=cast.sweep_requests)
             cast.judge.let_go(process)
             if report:
                 # Whatever an outage does not explain is a bug, and ends the schedule.
@@ -300,7 +308,8 @@ def sweeping(cast: Cast, dispatch: Callable[[Sequence[str]], None], every: float
                 cast.counts["rescued"] += report.orphans
             if cast.profile.freezes:
                 process.freeze(cast.world.now)
-            cast.world.sleep(every)
+            next_tick = report.next_tick if report else None
+            cast.world.sleep(every if next_tick is None else min(every, next_tick))
             process.thaw(cast.world.now)
 
     cast.world.spawn(process, run, after=cast.world.random.random() * every)

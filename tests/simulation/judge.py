@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from s3queue.protocol.claim import Claim
 from s3queue.protocol.dead_letters import HEAD_VALID_SECONDS
 
 from .ledger import Holding, Ledger, Life, Run
-from .world import QUEUE, Process, World
+from .world import EPOCH, QUEUE, Process, World
 
 LEASES = f"{QUEUE}/leases/"
 RECORDS = f"{QUEUE}/records/"
@@ -61,6 +62,9 @@ class Judge:
         #: Dead letters taken by a delete that nothing could stop any more.
         self.unstoppable: set[str] = set()
         self.world: World
+        #: How long a lease may be there after its owner died, and who owns which; None: no matter.
+        self.redelivered_within: float | None = None
+        self.workers: Mapping[str, Process] = {}
 
     def broken(self, promise: str, what: str) -> None:
         tag = "" if promise == "unexpected" else f"[{promise}]"
@@ -109,11 +113,24 @@ class Judge:
                 life.claims += 1
         if before is None:
             return
+        if former and lease and self.redelivered_within is not None:
+            self._check_redelivery(path, former, lease, self._leased_at[before.etag])
         for holding in [one for one in self._held if one.process is process and before.etag in one.etags]:
             if lease is None or lease.state == "waiting":
                 self._held.remove(holding)
             else:
                 holding.etags.add(after.etag)
+
+    def _check_redelivery(self, path: str, former: Lease, lease: Lease, leased_at: float) -> None:
+        """A lease whose owner died ends when its time is over, and its message need not wait longer than that."""
+        owner = self.workers.get(former.owner)
+        if former.state == "waiting" or owner is None or owner.is_alive:
+            return
+        late = self.world.now - max(owner.died_at, leased_at)
+        if late > (self.redelivered_within or 0.0):
+            self.broken("unexpected", f"{path} was given to others {late:.1f} s after its worker died")
+        if lease.retry_at and (lease.retry_at - EPOCH).total_seconds() > self.world.now:
+            self.broken("unexpected", f"{path} has to wait although its lease ran out")
 
     def _record(self, process: Process, path: str, before: Any, after: Any) -> None:
         if after is None:

@@ -282,8 +282,8 @@ MUTATIONS = (
     ),
     Mutation(
         "the sweeper rescues nobody",
-        "sweeper/sweeper.py",
-        "self._report.orphans += self._hand_over(orphans)",
+        "sweeper/unleased_messages.py",
+        "report.orphans += self._hand_over.once(orphans)",
         "_ = orphans",
     ),
     Mutation(
@@ -303,6 +303,66 @@ MUTATIONS = (
         "protocol/dead_letters.py",
         "        if found.size <= INLINE_BYTES:\n",
         "        store.delete(source, if_match=found.etag)\n        if found.size <= INLINE_BYTES:\n",
+    ),
+    Mutation(
+        "a lock is deleted while it is held",
+        "sweeper/cleanup.py",
+        " and age > found.ttl + GRAIN:",
+        ":",
+    ),
+    Mutation(
+        "dispatches are limited per page, not per sweep",
+        "sweeper/hand_over.py",
+        "            self._left = max(0, self._left - len(chunk))\n",
+        "",
+    ),
+    Mutation(
+        "a new sweeper forgets where the last one ended",
+        "sweeper/sweeper.py",
+        "self._progress or Progress.read(queue, store, root)",
+        "self._progress or Progress()",
+    ),
+    Mutation(
+        "the first step of a sweep may use up its budget",
+        "sweeper/budget.py",
+        "max(0, self._requests - self.spent) // steps_left)",
+        "max(0, self._requests - self.spent) // 1)",
+    ),
+    Mutation(
+        "the page of messages that the budget ended is read again",
+        "sweeper/expired_leases.py",
+        'in listing(report.budget.store, keys.prefix("leases"), after=before):',
+        'in report.budget.pages(keys.prefix("leases"), before[:-2]):',
+    ),
+    Mutation(
+        "strangers under the root hide the queue",
+        "protocol/stats.py",
+        "    if root.next_after is not None:\n",
+        "    if root is None:\n",
+    ),
+    Mutation(
+        "an expired lease waits for its backoff",
+        "protocol/expire.py",
+        "leases.fail(claim, failure, retry_after=-1.0)",
+        "leases.fail(claim, failure, retry_after=5.0)",
+    ),
+    Mutation(
+        "leases are listed by whole sweeps only",
+        "sweeper/sweeper.py",
+        '(self._is_turn_of_leases and "leases" in self._kinds)',
+        "False",
+    ),
+    Mutation(
+        "the sweeper does not wake up when a lease ends",
+        "sweeper/sweeper.py",
+        "if next_at := self._expired_leases.next_at():",
+        "if next_at := None:",
+    ),
+    Mutation(
+        "one lease that cannot be read stops the others",
+        "sweeper/expired_leases.py",
+        "            except QueueError as error:\n                # Unknown, or not allowed",
+        "            except Conflict as error:\n                # Unknown, or not allowed",
     ),
 )
 

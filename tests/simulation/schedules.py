@@ -13,13 +13,15 @@ from datetime import timedelta
 from typing import Any
 
 from s3queue.errors import QueueError
+from s3queue.keys import format_due
 from s3queue.settings import QueueSettings
 
 from .actors import Cast, Fleet, PullWorker, configuring, replaying, sweeping
 from .checks import check_quiet, leftovers, tally
+from .crowd import CROWDED, PROMPT, REDELIVERED_WITHIN, Crowd, QuickFaults, limits, profile_of
 from .faults import DrawnFaults, draw_profile
 from .judge import Judge, Violation
-from .world import QUEUE, World
+from .world import EPOCH, QUEUE, World
 
 #: Virtual seconds that the sweeper and the workers have for repairing everything.
 REPAIR_SECONDS = 240.0
@@ -52,13 +54,18 @@ class Schedule:
         self.world = World(seed, faults=None, watcher=self)  # type: ignore[arg-type]
         self.judge.world = self.world
         chance = self.world.random
-        self.profile = draw_profile(chance)
-        self.faults = self.world.faults = DrawnFaults(self.profile, chance)
+        self.profile = profile_of(seed) or draw_profile(chance)
+        kind = QuickFaults if self.profile in (PROMPT, CROWDED) else DrawnFaults
+        self.faults = kind(self.profile, chance)
+        self.world.faults = self.faults
         self.settings = self._settings()
         self.judge.max_attempts = self.settings.max_attempts
         self.cast = Cast(self.world, self.judge, self.settings, self.profile)
         self.fleet = Fleet(self.cast, 2, drains=chance.random() < 0.5)
         self.lasts = 8.0 + chance.random() * 17.0
+        if self.profile is PROMPT:
+            self.judge.redelivered_within = self.settings.visibility_timeout.total_seconds() + REDELIVERED_WITHIN
+            self.judge.workers = self.cast.workers
         self._at_work = 0
         self._is_quiet = False
 
@@ -69,7 +76,7 @@ class Schedule:
             max_attempts=chance.choice((1, 2, 2, 3, 3)),
             retry_base=timedelta(seconds=1),
             retry_cap=timedelta(seconds=2),
-            rescue_after=timedelta(seconds=300 if self.profile.undisturbed else 4),
+            rescue_after=timedelta(seconds=300 if self.profile.undisturbed else 60 if self.profile is PROMPT else 4),
         )
 
     # The judge sees everything; S3 tells the function of new messages.
@@ -94,7 +101,7 @@ class Schedule:
     # The plot
 
     def run(self) -> Verdict:
-        with silenced():
+        with silenced(), limits(self.profile):
             try:
                 self._begin()
                 self.world.run(self.lasts)
@@ -108,16 +115,29 @@ class Schedule:
 
     def _begin(self) -> None:
         chance = self.world.random
-        for _ in range(chance.choice((1, 2, 3, 4))):
+        crowd = Crowd(self.world, self.judge, self.cast) if self.profile is CROWDED else None
+        for _ in range(chance.choice((12, 24)) if crowd else chance.choice((1, 2, 3, 4))):
             self._produce()
+        if crowd:
+            crowd.begin()
+        elif self.profile is PROMPT:
+            self._keep_awake()
         if chance.random() < self.profile.pulls:
             PullWorker(self.cast, float("inf") if self.profile.pulls_only else self.lasts)
         for _ in range(chance.choice((1, 1, 2))):
-            sweeping(self.cast, self.fleet.dispatch, chance.uniform(1.5, 4.0))
+            every = 2.0 if self.profile is PROMPT else chance.uniform(1.5, 4.0)
+            sweeping(self.cast, self.fleet.dispatch, every)
+            if crowd:
+                break  # what one tick dispatches is counted
         if self.profile.configures:
             configuring(self.cast, self.profile.configures)
         if self.profile.operator:
             replaying(self.cast, self.lasts * chance.uniform(0.4, 1.0))
+
+    def _keep_awake(self) -> None:
+        """Something that is due in less than a minute: the sweeper stays."""
+        path = f"delayed/{format_due(EPOCH + timedelta(seconds=58))}/keeps-awake"
+        self.world.store.put(f"{QUEUE}/{path}", b'{"id": "awake", "takes": 0.1, "plan": "k"}')
 
     def _watch_for_quiet(self) -> None:
         if not (leftovers(self.world) or self.fleet.busy or self.world.in_flight or self._at_work):

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from greenlet import getcurrent, greenlet
 
 from s3queue.clock import PassedTime, RandomChance
-from s3queue.errors import Conflict, Contended, Unavailable
-from s3queue.store import Written
+from s3queue.errors import AccessDenied, Conflict, Contended, Unavailable
+from s3queue.store import Object, Page, Written
 from s3queue.stores.memory import MemoryStore
 
 EPOCH = datetime(2026, 11, 16, 10, 15, tzinfo=UTC)
@@ -80,6 +80,7 @@ class Process:
     stood_still: float = 0.0
     is_alive: bool = True
     paused_until: float = 0.0
+    died_at: float = 0.0
     #: Requests sent so far; scripted faults count by them.
     requests: int = 0
     on_death: Callable[[], object] | None = None
@@ -152,7 +153,18 @@ class _TrueClock:
 
 
 class SimulatedStore(MemoryStore):
-    """A bucket that can also be uploaded to in parts."""
+    """A bucket that can also be uploaded to in parts, with small pages if asked, and an object that nobody may read."""
+
+    page = 1000
+    denied = ""
+
+    def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
+        return super().list(prefix, after=after, delimiter=delimiter, limit=min(limit, self.page))
+
+    def open(self, key: str, *, if_match: str | None = None) -> Object | None:
+        if key == self.denied:
+            raise AccessDenied(f"403 {key}")
+        return super().open(key, if_match=if_match)
 
     def upload(self, key: str, body: bytes, *, seconds: float) -> None:
         """Complete a multipart upload that was started so long ago; S3 dates the object by its start."""
@@ -267,6 +279,7 @@ class World:
         """kill -9: the other threads of the process never come to their next step."""
         if process.is_alive:
             process.is_alive = False
+            process.died_at = self.now
             self.watcher.let_go(process)
             if process.on_death:
                 process.on_death()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 
-from s3queue import Retry, Worker
-from support.workbench import next_tick
+from s3queue import Queue, Retry, Worker
+from s3queue.protocol.liveness import HeartbeatWriter
+from support.virtual_processes import Process, VirtualProcesses
+from support.workbench import Workbench, next_tick
 
 
 def test_an_enqueue_is_one_put(bench):
@@ -227,3 +230,60 @@ def test_a_handler_that_asks_to_wait_costs_what_a_failure_costs(bench):
     bench.processor(queue, later).run(path)
 
     assert bench.store.take() == {"put": 3, "get": 1}
+
+
+def _awake(bench: Workbench, queue: Queue, work: Process) -> Counter[str]:
+    """Ten minutes of a sweeper function that is invoked every minute; what it asked."""
+    sweeper = bench.sweeper(bench.queue(worker_id="sweeper", visibility_timeout=queue.settings.visibility_timeout))
+
+    def minutes() -> Process:
+        ends = bench.clock.monotonic() + 54
+        while True:
+            pause = next_tick(sweeper)
+            if pause is None or bench.clock.monotonic() + pause >= ends:
+                pause = ends + 6 - bench.clock.monotonic()
+                ends += 60
+            yield pause
+
+    processes = VirtualProcesses(bench.clock)
+    processes.start(minutes())
+    processes.start(work, after=0.3)
+    processes.run(60)
+    bench.store.take()
+    processes.run(600)
+    own = ("/workers/", "/leases/", ".json")
+    spent = Counter(verb for verb, key in bench.store.log if verb == "get" and any(part in key for part in own))
+    return spent + Counter(verb for verb, key in bench.store.log if verb == "list" or key.endswith("stats.json"))
+
+
+@pytest.mark.parametrize("timeout", [5, 30])
+def test_a_sweeper_that_watches_every_lease_costs_a_healthy_queue_no_more_than_one_that_does_not(bench, timeout):
+    queue = bench.queue(visibility_timeout=timeout)
+
+    def work() -> Process:
+        while True:
+            claim = queue.claim(queue.enqueue(b"x"))
+            yield 1.0
+            queue.complete(claim)
+            yield 0.2
+
+    # Counted before it did: 310 LISTs, 76 GETs (queue.json), 20 PUTs.
+    spent = _awake(bench, queue, work())
+    assert spent["list"] <= 310
+    assert spent.total() <= 406
+
+
+def test_watching_a_heartbeat_costs_one_get_per_visibility_timeout(bench):
+    queue = bench.queue(visibility_timeout=30)
+    heartbeat = HeartbeatWriter(queue, queue.settings.visibility_timeout)
+
+    def work() -> Process:
+        heartbeat.hold(queue.claim(queue.enqueue(b"x")))
+        while True:
+            heartbeat.beat({})
+            yield 10.0
+
+    _awake(bench, queue, work())
+
+    looks = [key for verb, key in bench.store.log if verb == "get" and ("/workers/" in key or "/leases/" in key)]
+    assert len(looks) <= 600 / 20

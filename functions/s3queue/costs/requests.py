@@ -94,7 +94,8 @@ SWEEP_IDLE = RequestCounts.of("LIST root")
 SWEEP_BUSY = RequestCounts.of("LIST root", "GET queue.json")
 SWEEP_PAGE = RequestCounts.of("LIST leases", "LIST messages")
 PUBLISH = RequestCounts.of("PUT stats.json")
-SWEEP_DUE = RequestCounts.of("LIST root")
+#: The root and the leases take turns.
+SWEEP_DUE = RequestCounts.of("LIST root", "LIST leases") * 0.5
 RETAIN = RequestCounts.of("LIST dead")
 
 # Heavy messages

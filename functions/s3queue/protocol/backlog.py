@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from s3queue.documents.lease import GRAIN
 from s3queue.documents.message import is_placeholder
-from s3queue.keys import due_of, priority_of
+from s3queue.keys import HIGHEST_PRIORITY, due_of, priority_of
 from s3queue.store import ObjectInfo, Page, listing
 
 from .access import QueueAccess
+from .stats import find_kinds
 
 #: Workers choose at random among this many, so that they do not all claim the same message.
 CHOICES = 32
@@ -39,17 +41,33 @@ class Candidate:
     #: Bytes and ETag, if the LIST told.
     size: int | None = None
     etag: str = ""
+    #: It has a lease that seems to have run out: see `Claiming.claim_next`.
+    is_overdue: bool = False
 
 
 class Backlog:
     """A window of candidates; safe for the threads of one worker.
 
     `wants` selects messages by size, where a LIST shows it: the light or the heavy messages of a mixed queue.
+    `competes`: others take from the same messages all the time, so the choice is random from the start; otherwise it is
+    the oldest of the highest priority, until a claim is lost. `overdue`: also find messages whose lease seems to have
+    run out.
     """
 
-    def __init__(self, queue: QueueAccess, *, wants: Callable[[int], bool] = lambda size: True) -> None:
+    def __init__(
+        self,
+        queue: QueueAccess,
+        *,
+        wants: Callable[[int], bool] = lambda size: True,
+        competes: bool = True,
+        overdue: bool = False,
+    ) -> None:
         self._queue = queue
         self._wants = wants
+        self._competes = competes
+        self._overdue = overdue
+        #: Whether the last LIST of the kinds showed leases.
+        self.saw_leases = False
         self._window: list[Candidate] = []
         #: How many candidates the last refill found.
         self._found = 0
@@ -67,16 +85,26 @@ class Backlog:
     def take(self) -> Candidate | None:
         """The next candidate of the window; None if it is empty or stale: refill it."""
         with self._mutex:
-            if self._queue.clock.monotonic() - self._refilled_at > FRESH_SECONDS or self._misses >= MISSES:
+            if self.is_stale():
                 self._window = []
             if not self._window:
                 return None
-            urgency = self._window[0].priority
-            choices = [one for one in self._window[:CHOICES] if one.priority == urgency]
-            candidate = self._window.pop(int(self._queue.chance.uniform(0, len(choices) - 1e-9)))
+            urgency, choices = self._window[0].priority, 1
+            if self._competes or self._misses:
+                choices = sum(one.priority == urgency for one in self._window[:CHOICES])
+            candidate = self._window.pop(int(self._queue.chance.uniform(0, choices - 1e-9)) if choices > 1 else 0)
             if self._is_refilling:
                 self._taken.add(candidate.path)
             return candidate
+
+    def is_stale(self) -> bool:
+        """Whether the window is too old, or emptied by others."""
+        return self._queue.clock.monotonic() - self._refilled_at > FRESH_SECONDS or self._misses >= MISSES
+
+    def next_priority(self) -> int | None:
+        """The priority of the next candidate; None if there is none, or the window is stale."""
+        with self._mutex:
+            return self._window[0].priority if self._window and not self.is_stale() else None
 
     def report(self, *, won: bool) -> None:
         """Tell whether the claim of a candidate succeeded."""
@@ -127,8 +155,8 @@ class Backlog:
 
     def _list_candidates(self) -> list[Candidate]:
         queue = self._queue
-        root = queue.store.list(queue.keys.root, delimiter="/")
-        kinds = queue.keys.kinds(root.prefixes)
+        root, kinds = find_kinds(queue.store, queue.keys, ("messages", "delayed", "leases", "retries"))
+        self.saw_leases = "leases" in kinds
         found: list[Candidate] = []
         if "retries" in kinds:
             found += self._due("retries", root.at)
@@ -136,7 +164,14 @@ class Backlog:
             found += self._due("delayed", root.at)
         if "messages" in kinds:
             found += self._messages(has_leases="leases" in kinds)
-        return sorted(found, key=lambda one: (-one.priority, one.since, one.path))
+        if self._overdue:
+            # Some of these may be alive: they must not always be the ones that are tried.
+            overdue = queue.chance.shuffled([one for one in found if one.is_overdue])
+            found = [*(one for one in found if not one.is_overdue), *overdue]
+        return sorted(
+            found,
+            key=lambda one: (-one.priority, True) if one.is_overdue else (-one.priority, False, one.since, one.path),
+        )
 
     def _due(self, kind: str, now: datetime) -> Iterator[Candidate]:
         """Retries and delayed messages that are due; their keys are in the order of their due times."""
@@ -157,9 +192,7 @@ class Backlog:
         prefix = queue.keys.prefix("messages")
         top = queue.store.list(prefix, delimiter="/")
         groups = set(top.prefixes)
-        if top.next_after and top.next_after < f"{prefix}p255/":
-            beyond = max(top.next_after, f"{prefix}p000")
-            groups.update(queue.store.list(prefix, after=beyond, delimiter="/").prefixes)
+        groups.update(self._groups_beyond(prefix, top.next_after))
         ranked = {group: priority_of(group.removeprefix(queue.keys.root)) for group in groups}
         urgent = sorted((group for group in ranked if ranked[group]), key=lambda group: (-ranked[group], group))
         found: list[Candidate] = []
@@ -173,6 +206,19 @@ class Backlog:
                 break
             found += self._first_unleased(queue.store.list(group), group, has_leases=has_leases)
         return found
+
+    def _groups_beyond(self, prefix: str, cursor: str | None) -> Iterator[str]:
+        """The groups of priorities that the first page did not reach. Names such as `p1000234.json` lie between them,
+        any number of these: each LIST starts at the next group that is possible.
+        """
+        for priority in range(HIGHEST_PRIORITY + 1):
+            group = f"{prefix}p{priority:03d}/"
+            if cursor is None:
+                return
+            if cursor < group:
+                page = self._queue.store.list(prefix, after=group[:-1], delimiter="/")
+                yield from page.prefixes
+                cursor = page.next_after
 
     def _first_unleased(
         self, page: Page, prefix: str, *, has_leases: bool, delimiter: str = "", groups: set[str] | None = None
@@ -195,14 +241,26 @@ class Backlog:
         paths = {
             path: message for message in messages if not is_placeholder(message) and (path := keys.path(message.key))
         }
-        leased: set[str] = set()
+        leased: dict[str, bool] = {}
         if paths and has_leases:
+            age = self._queue.settings.visibility_timeout + GRAIN
             first, last = min(paths), max(paths)
             # One character less than the first path, so that its own lease is listed too.
             for page in listing(self._queue.store, keys.prefix("leases"), after=keys.lease(first)[:-1]):
-                leased.update(path for lease in page.objects if (path := keys.path_under("leases", lease.key)))
+                for lease in page.objects:
+                    if path := keys.path_under("leases", lease.key):
+                        leased[path] = page.at - lease.modified_at > age
                 if page.next_after is None or page.next_after > keys.lease(last):
                     break
         for path, message in paths.items():
-            if path not in leased and self._wants(message.size):
-                yield Candidate(path, priority_of(path), message.modified_at, size=message.size, etag=message.etag)
+            is_overdue = self._overdue and leased.get(path, False)
+            if (path not in leased or is_overdue) and self._wants(message.size):
+                yield Candidate(
+                    path,
+                    priority_of(path),
+                    message.modified_at,
+                    read_first=is_overdue,
+                    size=message.size,
+                    etag=message.etag,
+                    is_overdue=is_overdue,
+                )

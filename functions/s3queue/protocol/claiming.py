@@ -25,7 +25,9 @@ from s3queue.store import Object, ObjectInfo, Written, delete_unique
 from .access import QueueAccess
 from .backlog import Backlog
 from .claim import Claim
+from .expire import expire
 from .lease_protocol import LeaseProtocol
+from .liveness import LiveOwners
 
 _log = logging.getLogger(__name__)
 
@@ -82,10 +84,13 @@ class Claiming:
 
     def claim_next(self, limit: int, *, timeout: float | timedelta | None = None) -> list[Claim]:
         """See `Queue.claim_next`, which checks for a pause first."""
-        backlog = Backlog(self.queue)
+        backlog = Backlog(self.queue, competes=False, overdue=True)
+        owners = LiveOwners(self.queue)
         claims: list[Claim] = []
         for candidate in backlog.drain():
             try:
+                if candidate.is_overdue:
+                    self._expire(candidate.path, owners)
                 claim = self.claim(
                     candidate.path, timeout=timeout, read_first=candidate.read_first, etag=candidate.etag
                 )
@@ -102,6 +107,15 @@ class Claiming:
             if len(claims) >= limit:
                 break
         return claims
+
+    def _expire(self, path: str, owners: LiveOwners) -> None:
+        """End a lease that has run out, as the sweeper does: there may be no sweeper.  [P6]"""
+        held = self.queue.read_lease(path)
+        if held is None or not held.is_over():
+            return
+        if not owners.keep(held.lease.owner, path, over_at=held.over_at, now=held.read_at):
+            with contextlib.suppress(Conflict):
+                expire(self.leases, path, held)
 
     def adopt(self, path: str) -> Claim | None:
         """See `Queue.adopt`.  [P2] [P5]

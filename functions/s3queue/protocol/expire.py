@@ -73,7 +73,8 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
     if lease.state == "burying":
         leases.bury(claim, lease.failure or failure)
         return "dead"
-    return "dead" if isinstance(leases.fail(claim, failure), Record) else "retried"
+    # At once: the visibility timeout was the wait. A second less, because due times are rounded up to whole seconds.
+    return "dead" if isinstance(leases.fail(claim, failure, retry_after=-1.0), Record) else "retried"
 
 
 def _is_another(held: StoredLease, generation: Generation) -> bool:

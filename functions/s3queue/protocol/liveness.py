@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from s3queue.documents.heartbeat import Heartbeat
+from s3queue.documents.lease import GRAIN
 from s3queue.documents.run_documents import Manifest
 from s3queue.errors import Conflict, CorruptState, InvalidRequest, QueueError
 from s3queue.store import put_surely
@@ -224,6 +225,8 @@ class LiveOwners:
         self._queue = queue
         #: Owner → the paths that its heartbeat named, and an instant of S3's clock before it was read.
         self._held: dict[str, tuple[frozenset[str], datetime | None]] = {}
+        #: Owner → until when its heartbeat counts, if it is not written again.
+        self.fresh_until: dict[str, datetime] = {}
 
     def keep(self, owner: str, path: str, *, over_at: datetime | None = None, now: datetime | None = None) -> bool:
         """Whether the owner is alive and holds this path.  [P2]
@@ -233,24 +236,28 @@ class LiveOwners:
         """
         names, read_at = self._held.get(owner, (frozenset(), None))
         if owner not in self._held or (over_at and (read_at is None or read_at < over_at)):
-            names = self._read(owner)
-            self._held[owner] = (names, now)
+            names, answered_at = self._read(owner)
+            self._held[owner] = (names, max(now, answered_at) if now and answered_at else now)
         return path in names
 
-    def _read(self, owner: str) -> frozenset[str]:
+    def _read(self, owner: str) -> tuple[frozenset[str], datetime | None]:
+        """What the owner's fresh heartbeat names, and S3's time at the answer."""
+        self.fresh_until.pop(owner, None)
         try:
             found = self._queue.store.open(self._queue.keys.worker(owner))
         except InvalidRequest:
-            return frozenset()  # the lease names an owner that can have no key, so nobody has written its heartbeat
+            return frozenset(), None  # the lease names an owner that can have no key: nobody has written its heartbeat
         if found is None:
-            return frozenset()
+            return frozenset(), None
         try:
             heartbeat = Heartbeat.read(found)
         except (CorruptState, InvalidRequest):
-            return frozenset()
+            return frozenset(), found.at
         if not heartbeat.is_fresh(found.at - found.modified_at):
-            return frozenset()
-        return frozenset(heartbeat.holds) | (self._manifest(heartbeat.run) if heartbeat.run else frozenset())
+            return frozenset(), found.at
+        self.fresh_until[owner] = found.modified_at + heartbeat.ttl + GRAIN
+        run = self._manifest(heartbeat.run) if heartbeat.run else frozenset()
+        return frozenset(heartbeat.holds) | run, found.at
 
     def _manifest(self, run: str) -> frozenset[str]:
         try:

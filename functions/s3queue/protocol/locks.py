@@ -52,6 +52,8 @@ class LockState:
     #: How long ago it was last written, by S3's clock.
     age: timedelta
     etag: str
+    #: S3's time at the answer.
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +194,26 @@ class Lock:
 
     def _try(self) -> bool:
         """One GET, and one PUT if the lock is free. The GET comes first, because a lock that was ever used exists."""
-        found = read_lock(self._store, self._key)
+        found = self.read()
+        if found and (found.state == "held" or (found.state == "unreadable" and found.age <= self.ttl + GRAIN)):
+            return False
+        return self.take_over(found)
+
+    def read(self) -> LockState | None:
+        """The lock as it is stored now; None if it was never used. One GET.
+
+        Raises:
+            NewerFormat: a newer version of s3queue wrote it.
+        """
+        return read_lock(self._store, self._key)
+
+    def take_over(self, found: LockState | None) -> bool:
+        """Take the lock from the holder that was `found` there (None: nobody), who is known to be gone. One PUT.
+
+        False if someone else has taken it since, or its holder has renewed it.
+        """
         if found is None:
             return self._take(LockDocument(first_token(self._clock), self.owner, self.ttl), None)
-        if found.state == "held" or (found.state == "unreadable" and found.age <= self.ttl + GRAIN):
-            return False
         token = found.token + 1 if found.token else first_token(self._clock)
         return self._take(LockDocument(token, self.owner, self.ttl), found.etag)
 
@@ -282,6 +299,7 @@ def read_lock(store: ObjectStore, key: str) -> LockState | None:
         ttl=document.ttl,
         age=age,
         etag=found.etag,
+        at=found.at,
     )
 
 

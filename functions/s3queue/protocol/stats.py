@@ -11,8 +11,23 @@ from s3queue.documents.message import is_placeholder
 from s3queue.encoding import NONSENSE, as_number, as_whole, cut, dump, format_instant, load, parse_instant
 from s3queue.errors import CorruptState
 from s3queue.keys import Keys, due_of, is_lines, without_mark
-from s3queue.store import ObjectInfo, ObjectStore, listing
+from s3queue.store import ObjectInfo, ObjectStore, Page, listing
 
+#: The kinds of objects that a queue can have, in the order of their keys.
+KINDS = (
+    "bulk",
+    "dead",
+    "delayed",
+    "idempotency",
+    "leases",
+    "locks",
+    "messages",
+    "records",
+    "retries",
+    "runs",
+    "workers",
+)
+_COUNTED = ("leases", "messages", "delayed", "retries", "records", "dead")
 #: Pages that one count reads at most, unless all are asked for; after that a count is a lower bound.
 PAGES = 20
 #: Larger objects are not read: a dozen numbers.
@@ -110,20 +125,37 @@ class Counter:
         return max(timedelta(), self.now - since).total_seconds() if since else None
 
 
+def find_kinds(store: ObjectStore, keys: Keys, wanted: Iterable[str] = KINDS) -> tuple[Page, set[str]]:
+    """The LIST of the queue's root, and which kinds of objects there are. One LIST.
+
+    Anyone may PUT more than a page of objects directly under the root; then each wanted kind that the page does not
+    reach is asked for.
+    """
+    root = store.list(keys.root, delimiter="/")
+    kinds = keys.kinds(root.prefixes)
+    if root.next_after is not None:
+        beyond = {kind for kind in wanted if kind not in kinds and keys.prefix(kind) > root.next_after}
+        kinds |= {kind for kind in sorted(beyond) if _exists(store, keys.prefix(kind))}
+    return root, kinds
+
+
+def _exists(store: ObjectStore, prefix: str) -> bool:
+    return bool(store.list(prefix, limit=1).objects)
+
+
 def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Stats:
     """Count a queue now: one LIST for the kinds of objects, then one per 1,000 objects, at most `pages` per kind.
 
     How many leases wait for a retry is taken from the reminders, not from the leases: for some seconds it can be wrong.
     """
-    root = store.list(keys.root, delimiter="/")
-    kinds = keys.kinds(root.prefixes)
+    root, kinds = find_kinds(store, keys, _COUNTED)
     counts: dict[str, int] = {}
     leased: set[str] = set()
     counter = Counter(keys, root.at)
     exact = True
     recent: int | None = 0
     recorded_dead = 0
-    for kind in ("leases", "messages", "delayed", "retries", "records", "dead"):
+    for kind in _COUNTED:
         counts[kind] = 0
         if kind not in kinds:
             continue

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from s3queue.documents.heartbeat import Heartbeat
+from s3queue.documents.lease import GRAIN
 from s3queue.errors import CorruptState, QueueError
 from s3queue.protocol.access import QueueAccess
-from s3queue.store import ObjectInfo, ObjectStore, delete_seen
+from s3queue.protocol.locks import read_lock
+from s3queue.store import ObjectInfo, ObjectStore, Page, delete_seen
 
 from .report import Report
 
@@ -20,8 +22,11 @@ _log = logging.getLogger(__name__)
 SILENT_BEATS = 20
 #: A heartbeat that cannot be read does not say for how long it counts: one of a launcher counts for ten minutes.
 HEARTBEAT_KEPT = timedelta(minutes=30)
-#: A lock document is small and carries its fencing token; it is deleted when nobody has written it for this long.
+#: A lock document is small and carries its fencing token; it is deleted when nobody has written it for this long, and
+#: for longer than its own ttl.
 LOCK_KEPT = timedelta(days=1)
+#: How often locks are listed.
+LOCKS_SECONDS = 600.0
 #: How often dead letters are checked for their retention.
 RETENTION_SECONDS = 3600.0
 
@@ -31,22 +36,51 @@ class Cleanup:
     """Deletes old objects of one queue. Keep the instance between sweeps."""
 
     queue: QueueAccess
+    #: The key after which a clean-up goes on that the budget ended.
+    cursor: str = ""
     _checked_at: float = float("-inf")
+    _locks_checked_at: float = float("-inf")
     #: Key and ETag of a heartbeat that was read → from which age on it is deleted.
     _heartbeats: dict[tuple[str, str], timedelta] = field(default_factory=dict)
+
+    def is_needed(self, kinds: set[str]) -> bool:
+        """Whether any kind has to be listed now."""
+        now = self.queue.clock.monotonic()
+        is_retention_due = now - self._checked_at >= RETENTION_SECONDS and bool(kinds & {"dead", "runs"})
+        are_locks_due = now - self._locks_checked_at >= LOCKS_SECONDS and "locks" in kinds
+        return bool(self.cursor) or "workers" in kinds or are_locks_due or is_retention_due
 
     def remove_left_behind(self, kinds: set[str], report: Report) -> None:
         now = self.queue.clock.monotonic()
         if "workers" in kinds:
             self._remove_heartbeats(report)
-        if "locks" in kinds:
-            self._remove_older("locks", LOCK_KEPT, report)
-        if now - self._checked_at >= RETENTION_SECONDS:
-            self._checked_at = now
+        if "locks" in kinds and (now - self._locks_checked_at >= LOCKS_SECONDS or self._is_within("locks")):
+            self._remove_locks(report)
+            self._locks_checked_at = now
+        if now - self._checked_at >= RETENTION_SECONDS or self.cursor:
             if "dead" in kinds:
                 self._remove_older("dead", self.queue.settings.dead_retention, report)
             if "runs" in kinds:
                 self._remove_older("runs", self.queue.settings.record_retention, report)
+            self._checked_at = now
+        self.cursor = ""
+
+    def _is_within(self, kind: str) -> bool:
+        return self.cursor.startswith(self.queue.keys.prefix(kind))
+
+    def _pages(self, kind: str, report: Report) -> Iterator[Page]:
+        """The pages of a kind, from where the last clean-up ended if it ended in this kind."""
+        prefix = self.queue.keys.prefix(kind)
+        if self.cursor and not self._is_within(kind) and kind in ("dead", "runs"):
+            # It ended in another kind: that one comes first, and this one is not begun before it.
+            if kind == "dead":
+                return
+            self.cursor = ""
+        cursor = self.cursor if self._is_within(kind) else prefix
+        for page in report.budget.pages(prefix, cursor):
+            yield page
+            if kind in ("dead", "runs"):
+                self.cursor = page.next_after or ""
 
     def _remove_heartbeats(self, report: Report) -> None:
         """The queue's timeout only says which heartbeats are worth a look: someone may have changed it since they were
@@ -54,32 +88,48 @@ class Cleanup:
         """
         suspicious = self.queue.settings.visibility_timeout * SILENT_BEATS
         seen: set[tuple[str, str]] = set()
-        for page in report.budget.pages(self.queue.keys.prefix("workers")):
+        for page in self._pages("workers", report):
             for entry in page.objects:
                 age, which = page.at - entry.modified_at, (entry.key, entry.etag)
                 if age <= suspicious:
                     continue
                 seen.add(which)
                 if which not in self._heartbeats:
-                    report.budget.spend()
-                    kept = _kept(self.queue.store, entry.key)
+                    report.budget.check()
+                    kept = _kept(report.budget.store, entry.key)
                     if kept is None:
                         continue
                     self._heartbeats[which] = kept
                 if age > self._heartbeats[which]:
-                    remove(self.queue.store, (entry,), report)
+                    remove([entry], report)
         self._heartbeats = {which: kept for which, kept in self._heartbeats.items() if which in seen}
 
     def _remove_older(self, kind: str, age: timedelta, report: Report) -> None:
-        for page in report.budget.pages(self.queue.keys.prefix(kind)):
-            remove(self.queue.store, (entry for entry in page.objects if page.at - entry.modified_at > age), report)
+        for page in self._pages(kind, report):
+            remove((entry for entry in page.objects if page.at - entry.modified_at > age), report)
+
+    def _remove_locks(self, report: Report) -> None:
+        """Delete locks that nobody has written for long, unless their own ttl is longer still."""
+        for page in self._pages("locks", report):
+            for entry in page.objects:
+                age = page.at - entry.modified_at
+                if age <= LOCK_KEPT:
+                    continue
+                report.budget.check(2)
+                try:
+                    found = read_lock(report.budget.store, entry.key)
+                except QueueError as error:
+                    report.corrupt[entry.key] = str(error)
+                    continue
+                if found and found.etag == entry.etag and age > found.ttl + GRAIN:
+                    remove([entry], report)
 
 
 def _kept(store: ObjectStore, key: str) -> timedelta | None:
     """From which age on a heartbeat is deleted; None if that is unknown."""
     try:
         found = store.open(key)
-        return Heartbeat.from_bytes(found.read(), key).ttl * SILENT_BEATS if found else None
+        return Heartbeat.read(found).ttl * SILENT_BEATS if found else None
     except (CorruptState, OverflowError):
         return HEARTBEAT_KEPT
     except QueueError as error:
@@ -87,10 +137,13 @@ def _kept(store: ObjectStore, key: str) -> timedelta | None:
         return None
 
 
-def remove(store: ObjectStore, entries: Iterable[ObjectInfo], report: Report) -> None:
+def remove(entries: Iterable[ObjectInfo], report: Report) -> None:
     """Delete what was listed, unless it was written since. If a delete fails, the next sweep tries again."""
     for entry in entries:
+        report.budget.check()
         try:
-            report.removed += delete_seen(store, entry.key, etag=entry.etag, modified_at=entry.modified_at)
+            report.removed += delete_seen(
+                report.budget.store, entry.key, etag=entry.etag, modified_at=entry.modified_at
+            )
         except QueueError as error:
             _log.warning("delete failed, kept for the next sweep: %s: %s", entry.key, error)

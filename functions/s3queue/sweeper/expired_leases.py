@@ -1,103 +1,211 @@
 """ExpiredLeases: finds leases that have run out, and does what their owners would have done.  [P6]
 
 A lease is read when it seems to be overdue, and not again before it can be overdue: a thousand leases that a heartbeat
-keeps, or that wait for their retry, cost no GET per sweep.
+keeps, or that wait for their retry, cost no GET per sweep. Every LIST of leases shows when each was written, so the
+sweeper knows when the next one can be over, and looks at just that one, then.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from s3queue.documents.lease import GRAIN, StoredLease
 from s3queue.errors import Conflict, CorruptState, NewerFormat, QueueError
 from s3queue.protocol.expire import expire, unreadable_lease
+from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.liveness import LiveOwners
 from s3queue.queue import Queue
-from s3queue.store import ObjectInfo
+from s3queue.store import ObjectInfo, Page, listing
 
+from .budget import OutOfBudget
+from .progress import Progress
 from .report import Report
+from .store_time import StoreTime
 
 _log = logging.getLogger(__name__)
+#: The requests of a usual expiry.
+EXPIRY_REQUESTS = 5
 
 
 @dataclass(slots=True)
 class ExpiredLeases:
-    """What one sweeper knows about the leases that it read. Keep the instance between sweeps."""
+    """What one sweeper knows about the leases of its queue. Keep the instance between sweeps."""
 
     queue: Queue
+    time: StoreTime
+    #: Path → the lease as it was last listed.
+    known: dict[str, ObjectInfo] = field(default_factory=dict)
+    #: Whether LISTs have shown all leases; from then on it is known which messages have one.
+    are_all_known: bool = False
+    #: What a round of LISTs over all leases has shown so far; None: the round did not begin in this process.
+    _round: set[str] | None = None
+    #: Where the next LIST between two sweeps goes on.
+    _cursor: str = ""
     #: (key, ETag) of a lease that was read → when to read it again. A lease that is written again has another ETag.
     _waits_until: dict[tuple[str, str], datetime] = field(default_factory=dict)
     #: (key, ETag) of a lease that ran out but that its owner's heartbeat keeps → the owner, whose heartbeat is read.
     _kept_by: dict[tuple[str, str], str] = field(default_factory=dict)
-    _cursor: str = ""
 
-    def check(self, leases: dict[str, ObjectInfo], now: datetime, report: Report, due: list[str]) -> None:
-        """Check the leases that seem to be overdue, starting where the budget of the last sweep ended.
+    def list_all(self, progress: Progress, report: Report) -> None:
+        """List all leases, or as many as the budget allows; the next sweep goes on from there."""
+        if not progress.leases:
+            self._round = set()
+        for page in report.budget.pages(self.queue.keys.prefix("leases"), progress.leases):
+            seen = self._see(page, report)
+            if self._round is not None:
+                self._round |= seen
+            progress.leases = page.next_after or ""
+        if self._round is not None:
+            self._keep_only(self._round)
+        self._round = None
 
-        `due` collects the paths whose retry is due, even if the budget ends the check.
+    def list_some(self, report: Report) -> None:
+        """One page of leases: the whole of a small queue, the next part of a large one."""
+        page = report.budget.store.list(self.queue.keys.prefix("leases"), after=self._cursor)
+        seen = self._see(page, report)
+        if page.next_after is None and not self._cursor:
+            self._keep_only(seen)
+        self._cursor = page.next_after or ""
+
+    def list_between(self, first: str, last: str, report: Report) -> None:
+        """List the leases of the paths from `first` to `last`, however little of the budget is left: without them, the
+        page of messages that was listed cannot be judged.
         """
-        present = {(entry.key, entry.etag) for entry in leases.values()}
+        keys = self.queue.keys
+        key = keys.lease(first)
+        # Just before the first path, so that its own lease is listed too.
+        before = key[:-1] + (chr(ord(key[-1]) - 1) + "\U0010ffff" if " " < key[-1] <= "~" else "")
+        for page in listing(report.budget.store, keys.prefix("leases"), after=before):
+            self._see(page, report)
+            if page.next_after is None or page.next_after > keys.lease(last):
+                break
+
+    def none_exist(self) -> None:
+        """A LIST has shown that there are no leases."""
+        self._keep_only(set())
+
+    def _see(self, page: Page, report: Report) -> set[str]:
+        """Note what a LIST showed; returns the paths."""
+        self.time.note(page.at)
+        seen: set[str] = set()
+        for entry in page.objects:
+            path = self.queue.keys.path_under("leases", entry.key)
+            if path is None:
+                report.corrupt[entry.key] = "the key is not that of a lease"
+            else:
+                seen.add(path)
+                self.known[path] = entry
+        return seen
+
+    def _keep_only(self, paths: set[str]) -> None:
+        """Forget leases that are gone: all that exist have these paths."""
+        self.are_all_known = True
+        self.known = {path: entry for path, entry in self.known.items() if path in paths}
+        present = {(entry.key, entry.etag) for entry in self.known.values()}
         self._waits_until = {which: at for which, at in self._waits_until.items() if which in present}
         self._kept_by = {which: owner for which, owner in self._kept_by.items() if which in present}
-        owners = LiveOwners(self.queue)
-        for path in sorted(leases, key=lambda path: (path < self._cursor, path)):
-            entry = leases[path]
+
+    def next_at(self) -> datetime | None:
+        """After this instant the next lease may be over; None if no lease is known."""
+        return min(map(self._due_at, self.known.values()), default=None)
+
+    def need_check_soon(self, soon: datetime) -> bool:
+        """Whether any lease may be overdue soon."""
+        return any(self._waits_until.get((entry.key, entry.etag), soon) <= soon for entry in self.known.values())
+
+    def _due_at(self, entry: ObjectInfo) -> datetime:
+        over_at = entry.modified_at + self.queue.settings.visibility_timeout + GRAIN
+        return self._waits_until.get((entry.key, entry.etag), over_at)
+
+    def check(self, leases: LeaseProtocol, report: Report, due: list[str], cursor: str = "") -> str:
+        """Check the leases that seem to be overdue, starting at the path `cursor`; returns where the budget ended it.
+
+        `due` collects the paths whose retry is due. S3's answers decide; this process's clock only says when to ask.
+        """
+        now = self.time.now()
+        overdue = [path for path, entry in self.known.items() if self._due_at(entry) < now]
+        owners = LiveOwners(leases.queue)
+        for path in sorted(overdue, key=lambda path: (path < cursor, path)):
+            entry = self.known[path]
             which = (entry.key, entry.etag)
-            due_at = self._waits_until.get(which, entry.modified_at + self.queue.settings.visibility_timeout + GRAIN)
-            if now <= due_at:
-                continue
-            self._cursor = path
-            owner = self._kept_by.get(which)
-            if not owner or not owners.keep(owner, path, over_at=due_at, now=now):
-                self._read(path, which, owners, report, due)
-        self._cursor = ""
+            try:
+                report.budget.check()
+                owner = self._kept_by.get(which)
+                if owner and owners.keep(owner, path, over_at=self._due_at(entry), now=self.time.seen_at):
+                    self._wait(which, owners.fresh_until.get(owner))
+                else:
+                    self._read(path, which, leases, owners, report, due)
+            except OutOfBudget:
+                report.complete = False
+                return path
+            except QueueError as error:
+                # Unknown, or not allowed: this one is left to a later sweep, and the check continues with the others.
+                _log.warning("lease not checked, trying again: %s/%s: %s", self.queue.name, path, error)
+                report.complete = False
+                self._wait(which, None)
+        return ""
 
-    def need_check_soon(self, leases: Iterable[ObjectInfo], soon: datetime) -> bool:
-        """Whether any of them may be overdue soon."""
-        return any(self._waits_until.get((entry.key, entry.etag), soon) <= soon for entry in leases)
+    def _wait(self, which: tuple[str, str], until: datetime | None) -> None:
+        self._waits_until[which] = until or self.time.now() + self.queue.settings.visibility_timeout
 
-    def _read(self, path: str, which: tuple[str, str], owners: LiveOwners, report: Report, due: list[str]) -> None:
+    def _read(
+        self,
+        path: str,
+        which: tuple[str, str],
+        leases: LeaseProtocol,
+        owners: LiveOwners,
+        report: Report,
+        due: list[str],
+    ) -> None:
         """Read a lease that seems to be overdue. Deal with it, or remember when to read it again."""
-        report.budget.spend()
-        found = self.queue.store.open(self.queue.keys.lease(path))
+        found = report.budget.store.open(self.queue.keys.lease(path))
         if found is None:
+            self.known.pop(path, None)
             return
+        self.time.note(found.at)
         try:
             held = StoredLease.read(found)
         except NewerFormat as error:
             report.corrupt[found.key] = str(error)
+            self._wait(which, None)
             return
         except CorruptState as error:
             report.corrupt[found.key] = str(error)
             unreadable = unreadable_lease(error, self.queue.settings.visibility_timeout)
-            self._expire(path, StoredLease.of(found, unreadable), report)
+            self._expire(path, which, StoredLease.of(found, unreadable), leases, report)
             return
         if held.lease.state == "waiting":
             if held.is_due():
                 due.append(path)
+                self._wait(which, None)
             elif held.lease.retry_at:
-                self._waits_until[which] = held.lease.retry_at
+                # Its reminder brings it up when it is due; this is for one whose reminder was lost.
+                self._wait(which, held.lease.retry_at + self.queue.settings.visibility_timeout)
         elif not held.is_over():
             self._waits_until[which] = held.over_at
         elif owners.keep(held.lease.owner, path, over_at=held.over_at, now=held.read_at):
             self._kept_by[which] = held.lease.owner
+            self._wait(which, owners.fresh_until.get(held.lease.owner))
         else:
-            self._expire(path, held, report)
+            self._expire(path, which, held, leases, report)
 
-    def _expire(self, path: str, held: StoredLease, report: Report) -> None:
-        report.budget.spend(5)
+    def _expire(
+        self, path: str, which: tuple[str, str], held: StoredLease, leases: LeaseProtocol, report: Report
+    ) -> None:
+        # The first one of a sweep is begun however little is left: otherwise a small budget would never get anywhere.
+        if report.endings or report.races:
+            report.budget.check(EXPIRY_REQUESTS)
+        # The next LIST shows what became of it; until then there is nothing to do.
+        self._wait(which, None)
         try:
-            ending = expire(self.queue.leases, path, held)
+            ending = expire(leases, path, held)
         except Conflict:
             report.races += 1
         except CorruptState as error:
             report.corrupt[held.key] = str(error)
-        except QueueError as error:
-            # Unknown, or not allowed: this one is left to the next sweep, and the check continues with the others.
-            _log.warning("expired lease kept for the next sweep: %s/%s: %s", self.queue.name, path, error)
-            report.complete = False
         else:
             report.endings[ending] = report.endings.get(ending, 0) + 1
+            if ending not in ("retried", "restarted"):
+                self.known.pop(path, None)

@@ -2,44 +2,49 @@
 
 It deals with expired leases, due retries and delayed messages, messages whose event was lost, heartbeats of dead
 workers, unused locks and old dead letters. It costs one LIST per 1,000 objects, and GETs only for leases that seem to
-be overdue. Two sweepers may run at once. A sweep is bounded: the next one continues where it ended.
+be overdue. Two sweepers may run at once. A sweep is bounded, and each of its steps gets a share of what is left: the
+next sweep continues where each step ended, also in another process.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from s3queue.documents.message import is_placeholder
 from s3queue.errors import QueueError
-from s3queue.keys import due_of, priority_of
-from s3queue.protocol.stats import Counter, Stats
+from s3queue.protocol.lease_protocol import LeaseProtocol
+from s3queue.protocol.stats import Counter, Stats, find_kinds
 from s3queue.queue import Queue
-from s3queue.store import ObjectInfo, Page
+from s3queue.store import Page
 
 from .budget import Budget, OutOfBudget
-from .cleanup import Cleanup, remove
+from .cleanup import Cleanup
+from .due_messages import DueMessages
 from .expired_leases import ExpiredLeases
+from .hand_over import Dispatch, HandOver
+from .progress import Progress
 from .report import Report
+from .store_time import AGAIN_SECONDS, StoreTime
+from .unleased_messages import UnleasedMessages
 
 _log = logging.getLogger(__name__)
-#: Paths in one dispatch.
-DISPATCH_SIZE = 100
 #: How often due retries and delayed messages are listed while something is in flight.
 DUE_SECONDS = 2.0
 #: The default budget of one sweep.
 SWEEP_REQUESTS = 5000
 SWEEP_SECONDS = 20.0
+DUE_REQUESTS = 500
 LONGEST_PAUSE_SECONDS = 30.0
 #: How long a sweeper remembers its rescues.
 RESCUES_KEPT_SECONDS = 3600.0
 #: The sweeper stays awake for what is due within this time.
 SOON = timedelta(seconds=60)
-
-Dispatch = Callable[[Sequence[str]], None]
+#: Kinds that need a sweep; a queue without them is idle.
+BUSY_KINDS = frozenset({"messages", "delayed", "leases", "retries", "workers", "locks"})
+SWEPT_KINDS = BUSY_KINDS | {"dead", "runs"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,42 +56,91 @@ class Sweeper:
     dispatch: Dispatch
     #: Checks the queue's Spark runs; returns how many there are.
     check_runs: Callable[[Queue], int] | None = None
-    _dispatched: dict[str, float] = field(default_factory=dict)
+    #: Published with the stats: "worker" if a pull worker sweeps, whose heartbeat tells whether it still does.
+    publishes_as: str = ""
     #: (when, how many) for each sweep that rescued messages.
     _rescues: list[tuple[float, int]] = field(default_factory=list)
-    _cursor: str = ""
+    #: Where the next sweep goes on; None: what the last process left has not been read.
+    _progress: Progress | None = None
     _in_flight: bool = True
     _idle_published: bool = False
     _next_sweep: float = float("-inf")
-    _next_due_at: datetime | None = None
+    _swept_at: datetime | None = None
+    #: When retries and delayed messages, or the leases, are listed again between two sweeps.
+    _next_list: float = float("-inf")
+    #: The kinds that the last LIST of the root showed, and whether it is the leases' turn to be listed.
+    _kinds: set[str] = field(default_factory=set)
+    _is_turn_of_leases: bool = False
+    #: Whether someone saw leases while the sweeper had nothing in flight.
+    _are_leases_expected: bool = False
+    _time: StoreTime = field(init=False)
     _expired_leases: ExpiredLeases = field(init=False)
     _cleanup: Cleanup = field(init=False)
+    _hand_over: HandOver = field(init=False)
+    _due: DueMessages = field(init=False)
+    _unleased: UnleasedMessages = field(init=False)
     _report: Report = field(init=False)
 
     def __post_init__(self) -> None:
-        self._expired_leases = ExpiredLeases(self.queue)
+        self._time = StoreTime(self.queue.clock)
+        self._expired_leases = ExpiredLeases(self.queue, self._time)
         self._cleanup = Cleanup(self.queue)
+        self._hand_over = HandOver(self.queue, lambda paths: self.dispatch(paths))
+        self._due = DueMessages(self.queue, self._hand_over)
+        self._unleased = UnleasedMessages(self.queue, self._hand_over, self._expired_leases)
 
-    def tick(self) -> Report | None:
-        """Do what is needed now: a sweep at its interval, due messages in between; None if nothing is needed.
+    def tick(self, *, seconds: float = SWEEP_SECONDS, requests: int = SWEEP_REQUESTS) -> Report | None:
+        """Do what is needed now: a sweep at its interval, in between what is due or expired; None if that is nothing.
 
         The report says when the next tick should come. An error is not raised but put into the report, so that what was
-        done before it is reported too.
+        done before it is reported too. `seconds` and `requests` limit a sweep.
         """
         now = self.queue.clock.monotonic()
-        is_full = now >= self._next_sweep
-        if not is_full and not self._in_flight:
+        is_full = self._is_sweep_due(now)
+        is_list = (self._in_flight or self._are_leases_expected) and now >= self._next_list - AGAIN_SECONDS / 2
+        if not (is_full or is_list or self._in_flight or self._expired_leases.known):
             return None
         try:
-            report = self.sweep() if is_full else self.sweep_due()
+            if is_full:
+                report = self.sweep(seconds=seconds, requests=requests)
+            else:
+                report = self.sweep_due() if is_list else self.check_leases()
         except Exception as error:
             self._report.error = error
             return self._report
         if is_full:
-            rescue = self.queue.settings.rescue_after.total_seconds()
-            self._next_sweep = now + min(max(rescue / 2, DUE_SECONDS), LONGEST_PAUSE_SECONDS)
-        report.next_tick = DUE_SECONDS if self._in_flight else None
+            self._next_sweep = now + self._interval()
+            self._swept_at = self.queue.clock.now()
+        if is_full or is_list:
+            self._next_list = now + DUE_SECONDS
+        report.next_tick = self._pause()
         return report
+
+    def _interval(self) -> float:
+        rescue = self.queue.settings.rescue_after.total_seconds()
+        return min(max(rescue / 2, DUE_SECONDS), LONGEST_PAUSE_SECONDS)
+
+    def _is_sweep_due(self, now: float) -> bool:
+        """By either clock: the monotonic clock of a function that was frozen, or a machine that slept, stood still."""
+        passed = abs((self.queue.clock.now() - self._swept_at).total_seconds()) if self._swept_at else 0.0
+        return now >= self._next_sweep or passed >= self._interval()
+
+    def _pause(self) -> float | None:
+        """Seconds until the next tick; None: the next regular sweep is soon enough."""
+        pauses: list[float] = []
+        if self._in_flight or self._are_leases_expected:
+            pauses.append(self._next_list - self.queue.clock.monotonic())
+        if next_at := self._expired_leases.next_at():
+            pauses.append(self._time.seconds_until(next_at))
+        return max(AGAIN_SECONDS, min(pauses)) if pauses else None
+
+    def expect_leases(self) -> None:
+        """Someone saw leases: list them before one can be over, even if nothing was in flight at the last sweep."""
+        if not self._in_flight and not self._are_leases_expected:
+            self._are_leases_expected = True
+            # The later, the more of them are gone by then; but early enough for one that was written seconds ago.
+            wait = self.queue.settings.visibility_timeout.total_seconds() / 2 - 2.5
+            self._next_list = self.queue.clock.monotonic() + max(0.0, wait)
 
     def sweep(self, *, seconds: float = SWEEP_SECONDS, requests: int = SWEEP_REQUESTS) -> Report:
         """Check everything once, within a budget of time and requests.
@@ -95,58 +149,96 @@ class Sweeper:
             Unavailable, AccessDenied: the store cannot be reached at all.
         """
         report = self._begin(seconds, requests)
-        queue = self.queue
-        root, kinds = self._kinds()
-        self._check_runs(kinds)
-        if not kinds & {"messages", "delayed", "leases", "retries", "workers", "locks"}:
+        queue, store = self.queue, report.budget.store
+        root = self._find_kinds()
+        self._check_runs()
+        if not self._kinds & BUSY_KINDS:
             self._in_flight = False
-            with suppress(OutOfBudget):
-                self._cleanup.remove_left_behind(kinds, report)
+            try:
+                self._cleanup.remove_left_behind(self._kinds, report)
+            except OutOfBudget:
+                report.complete = False
             self._publish_idle(root.at)
             return report
         # Not before: an idle queue costs one LIST, and its settings are not needed.
         queue.refresh()
         self._idle_published = False
+        progress = self._progress = self._progress or Progress.read(queue, store, root)
+        was_resumed = progress.is_resumed()
         counter = Counter(queue.keys, root.at)
-        leases: dict[str, ObjectInfo] = {}
-        reminders = 0
-        is_resumed = bool(self._cursor)
-        try:
-            if "leases" in kinds:
-                self._list_leases(leases)
-            reminders = self._hand_over_due(kinds, set(leases))
-            self._hand_over_orphans(kinds, set(leases), counter)
-            # After the steps that need only LISTs: a thousand leases to read must not delay due messages.
-            self._check_expired(leases, root.at)
-            self._cleanup.remove_left_behind(kinds, report)
-        except OutOfBudget:
-            report.complete = False
-        failed = min(reminders, len(leases))
+        self._take_steps(progress, counter)
+        pending, delayed = progress.counts()
+        if progress.is_resumed():
+            progress.write(queue, store)
+        elif was_resumed:
+            Progress.forget(queue, store)
+        failed = min(report.reminders, len(self._expired_leases.known))
         report.stats = Stats(
-            pending=counter.unleased,
-            delayed=counter.delayed,
-            processing=len(leases) - failed,
+            pending=pending,
+            delayed=delayed,
+            processing=len(self._expired_leases.known) - failed,
             failed=failed,
             oldest_seconds=counter.age(counter.oldest),
             newest_seconds=counter.age(counter.newest),
             rescued=self._rescued(),
-            exact=report.complete and not is_resumed,
+            exact=report.complete and not was_resumed,
             at=root.at,
         )
         soon = root.at + SOON
-        is_due_soon = self._next_due_at is not None and self._next_due_at <= soon
-        is_lease_due_soon = self._expired_leases.need_check_soon(leases.values(), soon)
+        is_due_soon = self._due.next_at is not None and self._due.next_at <= soon
         # Messages of a paused queue, or of one that only Spark runs serve, are no reason to stay awake.
-        is_wanted = counter.unleased and not queue.settings.paused and queue.settings.engine != "spark"
-        report.in_flight = self._in_flight = bool(is_due_soon or is_lease_due_soon or is_wanted)
+        is_wanted = pending and not queue.settings.paused and queue.settings.engine != "spark"
+        report.in_flight = self._in_flight = bool(
+            is_due_soon or self._expired_leases.need_check_soon(soon) or is_wanted
+        )
         self._publish(report.stats)
         return report
 
-    def sweep_due(self, *, seconds: float = 5.0, requests: int = 100) -> Report:
-        """Between two sweeps: only hand over what has become due. One LIST if nothing waits."""
+    def _take_steps(self, progress: Progress, counter: Counter) -> None:
+        """Each step has its share of the budget: a step that is not finished ends, and the next ones have theirs."""
+        kinds, report = self._kinds, self._report
+        steps: list[Callable[[], None]] = []
+        if "leases" in kinds:
+            steps.append(lambda: self._expired_leases.list_all(progress, report))
+        if kinds & {"retries", "delayed"}:
+            steps.append(lambda: self._due.hand_over(kinds, report, set(self._expired_leases.known)))
+        steps.append(lambda: self._unleased.hand_over(kinds, report, progress, counter))
+        if "leases" in kinds:
+            # After the steps that need only LISTs: a thousand leases to read must not delay due messages.
+            steps.append(lambda: self._check_expired(progress))
+        if self._cleanup.is_needed(kinds):
+            steps.append(lambda: self._clean_up(progress))
+        for number, step in enumerate(steps):
+            with report.budget.step(len(steps) - number):
+                try:
+                    step()
+                except OutOfBudget:
+                    report.complete = False
+
+    def sweep_due(self, *, seconds: float = 5.0, requests: int = DUE_REQUESTS) -> Report:
+        """Between two sweeps: hand over what has become due, and check leases that ran out. One LIST if nothing waits.
+
+        The LISTs of the root and of the leases take turns, so that each lease is seen before it can be over.
+        """
+        report = self._begin(seconds, requests)
+        if self._are_leases_expected or (self._is_turn_of_leases and "leases" in self._kinds):
+            self._are_leases_expected = self._is_turn_of_leases = False
+            self._expired_leases.list_some(report)
+        else:
+            self._is_turn_of_leases = True
+            self._find_kinds()
+        try:
+            self._due.hand_over(self._kinds, report)
+            self._check_expired(Progress())
+        except OutOfBudget:
+            report.complete = False
+        return report
+
+    def check_leases(self, *, seconds: float = 5.0, requests: int = DUE_REQUESTS) -> Report:
+        """Between two LISTs: check leases that ran out. No request if none did."""
         report = self._begin(seconds, requests)
         try:
-            self._hand_over_due(self._kinds()[1], set())
+            self._check_expired(Progress())
         except OutOfBudget:
             report.complete = False
         return report
@@ -154,139 +246,53 @@ class Sweeper:
     def _begin(self, seconds: float, requests: int) -> Report:
         budget = Budget(self.queue.store, self.queue.clock, seconds=seconds, requests=requests)
         self._report = Report(queue=self.queue.name, budget=budget)
-        # Here, not at every page: after a hundred pages of orphans there are tens of thousands of paths.
-        again = self._again()
-        self._dispatched = {path: at for path, at in self._dispatched.items() if at > again}
+        self._hand_over.begin()
         return self._report
 
-    def _again(self) -> float:
-        """A path that was dispatched at this time of the monotonic clock, or before, may be dispatched again."""
-        return self.queue.clock.monotonic() - self.queue.settings.rescue_after.total_seconds()
+    def _find_kinds(self) -> Page:
+        """The LIST of the root; it is sent however small the budget is: otherwise there would never be any progress."""
+        budget = self._report.budget
+        root, self._kinds = find_kinds(budget.store, self.queue.keys, SWEPT_KINDS)
+        # Whoever fills the root with objects must not use up what the steps need.
+        budget.allow(budget.spent - 1)
+        self._time.note(root.at)
+        if "leases" not in self._kinds:
+            self._expired_leases.none_exist()
+        return root
 
-    def _kinds(self) -> tuple[Page, set[str]]:
-        """The kinds of objects that the queue has."""
-        root = self._report.budget.first_list(self.queue.keys.root, delimiter="/")
-        return root, self.queue.keys.kinds(root.prefixes)
-
-    def _check_runs(self, kinds: set[str]) -> None:
+    def _check_runs(self) -> None:
         """Runs come first, so that the messages of a failed run fail for that reason, and not as expired leases."""
-        if "runs" in kinds and self.check_runs is not None:
+        if "runs" in self._kinds and self.check_runs is not None:
             try:
                 self.check_runs(self.queue)
             except QueueError as error:
                 _log.warning("Spark runs not checked, trying again at the next sweep: %s: %s", self.queue.name, error)
 
-    # What is due
-
-    def _hand_over_due(self, kinds: set[str], leased: set[str]) -> int:
-        """Hand over retries and delayed messages that are due; returns how many reminders there are.
-
-        Their keys begin with their due time, so the first one that is not due ends the LIST.
-        """
-        self._next_due_at = None
-        reminders = 0
-        if "retries" in kinds:
-            for page in self._report.budget.pages(self.queue.keys.prefix("retries")):
-                reminders += len(page.objects)
-                if not self._hand_over_reminded(page):
-                    break
-        if "delayed" in kinds:
-            for page in self._report.budget.pages(self.queue.keys.prefix("delayed")):
-                found = (entry for entry in page.objects if not is_placeholder(entry))
-                paths = [path for entry in found if (path := self.queue.keys.path(entry.key))]
-                due = [path for path in paths if (due_of(path) or page.at) <= page.at]
-                self._report.due += self._hand_over(path for path in due if path not in leased)
-                if len(due) < len(paths):
-                    later = min(due_at for path in paths if (due_at := due_of(path)) and due_at > page.at)
-                    self._next_due_at = min(self._next_due_at or later, later)
-                    break
-        return reminders
-
-    def _hand_over_reminded(self, page: Page) -> bool:
-        """Dispatch and delete the due reminders of a page; False if the next page need not be read.
-
-        A reminder is only a hint: if the dispatch is lost, a later sweep finds the waiting lease.
-        """
-        due: list[tuple[ObjectInfo, str]] = []
-        for entry in page.objects:
-            reminded = self.queue.keys.reminded(entry.key)
-            if reminded is None:
-                remove(self.queue.store, [entry], self._report)
-            elif reminded[0] > page.at:
-                self._next_due_at = reminded[0]
-                break
-            else:
-                due.append((entry, reminded[1]))
-        if due and not self.queue.settings.paused:
-            # Dispatched even if the path was dispatched lately: another reminder means another attempt.
-            sent = self._send([path for _, path in due])
-            self._dispatched |= dict.fromkeys(sent, self.queue.clock.monotonic())
-            self._report.due += len(sent)
-            remove(self.queue.store, [entry for entry, path in due if path in sent], self._report)
-            if len(sent) < len({path for _, path in due}):
-                return False  # enough for now: paths that were not dispatched keep their reminders
-        return self._next_due_at is None
-
-    def _hand_over(self, paths: Iterable[str]) -> int:
-        """Dispatch the paths that were not dispatched lately; returns how many."""
-        if self.queue.settings.paused:
-            return 0
-        now, again = self.queue.clock.monotonic(), self._again()
-        sent = self._send([path for path in paths if self._dispatched.get(path, again) <= again])
-        self._dispatched |= dict.fromkeys(sent, now)
-        return len(sent)
-
-    def _send(self, paths: list[str]) -> set[str]:
-        """Dispatch the most urgent paths; returns these. A worker drains the queue afterwards, so a few dispatches are
-        enough.
-        """
-        ordered = sorted(dict.fromkeys(paths), key=lambda path: (-priority_of(path), path))
-        ordered = ordered[: DISPATCH_SIZE * self.queue.settings.concurrency]
-        for start in range(0, len(ordered), DISPATCH_SIZE):
-            self.dispatch(ordered[start : start + DISPATCH_SIZE])
-        return set(ordered)
-
-    # What is overdue
-
-    def _list_leases(self, leases: dict[str, ObjectInfo]) -> None:
-        """Collect all leases by path."""
-        for page in self._report.budget.pages(self.queue.keys.prefix("leases")):
-            for entry in page.objects:
-                path = self.queue.keys.path_under("leases", entry.key)
-                if path is None:
-                    self._report.corrupt[entry.key] = "the key is not that of a lease"
-                else:
-                    leases[path] = entry
-
-    def _check_expired(self, leases: dict[str, ObjectInfo], now: datetime) -> None:
-        due: list[str] = []
+    def _check_expired(self, progress: Progress) -> None:
+        report, due = self._report, list[str]()
+        ended = report.endings.copy()
         try:
-            self._expired_leases.check(leases, now, self._report, due)
+            progress.overdue = self._expired_leases.check(self._counted(), report, due, progress.overdue)
         finally:
-            self._report.due += self._hand_over(due)
+            report.due += self._hand_over.once(due)
+        if report.endings != ended and report.endings.keys() & {"retried", "restarted"}:
+            # Their reminders are due already.
+            self._due.hand_over_retries(report)
 
-    # Messages without a lease
+    def _counted(self) -> LeaseProtocol:
+        """The queue's protocol, with every request counted: a burial may need many."""
+        access, leases = copy.copy(self.queue), copy.copy(self.queue.leases)
+        access.store = self._report.budget.store
+        object.__setattr__(leases, "queue", access)
+        object.__setattr__(leases, "outcomes", replace(leases.outcomes, store=access.store))
+        return leases
 
-    def _hand_over_orphans(self, kinds: set[str], leased: set[str], counter: Counter) -> None:
-        """Hand over messages without a lease whose event should have come by now; count all messages without one."""
-        prefixes = [self.queue.keys.prefix(kind) for kind in ("messages", "delayed") if kind in kinds]
-        resumed = next((prefix for prefix in prefixes if self._cursor.startswith(prefix)), None)
-        for prefix in prefixes[prefixes.index(resumed) :] if resumed else prefixes:
-            self._cursor = self._cursor if prefix == resumed else prefix
-            for page in self._report.budget.pages(prefix, self._cursor):
-                counter.add(page.objects, leased)
-                orphans = [path for entry in page.objects if (path := self._orphaned(entry, page.at, leased))]
-                self._report.orphans += self._hand_over(orphans)
-                self._cursor = page.next_after or self._cursor
-        self._cursor = ""
-
-    def _orphaned(self, entry: ObjectInfo, now: datetime, leased: set[str]) -> str | None:
-        path = self.queue.keys.path(entry.key)
-        if path is None or path in leased or is_placeholder(entry):
-            return None
-        due_at = due_of(path)
-        since = max(entry.modified_at, due_at) if due_at else entry.modified_at
-        return path if now - since >= self.queue.settings.rescue_after else None
+    def _clean_up(self, progress: Progress) -> None:
+        self._cleanup.cursor = progress.cleanup
+        try:
+            self._cleanup.remove_left_behind(self._kinds, self._report)
+        finally:
+            progress.cleanup = self._cleanup.cursor
 
     # What is published
 
@@ -302,7 +308,8 @@ class Sweeper:
 
     def _publish(self, stats: Stats) -> None:
         try:
-            self.queue.store.put(self.queue.keys.stats, stats.to_bytes(), content_type="application/json")
+            body = stats.to_bytes({"by": self.publishes_as} if self.publishes_as else None)
+            self._report.budget.store.put(self.queue.keys.stats, body, content_type="application/json")
         except QueueError as error:
             _log.warning("stats not published, trying again at the next sweep: %s: %s", self.queue.name, error)
 

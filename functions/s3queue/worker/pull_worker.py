@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from s3queue.clock import SystemClock
 from s3queue.errors import QueueError
+from s3queue.keys import priority_of
 from s3queue.protocol.backlog import Backlog, Candidate
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter
-from s3queue.protocol.locks import Lock
 from s3queue.queue import Queue
 from s3queue.sweeper.report import Report
 from s3queue.sweeper.sweeper import Sweeper
@@ -25,20 +24,20 @@ from s3queue.sweeper.sweeper import Sweeper
 from .background_delete import BackgroundDelete
 from .crew import Crew, start_lasting
 from .definition import Definition, Handler, definition_for
+from .inbox import Inbox
 from .own_retries import OwnRetries
 from .processor import AttemptEnding
 from .statistics import Statistics
 from .supervisor import Supervisor
+from .sweep_turns import BY_WORKER, SweepTurns
 
 _log = logging.getLogger(__name__)
 #: An idle worker polls more and more slowly, until it waits this many times its interval.
 SLOWEST = 5
 #: When this many candidates per thread are left, one thread refills the backlog.
 LOW = 8
-#: The lock that decides which of several workers sweeps.
-SWEEP_LOCK = "sweeper"
-#: A worker that swept and stopped is replaced after `rescue_after`, but not sooner than this.
-SWEEP_TTL = timedelta(seconds=6)
+#: Paths that the sweep may put into the inbox, per thread; the rest stays where it is, and is found again.
+INBOX = 100
 #: How long `stop` waits for a thread before it looks whether that thread was replaced.
 JOIN_SECONDS = 0.2
 
@@ -78,7 +77,7 @@ class Worker:
         #: The pauses of the heartbeat's thread and of the one that watches over the others.
         self._until_beat = SystemClock(self._heartbeat.changed)
         self._until_look = SystemClock(self._stopping)
-        self._sweeper = Sweeper(queue=queue, dispatch=self._accept)
+        self._sweeper = Sweeper(queue=queue, dispatch=self._accept, publishes_as=BY_WORKER)
         self._sweeps = sweep
         self._crew = Crew(queue.worker_id, self._pull)
         self._supervisor = Supervisor(
@@ -87,8 +86,8 @@ class Worker:
         self._processor = self._supervisor.processor
         self._threads: list[threading.Thread] = []
         self._mutex = threading.Lock()
-        self._backlog = Backlog(queue)
-        self._inbox: deque[str] = deque()
+        self._backlog = Backlog(queue, competes=self._concurrency > 1)
+        self._inbox = Inbox(INBOX * self._concurrency)
         self._retries = OwnRetries(queue)
         self._next_refill = float("-inf")
         self._interval = poll_interval
@@ -110,7 +109,7 @@ class Worker:
         self._stopping.clear()
         self._supervisor.refresh()
         # A new backlog: what an earlier run of this worker found must not delay this one, or end it as idle.
-        self._backlog = Backlog(self.queue)
+        self._backlog = Backlog(self.queue, competes=self._concurrency > 1)
         self._next_refill = float("-inf")
         self._clearing = BackgroundDelete(self.queue, self._heartbeat, self._concurrency, self._cleared)
         self._crew.resize(self._concurrency)
@@ -276,8 +275,12 @@ class Worker:
         now = self.queue.clock.monotonic()
         if retry := self._retries.take_due():
             return Candidate(retry.path, 0, self.queue.clock.now(), read_first=True)
-        if self._inbox:
-            return Candidate(self._inbox.popleft(), 0, self.queue.clock.now(), read_first=True)
+        if self._inbox and self._backlog.is_stale():
+            # Something more urgent than what the sweep found may have come.
+            self._refill(self._in_hand)
+        # What the sweep found is old: it comes before the backlog, but after what is more urgent.
+        if path := self._inbox.take(above=self._backlog.next_priority()):
+            return Candidate(path, priority_of(path), self.queue.clock.now(), read_first=True)
         if candidate := self._backlog.take():
             return candidate
         if not self._backlog.is_fruitless():
@@ -290,8 +293,8 @@ class Worker:
         self._refill(self._in_hand)
         return self._backlog.take()
 
-    def _accept(self, paths: Sequence[str]) -> None:
-        self._inbox.extend(paths)
+    def _accept(self, paths: Sequence[str]) -> int:
+        return self._inbox.accept(paths)
 
     def _is_idle(self) -> bool:
         with self._mutex:
@@ -309,40 +312,27 @@ class Worker:
         self._put_down(claim.path)
 
     def _sweep_regularly(self) -> None:
-        queue = self.queue
-        lock = Lock(
-            queue.store,
-            queue.keys.lock(SWEEP_LOCK),
-            max(SWEEP_TTL, queue.settings.rescue_after),
-            owner=queue.worker_id,
-            clock=queue.clock,
-            chance=queue.chance,
-        )
+        turns = SweepTurns(self.queue)
         while not self._stopping.is_set():
-            report: Report | None = None
-            try:
-                if self._is_sweeping(lock):
-                    report = self._sweeper.tick()
-                if report and report.error:
-                    raise report.error
-            except QueueError as error:
-                _log.warning("sweep failed, trying again: %s: %s", self.queue.name, error)
-            self._wake.sleep(
-                (report and report.next_tick) or self.queue.settings.visibility_timeout.total_seconds() / 3
-            )
+            self._wake.sleep(self._sweep_in_turn(turns))
         with suppress(QueueError):
-            lock.release()
+            turns.lock.release()
 
-    def _is_sweeping(self, lock: Lock) -> bool:
-        """Whether this worker has to sweep: no sweeper function is running, and no other worker holds the lock."""
-        if lock.is_held:
-            if lock.remaining() < lock.ttl / 2:
-                lock.renew()
-            return True
-        published = self.queue.published_stats()
-        if published and self._is_recent(published.at):
-            return False
-        return lock.acquire()
-
-    def _is_recent(self, at: datetime) -> bool:
-        return self.queue.clock.now() - at < max(SWEEP_TTL, self.queue.settings.rescue_after * 2)
+    def _sweep_in_turn(self, turns: SweepTurns) -> float:
+        """Sweep if it is this worker's turn; returns how many seconds to wait."""
+        report: Report | None = None
+        try:
+            if turns.is_ours():
+                if turns.is_new():
+                    self._sweeper = Sweeper(queue=self.queue, dispatch=self._accept, publishes_as=BY_WORKER)
+                if self._backlog.saw_leases or len(self._heartbeat):
+                    self._sweeper.expect_leases()
+                report = self._sweeper.tick()
+            if report and report.error:
+                raise report.error
+        except QueueError as error:
+            _log.warning("sweep failed, trying again: %s: %s", self.queue.name, error)
+        except Exception:
+            # A thread that ends would hold the lock, and nobody would sweep.
+            _log.exception("unexpected error in a sweep, continuing: %s", self.queue.name)
+        return turns.pause(report.next_tick if report else None)

@@ -35,11 +35,12 @@ def kind_of(key: str) -> str:
     return key.split("/")[1] or operations.ROOT
 
 
-def same(found: RequestCounts, expected: RequestCounts) -> bool:
+def same(found: RequestCounts, expected: RequestCounts, *, within: float = 1e-6) -> bool:
     """Request by request and kind by kind; pytest shows what differs."""
     kinds = found.counts.keys() | expected.counts.keys()
     real, predicted = ({which: one.counts.get(which, 0) for which in kinds} for one in (found, expected))
-    assert real == pytest.approx(predicted)
+    assert real == pytest.approx(predicted, abs=within)
+    assert found.total() == pytest.approx(expected.total())
     return True
 
 
@@ -237,7 +238,8 @@ def test_a_minute_of_the_sweeper_while_something_is_always_in_flight(bench):
     busy = estimate(Workload(rate=100, handler_seconds=0.5))
 
     spent = minute_of(bench, sweeper)
-    assert same(spent, without_queue_json(busy.sweeping * 60))
+    # Root and leases take turns, so one of them may have come once more.
+    assert same(spent, without_queue_json(busy.sweeping * 60), within=0.5)
     assert busy.sweeper.seconds == pytest.approx(54, abs=2)
 
 
@@ -258,7 +260,7 @@ def test_a_minute_of_the_sweeper_while_retries_wait_and_letters_lie_there(bench)
     predicted = estimate(Workload(rate=100, retries=0.2, handler_seconds=0.5, settings=settings)).sweeping * 60
     # Dead letters are looked through once an hour, and this was the minute.
     once = operations.RETAIN * (1 - 60 / 3600)
-    assert same(spent, without_queue_json(predicted) + once)
+    assert same(spent, without_queue_json(predicted) + once, within=0.5)
 
 
 def minute_of(bench: Workbench, sweeper) -> RequestCounts:

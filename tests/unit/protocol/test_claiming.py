@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from s3queue import (
-    Unavailable,
-)
+from s3queue import Queue, Unavailable
+from s3queue.protocol.backlog import Backlog
+from s3queue.protocol.liveness import HeartbeatWriter
+from support.workbench import Workbench
 
 
 def test_a_claim_says_all_there_is_to_know(bench, queue):
@@ -119,15 +120,51 @@ def test_a_thousand_messages_at_work_do_not_hide_the_ones_behind_them(bench, que
     assert claim.message.body == b"still here"
 
 
-def test_workers_that_look_at_the_same_time_do_not_all_reach_for_the_same_message(bench):
+def _one_a_second(bench: Workbench, queue: Queue, count: int) -> list[str]:
+    paths = []
+    for _ in range(count):
+        paths.append(queue.enqueue(b"x"))
+        bench.clock.advance(1)
+    return paths
+
+
+def test_claim_next_takes_the_oldest_first_within_a_priority(bench):
     queue = bench.queue()
-    for _ in range(40):
-        queue.enqueue(b"x")
+    paths = _one_a_second(bench, queue, 40)
+    urgent = queue.enqueue(b"x", priority=9)
 
-    first = {queue.claim_next()[0].path for _ in range(5)}
-    untouched = sorted(f"messages/{key.rpartition('/')[2]}" for key in bench.keys("orders/messages/"))
+    assert [queue.claim_next()[0].path for _ in range(5)] == [urgent, *paths[:4]]
 
-    assert first != set(untouched[:5])
+
+def test_workers_that_lose_a_claim_do_not_all_reach_for_the_same_message(bench):
+    queue = bench.queue()
+    paths = _one_a_second(bench, queue, 40)
+    backlog = Backlog(queue, competes=False)
+    backlog.refill()
+    assert backlog.take().path == paths[0]
+
+    backlog.report(won=False)
+    others = [backlog.take().path for _ in range(5)]
+
+    assert others != paths[1:6]
+
+
+def test_claim_next_needs_no_sweeper_to_find_a_message_whose_worker_crashed(bench):  # [P6]
+    queue = bench.queue(visibility_timeout=5)
+    path = queue.enqueue(b"x")
+    kept = queue.enqueue(b"x")
+    assert bench.queue(worker_id="crashed").claim(path, timeout=5)
+    alive = bench.queue(worker_id="alive", visibility_timeout=5)
+    heartbeat = HeartbeatWriter(alive, alive.settings.visibility_timeout)
+    heartbeat.hold(alive.claim(kept))
+    for _ in range(4):
+        bench.clock.advance(2)
+        assert heartbeat.beat({})
+
+    (claim,) = queue.claim_next(2)
+
+    assert (claim.path, claim.attempt) == (path, 2)
+    assert queue.status(kept).lease.owner == "alive"
 
 
 def test_a_message_that_only_a_newer_version_understands_does_not_stop_the_others(bench, queue):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from s3queue import Lock
 from s3queue.protocol.liveness import HeartbeatWriter
 
 
@@ -69,3 +70,31 @@ def test_a_heartbeat_that_cannot_be_read_goes_after_a_while(bench, queue):
     assert bench.sweeper(queue).sweep().removed == 0
     bench.clock.advance(timedelta(minutes=2))
     assert bench.sweeper(queue).sweep().removed == 1
+
+
+def test_a_lock_whose_ttl_is_longer_than_a_day_is_kept_while_it_is_held(bench, queue):
+    lock = Lock(queue.store, queue.keys.lock("monthly"), ttl=timedelta(days=7), clock=bench.clock)
+    assert lock.acquire()
+    sweeper = bench.sweeper(queue)
+    for _ in range(6):
+        bench.clock.advance(timedelta(days=1))
+        sweeper.sweep()
+    assert not Lock(queue.store, queue.keys.lock("monthly"), clock=bench.clock).acquire()
+
+    bench.clock.advance(timedelta(days=1, minutes=1))
+    assert sweeper.sweep().removed == 1
+    assert not bench.keys("orders/locks/")
+
+
+def test_a_clean_up_that_the_budget_ended_goes_on_from_there(bench):
+    queue = bench.queue(dead_retention=1000)
+    for number in range(2500):
+        bench.memory.put(f"orders/dead/messages/{number:04d}", b"x")
+    bench.clock.advance(2000)
+    sweeper = bench.sweeper(queue)
+    queue.enqueue(b"x")
+    for _ in range(40):
+        bench.clock.advance(60)
+        sweeper.sweep(requests=200)
+
+    assert not bench.keys("orders/dead/")

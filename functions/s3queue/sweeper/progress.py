@@ -1,0 +1,83 @@
+"""Progress: how far a sweep came that could not finish, kept in the bucket so that a new process goes on from there.
+
+`{queue}/sweep.json` exists only while a queue is too large for one sweep: the LIST that begins every sweep shows it, so
+that a queue whose sweeps finish pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass, fields
+
+from s3queue.encoding import dump, load
+from s3queue.errors import CorruptState, QueueError
+from s3queue.protocol.access import QueueAccess
+from s3queue.store import ObjectStore, Page
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where each step of the next sweep starts; an empty cursor: at the beginning."""
+
+    #: The key after which the LIST of leases goes on.
+    leases: str = ""
+    #: The path from which overdue leases are read.
+    overdue: str = ""
+    #: The key after which the LIST of messages goes on.
+    messages: str = ""
+    #: The key after which the clean-up goes on.
+    cleanup: str = ""
+    #: What the LISTs before `messages` have counted, and what the last complete count was.
+    pending: int = 0
+    delayed: int = 0
+    last_pending: int = 0
+    last_delayed: int = 0
+
+    def counts(self) -> tuple[int, int]:
+        """Pending and delayed messages: a count that is not at its end yet must not hide what the last one found."""
+        if self.messages:
+            return max(self.pending, self.last_pending), max(self.delayed, self.last_delayed)
+        self.last_pending, self.last_delayed = self.pending, self.delayed
+        return self.pending, self.delayed
+
+    def is_resumed(self) -> bool:
+        """Whether a step has not come to its end."""
+        return bool(self.leases or self.overdue or self.messages or self.cleanup)
+
+    @classmethod
+    def read(cls, queue: QueueAccess, store: ObjectStore, root: Page) -> Progress:
+        """What the last process left; read only if the LIST of the queue shows it, or cannot tell."""
+        key = queue.keys.progress
+        is_shown = any(entry.key == key for entry in root.objects)
+        if not is_shown and (root.next_after is None or root.next_after >= key):
+            return cls()
+        found = store.open(key)
+        if found is None:
+            return cls()
+        try:
+            document = load(found.read(), key)
+            kept = {one.name: document[one.name] for one in fields(cls) if one.name in document}
+            if all(isinstance(value, str if name in _CURSORS else int) for name, value in kept.items()):
+                return cls(**kept)
+        except CorruptState as error:
+            _log.warning("progress of the last sweep ignored: %s", error)
+        return cls()
+
+    def write(self, queue: QueueAccess, store: ObjectStore) -> None:
+        """Last writer wins: two sweepers at once only repeat some of each other's work."""
+        try:
+            store.put(queue.keys.progress, dump(asdict(self)), content_type="application/json")
+        except QueueError as error:
+            _log.warning("progress of the sweep not kept: %s: %s", queue.name, error)
+
+    @staticmethod
+    def forget(queue: QueueAccess, store: ObjectStore) -> None:
+        try:
+            store.delete(queue.keys.progress)
+        except QueueError as error:
+            _log.warning("progress of the sweep not deleted, trying again: %s: %s", queue.name, error)
+
+
+_CURSORS = frozenset({"leases", "overdue", "messages", "cleanup"})
