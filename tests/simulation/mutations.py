@@ -123,14 +123,14 @@ MUTATIONS = (
     Mutation(
         "heartbeats name nothing",
         "protocol/liveness.py",
-        "holds=() if self._run else tuple(claim.path for claim in held)",
+        "holds=() if self._run else tuple(claim.path for claim in claims)",
         "holds=()",
     ),
     Mutation(
         "a late heartbeat revives a lease",
         "protocol/liveness.py",
-        "            if claim.is_alive():\n",
-        "            if claim:\n",
+        "                if self._is_held(one.claim) and one.claim.is_alive():\n",
+        "                if self._is_held(one.claim):\n",
     ),
     Mutation(
         "the deadline counts from the answer",
