@@ -169,8 +169,8 @@ MUTATIONS = (
     Mutation(
         "the dead letter is not copied",
         "protocol/outcomes.py",
-        "            self.move_to_dead(written, message, lines)\n",
-        "            _ = message\n",
+        "is_moved = self.move_to_dead(written, message, lines)",
+        "is_moved = True",
     ),
     Mutation(
         "the sweeper does not redo the copy",
@@ -301,8 +301,9 @@ MUTATIONS = (
     Mutation(
         "a replay deletes before it copies",
         "protocol/dead_letters.py",
-        "        if found.size <= INLINE_BYTES:\n",
-        "        store.delete(source, if_match=found.etag)\n        if found.size <= INLINE_BYTES:\n",
+        "        if self._is_finished_since(target, found):\n",
+        "        self.queue.store.delete(found.key, if_match=found.etag)\n"
+        "        if self._is_finished_since(target, found):\n",
     ),
     Mutation(
         "a lock is deleted while it is held",
