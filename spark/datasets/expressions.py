@@ -19,6 +19,9 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
+from .like_patterns import BadExpression as BadExpression
+from .like_patterns import like_as_regex as like_as_regex
+
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
@@ -44,8 +47,6 @@ FUNCTIONS: dict[str, tuple[int, int]] = {
 DEEPEST = 50
 #: Names, values and signs in all: what Spark plans and compiles within a second or two.
 MOST_WORDS = 1000
-#: Characters of a `like` pattern.
-LONGEST_PATTERN = 200
 #: A larger whole number would become a decimal, which ends at 38 digits. Nobody writes more characters for a number.
 LARGEST_NUMBER = 2**63 - 1
 LONGEST_NUMBER = 40
@@ -55,10 +56,6 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _WORDS = frozenset({"and", "or", "not", "in", "between", "like", "is", "null", "true", "false"})
-
-
-class BadExpression(ValueError):
-    """It is not in the language; the text says what, and where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,45 +306,6 @@ def to_column(node: Node) -> Column:
         case "like":
             return parts[0].rlike(like_as_regex(node.parts[1].value))
     return _fold(node.kind, parts)
-
-
-def like_as_regex(pattern: str) -> str:
-    """A `like` pattern as a regular expression that never backtracks beyond the piece that it is looking for.
-
-    Spark's own `like` makes `.*` of each `%`, and a dozen of them over a short text take for ever. Here each piece
-    between two `%` is an atomic group, found where it first occurs and not looked for again: later occurrences cannot
-    help what follows. Java and Python read it alike.
-
-    Raises:
-        BadExpression: it is too long, or escapes something that needs no escape.
-    """
-    if len(pattern) > LONGEST_PATTERN:
-        raise BadExpression(f"a like pattern has at most {LONGEST_PATTERN} characters")
-    first, *others = _pieces(pattern)
-    middle = "".join(f"(?>.*?{piece})" for piece in others[:-1] if piece)
-    # The last piece has one length and one place. `(?!.)` is the very end, which Java and Python spell differently.
-    last = f".*{others[-1]}" if others else ""
-    return rf"(?s)\A{first}{middle}{last}(?!.)"
-
-
-def _pieces(pattern: str) -> Iterator[str]:
-    """What stands between the `%`, as regular expressions."""
-    piece, characters = "", iter(pattern)
-    for character in characters:
-        if character == "%":
-            yield piece
-            piece = ""
-            continue
-        if character == "\\":
-            character = next(characters, "")
-            if character not in ("%", "_", "\\"):
-                raise BadExpression(r"in a like pattern \ stands before %, _ or \ only")
-            piece += f"\\{character}"
-        elif character == "_":
-            piece += "."
-        else:
-            piece += re.escape(character)
-    yield piece
 
 
 _OPERATORS: dict[str, Callable[[Column, Column], Column]] = {

@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -148,6 +149,20 @@ class DeadLetter:
             is_unreadable=facts.get("unreadable") == "true",
             etag=info.etag,
         )
+
+
+def dead_lines(letter: IO[bytes]) -> list[DeadLine]:
+    """The lines of a batch that a letter holds; what is not a dead line is left out."""
+    with letter:
+        return [dead for _, line in read_lines(letter) if (dead := DeadLine.from_bytes(line))]
+
+
+def count_by_error_type(letters: Iterable[DeadLetter]) -> dict[str, int]:
+    """How many died of which error, most frequent first; a batch counts as its lines."""
+    counts: Counter[str] = Counter()
+    for letter in letters:
+        counts.update(letter.counts)
+    return dict(counts.most_common())
 
 
 def dead_metadata(

@@ -13,8 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from s3queue.clock import as_duration
-from s3queue.documents.batch import read_lines
-from s3queue.documents.dead_letter import DEAD_METADATA, DeadLetter, DeadLine
+from s3queue.documents.dead_letter import DEAD_METADATA, DeadLetter, DeadLine, count_by_error_type, dead_lines
 from s3queue.documents.message import INLINE_BYTES
 from s3queue.documents.record import Record
 from s3queue.encoding import encode_metadata
@@ -91,7 +90,7 @@ class DeadLetters:
         found = self.queue.store.open(self.queue.keys.dead(path))
         if found is None:
             raise self._missing(path)
-        return _dead_lines(found) if is_lines(without_mark(path)) else []
+        return dead_lines(found.stream) if is_lines(without_mark(path)) else []
 
     def describe(self, path: str) -> DeadLetter:
         """A dead letter without its payload, which may be large. One HEAD.
@@ -107,7 +106,7 @@ class DeadLetters:
 
     def by_error_type(self) -> dict[str, int]:
         """How many died of which error, most frequent first."""
-        return _by_error_type(self.list())
+        return count_by_error_type(self.list())
 
     def metrics(self) -> dict[str, Any]:
         """How many there are, the ages of the oldest and the newest in seconds, and the counts by error type."""
@@ -119,7 +118,7 @@ class DeadLetters:
             "count": sum(sum(letter.counts.values()) for letter in letters),
             "oldest_seconds": max(ages, default=None),
             "newest_seconds": min(ages, default=None),
-            "by_error_type": _by_error_type(letters),
+            "by_error_type": count_by_error_type(letters),
         }
 
     def replay(self, path: str, *, error_type: str | None = None) -> str:
@@ -201,7 +200,7 @@ class DeadLetters:
 
     def _replay_lines(self, path: str, letter: Object, error_type: str) -> str:
         """Those lines of a batch that died of one error, as a batch of their own; the letter keeps the others."""
-        lines = _dead_lines(letter)
+        lines = dead_lines(letter.stream)
         chosen = [line for line in lines if line.failure.type == error_type]
         stem = without_mark(path).removesuffix(LINES).removesuffix(".ndjson")
         # The same letter and choice give the same name: whoever repeats it after a crash makes no second batch.
@@ -326,7 +325,7 @@ class DeadLetters:
         if found is None or found.etag != letter.etag:
             return False
         with suppress(Conflict):
-            self._keep(found, [line for line in _dead_lines(found) if line.failure.type != error_type])
+            self._keep(found, [line for line in dead_lines(found.stream) if line.failure.type != error_type])
             return True
         return False
 
@@ -344,15 +343,3 @@ def _is_within(age: timedelta, older_than: float | timedelta | None, newer_than:
     return (older_than is None or age >= as_duration(older_than)) and (
         newer_than is None or age <= as_duration(newer_than)
     )
-
-
-def _dead_lines(letter: Object) -> list[DeadLine]:
-    with letter.stream as stream:
-        return [dead for _, line in read_lines(stream) if (dead := DeadLine.from_bytes(line))]
-
-
-def _by_error_type(letters: Iterable[DeadLetter]) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for letter in letters:
-        counts.update(letter.counts)
-    return dict(counts.most_common())
