@@ -95,7 +95,7 @@ def archive(
         try:
             log.commit(commit, RandomChance().token())
         except Conflict:
-            _log.info("%s: another run made commit %d; looking again", queue, version)
+            _log.info("commit lost to another run, reading again: %s: %d", queue, version)
             continue
         return replace(report, version=version, orphans=_without_orphans(log))
     raise Conflict(f"{queue}: {TRIES} other runs were faster; run one archive job at a time")
@@ -190,7 +190,7 @@ def _without_orphans(log: Log) -> int:
         return log.remove_orphans()
     except QueueError as error:
         # The records are safe; the next run tries again.
-        _log.warning("%s: files of dead runs are still there: %s", log.queue, error)
+        _log.warning("orphaned files not removed: %s: %s", log.queue, error)
         return 0
 
 
@@ -226,13 +226,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             done = archive(spark, bucket, queue, now=datetime.now(UTC), rows_per_part=chosen.rows_per_part)
         except QueueError as error:
             # One broken log must not cost the others their records, which expire.
-            _log.error("%s is not archived: %s: %s", queue, type(error).__name__, error)
+            _log.error("queue not archived: %s: %s: %s", queue, type(error).__name__, error)
             totals.update(failed=1)
             continue
         totals.update(records=done.records, files=len(done.parts), problems=done.problems, orphans=done.orphans)
-        _log.info("%s: %d records into %d files", queue, done.records, len(done.parts))
+        _log.info("records archived: %s: %d in %d files", queue, done.records, len(done.parts))
         if done.problems:
-            _log.warning("%s: %d objects are no records: %s", queue, done.problems, "; ".join(done.examples))
+            _log.warning("objects skipped, not records: %s: %d: %s", queue, done.problems, "; ".join(done.examples))
     print(dict(totals))
     return 1 if totals["failed"] else 0
 

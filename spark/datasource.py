@@ -222,4 +222,4 @@ class QueueWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         # Nothing to take back: what was PUT may have run already.
-        _log.warning("%s: run %s was aborted; what it enqueued stays", self._plan.queue, self._plan.run)
+        _log.warning("bulk run aborted, enqueued messages stay: %s: %s", self._plan.queue, self._plan.run)

@@ -67,7 +67,7 @@ def drain(bucket: str, queue: str, run: str, *, seconds: float, should_stop: Cal
         _log.warning("nothing to do: %s", error)
         return 0
     except RunLost as error:
-        _log.error("given up by the others: %s", error)
+        _log.error("run lost to another driver: %s", error)
         return 1
     finally:
         _stop(spark)
@@ -90,7 +90,7 @@ def _stop(spark: SparkSession) -> None:
     try:
         spark.stop()
     except Exception as error:
-        _log.info("the session was gone already: %s", error)
+        _log.info("Spark session already stopped: %s", error)
 
 
 if __name__ == "__main__":

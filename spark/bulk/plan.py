@@ -68,7 +68,7 @@ def settle_plan(store: ObjectStore, plan: Plan) -> Plan:
     except Conflict:
         former = read_plan(store, plan.queue, plan.run)
     if former is None:
-        raise Unavailable(f"{key} was deleted this very moment; try again")
+        raise Unavailable(f"{key} was deleted during the read; try again")
     if former.fingerprint != plan.fingerprint:
         raise InvalidRequest(
             f"run {plan.run!r} of {plan.queue} had other data ({former.rows} rows, now {plan.rows}): choose another run"

@@ -172,7 +172,7 @@ class _Parser:
             self._need("(")
             node = Node("in", None, (left, *self._arguments()))
             if len(node.parts) == 1:
-                raise BadExpression("in () names nothing")
+                raise BadExpression("in () must name at least one value")
         elif self._take("between"):
             low = self._sum()
             self._need("and")

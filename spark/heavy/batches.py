@@ -89,7 +89,9 @@ class BatchWork:
         except Exception as error:
             if not self._is_alive():
                 raise SparkGone(f"the Spark session is gone: {error}") from error
-            _log.warning("%s: a batch of %d failed: %s", driver.queue.name, len(sized), reason_of(error))
+            _log.warning(
+                "group of messages failed: %s: %d messages: %s", driver.queue.name, len(sized), reason_of(error)
+            )
             failure = Failure(type(error).__name__, reason_of(error))
             for claim in sized:
                 self._end(driver, claim, failure)
@@ -173,7 +175,7 @@ class BatchWork:
         except LeaseLost:
             pass
         except QueueError as error:
-            _log.error("%s/%s: no outcome could be written: %s", driver.queue.name, claim.path, error)
+            _log.error("outcome not written, lease will run out: %s/%s: %s", driver.queue.name, claim.path, error)
         driver.ended(claim, outcome)
 
 

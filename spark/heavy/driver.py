@@ -121,7 +121,7 @@ class Driver:
         """Keep what this run holds; called every third of the visibility timeout, by a thread of its own."""
         # The first beat finds the launcher's, or the sweeper's, and the second replaces it.
         if not (self._heartbeat.beat(self.counts) or self._heartbeat.beat(self.counts)):
-            _log.warning("%s: the heartbeat of %s could not be written; trying again", self.queue.name, self._run)
+            _log.warning("heartbeat not written, trying again: %s: %s", self.queue.name, self._run)
 
     def begin(self, claims: Sequence[Claim]) -> None:
         """Say that these are started, before they are: after a crash, only what was started has had its attempt.
@@ -182,7 +182,7 @@ class Driver:
             self._manifest, self._etag = self._book.write_manifest(replace(manifest, state="running"), etag)
         except Conflict:
             raise NotOurs(f"{self._run} was taken over by another driver this very moment") from None
-        _log.info("%s: %s takes over %d messages", self.queue.name, self._run, len(manifest.paths))
+        _log.info("run takes messages over: %s: %s: %d", self.queue.name, self._run, len(manifest.paths))
 
     def _adopt(self) -> list[Claim]:
         adopted: dict[str, Claim] = {}
@@ -191,7 +191,7 @@ class Driver:
             try:
                 claim = self.queue.adopt(path)
             except QueueError as error:
-                _log.warning("%s/%s: %s; the sweeper looks after it", self.queue.name, path, error)
+                _log.warning("claim failed, left to the sweeper: %s/%s: %s", self.queue.name, path, error)
                 return
             if claim:
                 adopted[path] = claim
@@ -208,7 +208,9 @@ class Driver:
         self._job = held.slot.job if held and held.slot.run == self._run else self._job
         self._write(replace(manifest, state="closed", paths=(), started=0, counts=dict(self.counts)))
         self._book.free_slot(manifest.slot, self._run)
-        _log.info("%s: %s closes after %d rounds: %s", self.queue.name, self._run, manifest.rounds, dict(self.counts))
+        _log.info(
+            "run closes: %s: %s after %d rounds: %s", self.queue.name, self._run, manifest.rounds, dict(self.counts)
+        )
 
     def _reopen(self) -> bool:
         """Take the slot again for what came late; False if someone else has: they do it."""
@@ -223,7 +225,7 @@ class Driver:
 
     def _give_up(self, error: BaseException) -> None:
         """An error that no message explains: leave everything so that the next run can go on at once."""
-        _log.error("%s: %s gives up: %r", self.queue.name, self._run, error)
+        _log.error("run gives up: %s: %s: %r", self.queue.name, self._run, error)
         with suppress(QueueError, RunLost):
             manifest = self._known()
             self._write(replace(manifest, state="failed", note=repr(error)[:500], counts=dict(self.counts)))

@@ -158,7 +158,7 @@ class Log:
     def _read(self, entry: ObjectInfo) -> Commit:
         found = self.store.open(entry.key)
         if found is None:
-            raise CorruptState(f"{entry.key} was deleted: without it the archive cannot be known")
+            raise CorruptState(f"{entry.key} was deleted: the archive cannot be read without it")
         return Commit.from_bytes(found.read(COMMIT_BYTES), entry.key)
 
     def _version(self, entry: ObjectInfo) -> int | None:
@@ -197,7 +197,7 @@ def _rows(
 
     found = store.open(key)
     if found is None:
-        raise CorruptState(f"{key} is named by the archive's log, and is not there")
+        raise CorruptState(f"{key} is missing, but the archive's log names it")
     file = pq.ParquetFile(io.BytesIO(found.read()))
     if file.metadata.num_rows != rows:
         raise CorruptState(f"{key} has {file.metadata.num_rows} rows; the archive's log says {rows}")

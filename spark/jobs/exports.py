@@ -67,7 +67,7 @@ def per_message(spark: SparkSession, export: Export, context: Context) -> dict[s
     except PySparkException as error:
         # The data is the same at the next attempt; anything else may be better then.
         if isinstance(error, DATA_ERRORS) or "BadDataset" in str(error):
-            raise Reject(f"the data cannot be asked that: {reason_of(error)}") from error
+            raise Reject(f"the expression cannot be evaluated on this data: {reason_of(error)}") from error
         raise
     context.progress(0.9, f"{len(files)} files")
     return {
@@ -100,10 +100,10 @@ def shape(
             return _aggregated(shaped, aggregate)
         return shaped.select(*map(_quoted, columns)) if columns else shaped
     except AnalysisException as error:
-        raise Reject(f"the data cannot be asked that: {str(error).splitlines()[0]}") from error
+        raise Reject(f"the expression cannot be evaluated on this data: {str(error).splitlines()[0]}") from error
     except (ArithmeticError, ValueError) as error:
         # A literal that Spark has no value for, such as an instant before its calendar begins.
-        raise Reject(f"the filter holds a value that Spark does not have: {error}") from error
+        raise Reject(f"the filter contains a value that Spark cannot represent: {error}") from error
 
 
 def check_columns(source: DataFrame, wanted: Sequence[str]) -> None:

@@ -190,7 +190,7 @@ def _pairs(listed: Any) -> Iterator[list[Any]]:
 
 def _whole(number: Any) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _LARGEST:
-        raise ValueError(f"{str(number)[:100]!r} is no count")
+        raise ValueError(f"{str(number)[:100]!r} is not a count")
     return number
 
 

@@ -45,4 +45,4 @@ def test_heavy_messages_are_one_run_and_each_has_its_own_outcome(bench: Deployed
     for run in runs:
         page = emr.get_dashboard_for_job_run(applicationId=LOCAL_APPLICATION, jobRunId=jobs[run])["url"]
         with urlopen(page) as answer:
-            assert f"{run} takes over".encode() in answer.read()
+            assert f"run takes messages over: exports: {run}".encode() in answer.read()
