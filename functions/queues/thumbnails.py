@@ -93,9 +93,9 @@ def thumbnail(image: bytes) -> tuple[Image.Image, str]:
                 small = small.transpose(turned)
             return small, "png" if is_transparent else "jpg"
         except Image.DecompressionBombError:
-            raise Reject(f"far more than {max(MAX_PIXELS.values()):,} pixels") from None
+            raise Reject(f"the image has far more than {max(MAX_PIXELS.values()):,} pixels") from None
         except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
-            raise Reject(f"not an image that can be decoded: {type(error).__name__}") from None
+            raise Reject(f"the image cannot be decoded: {type(error).__name__}") from None
 
 
 def _check_size(found: ImageFile) -> None:

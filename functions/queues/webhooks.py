@@ -221,7 +221,7 @@ def _public(host: str, found: Sequence[Resolved]) -> Sequence[Resolved]:
         return found[:MOST_ADDRESSES]
     public = [one for one in found if is_public(ip_address(str(one[4][0]).partition("%")[0]))]
     if not public:
-        raise Reject(f"{host} is a local address, and this queue calls public ones only")
+        raise Reject(f"{host} is a local address; this queue calls only public addresses")
     return public[:MOST_ADDRESSES]
 
 

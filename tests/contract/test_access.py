@@ -78,7 +78,7 @@ def refusing(*verbs: str, code: str = "AccessDenied") -> Iterator[tuple[Queue, l
     [
         ("PUT", lambda queue: queue.enqueue(b"x", name="n"), "PUT", "s3:PutObject", "orders/messages/n"),
         ("PUT", lambda queue: queue.claim("messages/n"), "PUT", "s3:PutObject", "orders/leases/messages/n"),
-        ("GET", lambda queue: queue.claim("messages/n"), "GET", "s3:GetObject", "orders/messages/n"),
+        ("GET", lambda queue: queue.store.open("orders/messages/n"), "GET", "s3:GetObject", "orders/messages/n"),
         ("HEAD", lambda queue: queue.status("messages/n"), "HEAD", "s3:GetObject", "orders/messages/n"),
         ("DELETE", lambda queue: queue.claim("messages/n"), "DELETE", "s3:DeleteObject", "orders/leases/messages/n"),
         ("LIST", lambda queue: queue.stats(), "LIST", "s3:ListBucket", "jobs for the prefix 'orders/'"),
@@ -99,7 +99,7 @@ def test_access_denied_names_the_action_the_key_and_the_missing_permission(verb,
 
 def test_a_403_for_reading_mentions_the_permission_that_tells_missing_from_forbidden():
     with refusing("GET") as (queue, _), pytest.raises(AccessDenied, match="s3:ListBucket"):
-        queue.claim("messages/n")
+        queue.store.open("orders/messages/n")
 
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidAccessKeyId", "SignatureDoesNotMatch"])

@@ -29,7 +29,7 @@ def test_heavy_messages_are_one_run_and_each_has_its_own_outcome(bench: Deployed
     assert [record.outcome for record in records] == ["completed"] * 3 + ["dead"]
     failure = records[3].failure
     assert failure
-    assert "outside of analytics/exports/" in failure.message
+    assert "must start with analytics/exports/" in failure.message
     assert {record.result["rows"] for record in records[:3]} == {5}
     (file,) = records[0].result["files"]
     assert bench.read(file).splitlines()[0] == b'"n","even"'

@@ -25,7 +25,7 @@ from rich.console import Console
 from infra.local.home import Home, State
 from infra.local.ministack.server import REGION, Server, start
 from infra.local.steps import Steps
-from tests.e2e.conftest import Bench
+from support.deployed_stack import DeployedStack
 
 BUCKET = "things"
 
@@ -170,7 +170,7 @@ def test_what_is_remembered_of_a_stack_is_the_owners_alone(server: Server) -> No
         assert not [secret for secret in (again.secret, again.emr_token) if secret in said]
 
 
-def test_a_roles_secret_cannot_be_worked_out(bench: Bench) -> None:
+def test_a_roles_secret_cannot_be_worked_out(bench: DeployedStack) -> None:
     """MiniStack makes it of the function's name and role alone."""
     configuration = bench.stack.functions[bench.stack.sweeper]
     digest = hashlib.sha256(f"{configuration['FunctionArn']}:{configuration['Role']}".encode()).hexdigest()
@@ -185,7 +185,7 @@ def test_a_roles_secret_cannot_be_worked_out(bench: Bench) -> None:
     assert is_refused(lambda: guessed.list_objects_v2(Bucket=bench.stack.bucket, Prefix="emails/"))
 
 
-def test_a_stranger_cannot_start_a_job_on_the_deployed_stack(bench: Bench) -> None:
+def test_a_stranger_cannot_start_a_job_on_the_deployed_stack(bench: DeployedStack) -> None:
     state = bench.stack.state
     connection = http.client.HTTPConnection("127.0.0.1", state.emr_port, timeout=10)
     headers = {"Host": f"127.0.0.1:{state.emr_port}", "Content-Type": "application/json"}

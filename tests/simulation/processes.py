@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from s3queue import Claim, Context, Queue, QueueError, QueueSettings, Record, Reject, Worker, connect
+from s3queue.documents.dead_letter import messages_of
+from s3queue.keys import without_mark
 from s3queue.protocol.claiming import Claiming
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes
@@ -361,7 +363,8 @@ def _outcomes(queue: Queue) -> Json:
         for entry in page.objects:
             found, path = queue.store.open(entry.key), queue.keys.path_under("dead", entry.key)
             if found and path:
-                letters[path] = [json.loads(line)["number"] for line in found.read().splitlines()]
+                lines = [body for _, body in messages_of(without_mark(path), found.stream) if isinstance(body, bytes)]
+                letters[path] = [json.loads(body)["number"] for body in lines]
     return {"records": records, "letters": letters}
 
 

@@ -131,7 +131,7 @@ def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, 
 
 
 def recorded_dataset(spark, bucket: Bucket):
-    from spark.datasets.reading import reading
+    from spark.datasets import reading
 
     return bulk_enqueue._read_lines(spark, bucket, reading.find(bucket, ["datasets/emails/"]))
 

@@ -112,7 +112,7 @@ def check(installation: Installation, good: list[str], bad: list[str]) -> None:
     for path in bad:
         record = installation.queue.status(path).record
         assert (record.outcome, record.attempt) == ("dead", 1)
-        assert "outside of analytics/exports/" in record.failure.message
+        assert "must start with analytics/exports/" in record.failure.message
     assert installation.keys("messages") == installation.keys("leases") == installation.keys("workers") == []
 
 
