@@ -130,6 +130,7 @@ class Ledger:
         if same:
             same.puts += 1
             same.end = ""
+            same.was_leased = same.was_leased or was_leased
             self.present[path] = same
             return
         self._order += 1

@@ -115,7 +115,14 @@ def _record_vanished(leases: LeaseProtocol, path: str, held: StoredLease) -> Non
 def _restart(leases: LeaseProtocol, claim: Claim, held: StoredLease) -> None:
     due_at = whole_second(held.read_at)
     fresh = Lease(
-        state="waiting", attempt=0, owner=claim.lease.owner, nonce="", timeout=claim.lease.timeout, retry_at=due_at
+        state="waiting",
+        attempt=0,
+        owner=claim.lease.owner,
+        nonce="",
+        timeout=claim.lease.timeout,
+        # Named, so that whoever claims it next, and dies, does not leave its attempt to yet another PUT.
+        generation=claim.message.generation,
+        retry_at=due_at,
     )
     leases.write(claim, fresh)
     leases.remind(claim.path, due_at)
