@@ -258,7 +258,7 @@ def test_a_message_that_is_completed_while_a_rerun_looks_is_not_enqueued_again()
 
 
 def test_batches_are_cut_by_lines_and_by_bytes(monkeypatch):
-    monkeypatch.setattr("spark.bulk.buckets.buckets.buckets.buckets.buckets.BYTES_PER_OBJECT", 8)
+    monkeypatch.setattr("spark.bulk.buckets.BYTES_PER_OBJECT", 8)
     assert list(cut([b"1", b"2", b"3", b"long line", b"4"], 2)) == [
         (b"1\n2\n", 2),
         (b"3\n", 1),

@@ -49,7 +49,7 @@ def test_values():
         ("a = 1 -- comment", "'--'"),
         ("a = 1 /* x */", "'\\*'"),
         ("a like b", "like needs a 'text'"),
-        ("a in ()", "names nothing"),
+        ("a in ()", "must name at least one value"),
         ("a not 3", "in, between or like"),
         ("abs(1, 2)", "abs takes 1"),
         ("${x} = 1", "'\\$'"),
