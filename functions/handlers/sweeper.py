@@ -10,7 +10,7 @@ import heapq
 import json
 import logging
 import os
-import uuid
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -65,7 +65,7 @@ def runtime() -> Runtime:
     deployment = Deployment.from_env(os.environ)
     store, _ = open_store(f"s3://{deployment.bucket}")
     client = cache(_lambda_client)
-    worker_id = f"sweeper-{uuid.uuid4().hex[:12]}"
+    worker_id = f"sweeper-{secrets.token_hex(6)}"
     runs = SparkRuns.of(deployment)
     rounds: dict[str, Round] = {}
     broken: dict[str, Exception] = {}
