@@ -27,6 +27,9 @@ WRAP_UP = timedelta(seconds=5)
 #: How long one invocation of the sweeper runs. The next one starts a little later, so that two rarely meet.
 SWEEPER_STAYS_SECONDS = 54.0
 SWEEPER_MIB = 512
+#: Where Lambda puts the records of invocations that it gave up on, by function; the form is documented, not ours to
+#: choose.
+FAILED_INVOCATIONS = "aws/lambda/async/"
 #: Old name of a setting → its current name. Definitions and `queue.json` objects with the old name are still read.
 RENAMED = {"batch": "messages_per_run"}
 _UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": MIB, "gib": 1024**3}

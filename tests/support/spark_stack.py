@@ -68,8 +68,3 @@ def role(template: Template, name: str) -> Role:
     """JobRole, HistoryRole, BulkRole or SchedulerRole."""
     (id,) = [id for id in template.of_type("AWS::IAM::Role") if name in id]
     return Role(template, list(template._statements_of(id.lower())), f"arn:aws:iam::{ACCOUNT}:role/{id.lower()}")
-
-
-def bucket_of(template: Template) -> str:
-    (name,) = {n["BucketName"] for n in template.of_type("Custom::S3BucketNotifications").values()}
-    return f"arn:aws:s3:::{name}"
