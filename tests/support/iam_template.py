@@ -134,7 +134,10 @@ def _holds(operator: str, key: str, wanted: Sequence[Any], context: Context) -> 
     present = context.get(key)
     if operator == "Null":
         return str(present is None).lower() in wanted
-    # As in IAM, a condition on a key that the request does not have is not met.
+    if operator == "StringNotEquals":
+        # As in IAM: a key that the request does not have is no such value.
+        return present not in wanted
+    # As in IAM, any other condition on a key that the request does not have is not met.
     if present is None:
         return False
     if operator == "StringLike":
