@@ -159,6 +159,17 @@ def producer_statement(bucket: s3.IBucket, queue: str) -> iam.PolicyStatement:
     )
 
 
+def create_only_statements(bucket: s3.IBucket, queue: str) -> list[iam.PolicyStatement]:
+    """Enqueue, but never over a message that waits: every PUT must say `If-None-Match: *`, the only value S3 takes.
+
+    The parts of a multipart upload cannot say it; what makes the object of them (`s3:ObjectCreationOperation`) must.
+    """
+    whole, parts = producer_statement(bucket, queue), producer_statement(bucket, queue)
+    whole.add_condition("Null", {"s3:if-none-match": "false"})
+    parts.add_condition("Bool", {"s3:ObjectCreationOperation": "false"})
+    return [whole, parts]
+
+
 def deny_unconditional_writes(bucket: s3.IBucket, queues: Sequence[str]) -> iam.PolicyStatement:
     """Nobody, an administrator with a shell included, can overwrite a lease without naming the one that it replaces."""
     return iam.PolicyStatement(

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from s3queue import Queue
+from s3queue.errors import AccessDenied
 from support.iam_template import ACCOUNT, Role, Template, listed
+from support.role_store import RoleStore
 from support.stack_variant import QUEUES, Synthesize, Variant
+from support.workbench import Workbench
 
 OBJECT_ACTIONS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 #: A conditional write; without it, the request is a plain one.
@@ -123,6 +129,69 @@ def test_a_producer_may_enqueue_to_its_queue_and_nothing_else(stack: Variant, qu
                 expected = name == queue and kind in ("messages", "delayed") and action == "s3:PutObject"
                 assert role.may(action, f"{stack.bucket}/{name}/{kind}/x", IF_ABSENT) == expected, f"{action} {kind}"
     assert not role.may_list(stack.bucket, f"{queue}/")
+
+
+#: `s3:ObjectCreationOperation` of a request that makes an object, and of one that begins or adds to an upload in parts.
+WHOLE, PART = {"s3:ObjectCreationOperation": "true"}, {"s3:ObjectCreationOperation": "false"}
+
+
+def assert_creates_only(role: Role, at: str) -> None:
+    for key in (f"{at}/emails/messages/x", f"{at}/emails/delayed/20261116T101500Z/x"):
+        assert role.may("s3:PutObject", key, WHOLE | IF_ABSENT)
+        assert role.may("s3:PutObject", key, PART), "an upload in parts can begin"
+        assert not role.may("s3:PutObject", key, WHOLE), "neither a plain PUT nor an upload's end overwrites"
+        assert not role.may("s3:PutObject", key, WHOLE | IF_MATCH)
+        assert not role.may("s3:PutObject", key), "a server that knows no such key refuses, too"
+        assert not role.may("s3:PutObject", key, WHOLE | IF_ABSENT | {STORAGE_CLASS: "GLACIER"})
+        assert not role.may("s3:PutObject", key, PART | {STORAGE_CLASS: "GLACIER"})
+        for action in ("s3:GetObject", "s3:DeleteObject"):
+            assert not role.may(action, key, WHOLE | IF_ABSENT)
+    assert not role.may("s3:PutObject", f"{at}/webhooks/messages/x", WHOLE | IF_ABSENT)
+    assert not role.may("s3:PutObject", f"{at}/emails/records/x", WHOLE | IF_ABSENT)
+
+
+def test_a_producer_that_may_only_create_overwrites_nothing(synthesize: Synthesize) -> None:
+    stack = synthesize(create_only_producers=True)
+    assert_creates_only(producer(stack, "emails"), stack.bucket)
+
+
+def test_one_producer_may_be_stricter_than_the_others(tmp_path: Path) -> None:
+    from aws_cdk import App
+    from aws_cdk import aws_iam as iam
+    from aws_cdk import aws_lambda as lambda_
+    from aws_cdk.assertions import Template as Synthesized
+
+    from infra.options import Options
+    from infra.queue_stack import QueueStack
+
+    (tmp_path / "handlers.py").touch()
+    scope = QueueStack(App(), "s3queue", queues=QUEUES, code=lambda_.Code.from_asset(str(tmp_path)), options=Options())
+    emails = scope.queues["emails"]
+    roles = [iam.Role(scope, name, assumed_by=iam.AccountRootPrincipal()) for name in ("Partner", "Shop")]
+    emails.grant_enqueue(roles[0], create_only=True)
+    emails.grant_enqueue(roles[1])
+    stack = Variant(Template(Synthesized.from_stack(scope).to_json()["Resources"]), [], [])
+
+    partner, shop = (stack.template.role(str(scope.resolve(role.role_name)["Ref"])) for role in roles)
+    assert_creates_only(partner, stack.bucket)
+    assert shop.may("s3:PutObject", f"{stack.bucket}/emails/messages/x", WHOLE)
+
+
+def test_the_library_enqueues_with_the_strictest_policy(synthesize: Synthesize) -> None:
+    stack, bench = synthesize(create_only_producers=True), Workbench()
+    queue = Queue(
+        store=RoleStore(bench.memory, producer(stack, "emails"), stack.bucket),
+        name="emails",
+        clock=bench.clock,
+        chance=bench.chance,
+    )
+    waiting = [queue.enqueue({"n": 1}), queue.enqueue({"n": 2}, dedup_id="order-17"), queue.enqueue({"n": 3}, delay=60)]
+    waiting += queue.enqueue_many([{"n": 4}, {"n": 5}])
+    assert {f"emails/{path}" for path in waiting} == set(bench.keys("emails/"))
+
+    # A name of the caller's may be that of a message that waits, so it is not allowed at all.
+    with pytest.raises(AccessDenied):
+        queue.enqueue({"n": 6}, name=waiting[0].removeprefix("messages/"))
 
 
 @pytest.mark.parametrize("kind", ["messages", "delayed"])

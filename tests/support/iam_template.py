@@ -69,8 +69,11 @@ class Template:
 
     def role_of(self, function: str) -> Role:
         """The role that a function runs under, by the function's name."""
-        arn = self.function(function)["Role"]
-        return Role(self, list(self._statements_of(arn.rpartition("/")[2])), arn)
+        return self.role(self.function(function)["Role"].rpartition("/")[2])
+
+    def role(self, id: str) -> Role:
+        """A role, by its logical name."""
+        return Role(self, list(self._statements_of(id.lower())), f"arn:aws:iam::{ACCOUNT}:role/{id.lower()}")
 
     def bucket_statements(self) -> list[Mapping[str, Any]]:
         policies = self.of_type("AWS::S3::BucketPolicy").values()
