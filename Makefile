@@ -32,7 +32,7 @@ UNIT := tests/unit tests/api/test_api.py tests/api/test_flow.py \
 	tests/functions/test_exports.py tests/functions/test_imports.py tests/functions/test_queues.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test unit check proof bench demo up down synth docs lock clean
+.PHONY: help setup test unit check proof bench demo up down synth cdk sbom docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,12 @@ down: $(READY) ## End what `make up` left running
 
 synth: $(READY) ## Write the CloudFormation templates to cdk.out
 	PYTHONPATH=functions:. $(PY) -m infra.local synth $(ARGS)
+
+cdk: $(READY) ## Run the locked CDK CLI on your AWS account (ARGS="deploy --all")
+	@PYTHONPATH=functions:. $(PY) -m infra.local cdk $(ARGS)
+
+sbom: $(READY) ## List what others wrote and we ship or install, with its licences: CycloneDX into build/sbom
+	PYTHONPATH=functions:. $(PY) -m infra.packaging.sbom
 
 # In an environment of its own: what builds a site is no part of what is tested.
 docs: $(UV) ## Build the documentation into build/docs; a broken link fails

@@ -15,7 +15,7 @@ from aws_cdk import aws_s3_notifications as notifications
 from constructs import Construct
 
 from infra.options import Options
-from infra.permissions import SPARK_LOGS_PREFIX, deny_unconditional_writes
+from infra.permissions import SPARK_LOGS_PREFIX, deny_unconditional_writes, deny_unreadable_messages
 from s3queue.keys import Keys
 from s3queue.settings import FAILED_INVOCATIONS, QueueSettings
 
@@ -28,7 +28,8 @@ SPARK_LOGS = s3.LifecycleRule(id="spark-logs", prefix=SPARK_LOGS_PREFIX, expirat
 
 
 class QueueBucket(Construct):
-    """TLS only, private, encrypted, unversioned; state can only be written conditionally; old outcomes expire."""
+    """TLS only, private, encrypted, unversioned; messages that nobody could read are refused; state can only be written
+    conditionally; old outcomes expire."""
 
     def __init__(self, scope: Construct, id: str, *, queues: Mapping[str, QueueSettings], options: Options) -> None:
         super().__init__(scope, id)
@@ -65,6 +66,8 @@ class QueueBucket(Construct):
                 ),
             ],
         )
+        for statement in deny_unreadable_messages(self.bucket):
+            self.bucket.add_to_resource_policy(statement)
         if options.enforce_conditional_writes:
             self.bucket.add_to_resource_policy(deny_unconditional_writes(self.bucket, list(queues)))
 

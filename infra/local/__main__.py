@@ -1,4 +1,4 @@
-"""`python -m infra.local up | down | status | demo | synth`."""
+"""`python -m infra.local up | down | status | demo | synth | cdk`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from s3queue.dashboard.server import Server
 from s3queue.stores.s3 import S3Store
 
 from . import instructions
-from .cdk import Cdk
+from .cdk import Cdk, cli
 from .down import down
 from .home import Home
 from .ministack.server import find
@@ -40,7 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("demo", help="enqueue a bit of everything and watch it being processed")
     synth = commands.add_parser("synth", help="write the templates that `cdk deploy` ships to AWS")
     synth.add_argument("rest", nargs=argparse.REMAINDER)
-    chosen = parser.parse_args(arguments)
+    commands.add_parser("cdk", help="the locked CDK CLI, on the AWS account of this shell", add_help=False)
+    own = list(sys.argv[1:] if arguments is None else arguments)
+    # Whatever follows `cdk` is the CDK's: `--help`, too.
+    own, rest = (own[:1], own[1:]) if own[:1] == ["cdk"] else (own, [])
+    chosen = parser.parse_args(own)
 
     console = Console(highlight=False)
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -58,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case "synth":
                 Cdk(Home(), Steps(console)).synth(ROOT / "cdk.out", chosen.rest)
                 return 0
+            case "cdk":
+                return cli(Steps(Console(stderr=True, highlight=False)), rest)
             case _:
                 from .demo.run import demo
 

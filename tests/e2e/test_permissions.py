@@ -69,6 +69,23 @@ def test_not_even_an_administrator_writes_state_unconditionally(bench: DeployedS
         s3.delete_object(Bucket=bucket, Key=key)
 
 
+def test_not_even_an_administrator_enqueues_what_no_worker_could_read(
+    bench: DeployedStack, s3_of: Any, unique: str
+) -> None:
+    s3, bucket = s3_of("arn:aws:iam::aws:policy/AdministratorAccess"), bench.stack.bucket
+    key = f"emails/delayed/20990101T000000Z/{unique}.json"
+    for said in (
+        {"StorageClass": "GLACIER"},
+        {"StorageClass": "DEEP_ARCHIVE"},
+        {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": b"k" * 32},
+        {"ServerSideEncryption": "aws:kms"},
+        {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "arn:aws:kms:us-east-1:999999999999:key/theirs"},
+    ):
+        assert is_denied(s3.put_object, Bucket=bucket, Key=key, Body=b"{}", **said), said
+    s3.put_object(Bucket=bucket, Key=key, Body=b"{}", StorageClass="STANDARD", ServerSideEncryption="AES256")
+    s3.delete_object(Bucket=bucket, Key=key)
+
+
 def test_no_function_was_ever_refused_a_request(bench: DeployedStack, emails: Queue, unique: str) -> None:
     # Last in this folder: it judges what all the others made the functions do.
     path = bench.put("emails", f"messages/{unique}.json", {"to": f"{unique}@example.com", "subject": "Hello"})

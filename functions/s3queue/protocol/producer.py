@@ -181,13 +181,14 @@ class Producer:
         store, key, since = self.queue.store, self.queue.keys.message(path), self.queue.clock.monotonic()
         unknown: Unavailable | None = None
         for pause in (*PAUSES, None):
-            # Nobody else uses a name that is ours, so what is there at a second try is what the first one wrote.
-            absent = if_absent or (is_unique and unknown is not None)
+            # Nobody else uses a name that is ours, so what is there is what this call, or one before it, wrote. And a
+            # producer that may create, but not overwrite, has to say so.
+            absent = if_absent or is_unique
             try:
                 store.put(key, body, if_absent=absent, metadata=metadata, content_type=content_type, once=True)
                 return
             except Conflict:
-                if unknown is None:
+                if if_absent and unknown is None:
                     raise
                 return
             except Unavailable as error:

@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--key")
     arguments = parser.parse_args()
 
-    know_conditional_writes()
+    know_what_a_put_says()
     accept_metric_math()
     unpack_once()
     keep_failed_events(arguments.port, arguments.certificate)
@@ -273,15 +273,17 @@ def end_with_starter() -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL) if os.getpgrp() == os.getpid() else os._exit(1)
 
 
-def know_conditional_writes() -> None:
-    """Give policies the keys `s3:if-match` and `s3:if-none-match`: without them a bucket that denies unconditional
-    writes denies every write."""
+def know_what_a_put_says() -> None:
+    """Give policies what S3 gives them of a PUT's headers: without `s3:if-none-match` and `s3:if-match`, a bucket that
+    denies unconditional writes denies every write."""
+    encryption = ["x-amz-server-side-encryption" + rest for rest in ("", "-aws-kms-key-id", "-customer-algorithm")]
+    known = ["if-match", "if-none-match", "x-amz-storage-class", *encryption]
     original = iam_actions._s3_object_context
 
     def with_conditions(iam_action: str, query_params: dict[str, Any], path: str, headers: dict[str, str]) -> Any:
         context = original(iam_action, query_params, path, headers)
         if iam_action == "s3:PutObject":
-            context |= {f"s3:{name}": headers[name] for name in ("if-match", "if-none-match") if headers.get(name)}
+            context |= {f"s3:{name}": headers[name] for name in known if headers.get(name)}
         return context
 
     iam_actions._s3_object_context = with_conditions
