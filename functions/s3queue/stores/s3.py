@@ -23,6 +23,7 @@ from botocore.exceptions import (
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
 from s3queue.errors import AccessDenied, Contended, InvalidRequest, NotFound, QueueError, Unavailable
+from s3queue.settings import aws_region
 from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
 from .s3_errors import COPY_BYTES, LOG_IN, is_throttled, is_unknown, refusal
@@ -51,7 +52,7 @@ def client(endpoint_url: str | None = None, region: str | None = None, connectio
         response_checksum_validation="when_required",
         s3={"addressing_style": "path" if endpoint_url else "auto"},
     )
-    return boto3.client("s3", endpoint_url=endpoint_url, region_name=region, config=config)
+    return boto3.client("s3", endpoint_url=endpoint_url, region_name=region or aws_region(), config=config)
 
 
 class S3Store:
