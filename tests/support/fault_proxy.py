@@ -73,7 +73,7 @@ FAULTS: dict[str, tuple[int, Callable[[Request], bool]]] = {
     "503 SlowDown": (2, _any),
     "409 before the write": (2, _conditional_put),
     "answer lost after the write": (6, _write),
-    "answer cut in its head": (3, _write),
+    "answer cut in its head": (4, _any),
     "answer cut in its body": (3, _answers_with_body),
     "reset after the request": (3, _any),
     "500 after the write": (3, _write),
@@ -181,11 +181,11 @@ class FaultProxy:
             await _send(writer, _error(request, *_AFTER[fault]))
             return True
         if fault == "answer cut in its head":
-            await _send(writer, head[: len(head) // 2])
+            # Anywhere: in the middle of a name, of a value, or just before the empty line.
+            await _send(writer, head[: self._chance.randrange(1, len(head))])
             return False
         if fault == "answer cut in its body":
-            # Without a body there is nothing to cut but the end of the head.
-            await _send(writer, head + body[: len(body) // 2] if body else head[:-2])
+            await _send(writer, head + body[: len(body) // 2])
             return False
         await _send(writer, head + body)
         if fault.startswith("idle connection"):

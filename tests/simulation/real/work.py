@@ -26,7 +26,7 @@ def body(id: str, chance: random.Random, typical: float, hangs: float) -> Json:
         return told | {"fate": "rejected"}
     if kind < 0.15:
         return told | {"failures": chance.choice([1, 2])}
-    if kind < 0.17:
+    if kind < 0.165:
         return told | {"fate": "hangs once", "hangs": hangs}
     if kind < 0.18:
         return told | {"fate": "crashes once"}
