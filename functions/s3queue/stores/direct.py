@@ -24,7 +24,7 @@ from .aws_environment import find_credentials, find_place
 from .connections import Answer, Broken, Connections
 from .s3_errors import COPY_BYTES, is_throttled, is_unknown, refusal
 from .signature import Headers
-from .wire import http_date, quoted, unquoted, whole_seconds
+from .wire import http_date, quoted, unquoted, whole_etag, whole_seconds
 
 if TYPE_CHECKING:
     from .s3 import S3Store
@@ -155,7 +155,7 @@ class DirectStore:
             return self._boto3.copy(source, target, if_match=if_match, metadata=metadata, content_type=content_type)
         if answer.status == 404:
             return None
-        return Written(unquoted(_fields(_parsed(answer, "CopyObjectResult"))["ETag"]), _date(answer))
+        return Written(whole_etag(_fields(_parsed(answer, "CopyObjectResult")).get("ETag")), _date(answer))
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
         asked = {"delimiter": delimiter, "prefix": prefix, "start-after": after} | {
@@ -315,10 +315,7 @@ def _description(key: str, answer: Answer) -> dict[str, Any]:
 
 
 def _etag(answer: Answer) -> str:
-    try:
-        return unquoted(answer.headers["etag"])
-    except KeyError:
-        raise Unavailable("the server's answer has no ETag header; check for a proxy that removes it") from None
+    return whole_etag(answer.headers.get("etag"))
 
 
 def _date(answer: Answer) -> datetime:
