@@ -59,6 +59,8 @@ class Judge:
         self._leased_at: dict[str, float] = {}
         #: Dead letter → when it was written, and with which bytes.
         self.letters: dict[str, list[tuple[float, bytes]]] = {}
+        #: Process and path → when the last PUT that was carried out was sent.
+        self._sent_at: dict[tuple[str, str], float] = {}
         #: Dead letters taken by a delete that nothing could stop any more.
         self.unstoppable: set[str] = set()
         self.world: World
@@ -87,9 +89,15 @@ class Judge:
         elif key.startswith(MESSAGES):
             path = key[ROOT:]
             if after:
+                self._sent_at[process.name, path] = sent_at
                 self.ledger.put(path, after, self.world.now, was_leased=LEASES + path in self.world.objects)
             else:
                 self._deleted(path, sent_at)
+
+    def enqueued(self, process: Process, path: str, since: float) -> None:
+        """[P1] Whoever is told that a message is enqueued has stored it."""
+        if self._sent_at.get((process.name, path), -1.0) < since:
+            self.broken("P1", f"{process.name} was told that {path} is enqueued, and nothing was stored")
 
     def stepped(self) -> None:
         """[P2] Whoever believes, by his own clock, that he holds a message is the one whose lease lies there."""

@@ -306,6 +306,18 @@ MUTATIONS = (
         "        if self._is_finished_since(target, found):\n",
     ),
     Mutation(
+        "an enqueue takes another's message for its own",
+        "protocol/producer.py",
+        "if found and (not put_id or put_id_of(found.metadata) == put_id):",
+        "if found:",
+    ),
+    Mutation(
+        "an enqueue takes another's outcome for its own",
+        "protocol/producer.py",
+        "return record is not None and (not put_id or record.put_id == put_id)",
+        "return record is not None",
+    ),
+    Mutation(
         "a lock is deleted while it is held",
         "sweeper/cleanup.py",
         " and age > found.ttl + GRAIN:",

@@ -175,8 +175,10 @@ class Schedule:
                     self._upload(f"{QUEUE}/messages/{name}", body)
                     continue
                 for _ in range(3):
+                    since = self.world.now
                     try:
                         path = queue.enqueue(body, name=name, **options)
+                        self.judge.enqueued(process, path, since)
                     except QueueError:
                         continue
                     if "delay" in options:

@@ -229,6 +229,7 @@ class LeaseProtocol:
             attempts=claim.lease.attempts if claim.lease.state == "burying" else claim.tried(failure),
             failure=failure,
             size=claim.message.size,
+            put_id=claim.message.put_id,
         )
 
     def emit(self, name: Event, claim: Claim, **fields: Any) -> None:
