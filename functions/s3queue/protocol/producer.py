@@ -18,18 +18,22 @@ from typing import Any
 from s3queue import keys as names
 from s3queue.clock import as_duration
 from s3queue.documents.batch import join_lines
+from s3queue.documents.dead_letter import dead_facts
 from s3queue.documents.lease import GRAIN
 from s3queue.documents.message import encode_body
+from s3queue.documents.record import Record
 from s3queue.encoding import Json, encode_metadata
 from s3queue.errors import (
     AccessDenied,
     Conflict,
+    CorruptState,
     InvalidName,
     InvalidRequest,
     MessageTooLarge,
     QueueFull,
     Unavailable,
 )
+from s3queue.store import ObjectInfo
 
 from .access import QueueAccess
 from .overrides import REFRESH_SECONDS, RuntimeOverrides
@@ -180,34 +184,60 @@ class Producer:
         """
         store, key, since = self.queue.store, self.queue.keys.message(path), self.queue.clock.monotonic()
         unknown: Unavailable | None = None
+        arrived: bool | None = False
         for pause in (*PAUSES, None):
-            # Nobody else uses a name that is ours, so what is there at a second try is what the first one wrote.
-            absent = if_absent or (is_unique and unknown is not None)
-            try:
-                store.put(key, body, if_absent=absent, metadata=metadata, content_type=content_type, once=True)
-                return
-            except Conflict:
-                if unknown is None:
-                    raise
-                return
-            except Unavailable as error:
-                unknown = error
-            if pause is None:
-                raise unknown
-            self.queue.clock.sleep(pause)
-            if self._has_arrived(path, since):
-                return
+            # Without an answer to the question whether it arrived, a second PUT would be a blind one.
+            if arrived is not None:
+                # Nobody else uses a name that is ours, so what is there at a second try is what the first one wrote.
+                absent = if_absent or (is_unique and unknown is not None)
+                try:
+                    store.put(key, body, if_absent=absent, metadata=metadata, content_type=content_type, once=True)
+                    return
+                except Conflict:
+                    if unknown is None:
+                        raise
+                    return
+                except Unavailable as error:
+                    unknown = error
+            if pause is not None:
+                self.queue.clock.sleep(pause)
+                arrived = self._has_arrived(path, since, None if is_unique else body)
+                if arrived:
+                    return
+        raise unknown or Unavailable(f"unknown whether {key} was written; try again")
 
-    def _has_arrived(self, path: str, since: float) -> bool:
-        """Whether the message, or its outcome, was written since then. A producer that may only PUT cannot tell."""
-        keys = self.queue.keys
+    def _has_arrived(self, path: str, since: float, body: bytes | None) -> bool | None:
+        """Whether the message, or its outcome, was written since then; None if that is unknown.
+
+        A name that others use too may have been PUT, or finished, just before: only these very bytes count. A producer
+        that may only PUT cannot tell: False.
+        """
+        keys, is_known = self.queue.keys, True
+        # Where ETags are not digests (KMS), it is taken for missing, and PUT again: it may run twice, but is not lost.
+        etag = hashlib.md5(body, usedforsecurity=False).hexdigest() if body is not None else None
         for key in (keys.message(path), keys.record(path), keys.dead(path)):
-            with suppress(AccessDenied, Unavailable):
+            try:
                 found = self.queue.store.head(key)
                 elapsed = timedelta(seconds=self.queue.clock.monotonic() - since)
-                if found and found.modified_at >= found.at - elapsed - GRAIN:
+                if found and found.modified_at >= found.at - elapsed - GRAIN and self._is_of(found, etag):
                     return True
-        return False
+            except AccessDenied:
+                continue
+            except Unavailable:
+                is_known = False
+        return False if is_known else None
+
+    def _is_of(self, found: ObjectInfo, etag: str | None) -> bool:
+        """Whether this is the message, the dead letter or the record of bytes with this ETag."""
+        if etag is None or found.etag == etag:
+            return True
+        if not found.key.startswith(self.queue.keys.prefix("records")):
+            return dead_facts(found.metadata).get("etag") == etag
+        stored = self.queue.store.open(found.key)
+        try:
+            return stored is not None and Record.read(stored).generation.etag == etag
+        except CorruptState:
+            return False
 
     def _path(
         self,

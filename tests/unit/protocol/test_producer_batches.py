@@ -91,6 +91,59 @@ def test_a_message_whose_put_was_lost_is_put_again(bench, queue):
     assert bench.read(f"orders/{path}") == b"x"
 
 
+def _lose_the_next_put(bench):
+    def lose(operation, key, perform):
+        if operation == "put":
+            bench.around = None
+            raise Unavailable("time-out")
+        return perform()
+
+    bench.around = lose
+
+
+@pytest.mark.parametrize("state", ["pending", "completed", "dead"])
+def test_a_lost_put_is_not_taken_for_what_lay_under_its_name_a_moment_before(bench, queue, state):
+    """[P1] Other bytes of the same name, PUT or finished within S3's grain of time, do not prove that these arrived."""
+    path = queue.enqueue(b"first", name="order-17")
+    worker = bench.queue(worker_id="worker")
+    if state == "completed":
+        worker.complete(worker.claim(path))
+    elif state == "dead":
+        worker.fail(worker.claim(path), "broken", dead=True)
+    _lose_the_next_put(bench)
+
+    queue.enqueue(b"second", name="order-17")
+
+    assert bench.read(f"orders/{path}") == b"second"
+
+
+def test_a_put_without_an_answer_is_not_repeated_while_nobody_can_tell_whether_it_arrived(bench, queue):
+    """[P1] The message ran; its record is there, but the question for it had no answer."""
+    asked = []
+
+    def lose(operation, key, perform):
+        asked.append((operation, key))
+        if len(asked) == 1:
+            perform()
+            bench.around = None
+            worker = bench.queue(worker_id="worker")
+            worker.complete(worker.claim(key.removeprefix("orders/")))
+            bench.around = lose
+            raise Unavailable("time-out")
+        if operation == "head" and len(asked) <= 4:
+            raise Unavailable("time-out")
+        return perform()
+
+    bench.around = lose
+
+    path = queue.enqueue(b"x", name="order-17")
+
+    bench.around = None
+    assert [operation for operation, _ in asked].count("put") == 1
+    assert queue.status(path).state == "completed"
+    assert bench.keys("orders/messages/") == []
+
+
 def test_enqueue_many_of_nothing_writes_nothing(bench, queue):
     assert queue.enqueue_many([]) == []
     assert bench.keys() == []
