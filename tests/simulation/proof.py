@@ -17,7 +17,7 @@ from rich.table import Table
 
 from .checks import COLUMNS, REASONS
 from .crash_matrix import explore
-from .mutations import MUTATIONS, Catch, Mutation, hunt
+from .mutations import Catch, Mutation, hunt, planted
 from .operations import OPERATIONS
 from .real import rounds
 from .schedules import run
@@ -208,7 +208,7 @@ def main(arguments: list[str] | None = None) -> int:
     if "matrix" in options.only:
         parts.append(prove_matrix(console, options.processes))
     if "bugs" in options.only:
-        uncaught = [catch.mutation for catch in catch_bugs(console, MUTATIONS, options.processes) if not catch.by]
+        uncaught = [catch.mutation for catch in catch_bugs(console, planted(), options.processes) if not catch.by]
     if "processes" in options.only:
         parts += prove_processes(console, options.minutes)
     if parts:
