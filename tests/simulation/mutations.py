@@ -293,6 +293,12 @@ MUTATIONS = (
         "                pass\n",
     ),
     Mutation(
+        "what could not be read hides what was PUT there since",
+        "sweeper/expired_leases.py",
+        "elif path in self._present and not held.lease.waits_for(self._present.pop(path)):",
+        "elif not held.lease:",
+    ),
+    Mutation(
         "a replay deletes the letter of the next death",
         "protocol/dead_letters.py",
         "if found is None or (found.modified_at, found.metadata) != (letter.modified_at, letter.metadata):",

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from greenlet import getcurrent, greenlet
 
 from s3queue.clock import PassedTime, RandomChance
-from s3queue.errors import AccessDenied, Conflict, Contended, Unavailable
+from s3queue.errors import AccessDenied, Conflict, Contended, Unavailable, Unreadable
 from s3queue.store import Object, Page, Written
 from s3queue.stores.memory import MemoryStore
 
@@ -153,10 +153,12 @@ class _TrueClock:
 
 
 class SimulatedStore(MemoryStore):
-    """A bucket that can also be uploaded to in parts, with small pages if asked, and an object that nobody may read."""
+    """A bucket that can also be uploaded to in parts, with small pages if asked, and objects that nobody may read."""
 
     page = 1000
     denied = ""
+    #: (key, ETag) of what was moved to an archive: it can be listed and described, but neither read nor copied.
+    archived: tuple[str, str] | None = None
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
         return super().list(prefix, after=after, delimiter=delimiter, limit=min(limit, self.page))
@@ -164,7 +166,15 @@ class SimulatedStore(MemoryStore):
     def open(self, key: str, *, if_match: str | None = None) -> Object | None:
         if key == self.denied:
             raise AccessDenied(f"403 {key}")
-        return super().open(key, if_match=if_match)
+        found = super().open(key, if_match=if_match)
+        if found and (key, found.etag) == self.archived:
+            raise Unreadable(f"403 {key}: InvalidObjectState")
+        return found
+
+    def copy(self, source: str, target: str, **options: Any) -> Written | None:
+        if (source, options.get("if_match")) == self.archived:
+            raise Unreadable(f"403 {source}: InvalidObjectState")
+        return super().copy(source, target, **options)
 
     def upload(self, key: str, body: bytes, *, seconds: float) -> None:
         """Complete a multipart upload that was started so long ago; S3 dates the object by its start."""
