@@ -106,6 +106,8 @@ def _covers(life: Life, stored: Any) -> set[int]:
     record = life.record
     if record is None or not (record.outcome == "dead" or record.dead_lines):
         return set()
+    if "s3queue-unreadable" in stored.metadata:
+        return set(life.lines)  # an empty letter that stands for what could not be read
     if not is_batch(life.path) or stored.body == life.body:
         return set(life.lines) if stored.body == life.body else set()
     dead = [one for line in stored.body.splitlines() if (one := DeadLine.from_bytes(line))]

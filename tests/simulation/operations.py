@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from s3queue.errors import QueueError, Unavailable
+from s3queue.errors import QueueError, Unavailable, Unreadable
 from s3queue.keys import is_batch
 from s3queue.settings import QueueSettings
 from s3queue.sweeper.sweeper import Sweeper
@@ -182,6 +182,19 @@ def _re_put_waiting(stage: Stage) -> str:
     return path
 
 
+def _re_put_unreadable(stage: Stage) -> str:
+    """The name is PUT anew over a message that nobody could read, died, and had to stay where it was."""
+    path = stage.put("m", script("m", "k"))
+    key = f"{QUEUE}/{path}"
+    stage.world.store.refused[key] = Unreadable
+    for number in range(SETTINGS.max_attempts):
+        stage.prepare(partial(_process, path=path, read_first=number > 0))
+    del stage.world.store.refused[key]
+    stage.put("m", script("n", "k"))
+    stage.act(lambda worker: Sweeper(queue=worker.queue, dispatch=lambda paths: None).sweep())
+    return path
+
+
 def _replay(name: str, body: bytes, letter: str) -> Plot:
     def plot(stage: Stage) -> str:
         path = stage.put(name, body)
@@ -237,6 +250,7 @@ OPERATIONS: dict[str, Plot] = {
     "replay a dead line": _replay("b.ndjson", batch("k", "r"), "b.ndjson.lines"),
     "replay, and again if unknown": _replay_surely,
     "sweep past a heartbeat": _sweep_past_a_heartbeat,
+    "re-PUT of what cannot be read": _re_put_unreadable,
     "claim first, extend, complete": _single("k", extends=True),
     "claim first, fail": _single("fk"),
     "claim first, bury": _single("r"),

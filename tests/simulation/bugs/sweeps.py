@@ -30,6 +30,12 @@ BUGS = (
         "                pass\n",
     ),
     Mutation(
+        "what could not be read hides what was PUT there since",
+        "sweeper/expired_leases.py",
+        "elif path in self._present and not held.lease.waits_for(self._present.pop(path)):",
+        "elif not held.lease:",
+    ),
+    Mutation(
         "a lock is deleted while it is held",
         "sweeper/cleanup.py",
         " and age > found.ttl + GRAIN:",
