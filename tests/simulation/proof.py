@@ -31,8 +31,10 @@ MOST_SHOWN = 10
 STORES = ("boto3", "direct")
 #: How long processes are tormented before they are judged, and about how long a round takes beyond that.
 ROUND_SECONDS = 100.0
-BESIDE_SECONDS = 35.0
+BESIDE_SECONDS = 60.0
 FIRST_SEED = 20261116
+#: At the end of a round, per queue: a kill with no other fault, which shows how soon a message is redelivered.
+CALM_KILLS = 2
 
 
 @dataclass(slots=True)
@@ -155,7 +157,8 @@ def run_rounds(store: str, seconds: float) -> Part:
     until = time.monotonic() + seconds
     while not part.cases or time.monotonic() + BESIDE_SECONDS < until:
         left = until - time.monotonic() - BESIDE_SECONDS
-        round = rounds.run(max(8.0, min(ROUND_SECONDS, left)), store=store, seed=FIRST_SEED + part.cases)
+        torment = max(8.0, min(ROUND_SECONDS, left))
+        round = rounds.run(torment, store=store, seed=FIRST_SEED + part.cases, calm_kills=CALM_KILLS)
         part.add(part_of(round))
     return part
 

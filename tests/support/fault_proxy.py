@@ -138,6 +138,10 @@ class FaultProxy:
                 return name
         return ""
 
+    def missing(self) -> list[str]:
+        """The kinds of faults that no request has met yet."""
+        return [name for name in FAULTS if not self.injected[name]]
+
     # One connection of a client
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

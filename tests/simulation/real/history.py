@@ -27,8 +27,10 @@ _calls = itertools.count(1)
 
 
 def begin(folder: str | Path, role: str) -> None:
-    """This process's own file."""
+    """This process's own file, from now on."""
     global _stream
+    if _stream is not None:
+        os.close(_stream)
     name = Path(folder) / f"{role}-{os.getpid()}.history"
     _stream = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 

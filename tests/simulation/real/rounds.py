@@ -22,13 +22,16 @@ from support.s3_servers import fresh_bucket, s3_client, seaweedfs_server
 
 from . import history
 from .bucket import left_behind
-from .place import QUEUES, Place, add_queues
+from .place import PULLED, QUEUES, SERVED, Place, add_queues
 from .platform import Platform
-from .torment import PATHS, Processes, Torment, tormenting
+from .torment import PATHS, USUAL_RATES, Processes, Torment, tormenting
 from .verdict import Verdict, judge
 
 DRAINED_WITHIN_SECONDS = 150.0
 MESSAGES_PER_SECOND = 5.0
+#: Where redelivery is measured, and how long it is waited for.
+CALM = (PULLED, SERVED)
+CALM_SECONDS = 30.0
 
 
 @dataclass
@@ -51,16 +54,18 @@ def run(
     store: str,
     seed: int = 20261116,
     rate: float = MESSAGES_PER_SECOND,
+    calm_kills: int = 0,
     progress: Callable[[], None] = lambda: None,
 ) -> Round:
-    """Torment for `seconds`, drain, and judge. If a promise broke, histories and logs stay, and the verdict names their
-    folder.
+    """Torment for `seconds`, drain, and judge. With `calm_kills`, measure redelivery when nothing else goes wrong.
+
+    If a promise broke, histories and logs stay, and the verdict names their folder.
     """
     done = Round(store, seed)
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="processes-"))
     try:
-        _run(done, folder, seconds, rate, progress)
+        _run(done, folder, seconds, rate, calm_kills, progress)
     except Exception as error:
         done.verdict.broken("unexpected", [f"the round broke off: {error!r}"])
     done.seconds = time.monotonic() - began
@@ -71,7 +76,7 @@ def run(
     return done
 
 
-def _run(done: Round, folder: Path, seconds: float, rate: float, progress: Callable[[], None]) -> None:
+def _run(done: Round, folder: Path, seconds: float, rate: float, calm_kills: int, progress: Callable[[], None]) -> None:
     chance = random.Random(done.seed)
     platform = Platform(chance.random())
     with (
@@ -90,7 +95,9 @@ def _run(done: Round, folder: Path, seconds: float, rate: float, progress: Calla
             emr_endpoint=platform.emr.endpoint,
         )
         processes = Processes(place)
-        with tormenting(Torment(processes, platform, proxy, chance, rate)) as torment:
+        history.begin(folder, "torment")
+        faults = USUAL_RATES[done.seed % len(USUAL_RATES)]
+        with tormenting(Torment(processes, platform, proxy, chance, rate, faults)) as torment:
             platform.open(place, processes.environment)
             torment.begin()
             torment.run(seconds, progress)
@@ -99,12 +106,17 @@ def _run(done: Round, folder: Path, seconds: float, rate: float, progress: Calla
             platform.emr.throttled = platform.emr.lost_answers = 0
             queues = _as_operator(bucket, client)
             torment.keep_up(lambda: _is_quiet(queues, platform), DRAINED_WITHIN_SECONDS, progress)
+            calm = {name: [_kill_calmly(queues[name], torment, folder) for _ in range(calm_kills)] for name in CALM}
+            torment.keep_up(lambda: _is_quiet(queues, platform), DRAINED_WITHIN_SECONDS, progress)
             torment.end_workers()
-            events = [*history.read(folder), *torment.events]
+            events = history.read(folder)
         done.faults = Counter({name: proxy.injected[name] for name in FAULTS})
         done.torments = torment.counts + platform.counts
         done.requests = proxy.requests
-        done.verdict = judge(sorted(events, key=lambda event: float(event["at"])), queues)
+        done.verdict = judge(events, queues)
+        for name, seconds_each in calm.items():
+            if found := sorted(second for second in seconds_each if second is not None):
+                done.verdict.times[f"{name} redelivered when calm"] = (found[len(found) // 2], found[-1])
 
 
 def _as_operator(bucket: str, client: object) -> dict[str, Queue]:
@@ -122,3 +134,27 @@ def _as_operator(bucket: str, client: object) -> dict[str, Queue]:
 def _is_quiet(queues: dict[str, Queue], platform: Platform) -> bool:
     """Whether nothing is pending or at work. What is left if that never happens is the judge's to find."""
     return not platform.waiting() and not platform.drivers() and not any(map(left_behind, queues.values()))
+
+
+def _kill_calmly(queue: Queue, torment: Torment, folder: Path) -> float | None:
+    """Kill the process that runs a message, with no other fault: seconds until the message is started again."""
+    id = f"calm-{queue.name}-{time.monotonic()}"
+    body: history.Json = {"id": id, "fate": "fine", "failures": 0, "seconds": 2.0}
+    history.call("enqueue", lambda: queue.enqueue(body), queue=queue.name, bodies=[body])
+
+    def starts(at_least: int) -> list[history.Json]:
+        found: list[history.Json] = []
+
+        def is_enough() -> bool:
+            found[:] = [one for one in history.read(folder) if one["event"] == "start" and one["id"] == id]
+            return len(found) >= at_least
+
+        torment.keep_up(is_enough, CALM_SECONDS, lambda: None)
+        return found
+
+    first = starts(1)
+    if not first or not torment.kill("killed calmly", first[0]["pid"]):
+        return None
+    killed_at = time.monotonic()
+    both = starts(2)
+    return float(both[1]["at"]) - killed_at if len(both) > 1 else None

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from support.fault_proxy import FaultProxy
 
-from . import roles
-from .history import Json
+from . import history, roles
 from .place import Place
 from .platform import Platform
 
@@ -27,8 +26,8 @@ PULL_WORKERS = 3
 CLIENTS = 2
 #: Longer than a lease, S3's grain, and the time until someone else gets the messages.
 PAUSE_SECONDS = (4.5, 9.0)
-#: How much of the requests meets a fault, usually, and in an outage, which lasts this long.
-USUAL_RATE, OUTAGE_RATE = 0.05, 0.6
+#: How much of the requests meets a fault: in a round one of these; more in an outage, which lasts this long.
+USUAL_RATES, OUTAGE_RATE = (0.02, 0.05, 0.12), 0.6
 OUTAGE_SECONDS = (1.0, 4.0)
 #: Between two torments.
 INTERVAL_SECONDS = (0.5, 1.5)
@@ -71,9 +70,9 @@ class Torment:
     chance: random.Random
     #: Messages a second, of all clients.
     rate: float
+    #: The part of the requests that meets a fault.
+    faults: float = USUAL_RATES[1]
     counts: Counter[str] = field(default_factory=Counter)
-    #: What was done to whom, as the processes' own histories have it.
-    events: list[Json] = field(default_factory=list)
     pull_workers: list[BaseProcess] = field(default_factory=list)
     clients: list[BaseProcess] = field(default_factory=list)
     operators: list[BaseProcess] = field(default_factory=list)
@@ -89,7 +88,7 @@ class Torment:
         return self.processes.start(roles.produce, self.chance.random(), self.rate / CLIENTS)
 
     def run(self, seconds: float, progress: Callable[[], None]) -> None:
-        """For so many seconds; then everything that is paused goes on."""
+        """For so many seconds, and until every kind of fault was met; then everything that is paused goes on."""
         acts = {
             self._kill_pull_worker: 4,
             self._pause_pull_worker: 3,
@@ -103,9 +102,9 @@ class Torment:
             self._disturb_emr: 2,
         }
         deck: list[Callable[[], bool]] = []
-        self.proxy.rate = USUAL_RATE
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        self.proxy.rate = self.faults
+        began = time.monotonic()
+        while (lasted := time.monotonic() - began) < seconds or (lasted < 4 * seconds and self.proxy.missing()):
             self._pass(self.chance.uniform(*INTERVAL_SECONDS), progress)
             if not deck:
                 deck = [act for act, count in acts.items() for _ in range(count)]
@@ -191,7 +190,7 @@ class Torment:
         self.counts["outages"] += 1
         self.proxy.rate = OUTAGE_RATE
         self._pass(self.chance.uniform(*OUTAGE_SECONDS), lambda: None)
-        self.proxy.rate = USUAL_RATE
+        self.proxy.rate = self.faults
         return True
 
     def _disturb_emr(self) -> bool:
@@ -211,7 +210,7 @@ class Torment:
 
     def _kill(self, what: str, pids: list[int | None]) -> bool:
         pid = self._victim(pids)
-        return pid is not None and self._signal(what, pid, signal.SIGKILL)
+        return pid is not None and self.kill(what, pid)
 
     def _pause(self, what: str, pids: list[int | None]) -> bool:
         pid = self._victim(pids)
@@ -220,10 +219,13 @@ class Torment:
         self._paused[pid] = time.monotonic() + self.chance.uniform(*PAUSE_SECONDS)
         return True
 
+    def kill(self, what: str, pid: int) -> bool:
+        return self._signal(what, pid, signal.SIGKILL)
+
     def _signal(self, what: str, pid: int, number: int) -> bool:
         name = {signal.SIGKILL: "killed", signal.SIGSTOP: "paused", signal.SIGTERM: "stopped"}[signal.Signals(number)]
         # Told before: what the process does until the signal arrives is not held against it.
-        self.events.append({"event": name, "at": time.monotonic(), "pid": pid})
+        history.tell(name, pid=pid)
         try:
             os.kill(pid, number)
         except ProcessLookupError:
