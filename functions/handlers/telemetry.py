@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
@@ -20,9 +20,11 @@ from s3queue.events import publish_to
 from s3queue.keys import due_of
 from s3queue.queue import Queue
 from s3queue.settings import Deployment
-from s3queue.sweeper.report import Report
 
 from .tracing import Tracer
+
+if TYPE_CHECKING:
+    from s3queue.sweeper.report import Report
 
 _log = logging.getLogger(__name__)
 NAMESPACE = "s3queue"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import uuid
+import secrets
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -54,7 +54,7 @@ def _start() -> str:
     stream stays the same. The end of the stream's name leads from a lease or record to the log.
     """
     stream = os.environ.get("AWS_LAMBDA_LOG_STREAM_NAME", "")
-    return f"{stream[-12:]}-{uuid.uuid4().hex[:8]}" if stream[-12:].isalnum() else uuid.uuid4().hex[:12]
+    return f"{stream[-12:]}-{secrets.token_hex(4)}" if stream[-12:].isalnum() else secrets.token_hex(6)
 
 
 def handle(event: Any, context: Any) -> dict[str, int]:

@@ -1,19 +1,17 @@
 """s3queue: a message queue whose only server is an S3 bucket."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from s3queue.documents.dead_letter import DeadLetter
 from s3queue.documents.message import Message
 from s3queue.documents.record import Record
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.dead_letters import DeadLetters
-from s3queue.protocol.locks import Lock
 from s3queue.protocol.stats import Stats
-from s3queue.protocol.status import Status
-from s3queue.sweeper.report import Report
-from s3queue.sweeper.sweeper import Sweeper
 from s3queue.worker.context import Context
 from s3queue.worker.definition import Definition, define
-from s3queue.worker.processor import Processor
-from s3queue.worker.pull_worker import Worker
 
 from .connect import connect
 from .errors import (
@@ -41,6 +39,15 @@ from .queue import Queue
 from .retry import RetryPolicy
 from .settings import Deployment, QueueSettings
 from .store import ObjectStore
+
+if TYPE_CHECKING:
+    from s3queue.protocol.dead_letters import DeadLetters
+    from s3queue.protocol.locks import Lock
+    from s3queue.protocol.status import Status
+    from s3queue.sweeper.report import Report
+    from s3queue.sweeper.sweeper import Sweeper
+    from s3queue.worker.processor import Processor
+    from s3queue.worker.pull_worker import Worker
 
 __version__ = "0.1.0"
 
@@ -86,3 +93,24 @@ __all__ = [
     "connect",
     "define",
 ]
+
+#: Imported when they are first used: a function that starts cold needs few of them, and each module costs it time.
+_LATER = {
+    "DeadLetters": "s3queue.protocol.dead_letters",
+    "Lock": "s3queue.protocol.locks",
+    "Processor": "s3queue.worker.processor",
+    "Report": "s3queue.sweeper.report",
+    "Status": "s3queue.protocol.status",
+    "Sweeper": "s3queue.sweeper.sweeper",
+    "Worker": "s3queue.worker.pull_worker",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_LATER]

@@ -41,6 +41,10 @@ _CONTAINERS = (list, tuple, Mapping)
 _NAME_BYTES = 1000
 #: Longer content types are dropped; RFC 6838 allows 255 characters without parameters.
 _TYPE_CHARACTERS = 1000
+#: S3 takes 2 KB of user metadata in all.
+METADATA_BYTES = 2000
+#: Metadata that tells a PUT of the library from any other PUT of the same name. Dates cannot: S3's are whole seconds.
+PUT_ID = "s3queue-put-id"
 #: RFC 5987's mark for a value that is percent-encoded because ASCII headers cannot carry it.
 _ENCODED = "utf-8''"
 #: Made once: with options, json.dumps makes a new encoder for every call.
@@ -233,12 +237,29 @@ def _is_plain(value: str) -> bool:
 
 
 def decode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
-    """The metadata that `encode_metadata` was given; values that others wrote are not changed."""
+    """The metadata that `encode_metadata` was given; others' values are not changed; a put id is not shown."""
     decoded = {
         name.lower(): unquote(value.removeprefix(_ENCODED)) if value.startswith(_ENCODED) else value
         for name, value in metadata.items()
+        if name != PUT_ID
     }
     return StoredMetadata(decoded, metadata)
+
+
+def with_put_id(metadata: Mapping[str, str], put_id: str) -> dict[str, str]:
+    """Encoded metadata with the id of the PUT that writes it; without, if S3's limit leaves no room beside it."""
+    marked = dict(metadata) | {PUT_ID: put_id}
+    return marked if metadata_size(marked) <= METADATA_BYTES else dict(metadata)
+
+
+def put_id_of(metadata: Mapping[str, str]) -> str:
+    """Which PUT of the library wrote this, from metadata as it was read; empty if another client wrote it."""
+    return (metadata.raw if isinstance(metadata, StoredMetadata) else metadata).get(PUT_ID, "")
+
+
+def metadata_size(metadata: Mapping[str, str]) -> int:
+    """Encoded metadata as S3 counts it."""
+    return sum(len(name) + len(value) for name, value in metadata.items())
 
 
 def storable_type(content_type: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .documents.lease import Lease
 from .documents.record import Failure, Record
@@ -22,9 +22,11 @@ from .protocol.overrides import RuntimeOverrides
 from .protocol.producer import BULK_PUTS, BULK_SIZE, Producer
 from .protocol.removal import Removal
 from .protocol.stats import Stats, measure, published_stats
-from .protocol.status import Status, read_status
 from .settings import QueueSettings
 from .store import ObjectInfo
+
+if TYPE_CHECKING:
+    from .protocol.status import Status
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +66,8 @@ class Queue(QueueAccess):
         """Add a message and return its path. One PUT.
 
         With a `dedup_id`, the message is written only if no message with that id is in the queue (pending, processing
-        or waiting). Priority and due time are part of the key: the same id with another priority is another message.
+        or waiting); once that is finished, the id may be used again. Priority and due time are part of the key: the
+        same id with another priority is another message.
         A `delay` counts from this machine's clock.
 
         Raises:
@@ -262,6 +265,9 @@ class Queue(QueueAccess):
         Raises:
             MessageNotFound: no message, lease, record or dead letter has this path.
         """
+        # Operators ask for it; a function that processes messages starts without it.
+        from .protocol.status import read_status
+
         return read_status(self.store, self.keys, path)
 
     def stats(self, *, pages: int | None = None) -> Stats:

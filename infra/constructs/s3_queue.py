@@ -15,7 +15,7 @@ from constructs import Construct
 from infra.options import Options
 from infra.permissions import create_only_statements, producer_statement, worker_statements
 from s3queue.keys import Keys
-from s3queue.settings import LAMBDA_LIMIT, WRAP_UP, Deployment, QueueSettings
+from s3queue.settings import FAILED_INVOCATIONS, LAMBDA_LIMIT, WRAP_UP, Deployment, QueueSettings
 
 from .functions import QueueFunction
 from .queue_bucket import QueueBucket
@@ -50,8 +50,7 @@ class S3Queue(Construct):
         spark_runs = spark_runs if spark_runs and queue in spark_runs.queues else None
         self.queue, self.settings, self.sends_to = queue, settings, tuple(sends_to)
         name = worker_name(Stack.of(self).stack_name, queue)
-        #: Where Lambda puts the records of invocations that it gave up on; the form is documented, not ours to choose.
-        self.failures_prefix = f"aws/lambda/async/{name}/"
+        self.failures_prefix = f"{FAILED_INVOCATIONS}{name}/"
         publishes = settings.events != "off"
         self.worker = QueueFunction(
             self,

@@ -26,9 +26,9 @@ PYDANTIC = {"pydantic", "pydantic_core", "annotated_types", "typing_extensions",
 EMAIL_VALIDATOR = {"email_validator", "idna"}
 
 
-def imported(module: str, **environment: str) -> set[str]:
-    """The packages, other than the standard library, that importing a module brings into a fresh process."""
-    code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+def loaded(module: str, **environment: str) -> set[str]:
+    """The modules that importing one brings into a fresh process."""
+    code = f"import sys, {module}; print(*sys.modules)"
     paths = ":".join([str(infra.FUNCTIONS), *{sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}])
     # Without `site`: what a developer's environment imports at its start is not the handler's.
     done = subprocess.run(
@@ -39,8 +39,14 @@ def imported(module: str, **environment: str) -> set[str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def imported(module: str, **environment: str) -> set[str]:
+    """The packages, other than the standard library, that importing a module brings into a fresh process."""
+    packages = {name.partition(".")[0] for name in loaded(module, **environment)}
     own = sys.stdlib_module_names | {"__main__", "__mp_main__"}
-    return {name for name in done.stdout.split() if name not in own and not name.startswith("_sysconfigdata")}
+    return {name for name in packages if name not in own and not name.startswith("_sysconfigdata")}
 
 
 def started(module: str, queue: str = "", *, store: str) -> set[str]:
@@ -63,6 +69,18 @@ def test_a_part_of_a_worker_imports_nothing_but_this_repository(module: str) -> 
 @pytest.mark.parametrize("module", ["worker", "sweeper"])
 def test_a_function_imports_no_sdk_before_it_starts(module: str) -> None:
     assert imported(f"handlers.{module}") == OURS | POWERTOOLS | {"queues"}
+
+
+@pytest.mark.parametrize(
+    ("module", "unused"),
+    [
+        ("worker", {"sweeper", "worker.pull_worker", "protocol.locks", "protocol.dead_letters", "protocol.status"}),
+        ("sweeper", {"worker.pull_worker", "worker.processor", "worker.invocation", "protocol.dead_letters"}),
+        ("api", {"sweeper", "worker.pull_worker", "worker.processor", "worker.invocation"}),
+    ],
+)
+def test_a_function_imports_no_room_that_it_never_enters(module: str, unused: set[str]) -> None:
+    assert loaded(f"handlers.{module}").isdisjoint(f"s3queue.{name}" for name in unused)
 
 
 @pytest.mark.parametrize("store", STORES)

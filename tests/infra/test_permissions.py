@@ -296,17 +296,19 @@ def test_a_failed_invocation_is_recorded_apart_and_cannot_be_read_by_workers(sta
     assert not role.may("s3:GetObject", f"{destination}/aws/lambda/async/s3queue-emails/2026/11/16/x")
 
 
-def test_s3_may_wake_a_worker_from_this_bucket_and_account_only(stack: Variant) -> None:
+def test_s3_may_wake_each_function_from_its_own_bucket_and_this_account_only(stack: Variant) -> None:
     permissions = {
         p["FunctionName"]: p for p in stack.of_type("AWS::Lambda::Permission") if p["Principal"] == "s3.amazonaws.com"
     }
-    assert len(permissions) == len(QUEUES)
-    for permission in permissions.values():
-        assert permission["SourceArn"] == stack.bucket
-        assert permission["SourceAccount"] == ACCOUNT
+    assert len(permissions) == len(QUEUES) + 1
+    sources = {function.rpartition(":")[2]: p["SourceArn"] for function, p in permissions.items()}
+    failed_events = sources.pop("s3queue_sweeper")
+    assert set(sources.values()) == {stack.bucket}
+    assert failed_events != stack.bucket
+    assert {permission["SourceAccount"] for permission in permissions.values()} == {ACCOUNT}
 
 
-def test_cdks_notification_handler_configures_this_bucket_only(stack: Variant) -> None:
+def test_cdks_notification_handler_configures_the_stacks_buckets_only(stack: Variant) -> None:
     functions = stack.template.of_type("AWS::Lambda::Function")
     (handler,) = (id for id in functions if id.startswith("BucketNotificationsHandler"))
     role = stack.template.role_of(functions[handler].get("FunctionName") or handler.lower())

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .actors import Fleet, sweeping
+from .actors import sweeping
 from .checks import check_quiet, leftovers, tally
 from .faults import Profile, ScriptedFaults
+from .functions import Fleet
 from .operations import OPERATIONS, Stage
 from .schedules import Verdict, silenced
+from .threads import greenlets
 from .world import Fault
 
 WRITES = ("put", "delete", "copy")
@@ -66,7 +68,7 @@ def run_case(case: Case) -> Outcome:
     faults = ScriptedFaults(script)
     stage = Stage(faults, Profile(exact=not case.faults))
     world, judge = stage.world, stage.judge
-    with silenced():
+    with silenced(), greenlets():
         try:
             path = OPERATIONS[case.operation](stage)
             begun = world.now
@@ -146,15 +148,20 @@ def zombies(log: dict[str, list[tuple[str, str]]], operation: str) -> Iterator[C
             yield Case(operation, (("subject-1", number, "sleep before"),), nap)
 
 
-def explore(operation: str, *, with_pairs: bool = True) -> Iterator[Outcome]:
+def single_cases(operation: str) -> list[Case]:
+    """Every case of one operation, without the pairs; to know its requests, it is carried out once."""
+    log = run_case(Case(operation)).log
+    return [Case(operation), *singles(log, operation), *zombies(log, operation)]
+
+
+def explore(operation: str) -> Iterator[Outcome]:
     """Every case of one operation, in order."""
     baseline = run_case(Case(operation))
     yield baseline
     for case in singles(baseline.log, operation):
         outcome = run_case(case)
         yield outcome
-        if with_pairs:
-            for pair in pairs(outcome):
-                yield run_case(pair)
+        for pair in pairs(outcome):
+            yield run_case(pair)
     for case in zombies(baseline.log, operation):
         yield run_case(case)

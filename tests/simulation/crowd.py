@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
-from s3queue.errors import QueueError
+from s3queue.errors import AccessDenied, QueueError
 from s3queue.protocol.locks import Lock
 from s3queue.sweeper import cleanup, hand_over
 
-from .actors import Cast
+from .cast import Cast
 from .faults import DrawnFaults, Profile
 from .judge import Judge
 from .world import QUEUE, Fault, Process, World
@@ -105,10 +105,10 @@ class Crowd:
                 queue.store.put(queue.keys.message(path), bodies)
                 if claim := queue.claim(path, read_first=True, timeout=3600):
                     claims.append(claim)
-            self.world.store.denied = queue.keys.lease("messages/a00")
+            self.world.store.refused[queue.keys.lease("messages/a00")] = AccessDenied
             self.world.sleep(max(0.0, PATIENCE - self.world.now))
             self._check()
-            self.world.store.denied = ""
+            self.world.store.refused.clear()
             for claim in claims:
                 with suppress(QueueError):
                     queue.release(claim)

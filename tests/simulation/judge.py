@@ -6,21 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from s3queue.documents.dead_letter import DeadLine
 from s3queue.documents.lease import Lease
 from s3queue.documents.record import Record
-from s3queue.keys import LINES, is_batch, is_lines, without_mark
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.dead_letters import HEAD_VALID_SECONDS
 
+from .history import History
 from .ledger import Holding, Ledger, Life, Run
-from .world import EPOCH, QUEUE, Process, World
-
-LEASES = f"{QUEUE}/leases/"
-RECORDS = f"{QUEUE}/records/"
-DEAD = f"{QUEUE}/dead/"
-MESSAGES = (f"{QUEUE}/messages/", f"{QUEUE}/delayed/")
-ROOT = len(QUEUE) + 1
+from .letters import Letters
+from .machines import EPOCH
+from .world import QUEUE, Process, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +42,20 @@ KINDS = {
 
 
 class Judge:
-    """Watches the store and the claims."""
+    """Watches the store, the claims and the calls of one queue."""
 
-    def __init__(self, max_attempts: int) -> None:
+    def __init__(self, world: World, max_attempts: int, queue: str = QUEUE) -> None:
+        self.world = world
+        self.root = f"{queue}/"
+        self._leases = f"{queue}/leases/"
         self.ledger = Ledger()
+        self.letters = Letters(self.ledger, self.broken)
+        self.history = History(world, self.ledger, self.letters, self.broken)
         self.violations: list[Violation] = []
         self.max_attempts = max_attempts
         self._held: list[Holding] = []
         #: Lease ETag → when it was written.
         self._leased_at: dict[str, float] = {}
-        #: Dead letter → when it was written, and with which bytes.
-        self.letters: dict[str, list[tuple[float, bytes]]] = {}
-        #: Dead letters taken by a delete that nothing could stop any more.
-        self.unstoppable: set[str] = set()
-        self.world: World
         #: How long a lease may be there after its owner died, and who owns which; None: no matter.
         self.redelivered_within: float | None = None
         self.workers: Mapping[str, Process] = {}
@@ -75,27 +69,32 @@ class Judge:
     # The store
 
     def performed(self, process: Process, operation: str, key: str, sent_at: float, before: Any, after: Any) -> None:
-        if key.startswith(LEASES):
-            self._lease(process, key[len(LEASES) :], before, after)
-        elif key.startswith(RECORDS):
-            self._record(process, key[len(RECORDS) :], before, after)
-        elif key.startswith(DEAD):
+        kind, _, path = key.removeprefix(self.root).partition("/")
+        if kind == "leases":
+            self._lease(process, path, before, after)
+        elif kind == "records":
+            self._record(process, path, before, after)
+        elif kind == "dead":
             if after:
-                self._dead_letter(key[len(DEAD) :], after)
+                self.letters.write(path, self.world.now, before, after)
             else:
-                self._replayed(key[len(DEAD) :], sent_at)
-        elif key.startswith(MESSAGES):
-            path = key[ROOT:]
+                self.letters.deleted(path, sent_at)
+        elif kind in ("messages", "delayed"):
+            path = f"{kind}/{path}"
             if after:
-                self.ledger.put(path, after, self.world.now, was_leased=LEASES + path in self.world.objects)
+                is_leased = self._leases + path in self.world.objects
+                life = self.ledger.put(path, after, self.world.now, was_leased=is_leased)
+                self.history.put(process, key, sent_at, life)
             else:
-                self._deleted(path, sent_at)
+                self._deleted(process, path, sent_at)
+        elif kind == "queue.json":
+            self.history.put(process, key, sent_at, None)
 
     def stepped(self) -> None:
         """[P2] Whoever believes, by his own clock, that he holds a message is the one whose lease lies there."""
         for holding in self._held:
             claim = holding.claim
-            lease = self.world.objects.get(LEASES + claim.path)
+            lease = self.world.objects.get(self._leases + claim.path)
             if (lease.etag if lease else "") in holding.etags or not claim.is_alive():
                 continue
             self.broken("P2", f"{holding.process.name} still holds {claim.path}, whose lease is another's or gone")
@@ -171,40 +170,7 @@ class Judge:
         if len(done) < len(life.lines) - record.dead_lines:
             self.broken("P1", f"{life.path} is recorded as completed, and not every handler succeeded")
 
-    def _dead_letter(self, path: str, stored: Any) -> None:
-        """[P3] A dead letter is the bytes of something that was recorded as dead."""
-        self.letters.setdefault(path, []).append((self.world.now, stored.body))
-        covered = self._covered(path, stored)
-        if not covered:
-            self.broken("P3", f"a dead letter {path}, and nothing of these bytes was recorded as dead")
-        for life, lines in covered:
-            life.lettered |= lines
-
-    def _covered(self, path: str, letter: Any) -> list[tuple[Life, set[int]]]:
-        """The lives whose dead lines this letter holds."""
-        origin = without_mark(path)
-        names = {origin, origin.removesuffix(LINES)} if is_lines(origin) else {origin}
-        candidates = [life for name in names for life in self.ledger.lives.get(name, ())]
-        return [(life, lines) for life in candidates if (lines := self._covers(life, letter))]
-
-    def _covers(self, life: Life, stored: Any) -> set[int]:
-        record = life.record
-        if record is None or not (record.outcome == "dead" or record.dead_lines):
-            return set()
-        if not is_batch(life.path) or stored.body == life.body:
-            return set(life.lines) if stored.body == life.body else set()
-        dead = [one for line in stored.body.splitlines() if (one := DeadLine.from_bytes(line))]
-        return {one.number for one in dead if life.lines.get(one.number) == one.body}
-
-    def _replayed(self, path: str, sent_at: float) -> None:
-        """A letter was deleted; whether its bytes are still somewhere is checked at the end.
-
-        Look and delete are two requests: what comes after the look, or while the delete is on its way, is not seen.
-        """
-        if self.letters[path][-1][0] > sent_at - HEAD_VALID_SECONDS:
-            self.unstoppable.add(path)
-
-    def _deleted(self, path: str, sent_at: float) -> None:
+    def _deleted(self, process: Process, path: str, sent_at: float) -> None:
         """[P1] A message goes only after its outcome is written, and what died lies in `dead/` by then."""
         life = self.ledger.present.pop(path)
         life.end = "deleted"
@@ -217,7 +183,7 @@ class Judge:
             life.end = "merged"
             life.is_unstoppable = True
         elif life.record.outcome == "dead" or life.record.dead_lines:
-            self._check_letters(life, life.record)
+            self.letters.check_complete(life, life.record)
 
     def _merge(self, life: Life, sent_at: float) -> None:
         """Equal bytes are the same message while the former is at work, and a delete on its way cannot be stopped."""
@@ -226,22 +192,6 @@ class Judge:
             self.broken("P1", f"{life.path} was deleted, and nothing is recorded")
         life.end = "merged"
         life.is_unstoppable = sent_at < life.began_at
-
-    def _check_letters(self, life: Life, record: Record) -> None:
-        """[P1] [P3] Every line is done or a dead letter, and not both."""
-        if record.failure and record.failure.type == "MessageVanished":
-            return
-        lines = life.lines
-        done = int((record.lines or {}).get("completed", 0))
-        missing = set(lines) - life.lettered
-        alike = self.ledger.alike(life)
-        if len(missing) != done:
-            if life.was_leased and any(one.record for one in alike if one is not life):
-                life.end = "merged"
-                return
-            self.broken("P1", f"{life.path}: {done} of {len(lines)} done, {len(life.lettered)} dead letters")
-        if any(not any(one.succeeded(line) for one in alike) for line in missing):
-            self.broken("P1", f"{life.path}: a line is neither done nor a dead letter")
 
     # Claims and handlers
 

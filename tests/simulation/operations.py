@@ -9,14 +9,15 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from s3queue.errors import QueueError
+from s3queue.errors import QueueError, Unavailable, Unreadable
 from s3queue.keys import is_batch
-from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.settings import QueueSettings
 from s3queue.sweeper.sweeper import Sweeper
 
-from .actors import Cast, Container, PullWorker
+from .actors import PullWorker
+from .cast import Cast
 from .faults import Profile, ScriptedFaults
+from .functions import Container
 from .judge import Judge
 from .world import QUEUE, World
 
@@ -42,9 +43,8 @@ class Stage:
     """A world for one operation; the process that carries it out is `subject-1`."""
 
     def __init__(self, faults: ScriptedFaults, profile: Profile) -> None:
-        self.judge = Judge(SETTINGS.max_attempts)
         self.world = World(0, faults, self)
-        self.judge.world = self.world
+        self.judge = Judge(self.world, SETTINGS.max_attempts)
         self.cast = Cast(self.world, self.judge, SETTINGS, profile)
         self.performed = self.judge.performed
         self.stepped = self.judge.stepped
@@ -182,14 +182,43 @@ def _re_put_waiting(stage: Stage) -> str:
     return path
 
 
+def _re_put_unreadable(stage: Stage) -> str:
+    """The name is PUT anew over a message that nobody could read, died, and had to stay where it was."""
+    path = stage.put("m", script("m", "k"))
+    key = f"{QUEUE}/{path}"
+    stage.world.store.refused[key] = Unreadable
+    for number in range(SETTINGS.max_attempts):
+        stage.prepare(partial(_process, path=path, read_first=number > 0))
+    del stage.world.store.refused[key]
+    stage.put("m", script("n", "k"))
+    stage.act(lambda worker: Sweeper(queue=worker.queue, dispatch=lambda paths: None).sweep())
+    return path
+
+
 def _replay(name: str, body: bytes, letter: str) -> Plot:
     def plot(stage: Stage) -> str:
         path = stage.put(name, body)
         stage.prepare(lambda helper: helper.processor.run(path))
-        stage.act(lambda worker: DeadLetters(worker.queue).replay(f"messages/{letter}"))
+        stage.act(lambda worker: worker.queue.letters().replay(f"messages/{letter}"))
         return path
 
     return plot
+
+
+def _replay_surely(stage: Stage) -> str:
+    """An operator who repeats a replay that has no answer."""
+    path = stage.put("m", script("m", "r", heals=True))
+    stage.prepare(lambda helper: helper.processor.run(path))
+
+    def replay(worker: Container) -> None:
+        letters = worker.queue.letters()
+        try:
+            letters.replay(path)
+        except Unavailable:
+            letters.replay(path)
+
+    stage.act(replay)
+    return path
 
 
 def _enqueue(stage: Stage) -> str:
@@ -219,7 +248,9 @@ OPERATIONS: dict[str, Plot] = {
     "claim first, complete what the next attempt fails": _single("kf", takes=1.0),
     "replay a dead letter": _replay("m", script("m", "r"), "m"),
     "replay a dead line": _replay("b.ndjson", batch("k", "r"), "b.ndjson.lines"),
+    "replay, and again if unknown": _replay_surely,
     "sweep past a heartbeat": _sweep_past_a_heartbeat,
+    "re-PUT of what cannot be read": _re_put_unreadable,
     "claim first, extend, complete": _single("k", extends=True),
     "claim first, fail": _single("fk"),
     "claim first, bury": _single("r"),

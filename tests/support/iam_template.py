@@ -62,6 +62,12 @@ class Template:
         }
         return forms.get(type_, f"arn:aws:other:{where}:{name}")
 
+    @property
+    def queue_bucket(self) -> str:
+        """The ARN of the bucket that holds the queues, as the sweeper is told its name."""
+        (sweeper,) = (f for f in self.of_type("AWS::Lambda::Function").values() if "sweeper" in str(f.get("Handler")))
+        return f"arn:aws:s3:::{sweeper['Environment']['Variables']['S3QUEUE_BUCKET']}"
+
     def function(self, name: str) -> dict[str, Any]:
         functions = self.of_type("AWS::Lambda::Function").items()
         (found,) = (f for id, f in functions if name in (f.get("FunctionName"), id.lower()))

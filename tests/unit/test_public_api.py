@@ -61,6 +61,12 @@ def test_the_public_names_are_these():
     assert all(hasattr(s3queue, name) for name in s3queue.__all__)
 
 
+def test_a_name_that_is_imported_later_is_listed_and_a_wrong_one_is_refused():
+    assert set(s3queue.__all__) <= set(dir(s3queue))
+    with pytest.raises(ImportError, match="Wroker"):
+        from s3queue import Wroker  # noqa: F401
+
+
 def test_every_error_can_be_caught_as_a_queue_error_but_those_that_handlers_raise():
     errors = [value for name in s3queue.__all__ if isinstance(value := getattr(s3queue, name), type)]
     raised = {error for error in errors if issubclass(error, Exception)}

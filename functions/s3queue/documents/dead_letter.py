@@ -16,7 +16,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO, Any
 
-from s3queue.encoding import decode_metadata, encode_metadata, format_instant, parse_instant
+from s3queue.encoding import (
+    METADATA_BYTES,
+    decode_metadata,
+    encode_metadata,
+    format_instant,
+    metadata_size,
+    parse_instant,
+)
 from s3queue.keys import is_lines
 from s3queue.store import ObjectInfo
 
@@ -24,8 +31,6 @@ from .batch import LongLine, read_lines
 from .message import Generation
 from .record import Failure, Record
 
-#: S3 takes 2 KB of user metadata in all.
-METADATA_BYTES = 2000
 #: Metadata that a dead letter carries, and that a replayed message does not.
 DEAD_METADATA = "s3queue-"
 #: Room that the producer's own metadata leaves for the facts about the death.
@@ -187,7 +192,7 @@ def dead_metadata(
     for name, value in message.metadata.items():
         if name.lower().startswith(DEAD_METADATA):
             continue
-        if _size(metadata) + len(name) + len(value) > METADATA_BYTES - _FACTS_BYTES // 4:
+        if metadata_size(metadata) + len(name) + len(value) > METADATA_BYTES - _FACTS_BYTES // 4:
             dropped.append(name)
         else:
             metadata[name] = value
@@ -215,16 +220,12 @@ def generation_mark(generation: Generation) -> str:
 
 def _shortened(name: str, value: str, beside: Mapping[str, str]) -> dict[str, str]:
     """One more fact, as long as it may be beside the others."""
-    room = METADATA_BYTES - _size(beside) - len(DEAD_METADATA + name)
+    room = METADATA_BYTES - metadata_size(beside) - len(DEAD_METADATA + name)
     encoded = encode_metadata({DEAD_METADATA + name: value})
     while value and len(next(iter(encoded.values()))) > room:
         value = value[: len(value) // 2]
         encoded = encode_metadata({DEAD_METADATA + name: value})
     return encoded if value else {}
-
-
-def _size(metadata: Mapping[str, str]) -> int:
-    return sum(len(name) + len(value) for name, value in metadata.items())
 
 
 def _few(counts: Mapping[str, int]) -> str:

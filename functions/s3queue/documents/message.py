@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import IO, Any
 
 from s3queue import keys
-from s3queue.encoding import Json, encode_metadata, storable_type
+from s3queue.encoding import Json, encode_metadata, put_id_of, storable_type
 from s3queue.errors import InvalidRequest, MessageNotFound
 from s3queue.store import ObjectInfo
 
@@ -44,6 +44,11 @@ class Message:
     @property
     def enqueued_at(self) -> datetime:
         return self.generation.put_at
+
+    @property
+    def put_id(self) -> str:
+        """Which enqueue or replay wrote it, if that had to be told from others of its name; else empty."""
+        return put_id_of(self.metadata)
 
     @property
     def priority(self) -> int:

@@ -110,6 +110,8 @@ class Record:
     #: A batch's lines: total, completed, dead, and the numbers of the first dead ones.
     lines: Mapping[str, Any] | None = None
     size: int = 0
+    #: The message's: it shows an enqueue or a replay, whose answer was lost, that this is the outcome of *its* message.
+    put_id: str = ""
     nonce: str = ""
 
     @property
@@ -132,6 +134,7 @@ class Record:
                 "failure": self.failure.to_json() if self.failure else None,
                 "lines": dict(self.lines) if self.lines else None,
                 "size": self.size,
+                "put_id": self.put_id,
                 "nonce": self.nonce,
             }
         )
@@ -167,6 +170,7 @@ class Record:
                 failure=Failure.from_json(found["failure"]) if found.get("failure") else None,
                 lines=_summary(found["lines"]) if found.get("lines") else None,
                 size=as_whole(found.get("size", 0)),
+                put_id=as_text(found.get("put_id", "")),
                 nonce=as_text(found.get("nonce", "")),
             )
         except NONSENSE as error:

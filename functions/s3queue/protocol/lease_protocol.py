@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from s3queue.clock import as_duration, whole_second
-from s3queue.documents.lease import Lease
+from s3queue.documents.lease import NEVER, Lease
 from s3queue.documents.record import Failure, Outcome, Record
 from s3queue.encoding import storable
 from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
@@ -22,9 +22,6 @@ from s3queue.store import ObjectInfo, Written, delete_unique, put_surely
 from .access import QueueAccess
 from .claim import Claim
 from .outcomes import Outcomes
-
-#: The lease of a dead message that cannot be moved waits until then.
-NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +128,8 @@ class LeaseProtocol:
     def _park(self, claim: Claim) -> None:
         """Keep a dead message that nobody can read where it is: a lease that never becomes due keeps workers off.  [P1]
 
-        Its dead letter stands for it: a replay or a deletion of that letter takes the lease away.
+        Its dead letter stands for it: a replay or a deletion of that letter takes the lease away; so does a new PUT of
+        the name, see `restart`.
         """
         self.write(claim, replace(claim.lease, state="waiting", retry_at=NEVER))
 
@@ -229,6 +227,7 @@ class LeaseProtocol:
             attempts=claim.lease.attempts if claim.lease.state == "burying" else claim.tried(failure),
             failure=failure,
             size=claim.message.size,
+            put_id=claim.message.put_id,
         )
 
     def emit(self, name: Event, claim: Claim, **fields: Any) -> None:

@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 
 from s3queue.documents.heartbeat import Heartbeat
 from s3queue.documents.lease import GRAIN
-from s3queue.documents.run_documents import Manifest
 from s3queue.errors import Conflict, CorruptState, InvalidRequest, QueueError
 from s3queue.store import put_surely
 
@@ -260,6 +259,9 @@ class LiveOwners:
         return frozenset(heartbeat.holds) | run, found.at
 
     def _manifest(self, run: str) -> frozenset[str]:
+        # Not above: most functions never meet a Spark run, and start faster without its documents.
+        from s3queue.documents.run_documents import Manifest
+
         try:
             found = self._queue.store.open(self._queue.keys.manifest(run))
             return frozenset(Manifest.read(found).paths) if found else frozenset()

@@ -18,20 +18,21 @@ from typing import Any
 from s3queue import keys as names
 from s3queue.clock import as_duration
 from s3queue.documents.batch import join_lines
-from s3queue.documents.lease import GRAIN
 from s3queue.documents.message import encode_body
-from s3queue.encoding import Json, encode_metadata
+from s3queue.encoding import Json, encode_metadata, put_id_of, with_put_id
 from s3queue.errors import (
     AccessDenied,
     Conflict,
     InvalidName,
     InvalidRequest,
     MessageTooLarge,
+    NewerFormat,
     QueueFull,
     Unavailable,
 )
 
 from .access import QueueAccess
+from .outcomes import Outcomes
 from .overrides import REFRESH_SECONDS, RuntimeOverrides
 from .stats import published_stats
 
@@ -79,14 +80,17 @@ class Producer:
         path = self._path(name, priority, delay, due_at)
         self._check_size(len(encoded), f"{self.queue.name}/{path}")
         self._check_depth()
+        kept = encode_metadata(metadata or {})
+        # Others may PUT the same name: only an id of its own shows whether what lies there is this call's message.
+        put_id = self.queue.chance.token() if name is not None else ""
         try:
             self._put(
                 path,
                 encoded,
-                encode_metadata(metadata or {}),
+                with_put_id(kept, put_id) if put_id else kept,
                 content_type or found_type,
+                put_id=put_id,
                 if_absent=dedup_id is not None,
-                is_unique=name is None or dedup_id is not None,
             )
         except Conflict:
             return path
@@ -115,7 +119,7 @@ class Producer:
         paths: list[str] = []
 
         def put(path: str, batch: bytes) -> None:
-            self._put(path, batch, kept, "application/x-ndjson", is_unique=True)
+            self._put(path, batch, kept, "application/x-ndjson")
             self.queue.events.emit(
                 "message.enqueued", queue=self.queue.name, path=path, size=len(batch), priority=priority
             )
@@ -169,46 +173,66 @@ class Producer:
         metadata: Mapping[str, str],
         content_type: str,
         *,
+        put_id: str = "",
         if_absent: bool = False,
-        is_unique: bool,
     ) -> None:
-        """PUT a message. After an unknown answer, look for it before asking again: it may have run meanwhile.
+        """PUT a message. After an unknown answer, look for it before asking again: it may have run meanwhile.  [P1]
+
+        Without a `put_id`, the name is the library's own, and whatever is there at a second try is what the first one
+        wrote. With `if_absent`, another call's message counts as well: its id is in the queue.
 
         Raises:
             Conflict: `if_absent`, and a message of that name was there before.
             Unavailable: still unknown.
         """
-        store, key, since = self.queue.store, self.queue.keys.message(path), self.queue.clock.monotonic()
+        store, key = self.queue.store, self.queue.keys.message(path)
         unknown: Unavailable | None = None
+        arrived: bool | None = False
         for pause in (*PAUSES, None):
-            # Nobody else uses a name that is ours, so what is there is what this call, or one before it, wrote. And a
-            # producer that may create, but not overwrite, has to say so.
-            absent = if_absent or is_unique
-            try:
-                store.put(key, body, if_absent=absent, metadata=metadata, content_type=content_type, once=True)
-                return
-            except Conflict:
-                if if_absent and unknown is None:
-                    raise
-                return
-            except Unavailable as error:
-                unknown = error
-            if pause is None:
-                raise unknown
-            self.queue.clock.sleep(pause)
-            if self._has_arrived(path, since):
-                return
+            # Without an answer to the question whether it arrived, a second PUT would be a blind one.
+            if arrived is not None:
+                # Nobody else uses a name that is ours, so what is there is what this call, or one before it, wrote. And
+                # a producer that may create, but not overwrite, has to say so.
+                absent = if_absent or not put_id
+                try:
+                    store.put(key, body, if_absent=absent, metadata=metadata, content_type=content_type, once=True)
+                    return
+                except Conflict:
+                    if if_absent and unknown is None:
+                        raise
+                    return
+                except Unavailable as error:
+                    unknown = error
+            if pause is not None:
+                self.queue.clock.sleep(pause)
+                arrived = self._has_arrived(path, put_id)
+                if arrived:
+                    return
+        assert unknown is not None
+        raise unknown
 
-    def _has_arrived(self, path: str, since: float) -> bool:
-        """Whether the message, or its outcome, was written since then. A producer that may only PUT cannot tell."""
-        keys = self.queue.keys
-        for key in (keys.message(path), keys.record(path), keys.dead(path)):
-            with suppress(AccessDenied, Unavailable):
-                found = self.queue.store.head(key)
-                elapsed = timedelta(seconds=self.queue.clock.monotonic() - since)
-                if found and found.modified_at >= found.at - elapsed - GRAIN:
-                    return True
-        return False
+    def _has_arrived(self, path: str, put_id: str) -> bool | None:
+        """Whether this call's message is there, or its outcome; None if that is unknown. A producer that may only PUT
+        cannot tell: False.
+        """
+        is_known = True
+        try:
+            found = self.queue.store.head(self.queue.keys.message(path))
+            if found and (not put_id or put_id_of(found.metadata) == put_id):
+                return True
+        except AccessDenied:
+            pass
+        except Unavailable:
+            is_known = False
+        try:
+            record = Outcomes(self.queue.store, self.queue.keys, self.queue.chance).read(path)
+            if record is not None and (not put_id or record.put_id == put_id):
+                return True
+        except (AccessDenied, NewerFormat):
+            pass
+        except Unavailable:
+            is_known = False
+        return False if is_known else None
 
     def _path(
         self,

@@ -23,10 +23,12 @@ from botocore.exceptions import (
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
 from s3queue.errors import AccessDenied, Contended, InvalidRequest, NotFound, QueueError, Unavailable
+from s3queue.settings import aws_region
 from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
+from .bodies import ReceivedBody, RestOfStream
 from .s3_errors import COPY_BYTES, LOG_IN, is_throttled, is_unknown, refusal
-from .wire import http_date, quoted, unquoted, whole_seconds
+from .wire import http_date, quoted, unquoted, whole_etag, whole_seconds
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -51,7 +53,7 @@ def client(endpoint_url: str | None = None, region: str | None = None, connectio
         response_checksum_validation="when_required",
         s3={"addressing_style": "path" if endpoint_url else "auto"},
     )
-    return boto3.client("s3", endpoint_url=endpoint_url, region_name=region, config=config)
+    return boto3.client("s3", endpoint_url=endpoint_url, region_name=region or aws_region(), config=config)
 
 
 class S3Store:
@@ -85,7 +87,7 @@ class S3Store:
             conditions["IfMatch"] = quoted(if_match)
         if if_absent:
             conditions["IfNoneMatch"] = "*"
-        sent: Any = body if isinstance(body, bytes) else _Rest(body)
+        sent: Any = body if isinstance(body, bytes) else RestOfStream(body)
 
         def send() -> Any:
             if not isinstance(sent, bytes):
@@ -100,14 +102,14 @@ class S3Store:
             )
 
         answer = self._request("put", key, send, missing_is_conflict=True, once=once)
-        return Written(unquoted(answer["ETag"]), _date(answer))
+        return Written(whole_etag(answer.get("ETag")), _date(answer))
 
     def open(self, key: str, *, if_match: str | None = None) -> Object | None:
         conditions: dict[str, Any] = {} if if_match is None else {"IfMatch": quoted(if_match)}
         answer = self._request("get", key, lambda: self._client.get_object(Bucket=self._bucket, Key=key, **conditions))
         if answer is None:
             return None
-        return Object(**_described(key, answer), stream=io.BufferedReader(_Body(answer["Body"], key)))
+        return Object(**_described(key, answer), stream=io.BufferedReader(ReceivedBody(answer["Body"], key)))
 
     def head(self, key: str) -> ObjectInfo | None:
         answer = self._request("head", key, lambda: self._client.head_object(Bucket=self._bucket, Key=key))
@@ -150,7 +152,9 @@ class S3Store:
             if info is None or info.size <= COPY_BYTES:
                 raise
             return self._copy_in_parts(origin, target, options)
-        return None if answer is None else Written(unquoted(answer["CopyObjectResult"]["ETag"]), _date(answer))
+        if answer is None:
+            return None
+        return Written(whole_etag(answer.get("CopyObjectResult", {}).get("ETag")), _date(answer))
 
     def _copy_in_parts(self, origin: Any, target: str, options: dict[str, Any]) -> Written:
         def send() -> Any:
@@ -158,7 +162,7 @@ class S3Store:
             return self._client.head_object(Bucket=self._bucket, Key=target)
 
         answer = self._request("copy", target, send)
-        return Written(unquoted(answer["ETag"]), _date(answer))
+        return Written(whole_etag(answer.get("ETag")), _date(answer))
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
         options: dict[str, Any] = ({"StartAfter": after} if after else {}) | (
@@ -171,6 +175,10 @@ class S3Store:
         )
         if answer is None:
             raise NotFound(f"LIST {self.url}/{prefix}: there is no bucket {self._bucket!r} here; check name and region")
+        if "Name" not in answer:
+            raise Unavailable(
+                f"LIST {self.url}/{prefix}: the answer has no body; it must not look like an empty bucket"
+            )
         at = _date(answer)
         objects = tuple(
             ObjectInfo(
@@ -199,7 +207,7 @@ class S3Store:
         retried = False
         for tries in range(1, CONTENDED_TRIES + 1):
             try:
-                _sending.once, _sending.may_be_done = once, False
+                _sending.once, _sending.may_be_done, _sending.is_sent = once, False, False
                 return send()
             except _Repetition as error:
                 raise Unavailable(f"{verb.upper()} {self.url}/{key}: no answer, or one that does not say") from error
@@ -218,65 +226,14 @@ class S3Store:
                 raise refusal(status, code, said, verb, self._bucket, key, retried=retried) from error
             except BotoCoreError as error:
                 raise _failure(error, verb, self._bucket, key) from error
+            except ValueError as error:
+                if not _sending.is_sent:
+                    raise
+                # A header of the answer is half there, see `_described`.
+                raise Unavailable(f"{verb.upper()} {self.url}/{key}: unreadable answer: {error}") from error
             finally:
                 _sending.once = False
         raise Contended(f"{verb.upper()} {self.url}/{key}: {CONTENDED_TRIES} tries met other writers (409); try again")
-
-
-class _Body(io.RawIOBase):
-    """A body that raises Unavailable when its connection breaks."""
-
-    def __init__(self, body: Any, key: str) -> None:
-        self._stream = body
-        self._key = key
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        chunk = self._read(len(buffer))
-        buffer[: len(chunk)] = chunk
-        return len(chunk)
-
-    def readall(self) -> bytes:
-        return self._read(None)
-
-    def _read(self, size: int | None) -> bytes:
-        try:
-            chunk: bytes = self._stream.read(size)
-        except (BotoCoreError, OSError) as error:
-            raise Unavailable(f"GET {self._key}: the connection broke: {error}") from error
-        return chunk
-
-    def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
-        super().close()
-
-
-class _Rest(io.RawIOBase):
-    """A stream from its current position on: with awscrt installed, botocore would send it from the beginning."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._start = stream.tell()
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        chunk = self._stream.read(len(buffer))
-        buffer[: len(chunk)] = chunk
-        return len(chunk)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._stream.seek(offset + (self._start if whence == io.SEEK_SET else 0), whence) - self._start
-
-    def tell(self) -> int:
-        return self._stream.tell() - self._start
 
 
 class _Repetition(Exception):
@@ -284,10 +241,11 @@ class _Repetition(Exception):
 
 
 class _Sending(threading.local):
-    """This thread's present request: whether it may be sent only once, and whether it may have been carried out."""
+    """This thread's present request: whether it may be sent only once, may have been carried out, and was sent."""
 
     once = False
     may_be_done = False
+    is_sent = False
 
 
 _sending = _Sending()
@@ -304,6 +262,7 @@ def _note_answer(response: Any, caught_exception: Exception | None, **_: Any) ->
 def _refuse_to_repeat(request: Any, **_: Any) -> None:
     if _sending.once and _sending.may_be_done:
         raise _Repetition
+    _sending.is_sent = True
 
 
 def _ask_first_if_large(request: Any, **_: Any) -> None:
@@ -313,11 +272,19 @@ def _ask_first_if_large(request: Any, **_: Any) -> None:
 
 
 def _described(key: str, answer: Any) -> dict[str, Any]:
+    """What an answer says about its object.
+
+    If a connection ends within a head, `http.client` takes that for the head's end: what is missing, or is half there,
+    makes the answer unknown.
+    """
+    if "ContentLength" not in answer:
+        raise Unavailable(f"the answer about {key} has no Content-Length header: it was cut off")
     return {
         "key": key,
-        "etag": unquoted(answer["ETag"]),
+        "etag": whole_etag(answer.get("ETag")),
         "size": answer["ContentLength"],
-        "modified_at": whole_seconds(answer["LastModified"]),
+        # Not boto3's own: it reads half a date, too.
+        "modified_at": http_date(answer["ResponseMetadata"]["HTTPHeaders"].get("last-modified", "")),
         "at": _date(answer),
         # S3 keeps names in lower case; some servers and proxies change the case.
         "metadata": {name.lower(): value for name, value in answer.get("Metadata", {}).items()},

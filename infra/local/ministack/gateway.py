@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import hashlib
 import hmac
 import json
@@ -21,12 +22,15 @@ import sys
 import tempfile
 import threading
 import types
+import uuid
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote
 from xml.sax.saxutils import escape
 
+import boto3
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from ministack.app import app
@@ -54,6 +58,7 @@ def main() -> None:
     know_what_a_put_says()
     accept_metric_math()
     unpack_once()
+    keep_failed_events(arguments.port, arguments.certificate)
     make_roles_unguessable(os.environ["AWS_SECRET_ACCESS_KEY"])
     threading.Thread(target=end_with_starter, daemon=True).start()
     # A burst of messages is a burst of sockets.
@@ -296,6 +301,28 @@ def accept_metric_math() -> None:
         return original(name, props)
 
     provisioners._cw_metric_alarm_record = inert
+
+
+def keep_failed_events(port: int, certificate: str | None) -> None:
+    """Put the record of an invocation that failed for good into the bucket that the function names for it."""
+    original = lambda_svc._route_async_failure
+
+    @functools.cache
+    def s3() -> Any:
+        endpoint = f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
+        return boto3.client("s3", endpoint_url=endpoint, verify=certificate, region_name=lambda_svc.get_region())
+
+    def route(target: str, function: str, event: Any, result: dict[str, Any]) -> None:
+        bucket = target.removeprefix("arn:aws:s3:::")
+        if bucket == target:
+            original(target, function, event, result)
+            return
+        now = datetime.now(UTC)
+        key = f"aws/lambda/async/{function}/{now:%Y/%m/%d}/{now:%Y-%m-%dT%H.%M.%S}-{uuid.uuid4()}"
+        record = {"requestContext": {"condition": "RetriesExhausted"}, "requestPayload": event}
+        s3().put_object(Bucket=bucket, Key=key, Body=json.dumps(record | {"responsePayload": result.get("body")}))
+
+    lambda_svc._route_async_failure = route
 
 
 def unpack_once() -> None:

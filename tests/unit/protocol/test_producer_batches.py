@@ -54,43 +54,6 @@ def test_enqueue_many_says_so_when_it_stays_unknown_whether_a_batch_was_written(
     assert sorted(bench.read(key) for key in bench.keys("orders/messages/")) == [b"0\n", b"1\n", b"2\n"]
 
 
-@pytest.mark.parametrize("options", [{}, {"dedup_id": "order-17"}, {"name": "order-17"}], ids=str)
-def test_a_message_whose_put_had_no_answer_and_that_ran_meanwhile_is_not_put_again(bench, queue, options):
-    """[P1] The PUT lands, its answer is lost, the message runs and is deleted: a repetition would run it twice."""
-
-    def lose_the_answer(operation, key, perform):
-        answer = perform()
-        if operation == "put" and key.startswith("orders/messages/"):
-            bench.around = None
-            worker = bench.queue(worker_id="worker")
-            worker.complete(worker.claim(key.removeprefix("orders/")))
-            raise Unavailable("time-out")
-        return answer
-
-    bench.around = lose_the_answer
-
-    path = queue.enqueue(b"x", **options)
-
-    assert queue.status(path).state == "completed"
-    assert bench.keys("orders/messages/") == []
-
-
-def test_a_message_whose_put_was_lost_is_put_again(bench, queue):
-    tries = []
-
-    def lose(operation, key, perform):
-        if operation == "put" and not tries:
-            tries.append(key)
-            raise Unavailable("time-out")
-        return perform()
-
-    bench.around = lose
-
-    path = queue.enqueue(b"x")
-
-    assert bench.read(f"orders/{path}") == b"x"
-
-
 def test_enqueue_many_of_nothing_writes_nothing(bench, queue):
     assert queue.enqueue_many([]) == []
     assert bench.keys() == []
