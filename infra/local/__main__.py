@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-import webbrowser
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Thread
@@ -111,7 +110,7 @@ def _dashboard(stack: LocalStack) -> Iterator[str]:
         Thread(target=server.serve_forever, daemon=True).start()
         # Elsewhere webbrowser would start a text browser in this very terminal.
         if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform in ("darwin", "win32"):
-            webbrowser.open(server.url)
+            server.open_browser()
         try:
             yield server.url
         finally:

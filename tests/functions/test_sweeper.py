@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from handlers import sweeper, worker
 from handlers.sweeper import Round, Runtime
 from handlers.telemetry import Telemetry, start_tracing
-from s3queue import Queue, Sweeper, Unavailable
+from s3queue import Queue, Reject, Sweeper, Unavailable
 from support.installation import Installation, LambdaContext, Told
 from support.outside_services import AwsEndpoint
 from support.workbench import Workbench
@@ -394,3 +394,43 @@ def test_five_large_queues_share_the_time_and_none_is_killed(minute: Minute) -> 
     assert seconds < 90
     # Each came to read some of its leases.
     assert all(minute.bench.keys(f"queue-{number}/retries/") or minute.sent for number in range(5))
+
+
+def test_ten_kilobytes_of_bad_lines_stop_no_other_queue(minute: Minute) -> None:
+    """The attack: whoever may PUT into one queue leaves 5,000 lines that all die, and a worker dies over them. The
+    sweeper then wrote a letter for each, was killed by its time limit at every try, and swept nothing else."""
+    attacked, other = minute.queue("attacked", max_attempts=1), minute.queue("other")
+    minute.bench.put("attacked/messages/hostile.ndjson", b"x\n" * 5000)
+
+    class Died(BaseException):
+        pass
+
+    def die_before_the_outcome(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "put" and key.startswith(("attacked/records/", "attacked/dead/")):
+            raise Died
+        return perform()
+
+    def refuse(body: str) -> None:
+        raise Reject("nonsense")
+
+    minute.bench.around = die_before_the_outcome
+    with pytest.raises(Died):
+        minute.bench.processor(attacked, refuse).run("messages/hostile.ndjson")
+    waiting = other.enqueue({"its event": "was lost"})
+    minute.clock.advance(300)
+
+    def slow(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        # A request to S3 takes about so long.
+        minute.clock.advance(0.02)
+        return perform()
+
+    minute.bench.around = slow
+    for _ in range(2):
+        looks, seconds = minute.pass_by()
+        assert seconds < 90, "no invocation is killed"
+        assert looks["other"]
+        minute.clock.advance(60)
+    assert waiting in {path for _, path in minute.sent}
+    assert attacked.status("messages/hostile.ndjson").state == "dead"
+    assert minute.bench.keys("attacked/leases/") == []
+    assert len(minute.bench.keys("attacked/dead/")) == 1

@@ -28,6 +28,9 @@ class QueueAccess:
     #: What the queue was defined with.
     defined: QueueSettings = field(init=False)
     keys: Keys = field(init=False)
+    #: How many claims led to nothing because of the message itself: it cannot be read, or has a name that no lease can
+    #: have. The backlog must not take them for claims that others won.
+    in_vain: int = field(init=False, default=0, repr=False)
 
     def __post_init__(self) -> None:
         self.keys = Keys(self.name)

@@ -53,6 +53,7 @@ class Claiming:
         problem = self.queue.keys.problem(path)
         if problem:
             if self.leases.outcomes.bury_misnamed(path, problem):
+                self.queue.in_vain += 1
                 self.queue.events.emit("message.dead", queue=self.queue.name, path=path, attempt=0, error=problem)
             return None
         due_at = due_of(path)
@@ -212,6 +213,7 @@ class Claiming:
     def _fail_unreadable(self, path: str, lease: Lease, written: Written, before: float, refused: AccessDenied) -> None:
         """A message whose GET is refused has had an attempt: it would be claimed and given back for ever.  [P5]"""
         _log.error("message cannot be read, attempt failed: %s/%s: %s", self.queue.name, path, refused)
+        self.queue.in_vain += 1
         info = self.queue.list_message(path)
         if info is None:
             delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=written.etag)

@@ -131,6 +131,22 @@ def test_a_burial_that_was_interrupted_is_gone_on_with_by_the_sweeper(bench: Wor
     assert bench.read(f"orders/{path}") == b"payload"
 
 
+@pytest.mark.parametrize("rest", ["", "x" * 995], ids=["archived", "named so that no lease can be"])
+def test_what_cannot_run_hides_nothing_that_can(bench: Workbench, rest: str) -> None:
+    queue = bench.queue(max_attempts=3)
+    for number in range(50):
+        bench.put(f"orders/messages/p255/{number:03d}{rest}", b"{}")
+    path = queue.enqueue(b"ordinary")
+
+    def refuse(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "get" and key.startswith("orders/messages/p255/"):
+            raise ARCHIVED
+        return perform()
+
+    bench.around = refuse
+    assert [claim.path for claim in queue.claim_next()] == [path]
+
+
 @pytest.mark.parametrize("is_new_process", [False, True])
 @pytest.mark.parametrize("body", [b"payload", b"another"], ids=["equal bytes", "other bytes"])
 def test_a_readable_put_of_its_name_runs(bench: Workbench, body: bytes, is_new_process: bool) -> None:
