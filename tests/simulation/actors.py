@@ -42,9 +42,9 @@ class PullWorker:
         while self._world.now < self._until:
             try:
                 self._queue.refresh()
-                while self._cast.inbox:
-                    self.work(self._cast.inbox.popleft(), True)
-                for candidate in backlog.drain():
+                while not self._queue.settings.paused and (path := self._cast.inbox.take()):
+                    self.work(path, True)
+                for candidate in () if self._queue.settings.paused else backlog.drain():
                     backlog.report(won=self.work(candidate.path, candidate.read_first, candidate.etag))
                     if self._world.now >= self._until:
                         break
@@ -77,16 +77,16 @@ def sweeping(cast: Cast, dispatch: Callable[[Sequence[str]], None], every: float
     """A sweeper function; when it dies, the schedule starts the next one."""
     process = cast.sweeper = cast.process("sweeper")
 
-    def send(paths: Sequence[str]) -> None:
+    def send(paths: Sequence[str]) -> int:
         if not process.is_alive:
             raise Crash
         if cast.profile.pulls_only:
-            cast.inbox.extend(paths)
-            return
+            return cast.inbox.accept(paths)
         if cast.profile.lost_events and not cast.is_over and cast.world.random.random() < cast.profile.lost_events:
             raise Unavailable("the dispatch was refused")
         cast.on_dispatch(paths)
         dispatch(paths)
+        return len(paths)
 
     def run() -> None:
         sweeper = Sweeper(queue=cast.queue(process), dispatch=send)

@@ -8,7 +8,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from s3queue.errors import AccessDenied, Unreadable
+from s3queue.errors import AccessDenied, InvalidName, Unreadable
+from s3queue.keys import MAX_KEY_BYTES
 from s3queue.store import Page, Written
 from s3queue.stores.memory import MemoryStore
 
@@ -59,9 +60,14 @@ class SimulatedStore(MemoryStore):
             operation == "get" or (operation == "head" and self.refused[key] is not Unreadable)
         ):
             perform = partial(self._refuse, operation, key)
+        elif len(key) > MAX_KEY_BYTES:
+            perform = partial(self._misname, key)
         return super()._request(operation, key, perform)
 
     def _refuse(self, operation: str, key: str) -> Any:
         if key in self._objects:
             raise self.refused.get(key, AccessDenied)(f"403 {operation} {key}")
         return None
+
+    def _misname(self, key: str) -> Any:
+        raise InvalidName(f"400 {key[:40]}…: the key is too long")

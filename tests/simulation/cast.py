@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +12,7 @@ from s3queue.settings import QueueSettings
 from s3queue.sweeper.sweeper import SWEEP_REQUESTS
 from s3queue.worker.context import Context
 from s3queue.worker.definition import Definition
+from s3queue.worker.inbox import Inbox
 from s3queue.worker.processor import Processor
 
 from .faults import Profile
@@ -20,6 +21,9 @@ from .ledger import Run
 from .machines import Process, ProcessClock
 from .watched import WatchedQueue
 from .world import QUEUE, World
+
+#: Paths that a pull worker's sweeper may leave for its threads.
+INBOX_ROOM = 8
 
 
 class HandlerFailed(Exception):
@@ -51,7 +55,7 @@ class Cast:
         #: Whether the functions are the real ones, which wait for their own retries, or plain processors.
         self.has_runners = False
         #: What the sweeper dispatches where there is no worker function: it is the pull worker that sweeps.
-        self.inbox: deque[str] = deque()
+        self.inbox = Inbox(INBOX_ROOM)
         #: The latest sweeper; a crowded schedule kills it.
         self.sweeper: Process | None = None
         #: Called before each tick of a sweeper, and with what it dispatches; and the budget of its sweeps.

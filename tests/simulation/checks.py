@@ -9,7 +9,7 @@ from itertools import pairwise
 from s3queue.keys import name_of
 
 from .cast import Cast
-from .judge import Judge
+from .judge import STRAY, Judge
 from .ledger import Life, Run
 from .world import World
 
@@ -28,7 +28,7 @@ _COLUMN_OF = {
 
 def leftovers(world: World) -> list[str]:
     """What is still at work or waits, in every queue."""
-    return [key for key in world.objects if key.split("/", 2)[1] in PASSING]
+    return [key for key in world.objects if key.split("/", 2)[1] in PASSING and STRAY not in key]
 
 
 def check_quiet(world: World, judge: Judge, cast: Cast) -> None:

@@ -20,6 +20,7 @@ from s3queue.sweeper import cleanup, hand_over
 from .cast import Cast
 from .faults import DrawnFaults, Profile
 from .judge import Judge
+from .strangers import STRANGERS
 from .world import QUEUE, Fault, Process, World
 
 #: Keys in a page, and requests in a sweep, of a crowded queue.
@@ -43,7 +44,7 @@ PROMPT = Profile(name="prompt", kinds=(("crash before", 0.02), ("crash after", 0
 
 def profile_of(seed: int) -> Profile | None:
     """Some seeds have these worlds; which, does not depend on what is drawn."""
-    return PROMPT if seed % 10 == 3 else CROWDED if seed % 40 == 7 else None
+    return PROMPT if seed % 10 == 3 else CROWDED if seed % 40 == 7 else STRANGERS if seed % 40 == 17 else None
 
 
 @contextmanager

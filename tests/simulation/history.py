@@ -120,7 +120,7 @@ class History:
             self._broken("P1", f"{call.answer} was acknowledged, and never stored")
 
     def _check_enqueue_many(self, call: Call) -> None:
-        stored = [one.body for path in call.answer for one in self._ledger.lives.get(path, ())]
+        stored = [one.body for path in call.answer for one in self._ledger.lives.get(path, ())[:1]]
         wanted = b"".join(body + b"\n" for body in call.asked["bodies"])
         if b"".join(stored) != wanted:
             self._broken("P1", f"{call.answer} were acknowledged, and are not what was asked for")

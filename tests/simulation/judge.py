@@ -16,6 +16,9 @@ from .letters import Letters
 from .machines import EPOCH
 from .world import QUEUE, Process, World
 
+#: Keys of a stranger, who may write into the queue, have this in them: what becomes of them, `Strangers` judges.
+STRAY = "stray"
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -69,6 +72,8 @@ class Judge:
     # The store
 
     def performed(self, process: Process, operation: str, key: str, sent_at: float, before: Any, after: Any) -> None:
+        if STRAY in key:
+            return
         kind, _, path = key.removeprefix(self.root).partition("/")
         if kind == "leases":
             self._lease(process, path, before, after)
@@ -87,7 +92,7 @@ class Judge:
                 self.history.put(process, key, sent_at, life)
             else:
                 self._deleted(process, path, sent_at)
-        elif kind == "queue.json":
+        elif kind == "queue.json" and after:
             self.history.put(process, key, sent_at, None)
 
     def stepped(self) -> None:
@@ -196,6 +201,8 @@ class Judge:
     # Claims and handlers
 
     def hold(self, process: Process, claim: Claim) -> None:
+        if STRAY in claim.path:
+            return
         for holding in self._held:
             if holding.claim is claim:
                 return
@@ -215,6 +222,8 @@ class Judge:
     def start(self, process: Process, claim: Claim, line: int) -> Run:
         generation = claim.message.generation
         run = Run(claim.attempt, process, self.world.now)
+        if STRAY in claim.path:
+            return run
         self.world.note(process, "run", claim.path, f"line {line}, attempt {claim.attempt}")
         life = self.ledger.find(claim.path, generation.etag, generation.put_at)
         if life is None:

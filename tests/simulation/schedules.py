@@ -24,6 +24,7 @@ from .judge import Judge, Violation
 from .machines import EPOCH
 from .operators import configuring, renaming, replaying
 from .producers import Producers
+from .strangers import STRANGERS, Strangers
 from .threads import greenlets
 from .world import QUEUE, World
 
@@ -57,7 +58,7 @@ class Schedule:
         self.judge = Judge(self.world, max_attempts=1)
         chance = self.world.random
         self.profile = profile_of(seed) or draw_profile(chance)
-        kind = QuickFaults if self.profile in (PROMPT, CROWDED) else DrawnFaults
+        kind = QuickFaults if self.profile in (PROMPT, CROWDED, STRANGERS) else DrawnFaults
         self.faults = kind(self.profile, chance)
         self.world.faults = self.faults
         self.settings = self._settings()
@@ -123,6 +124,8 @@ class Schedule:
             self.producers.produce()
         if crowd:
             crowd.begin()
+        elif self.profile is STRANGERS:
+            Strangers(self.world, self.judge, self.cast, self.producers).begin()
         elif self.profile is PROMPT:
             self._keep_awake()
         if chance.random() < self.profile.pulls:
