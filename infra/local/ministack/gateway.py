@@ -284,6 +284,9 @@ def know_what_a_put_says() -> None:
         context = original(iam_action, query_params, path, headers)
         if iam_action == "s3:PutObject":
             context |= {f"s3:{name}": headers[name] for name in known if headers.get(name)}
+            # The beginning and the parts of an upload make no object yet; its end does.
+            is_part = bool({"uploads", "partNumber"}.intersection(query_params))
+            context["s3:ObjectCreationOperation"] = str(not is_part).lower()
         return context
 
     iam_actions._s3_object_context = with_conditions
