@@ -186,7 +186,9 @@ def show(console: Console, parts: list[Part]) -> None:
     for reason in reasons:
         is_last = reason == reasons[-1]
         table.add_row(f"ran again: {reason}", *(f"{part.counts[reason]:,}" for part in parts), end_section=is_last)
-    for name in sorted({name for part in parts for name in part.done}, key=lambda name: (":" in name, name)):
+    for name in sorted(
+        {name for part in parts for name in part.done}, key=lambda name: (name.startswith("fault:"), name)
+    ):
         table.add_row(name, *(f"{part.done[name]:,}" if part.done else "" for part in parts))
     table.add_section()
     for name in sorted({name for part in parts for name in part.times}):

@@ -118,13 +118,22 @@ class FaultProxy:
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)
         self._deck: list[str] = []
+        self._expected = ""
         self._late: set[asyncio.Task[None]] = set()
         address = urlsplit(self.upstream)
         self._address = (address.hostname or HOST, address.port or 80)
 
+    def expect(self, name: str) -> None:
+        """The next request that can meet this fault does."""
+        self._expected = name
+
     def draw(self, request: Request) -> str:
         """The fault that this request meets; empty: none."""
         self.requests += 1
+        if self._expected and FAULTS[self._expected][1](request):
+            name, self._expected = self._expected, ""
+            self.injected[name] += 1
+            return name
         if self._chance.random() >= self.rate:
             return ""
         if len(self._deck) < len(FAULTS):

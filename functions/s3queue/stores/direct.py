@@ -214,7 +214,8 @@ class DirectStore:
                 if not has_moved and self._follow(answer):
                     has_moved = True
                     continue
-                problem = refusal(status, code, said, verb, self._bucket, key, retried=unknown > 0)
+                # After a 409, too: something between us and S3 may have repeated a write that had succeeded.
+                problem = refusal(status, code, said, verb, self._bucket, key, retried=unknown + contended > 0)
             except Broken as error:
                 status, code, problem = 500, "", error
             may_be_done = not is_throttled(code) and getattr(problem, "was_sent", True)

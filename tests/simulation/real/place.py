@@ -33,7 +33,7 @@ APPLICATION = "application"
 ASSETS = "s3://assets/"
 #: A function is killed after this long; the sweeper comes this often, and stays for that long.
 FUNCTION_SECONDS = 12.0
-SWEEPER_SECONDS = 20.0
+SWEEPER_SECONDS = 30.0
 MINUTE_SECONDS = 9.0
 STAYS_SECONDS = 8.0
 #: After this long, a function that launches a Spark run is over; see `s3queue.spark_runs.watch`.

@@ -107,7 +107,7 @@ class Function:
         try:
             environment.connection.send((event, self._limit))
             if not environment.connection.poll(self._limit):
-                self._counts["functions killed at their time limit"] += 1
+                self._counts[f"killed at its time limit: {self._name}"] += 1
                 return False
             environment.connection.recv()
         except (EOFError, OSError):

@@ -135,7 +135,10 @@ def _replay(queue: Queue, chance: random.Random) -> None:
     with suppress(QueueError):
         found = [letter.path for letter in letters.list()]
     for path in chance.sample(found, min(2, len(found))):
-        call("replay", lambda path=path: letters.replay(path), queue=queue.name, path=path)  # type: ignore[misc]
+        # Of a batch's dead lines, perhaps only those that died of one error.
+        error_type = chance.choice(["Reject", "ValueError", None, None])
+        replay = partial(letters.replay, path, error_type=error_type)
+        call("replay", replay, queue=queue.name, path=path, error_type=error_type)
 
 
 def _configure(queue: Queue, **changes: Any) -> None:
