@@ -44,10 +44,11 @@ class PullWorker:
                 self._queue.refresh()
                 while not self._queue.settings.paused and (path := self._cast.inbox.take()):
                     self.work(path, True)
-                for candidate in () if self._queue.settings.paused else backlog.drain():
-                    backlog.report(won=self.work(candidate.path, candidate.read_first, candidate.etag))
-                    if self._world.now >= self._until:
+                for candidate in backlog.drain():
+                    self._queue.refresh()
+                    if self._queue.settings.paused or self._world.now >= self._until:
                         break
+                    backlog.report(won=self.work(candidate.path, candidate.read_first, candidate.etag))
             except QueueError:
                 pass
             self._world.sleep(2.0)

@@ -20,7 +20,6 @@ from s3queue.sweeper import cleanup, hand_over
 from .cast import Cast
 from .faults import DrawnFaults, Profile
 from .judge import Judge
-from .strangers import STRANGERS
 from .world import QUEUE, Fault, Process, World
 
 #: Keys in a page, and requests in a sweep, of a crowded queue.
@@ -40,11 +39,6 @@ PATIENCE = 150.0
 
 CROWDED = Profile(name="crowded", lost_events=0.9, pulls=0.0)
 PROMPT = Profile(name="prompt", kinds=(("crash before", 0.02), ("crash after", 0.04)), pulls=0.5)
-
-
-def profile_of(seed: int) -> Profile | None:
-    """Some seeds have these worlds; which, does not depend on what is drawn."""
-    return PROMPT if seed % 10 == 3 else CROWDED if seed % 40 == 7 else STRANGERS if seed % 40 == 17 else None
 
 
 @contextmanager

@@ -17,12 +17,12 @@ from s3queue.settings import QueueSettings
 from .actors import PullWorker, sweeping
 from .cast import Cast
 from .checks import check_quiet, leftovers, tally
-from .crowd import CROWDED, PROMPT, REDELIVERED_WITHIN, Crowd, QuickFaults, limits, profile_of
-from .faults import DrawnFaults, draw_profile
+from .crowd import CROWDED, PROMPT, REDELIVERED_WITHIN, Crowd, QuickFaults, limits
+from .faults import DrawnFaults, Profile, draw_profile
 from .functions import Fleet
 from .judge import Judge, Violation
 from .machines import EPOCH
-from .operators import configuring, renaming, replaying
+from .operators import MAX_DEPTH, OPERATED, Operators, configuring, renaming, replaying
 from .producers import Producers
 from .strangers import STRANGERS, Strangers
 from .threads import greenlets
@@ -57,14 +57,14 @@ class Schedule:
         self.world = World(seed, faults=None, watcher=self)  # type: ignore[arg-type]
         self.judge = Judge(self.world, max_attempts=1)
         chance = self.world.random
-        self.profile = profile_of(seed) or draw_profile(chance)
-        kind = QuickFaults if self.profile in (PROMPT, CROWDED, STRANGERS) else DrawnFaults
+        self.profile = _profile_of(seed) or draw_profile(chance)
+        kind = QuickFaults if self.profile in (PROMPT, CROWDED, STRANGERS, OPERATED) else DrawnFaults
         self.faults = kind(self.profile, chance)
         self.world.faults = self.faults
         self.settings = self._settings()
         self.judge.max_attempts = self.settings.max_attempts
         self.cast = Cast(self.world, self.judge, self.settings, self.profile)
-        self.cast.has_runners = chance.random() < 0.4
+        self.cast.has_runners = chance.random() < 0.4 or self.profile is OPERATED
         self.fleet = Fleet(self.cast, 2, drains=chance.random() < 0.5)
         self.lasts = 8.0 + chance.random() * 17.0
         self.producers = Producers(self.cast, self.lasts)
@@ -78,8 +78,9 @@ class Schedule:
         return QueueSettings(
             visibility_timeout=timedelta(seconds=12 if self.profile.pulls_only else chance.choice((4, 6))),
             max_attempts=chance.choice((1, 2, 2, 3, 3)),
-            retry_base=timedelta(seconds=1),
-            retry_cap=timedelta(seconds=2),
+            retry_base=timedelta(seconds=8 if self.profile.retries_long else 1),
+            retry_cap=timedelta(seconds=9 if self.profile.retries_long else 2),
+            max_depth=MAX_DEPTH if self.profile is OPERATED else None,
             rescue_after=timedelta(seconds=300 if self.profile.undisturbed else 60 if self.profile is PROMPT else 4),
         )
 
@@ -126,6 +127,8 @@ class Schedule:
             crowd.begin()
         elif self.profile is STRANGERS:
             Strangers(self.world, self.judge, self.cast, self.producers).begin()
+        elif self.profile is OPERATED:
+            Operators(self.world, self.judge, self.cast, self.producers).begin()
         elif self.profile is PROMPT:
             self._keep_awake()
         if chance.random() < self.profile.pulls:
@@ -166,6 +169,11 @@ def silenced() -> Iterator[None]:
     finally:
         for log, level in logs.items():
             log.setLevel(level)
+
+
+def _profile_of(seed: int) -> Profile | None:
+    """Some seeds have worlds of their own; which, does not depend on what is drawn."""
+    return PROMPT if seed % 10 == 3 else {7: CROWDED, 17: STRANGERS, 37: OPERATED}.get(seed % 40)
 
 
 def run(seed: int) -> Verdict:
