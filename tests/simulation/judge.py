@@ -236,6 +236,10 @@ class Judge:
         """The process is done with everything that it claimed."""
         self._held = [holding for holding in self._held if holding.process is not process]
 
+    def let_go_burials(self, process: Process) -> None:
+        """The sweep of a worker is over; its other threads go on with what they hold."""
+        self._held = [one for one in self._held if one.process is not process or one.claim.lease.state != "burying"]
+
     def drop(self, claim: Claim) -> None:
         self._held = [holding for holding in self._held if holding.claim is not claim]
 

@@ -17,7 +17,7 @@ from s3queue.settings import QueueSettings
 from .actors import PullWorker, sweeping
 from .cast import Cast
 from .checks import check_quiet, leftovers, tally
-from .crowd import CROWDED, PROMPT, REDELIVERED_WITHIN, Crowd, QuickFaults, limits
+from .crowd import CROWDED, PROMPT, REDELIVERED_WITHIN, TAKEN_OVER_WITHIN, TURNS, Crowd, QuickFaults, Turns, limits
 from .faults import DrawnFaults, Profile, draw_profile
 from .functions import Fleet
 from .judge import Judge, Violation
@@ -58,7 +58,7 @@ class Schedule:
         self.judge = Judge(self.world, max_attempts=1)
         chance = self.world.random
         self.profile = _profile_of(seed) or draw_profile(chance)
-        kind = QuickFaults if self.profile in (PROMPT, CROWDED, STRANGERS, OPERATED) else DrawnFaults
+        kind = QuickFaults if self.profile in (PROMPT, TURNS, CROWDED, STRANGERS, OPERATED) else DrawnFaults
         self.faults = kind(self.profile, chance)
         self.world.faults = self.faults
         self.settings = self._settings()
@@ -68,20 +68,23 @@ class Schedule:
         self.fleet = Fleet(self.cast, 2, drains=chance.random() < 0.5)
         self.lasts = 8.0 + chance.random() * 17.0
         self.producers = Producers(self.cast, self.lasts)
-        if self.profile is PROMPT:
-            self.judge.redelivered_within = self.settings.visibility_timeout.total_seconds() + REDELIVERED_WITHIN
+        if self.profile in (PROMPT, TURNS):
+            late = REDELIVERED_WITHIN if self.profile is PROMPT else TAKEN_OVER_WITHIN
+            self.judge.redelivered_within = self.settings.visibility_timeout.total_seconds() + late
             self.judge.workers = self.cast.workers
         self._is_quiet = False
 
     def _settings(self) -> QueueSettings:
-        chance = self.world.random
+        chance, profile = self.world.random, self.profile
+        is_judged = profile in (PROMPT, TURNS)
+        timeout = 12 if profile.pulls_only and not is_judged else chance.choice((4, 6))
         return QueueSettings(
-            visibility_timeout=timedelta(seconds=12 if self.profile.pulls_only else chance.choice((4, 6))),
+            visibility_timeout=timedelta(seconds=timeout),
             max_attempts=chance.choice((1, 2, 2, 3, 3)),
-            retry_base=timedelta(seconds=8 if self.profile.retries_long else 1),
-            retry_cap=timedelta(seconds=9 if self.profile.retries_long else 2),
-            max_depth=MAX_DEPTH if self.profile is OPERATED else None,
-            rescue_after=timedelta(seconds=300 if self.profile.undisturbed else 60 if self.profile is PROMPT else 4),
+            retry_base=timedelta(seconds=8 if profile.retries_long else 1),
+            retry_cap=timedelta(seconds=9 if profile.retries_long else 2),
+            max_depth=MAX_DEPTH if profile is OPERATED else None,
+            rescue_after=timedelta(seconds=300 if profile.undisturbed else 60 if is_judged else 4),
         )
 
     # The judge sees everything; S3 tells the function of new messages.
@@ -131,6 +134,9 @@ class Schedule:
             Operators(self.world, self.judge, self.cast, self.producers).begin()
         elif self.profile is PROMPT:
             self._keep_awake()
+        if self.profile is TURNS:
+            Turns(self.cast)
+            return
         if chance.random() < self.profile.pulls:
             PullWorker(self.cast, float("inf") if self.profile.pulls_only else self.lasts)
         for _ in range(chance.choice((1, 1, 2))):
@@ -173,7 +179,8 @@ def silenced() -> Iterator[None]:
 
 def _profile_of(seed: int) -> Profile | None:
     """Some seeds have worlds of their own; which, does not depend on what is drawn."""
-    return PROMPT if seed % 10 == 3 else {7: CROWDED, 17: STRANGERS, 37: OPERATED}.get(seed % 40)
+    drawn = {7: CROWDED, 17: STRANGERS, 33: TURNS, 37: OPERATED}.get(seed % 40)
+    return drawn or (PROMPT if seed % 10 == 3 else None)
 
 
 def run(seed: int) -> Verdict:
