@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 from s3queue.errors import QueueError, Unavailable
@@ -10,6 +11,7 @@ from s3queue.protocol.backlog import Backlog
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter, keep_beating
 from s3queue.sweeper.sweeper import Sweeper
+from s3queue.worker.sweep_turns import BY_WORKER, SweepTurns
 
 from .cast import Cast
 from .machines import Process
@@ -20,7 +22,7 @@ from .world import Crash
 class PullWorker:
     """A long-lived worker: threads that pull, one heartbeat that keeps what they hold."""
 
-    def __init__(self, cast: Cast, until: float, threads: int = 2) -> None:
+    def __init__(self, cast: Cast, until: float, threads: int = 2, after: float = 0.0) -> None:
         self._cast = cast
         self._world = cast.world
         self._until = until
@@ -30,8 +32,8 @@ class PullWorker:
         self._heartbeat = HeartbeatWriter(self._queue)
         self._heartbeat.changed = Flag(self._world)  # type: ignore[assignment]
         for number in range(threads):
-            self._world.spawn(self.process, self._pull, after=1.0 + number * 0.1)
-        self._world.spawn(self.process, self._beat, after=0.5)
+            self._world.spawn(self.process, self._pull, after=after + 1.0 + number * 0.1)
+        self._world.spawn(self.process, self._beat, after=after + 0.5)
         self.process.on_death = lambda: PullWorker(cast, until)
 
     def _renew(self, claim: Claim, timeout: timedelta | None) -> None:
@@ -44,10 +46,11 @@ class PullWorker:
                 self._queue.refresh()
                 while not self._queue.settings.paused and (path := self._cast.inbox.take()):
                     self.work(path, True)
-                for candidate in () if self._queue.settings.paused else backlog.drain():
-                    backlog.report(won=self.work(candidate.path, candidate.read_first, candidate.etag))
-                    if self._world.now >= self._until:
+                for candidate in backlog.drain():
+                    self._queue.refresh()
+                    if self._queue.settings.paused or self._world.now >= self._until:
                         break
+                    backlog.report(won=self.work(candidate.path, candidate.read_first, candidate.etag))
             except QueueError:
                 pass
             self._world.sleep(2.0)
@@ -71,6 +74,34 @@ class PullWorker:
             lambda: self._heartbeat.beat({}),
             lambda: self._world.now >= self._until and not len(self._heartbeat),
         )
+
+
+class SweepingWorker(PullWorker):
+    """A pull worker that sweeps when it is its turn, as the real one does where no sweeper function is."""
+
+    def __init__(self, cast: Cast, after: float = 0.0) -> None:
+        super().__init__(cast, float("inf"), after=after)
+        self._world.spawn(self.process, self._sweep, after=after + 0.8)
+        self.process.on_death = None
+
+    def _sweep(self) -> None:
+        turns = SweepTurns(self._queue)
+        sweeper = self._sweeper()
+        while True:
+            report = None
+            with suppress(QueueError):
+                if turns.is_ours():
+                    if turns.is_new():
+                        sweeper = self._sweeper()
+                    sweeper.expect_leases()
+                    report = sweeper.tick()
+                    self._cast.judge.let_go_burials(self.process)
+                if report and report.error:
+                    raise report.error
+            self._world.sleep(turns.pause(report.next_tick if report else None))
+
+    def _sweeper(self) -> Sweeper:
+        return Sweeper(queue=self._queue, dispatch=self._cast.inbox.accept, publishes_as=BY_WORKER)
 
 
 def sweeping(cast: Cast, dispatch: Callable[[Sequence[str]], None], every: float) -> Process:

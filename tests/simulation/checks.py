@@ -39,7 +39,7 @@ def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
         if key.startswith(judge.root):
             judge.broken("P6", f"{key} is still there")
     for life in judge.ledger.all():
-        if life.end not in ("overwritten", "merged") and not life.record:
+        if (life.end not in ("overwritten", "merged", "removed") or life.is_missed) and not life.record:
             judge.broken("P1", f"{life.path} has no outcome")
         if life.end == "merged":
             _check_merged(world, judge, life)

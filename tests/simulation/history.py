@@ -18,7 +18,7 @@ from s3queue.encoding import parse_json
 from s3queue.errors import QueueError, Unavailable
 
 from .ledger import Ledger, Life
-from .letters import Letters
+from .letters import Letters, bodies_of
 from .machines import EPOCH, Process
 from .world import World
 
@@ -47,8 +47,11 @@ class Call:
 class History:
     """The calls of one queue's producers and operators."""
 
-    def __init__(self, world: World, ledger: Ledger, letters: Letters, broken: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, world: World, root: str, ledger: Ledger, letters: Letters, broken: Callable[[str, str], None]
+    ) -> None:
         self._world = world
+        self._root = root
         self._ledger = ledger
         self._letters = letters
         self._broken = broken
@@ -87,7 +90,7 @@ class History:
 
     def put(self, process: Process, key: str, sent_at: float, life: Life | None) -> None:
         """A message or `queue.json` was written; someone must have asked for it, and for no more of it."""
-        call = self._asked(process, sent_at)
+        call = self.asked(process, sent_at)
         if call is None:
             if process.name.startswith(_SERVANTS):
                 self._broken("unexpected", f"{process.name} wrote {key}, and nobody had asked for it")
@@ -102,7 +105,7 @@ class History:
             if call.puts[key] > 1 and life:
                 self._broken("P5", f"{key} was asked for once, and written {call.puts[key]} times by one {call.name}")
 
-    def _asked(self, process: Process, sent_at: float) -> Call | None:
+    def asked(self, process: Process, sent_at: float) -> Call | None:
         """The call in which this request was sent; its answer may have come, or been given up, since."""
         for call in reversed(self.calls.get(process, ())):
             if call.invoked_at <= sent_at:
@@ -128,6 +131,15 @@ class History:
     def _check_replay(self, call: Call) -> None:
         if call.answer not in self._ledger.lives:
             self._broken("P1", f"{call.asked['path']} was replayed as {call.answer}, which never was")
+        self._check_left(call, call.asked["path"])
+
+    def _check_left(self, call: Call, path: str) -> None:
+        """[P5] The lines of a batch that were replayed are no longer in its letter, unless they died again."""
+        letter = self._world.objects.get(f"{self._root}dead/{path}")
+        is_same = self._letters.deleted_at.get(path, 0.0) < call.invoked_at
+        replayed = {line for life in call.lives for line in life.lines.values()}
+        if letter and is_same and call.asked.get("error_type") and replayed & bodies_of(letter.body):
+            self._broken("P5", f"lines of {path} were replayed, and are still in their letter")
 
     def _check_repeated(self, call: Call, life: Life) -> None:
         """[P4] What was replayed from a letter, and completed, is not run again by whoever repeats the call."""

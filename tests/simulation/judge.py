@@ -16,6 +16,10 @@ from .letters import Letters
 from .machines import EPOCH
 from .world import QUEUE, Process, World
 
+#: A purge looks at a lease and deletes the message: what is claimed in between was not at work yet.
+LOOKED_WITHIN = 1.0
+#: Every process knows its settings within ten seconds, and claims nothing later than it has read them.
+REFRESHED_WITHIN = 12.0
 #: Keys of a stranger, who may write into the queue, have this in them: what becomes of them, `Strangers` judges.
 STRAY = "stray"
 
@@ -53,7 +57,7 @@ class Judge:
         self._leases = f"{queue}/leases/"
         self.ledger = Ledger()
         self.letters = Letters(self.ledger, self.broken)
-        self.history = History(world, self.ledger, self.letters, self.broken)
+        self.history = History(world, self.root, self.ledger, self.letters, self.broken)
         self.violations: list[Violation] = []
         self.max_attempts = max_attempts
         self._held: list[Holding] = []
@@ -80,10 +84,13 @@ class Judge:
         elif kind == "records":
             self._record(process, path, before, after)
         elif kind == "dead":
+            call = self.history.asked(process, sent_at)
+            if before and call and call.name == "discard":
+                self.letters.discard(before, after, call.asked.get("error_type"))
             if after:
                 self.letters.write(path, self.world.now, before, after)
             else:
-                self.letters.deleted(path, sent_at)
+                self.letters.deleted(path, self.world.now, sent_at)
         elif kind in ("messages", "delayed"):
             path = f"{kind}/{path}"
             if after:
@@ -161,7 +168,7 @@ class Judge:
 
     def _check_outcome(self, life: Life, record: Record) -> None:
         """[P1] Completed means that a handler said so, for every line that is not dead."""
-        if record.failure and record.failure.type == "MessageVanished" and life.end != "merged":
+        if record.failure and record.failure.type == "MessageVanished" and life.end not in ("merged", "removed"):
             self.broken("P1", f"{life.path} vanished before it was finished")
         if record.outcome != "completed":
             alike = self.ledger.alike(life)
@@ -180,6 +187,10 @@ class Judge:
         life = self.ledger.present.pop(path)
         life.end = "deleted"
         life.ended_at = self.world.now
+        call = self.history.asked(process, sent_at)
+        if call and call.name in ("purge", "remove"):
+            self._removed(life, call.name, sent_at)
+            return
         if life.record is None:
             self._merge(life, sent_at)
             return
@@ -189,6 +200,15 @@ class Judge:
             life.is_unstoppable = True
         elif life.record.outcome == "dead" or life.record.dead_lines:
             self.letters.check_complete(life, life.record)
+
+    def _removed(self, life: Life, how: str, sent_at: float) -> None:
+        """An operator deleted it: by hand, whatever it was at, or by a purge, which takes nothing that is at work."""
+        life.end = "removed"
+        lease = self.world.objects.get(self._leases + life.path)
+        life.is_missed = lease is not None and Lease.from_bytes(lease.body, life.path).generation is not None
+        at_work = [one for one in self._held if one.claim.path == life.path and one.claim.is_alive()]
+        if how == "purge" and any(one.leased_at < sent_at - LOOKED_WITHIN for one in at_work):
+            self.broken("P1", f"{life.path} was purged while it was at work")
 
     def _merge(self, life: Life, sent_at: float) -> None:
         """Equal bytes are the same message while the former is at work, and a delete on its way cannot be stopped."""
@@ -216,6 +236,10 @@ class Judge:
         """The process is done with everything that it claimed."""
         self._held = [holding for holding in self._held if holding.process is not process]
 
+    def let_go_burials(self, process: Process) -> None:
+        """The sweep of a worker is over; its other threads go on with what they hold."""
+        self._held = [one for one in self._held if one.process is not process or one.claim.lease.state != "burying"]
+
     def drop(self, claim: Claim) -> None:
         self._held = [holding for holding in self._held if holding.claim is not claim]
 
@@ -236,6 +260,9 @@ class Judge:
             self.broken("P2", f"{process.name} runs {claim.path} without holding it")
         elif life.record and life.puts == 1 and (life.recorded_alive or life.recorded_at < holding.leased_at):
             self.broken("P4", f"{claim.path} runs again after its outcome was recorded")
+        paused_at = self.history.paused_at
+        if paused_at is not None and holding and holding.leased_at > paused_at + REFRESHED_WITHIN:
+            self.broken("unexpected", f"{claim.path} was claimed although the queue had been paused for long")
         runs = life.runs.setdefault(line, [])
         runs.append(run)
         if len(runs) > self.max_attempts * life.puts:

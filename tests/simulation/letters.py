@@ -22,6 +22,7 @@ class Letters:
         self._broken = broken
         #: Letter → when it was written, and with which bytes.
         self.written: dict[str, list[tuple[float, bytes]]] = {}
+        self.deleted_at: dict[str, float] = {}
         #: Letters taken by a delete that nothing could stop any more.
         self.unstoppable: set[str] = set()
         #: Bodies that an operator deleted for good.
@@ -45,13 +46,20 @@ class Letters:
         candidates = [life for name in names for life in self._ledger.lives.get(name, ())]
         return [(life, lines) for life in candidates if (lines := _covers(life, letter))]
 
-    def deleted(self, path: str, sent_at: float) -> None:
+    def deleted(self, path: str, now: float, sent_at: float) -> None:
         """Whether its bytes are still somewhere is checked at the end.
 
         Look and delete are two requests: what comes after the look, or while the delete is on its way, is not seen.
         """
+        self.deleted_at[path] = now
         if self.written[path][-1][0] > sent_at - HEAD_VALID_SECONDS:
             self.unstoppable.add(path)
+
+    def discard(self, before: Any, after: Any, error_type: str | None) -> None:
+        """An operator deleted a letter, or the lines of a batch that died of one error; no others are his to delete."""
+        gone = bodies_of(before.body) - (bodies_of(after.body) if after else set())
+        dead = [one for line in before.body.splitlines() if (one := DeadLine.from_bytes(line))]
+        self.purged |= gone - {one.body for one in dead if error_type not in (None, one.failure.type)}
 
     def check_complete(self, life: Life, record: Record) -> None:
         """[P1] [P3] Every line of a message that is deleted is done or a dead letter, and not both."""

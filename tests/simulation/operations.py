@@ -221,6 +221,44 @@ def _replay_surely(stage: Stage) -> str:
     return path
 
 
+def _oldest_first(stage: Stage) -> str:
+    """A consumer without a competitor takes the oldest first, whatever its name, and the urgent before them."""
+    wanted = []
+    for name in ("c", "a", "b"):
+        stage.world.run(stage.world.now + 2.0)
+        wanted.append(stage.put(name, script(name, "k")))
+    wanted.insert(0, stage.put("p200/d", script("d", "k")))
+
+    def take(worker: Container) -> None:
+        for path in wanted:
+            for claim in worker.queue.claim_next():
+                if claim.path != path:
+                    stage.judge.broken("unexpected", f"{claim.path} was claimed before {path}")
+                worker.processor.process(claim)
+                stage.judge.let_go(worker.process)
+
+    stage.act(take)
+    return wanted[0]
+
+
+def _take_what_ran_out(stage: Stage) -> str:
+    """No sweeper is there; whoever asks for the next message finds the one whose worker died."""
+    path = stage.put("m", script("m", "k"))
+    stage.prepare(lambda helper: helper.queue.claim(path))
+    stage.judge.let_go(stage.helper.process)
+    stage.world.run(stage.world.now + 8.0)
+
+    def take(worker: Container) -> None:
+        claims = worker.queue.claim_next()
+        if not claims:
+            stage.judge.broken("P6", f"{path} ran out, and claim_next did not find it")
+        for claim in claims:
+            worker.processor.process(claim)
+
+    stage.act(take)
+    return path
+
+
 def _enqueue(stage: Stage) -> str:
     stage.act(lambda worker: worker.queue.enqueue(script("m", "k"), name="m"))
     return "messages/m"
@@ -270,4 +308,9 @@ OPERATIONS: dict[str, Plot] = {
     "re-PUT at work, the first fails": _re_put("f", "f"),
     "re-PUT while waiting": _re_put_waiting,
     "enqueue": _enqueue,
+}
+#: What is only looked at as it goes when nothing goes wrong.
+UNDISTURBED: dict[str, Plot] = {
+    "claim the oldest first": _oldest_first,
+    "claim next what ran out": _take_what_ran_out,
 }

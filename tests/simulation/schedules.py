@@ -17,12 +17,12 @@ from s3queue.settings import QueueSettings
 from .actors import PullWorker, sweeping
 from .cast import Cast
 from .checks import check_quiet, leftovers, tally
-from .crowd import CROWDED, PROMPT, REDELIVERED_WITHIN, Crowd, QuickFaults, limits, profile_of
-from .faults import DrawnFaults, draw_profile
+from .crowd import CROWDED, PROMPT, REDELIVERED_WITHIN, TAKEN_OVER_WITHIN, TURNS, Crowd, QuickFaults, Turns, limits
+from .faults import DrawnFaults, Profile, draw_profile
 from .functions import Fleet
 from .judge import Judge, Violation
 from .machines import EPOCH
-from .operators import configuring, renaming, replaying
+from .operators import MAX_DEPTH, OPERATED, Operators, configuring, renaming, replaying
 from .producers import Producers
 from .strangers import STRANGERS, Strangers
 from .threads import greenlets
@@ -57,30 +57,34 @@ class Schedule:
         self.world = World(seed, faults=None, watcher=self)  # type: ignore[arg-type]
         self.judge = Judge(self.world, max_attempts=1)
         chance = self.world.random
-        self.profile = profile_of(seed) or draw_profile(chance)
-        kind = QuickFaults if self.profile in (PROMPT, CROWDED, STRANGERS) else DrawnFaults
+        self.profile = _profile_of(seed) or draw_profile(chance)
+        kind = QuickFaults if self.profile in (PROMPT, TURNS, CROWDED, STRANGERS, OPERATED) else DrawnFaults
         self.faults = kind(self.profile, chance)
         self.world.faults = self.faults
         self.settings = self._settings()
         self.judge.max_attempts = self.settings.max_attempts
         self.cast = Cast(self.world, self.judge, self.settings, self.profile)
-        self.cast.has_runners = chance.random() < 0.4
+        self.cast.has_runners = chance.random() < 0.4 or self.profile is OPERATED
         self.fleet = Fleet(self.cast, 2, drains=chance.random() < 0.5)
         self.lasts = 8.0 + chance.random() * 17.0
         self.producers = Producers(self.cast, self.lasts)
-        if self.profile is PROMPT:
-            self.judge.redelivered_within = self.settings.visibility_timeout.total_seconds() + REDELIVERED_WITHIN
+        if self.profile in (PROMPT, TURNS):
+            late = REDELIVERED_WITHIN if self.profile is PROMPT else TAKEN_OVER_WITHIN
+            self.judge.redelivered_within = self.settings.visibility_timeout.total_seconds() + late
             self.judge.workers = self.cast.workers
         self._is_quiet = False
 
     def _settings(self) -> QueueSettings:
-        chance = self.world.random
+        chance, profile = self.world.random, self.profile
+        is_judged = profile in (PROMPT, TURNS)
+        timeout = 12 if profile.pulls_only and not is_judged else chance.choice((4, 6))
         return QueueSettings(
-            visibility_timeout=timedelta(seconds=12 if self.profile.pulls_only else chance.choice((4, 6))),
+            visibility_timeout=timedelta(seconds=timeout),
             max_attempts=chance.choice((1, 2, 2, 3, 3)),
-            retry_base=timedelta(seconds=1),
-            retry_cap=timedelta(seconds=2),
-            rescue_after=timedelta(seconds=300 if self.profile.undisturbed else 60 if self.profile is PROMPT else 4),
+            retry_base=timedelta(seconds=8 if profile.retries_long else 1),
+            retry_cap=timedelta(seconds=9 if profile.retries_long else 2),
+            max_depth=MAX_DEPTH if profile is OPERATED else None,
+            rescue_after=timedelta(seconds=300 if profile.undisturbed else 60 if is_judged else 4),
         )
 
     # The judge sees everything; S3 tells the function of new messages.
@@ -126,8 +130,13 @@ class Schedule:
             crowd.begin()
         elif self.profile is STRANGERS:
             Strangers(self.world, self.judge, self.cast, self.producers).begin()
+        elif self.profile is OPERATED:
+            Operators(self.world, self.judge, self.cast, self.producers).begin()
         elif self.profile is PROMPT:
             self._keep_awake()
+        if self.profile is TURNS:
+            Turns(self.cast)
+            return
         if chance.random() < self.profile.pulls:
             PullWorker(self.cast, float("inf") if self.profile.pulls_only else self.lasts)
         for _ in range(chance.choice((1, 1, 2))):
@@ -166,6 +175,12 @@ def silenced() -> Iterator[None]:
     finally:
         for log, level in logs.items():
             log.setLevel(level)
+
+
+def _profile_of(seed: int) -> Profile | None:
+    """Some seeds have worlds of their own; which, does not depend on what is drawn."""
+    drawn = {7: CROWDED, 17: STRANGERS, 33: TURNS, 37: OPERATED}.get(seed % 40)
+    return drawn or (PROMPT if seed % 10 == 3 else None)
 
 
 def run(seed: int) -> Verdict:

@@ -108,9 +108,9 @@ class Strangers:
         self._endings[path] = self._is_over
 
     def _owner(self, number: int) -> None:
-        """A lease whose owner can have no heartbeat: no key can be made of its name."""
+        """A lease whose owner has a name as long as a key can be, and no heartbeat."""
         path = f"messages/stray-owner-{number}"
-        self._put(f"leases/{path}", self._valid_lease("x" * 1020))
+        self._put(f"leases/{path}", self._valid_lease("x" * 1000))
         self._put(path)
         self._endings[path] = self._is_over
 

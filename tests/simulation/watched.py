@@ -69,6 +69,20 @@ class WatchedQueue(Queue):
             call.answer = settings = super().configure(**changes)
         return settings
 
+    def purge(self) -> int:
+        with self._history.call(self._process, "purge"):
+            return super().purge()
+
+    def purge_one(self, path: str) -> None:
+        for entry in self.store.list(self.keys.message(path), limit=1).objects:
+            with self._history.call(self._process, "purge", path=path):
+                self.purge_message(entry)
+
+    def remove(self, path: str) -> None:
+        """What no queue has: an operator deletes the object."""
+        with self._history.call(self._process, "remove", path=path):
+            self.store.delete(self.keys.message(path))
+
     def letters(self) -> WatchedLetters:
         return WatchedLetters(self, self._judge, self._process)
 
@@ -84,3 +98,7 @@ class WatchedLetters(DeadLetters):
         with self.judge.history.call(self.process, "replay", path=path, error_type=error_type) as call:
             call.answer = DeadLetters.replay(self, path, error_type=error_type)
         return str(call.answer)
+
+    def purge(self, **options: Any) -> int:
+        with self.judge.history.call(self.process, "discard", **options):
+            return DeadLetters.purge(self, **options)

@@ -13,6 +13,7 @@ from typing import Any
 
 from s3queue.clock import as_duration, whole_second
 from s3queue.documents.lease import NEVER, Lease
+from s3queue.documents.message import Generation
 from s3queue.documents.record import Failure, Outcome, Record
 from s3queue.encoding import storable
 from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
@@ -187,7 +188,7 @@ class LeaseProtocol:
         if lease.generation is None or not self.queue.settings.history:
             return
         record = self.outcomes.read(path)
-        if record is None or record.generation.etag != lease.generation.etag:
+        if record is None or not _is_outcome_of(record, lease.generation):
             failure = Failure("MessageVanished", "someone deleted the message before it was finished; not s3queue")
             self.outcomes.write_record(
                 Record(
@@ -242,3 +243,12 @@ class LeaseProtocol:
             claimed_at=claim.claimed_at,
             **fields,
         )
+
+
+def _is_outcome_of(record: Record, generation: Generation) -> bool:
+    """Whether this record is the outcome of the generation that a lease names. Equal bytes are the same message while
+    it is at work, so their dates do not matter; but if they had died before, they were PUT anew, by a replay.
+    """
+    if record.generation.etag != generation.etag:
+        return False
+    return record.outcome != "dead" or record.generation.put_at >= generation.put_at

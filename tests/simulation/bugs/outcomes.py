@@ -104,4 +104,10 @@ BUGS = (
         "        self.queue.store.delete(found.key, if_match=found.etag)\n"
         "        if self._is_finished_since(target, found):\n",
     ),
+    Mutation(
+        "each dead line has an object of its own",
+        "protocol/outcomes.py",
+        "                        letter.write(DeadLine(number, failure, body).to_bytes())\n",
+        '                        self.store.put(f"{key}-{number}", DeadLine(number, failure, body).to_bytes())\n',
+    ),
 )

@@ -48,13 +48,6 @@ BUGS = (
         "",
     ),
     Mutation(
-        "an owner that can have no heartbeat keeps its message",
-        "protocol/liveness.py",
-        "            return frozenset(), None  # the lease names an owner that can have no key: nobody has written its"
-        " heartbeat\n",
-        "            raise\n",
-    ),
-    Mutation(
         "what is no reminder stays for ever",
         "sweeper/due_messages.py",
         "            if reminded is None:\n                remove([entry], report)\n",

@@ -113,4 +113,22 @@ BUGS = (
         "if ticks[name] and max(at, now) >= until:",
         "if not kept:",
     ),
+    Mutation(
+        "a dead worker's turn to sweep lasts as long as its lock",
+        "worker/sweep_turns.py",
+        "        return found.at <= fresh_until\n",
+        "        return True\n",
+    ),
+    Mutation(
+        "wall clocks decide who looks after the sweeping worker",
+        "worker/sweep_turns.py",
+        "if self._look_after and self._time.now() <= self._look_after:",
+        "if self._look_after and self._queue.clock.now() <= self._look_after:",
+    ),
+    Mutation(
+        "a worker believes that another one sweeps for ever",
+        "worker/sweep_turns.py",
+        "        return min(self._time.seconds_until(self._look_after), self.lock.ttl.total_seconds())\n",
+        "        return 3600.0\n",
+    ),
 )
