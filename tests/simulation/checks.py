@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import pairwise
 
 from s3queue.documents.dead_letter import DeadLine
-from s3queue.keys import is_batch, lines_path, name_of, without_mark
+from s3queue.keys import is_batch, lines_path, name_of
 
 from .actors import Cast
 from .judge import Judge
@@ -60,13 +60,13 @@ def _check_letter(world: World, judge: Judge, life: Life, line: int) -> None:
     """
     body = life.lines[line]
     names = {life.path, lines_path(life.path)} if is_batch(life.path) else {life.path}
-    for path in [path for path in judge.letters if without_mark(path) in names]:
+    for path in [path for path in judge.letters if judge.origin(path) in names]:
         writes = [at for at, written in judge.letters[path] if body in _bodies(written)]
         if not any(at >= life.recorded_at for at in writes):
             continue
         letter = world.objects.get(f"{QUEUE}/dead/{path}")
         is_there = letter and body in _bodies(letter.body)
-        replays = judge.ledger.lives.get(f"messages/{name_of(without_mark(path))}", ())
+        replays = judge.ledger.lives.get(f"messages/{name_of(judge.origin(path))}", ())
         is_replayed = any(one.began_at >= life.recorded_at and body in one.lines.values() for one in replays)
         if is_there or is_replayed or path in judge.unstoppable:
             return

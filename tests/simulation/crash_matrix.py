@@ -13,7 +13,7 @@ from .actors import Fleet, sweeping
 from .checks import check_quiet, leftovers, tally
 from .faults import Profile, ScriptedFaults
 from .operations import OPERATIONS, Stage
-from .schedules import Verdict, silenced
+from .schedules import Verdict, short_lines, silenced
 from .world import Fault
 
 WRITES = ("put", "delete", "copy")
@@ -66,7 +66,7 @@ def run_case(case: Case) -> Outcome:
     faults = ScriptedFaults(script)
     stage = Stage(faults, Profile(exact=not case.faults))
     world, judge = stage.world, stage.judge
-    with silenced():
+    with silenced(), short_lines():
         try:
             path = OPERATIONS[case.operation](stage)
             begun = world.now

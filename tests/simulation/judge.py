@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 from s3queue.documents.dead_letter import DeadLine
 from s3queue.documents.lease import Lease
 from s3queue.documents.record import Record
-from s3queue.keys import LINES, is_batch, is_lines, without_mark
+from s3queue.keys import LINES, is_batch, is_lines, name_of, without_mark
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.dead_letters import HEAD_VALID_SECONDS
+from s3queue.protocol.removal import HEAD_VALID_SECONDS
 
 from .ledger import Holding, Ledger, Life, Run
 from .world import EPOCH, QUEUE, Process, World
@@ -21,6 +22,8 @@ RECORDS = f"{QUEUE}/records/"
 DEAD = f"{QUEUE}/dead/"
 MESSAGES = (f"{QUEUE}/messages/", f"{QUEUE}/delayed/")
 ROOT = len(QUEUE) + 1
+#: Processes whose PUTs of messages are replays: operators, and whoever is on trial in the crash matrix.
+REPLAYERS = ("operator", "subject")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,9 @@ class Judge:
         self.letters: dict[str, list[tuple[float, bytes]]] = {}
         #: Process and path → when the last PUT that was carried out was sent.
         self._sent_at: dict[tuple[str, str], float] = {}
+        #: Message and bytes → how often an operator PUT them, and how often one deleted a letter that holds them.
+        self._replays: Counter[tuple[str, bytes]] = Counter()
+        self._letters_gone: Counter[tuple[str, bytes]] = Counter()
         #: Dead letters taken by a delete that nothing could stop any more.
         self.unstoppable: set[str] = set()
         self.world: World
@@ -85,11 +91,15 @@ class Judge:
             if after:
                 self._dead_letter(key[len(DEAD) :], after)
             else:
-                self._replayed(key[len(DEAD) :], sent_at)
+                self._replayed(key[len(DEAD) :], before, sent_at)
         elif key.startswith(MESSAGES):
             path = key[ROOT:]
             if after:
                 self._sent_at[process.name, path] = sent_at
+                if process.name.startswith(REPLAYERS):
+                    self._replays[path, after.body] += 1
+                if before and process.name.startswith("operator"):
+                    self.broken("P1", f"a replay of {path} overwrote what was PUT there")
                 self.ledger.put(path, after, self.world.now, was_leased=LEASES + path in self.world.objects)
             else:
                 self._deleted(path, sent_at)
@@ -190,7 +200,7 @@ class Judge:
 
     def _covered(self, path: str, letter: Any) -> list[tuple[Life, set[int]]]:
         """The lives whose dead lines this letter holds."""
-        origin = without_mark(path)
+        origin = self.origin(path)
         names = {origin, origin.removesuffix(LINES)} if is_lines(origin) else {origin}
         candidates = [life for name in names for life in self.ledger.lives.get(name, ())]
         return [(life, lines) for life in candidates if (lines := self._covers(life, letter))]
@@ -204,11 +214,20 @@ class Judge:
         dead = [one for line in stored.body.splitlines() if (one := DeadLine.from_bytes(line))]
         return {one.number for one in dead if life.lines.get(one.number) == one.body}
 
-    def _replayed(self, path: str, sent_at: float) -> None:
-        """A letter was deleted; whether its bytes are still somewhere is checked at the end.
+    def origin(self, path: str) -> str:
+        """The message that a letter is of. A name that looks marked may be a producer's own."""
+        names = {path, path.removesuffix(LINES)}
+        return path if names & self.ledger.lives.keys() else without_mark(path)
+
+    def _replayed(self, path: str, letter: Any, sent_at: float) -> None:
+        """[P1] A letter was deleted: it was replayed itself. Whether its bytes are still there is checked at the end.
 
         Look and delete are two requests: what comes after the look, or while the delete is on its way, is not seen.
         """
+        target = (f"messages/{name_of(self.origin(path))}", letter.body)
+        self._letters_gone[target] += 1
+        if self._letters_gone[target] > self._replays[target]:
+            self.broken("P1", f"the letter {path} was deleted, and only its twin was replayed")
         if self.letters[path][-1][0] > sent_at - HEAD_VALID_SECONDS:
             self.unstoppable.add(path)
 

@@ -253,8 +253,8 @@ MUTATIONS = (
     Mutation(
         "a replayed batch of dead lines runs the letter's own lines",
         "documents/dead_letter.py",
-        "yield number, dead.body if dead else line",
-        "yield number, line",
+        "            yield number, dead.body if dead else line",
+        "            yield number, line",
     ),
     Mutation(
         "a 412 after the SDK's own retry is believed",
@@ -294,16 +294,39 @@ MUTATIONS = (
     ),
     Mutation(
         "a replay deletes the letter of the next death",
-        "protocol/dead_letters.py",
+        "protocol/removal.py",
         "if found is None or (found.modified_at, found.metadata) != (letter.modified_at, letter.metadata):",
         "if found is None:",
     ),
     Mutation(
         "a replay deletes before it copies",
         "protocol/dead_letters.py",
-        "        if self._is_finished_since(target, found):\n",
-        "        self.queue.store.delete(found.key, if_match=found.etag)\n"
-        "        if self._is_finished_since(target, found):\n",
+        "        if self.is_replayed(letter):\n",
+        "        self.queue.store.delete(found.key, if_match=found.etag)\n        if self.is_replayed(letter):\n",
+    ),
+    Mutation(
+        "a replay takes its twin's outcome for its own",
+        "protocol/dead_letters.py",
+        "record.put_id == letter.replay_id",
+        "record.generation.etag == letter.etag",
+    ),
+    Mutation(
+        "a replay overwrites what was PUT meanwhile",
+        "protocol/dead_letters.py",
+        "with_put_id(own, letter.replay_id), if_absent=True)",
+        "with_put_id(own, letter.replay_id))",
+    ),
+    Mutation(
+        "a name that ends like a mark is replayed as another",
+        "documents/dead_letter.py",
+        'origin=path.removesuffix(f"~{generation_mark(generation)}") if generation else path,',
+        'origin=path.rpartition("~")[0] or path,',
+    ),
+    Mutation(
+        "a long line that dies again is wrapped twice",
+        "documents/dead_letter.py",
+        "    if head := _HEAD.match(start):\n",
+        '    if head := _HEAD.match(b""):\n',
     ),
     Mutation(
         "an enqueue takes another's message for its own",
