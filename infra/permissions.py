@@ -60,17 +60,19 @@ HISTORY_DATA: Mapping[str, str] = {
     "archive/queue=*/day=": "gpd",
     "analytics/hours/": "p",
 }
-#: Bulk enqueue and replay, which is a PUT of the message and a DELETE of the letter. tests/spark/test_roles.py holds
-#: these tables, too, against what the jobs send.
-BULK: Mapping[str, str] = {"messages": "gp", "records": "g", "dead": "gd", "bulk": "gp"}
+#: Bulk enqueue and replay, which is a PUT of the message and a DELETE of the letter; if only some lines of a batch are
+#: replayed, a PUT of the letter without them. tests/spark/test_roles.py holds these tables, too, against what the jobs
+#: send.
+BULK: Mapping[str, str] = {"messages": "gp", "records": "g", "dead": "gpd", "bulk": "gp"}
 BULK_DATA: Mapping[str, str] = {"datasets/": "g"}
-#: The API shows everything, enqueues, and moves or deletes dead letters; the protocol's own state it only reads.
+#: The API shows everything, enqueues, and moves or deletes dead letters, or lines of them; the protocol's own state it
+#: only reads.
 API: Mapping[str, str] = {
     "messages": "gp",
     "delayed": "gp",
     "leases": "g",
     "records": "g",
-    "dead": "gd",
+    "dead": "gpd",
     "workers": "g",
     "runs": "g",
 }

@@ -2,11 +2,12 @@
 
     replay --bucket B --queue emails --error-type SMTPServerDisconnected --older-than 3600 --path-prefix messages/p200/
 
-Each letter is replayed as `DeadLetters.replay` does it: PUT the message If-None-Match, then DELETE the letter If-Match.
-A task that dies in between leaves both. The rerun tells by the record: if a *later* generation with the letter's bytes
-was completed, the letter was replayed already and is only cleared away; if its message is still there, it is left for
-a later run. What died again meanwhile is a new death: `--before` (when this replay was decided, by S3's clock) leaves
-it out, so that a job that is retried with the same arguments does not run a poison message in circles.
+Each letter is replayed as `DeadLetters.replay` does it: PUT the message If-None-Match, then DELETE the letter If-Match;
+of a batch's dead lines, those with a wanted error, and the letter keeps the others. A task that dies in between leaves
+both. The rerun tells by the record: if it names this very letter as replayed and completed, the letter is only cleared
+away; if its message is still there, it is left for a later run. What died again meanwhile is a new death: `--before`
+(when this replay was decided, by S3's clock) leaves it out, so that a job that is retried with the same arguments does
+not run a poison message in circles.
 
 Not promised: two replays of the same letter at the same time run it twice if it is completed between their two PUTs.
 """
@@ -23,13 +24,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from s3queue.documents.dead_letter import dead_facts
+from s3queue.documents.dead_letter import DeadLetter
 from s3queue.encoding import format_instant, parse_instant
-from s3queue.errors import Conflict, CorruptState, MessageNotFound, QueueError
-from s3queue.keys import Keys, name_of
+from s3queue.errors import Conflict, MessageNotFound, QueueError
+from s3queue.keys import Keys
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.queue import Queue
-from s3queue.store import ObjectInfo, delete_seen
 from spark.rows.schemas import columns
 from spark.storage.bucket import Bucket
 from spark.storage.scan import Batches, batches_of, in_threads, listed, rows_of, survey
@@ -118,36 +118,32 @@ def replay_one(queue: Queue, key: str, chosen: Filter, dry_run: bool) -> tuple[s
 
 
 def _replay(queue: Queue, path: str, chosen: Filter, dry_run: bool) -> tuple[str, str]:
-    letter = queue.store.head(queue.keys.dead(path))
+    letters = DeadLetters(queue)
+    info = queue.store.head(queue.keys.dead(path))
     # Again, because it may have died anew since the LIST.
-    if letter is None or letter.modified_at >= chosen.before:
+    if info is None or info.modified_at >= chosen.before:
         return "gone", ""
-    if not chosen.wants(dead_facts(letter.metadata).get("error-type", "unknown")):
+    letter = DeadLetter.of(path, info)
+    if chosen.error_types and letter.lines:
+        return _replay_lines(letters, letter, chosen, dry_run)
+    if not chosen.wants(letter.error_type):
         return "unwanted", ""
-    later = _later_outcome(queue, path, letter)
-    if later == "dead":
-        return "waiting", "it was replayed, and is being buried again"
+    is_replayed = letters.is_replayed(letter)
     if dry_run:
-        return ("would clear" if later else "would replay"), ""
-    if later == "completed":
-        # The same bytes may have died anew since we looked: that letter has the same ETag, and is not ours to clear.
-        delete_seen(queue.store, letter.key, etag=letter.etag, modified_at=letter.modified_at)
-        return "cleared", ""
-    return "replayed", DeadLetters(queue).replay(path)
+        return ("would clear" if is_replayed else "would replay"), ""
+    target = letters.replay(path)
+    return ("cleared", "") if is_replayed else ("replayed", target)
 
 
-def _later_outcome(queue: Queue, path: str, letter: ObjectInfo) -> str | None:
-    """What became of a replay of this letter that was made before: the same bytes, PUT after it lay here.
-
-    Strictly after: within one second S3 cannot tell a replay from a death, and replaying once more loses nothing.
-    """
-    try:
-        record = queue.outcomes.read(f"messages/{name_of(path)}")
-    except CorruptState:
-        return None
-    if record is None or record.generation.etag != letter.etag or record.generation.put_at <= letter.modified_at:
-        return None
-    return record.outcome
+def _replay_lines(letters: DeadLetters, letter: DeadLetter, chosen: Filter, dry_run: bool) -> tuple[str, str]:
+    """Each line of a batch has an error of its own; the metadata names these errors, if they are few."""
+    found = letter.error_types or {line.failure.type for line in letters.lines(letter.path)}
+    wanted = [error_type for error_type in found if chosen.wants(error_type)]
+    if not wanted:
+        return "unwanted", ""
+    if dry_run:
+        return "would replay", ""
+    return "replayed", ", ".join(letters.replay(letter.path, error_type=error_type) for error_type in wanted)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

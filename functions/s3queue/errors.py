@@ -83,7 +83,7 @@ class QueueFull(InvalidRequest):
 
 
 class NoSpace(QueueError):
-    """The temporary folder of this worker cannot hold a batch: give it more room, or lower `max_batch_size`."""
+    """The temporary folder cannot hold a batch or a large dead letter: give it more room, or lower `max_batch_size`."""
 
 
 class NotFound(QueueError):

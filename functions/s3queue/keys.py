@@ -102,7 +102,10 @@ def lines_path(path: str) -> str:
 
 
 def without_mark(path: str) -> str:
-    """The path of a message, from that of a dead letter whose name tells its generation apart from another's."""
+    """The path of a message, from that of a dead letter whose name tells its generation apart from another's.
+
+    As far as a LIST can tell: a producer's own name may look like that. `DeadLetter.origin` is certain.
+    """
     return _MARKED.sub("", path)
 
 

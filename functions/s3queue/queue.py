@@ -67,8 +67,7 @@ class Queue(QueueAccess):
 
         With a `dedup_id`, the message is written only if no message with that id is in the queue (pending, processing
         or waiting); once that is finished, the id may be used again. Priority and due time are part of the key: the
-        same id with another priority is another message.
-        A `delay` counts from this machine's clock.
+        same id with another priority is another message. A `delay` counts from this machine's clock.
 
         Raises:
             MessageTooLarge, InvalidPriority, InvalidName, QueueFull: nothing was written; change the call.

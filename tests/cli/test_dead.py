@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from s3queue import DeadLetters
+from s3queue import DeadLetters, Definition, Processor, Queue, QueueSettings, Reject
 
 
 @pytest.fixture
@@ -101,6 +101,24 @@ def test_delete_and_purge_ask_first(cli, paths):
     assert cli("dead", "purge", "orders", "--newer-than", "1h", "--yes", "--json").json["deleted"] == ["messages/three"]
     assert cli.stored_keys("orders/dead/") == []
     assert len(cli.stored_keys("orders/records/")) == 3
+
+
+def test_of_a_batch_only_the_lines_with_the_error_are_purged(cli):
+    queue = cli.queue()
+    (path,) = queue.enqueue_many(["a", "b"])
+
+    def handler(body: str) -> None:
+        raise Reject("a") if body == "a" else KeyError("b")
+
+    definition = Definition(queue.name, QueueSettings.of(max_attempts=1))
+    definition.handler(handler)
+    Processor(queue=Queue(store=queue.store, name=queue.name, settings=definition.settings), definition=definition).run(
+        path
+    )
+
+    cli("dead", "purge", "orders", "--error-type", "Reject", "--yes")
+
+    assert [line.body for line in DeadLetters(queue).lines(f"{path}.lines")] == [b"b"]
 
 
 def test_the_queue_may_be_left_out_before_paths(cli, paths):

@@ -39,7 +39,7 @@ def test_it_reads_what_infra_writes(stack: Variant) -> None:
 def test_it_cannot_claim_finish_or_forge(stack: Variant) -> None:
     for queue in QUEUES:
         at = f"{stack.bucket}/{queue}"
-        for kind in ("leases", "records", "retries", "locks", "workers", "runs", "dead"):
+        for kind in ("leases", "records", "retries", "locks", "workers", "runs"):
             assert not role(stack).may("s3:PutObject", f"{at}/{kind}/messages/x", IF_ABSENT), kind
         for kind in ("messages", "leases", "records"):
             assert not role(stack).may("s3:DeleteObject", f"{at}/{kind}/messages/x"), kind

@@ -14,7 +14,7 @@ from .checks import check_quiet, leftovers, tally
 from .faults import Profile, ScriptedFaults
 from .functions import Fleet
 from .operations import OPERATIONS, UNDISTURBED, Stage
-from .schedules import Verdict, silenced
+from .schedules import Verdict, short_lines, silenced
 from .threads import greenlets
 from .world import Fault
 
@@ -68,7 +68,7 @@ def run_case(case: Case) -> Outcome:
     faults = ScriptedFaults(script)
     stage = Stage(faults, Profile(exact=not case.faults and case.operation in OPERATIONS))
     world, judge = stage.world, stage.judge
-    with silenced(), greenlets():
+    with silenced(), greenlets(), short_lines():
         try:
             path = (OPERATIONS | UNDISTURBED)[case.operation](stage)
             begun = world.now

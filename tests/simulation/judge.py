@@ -20,6 +20,8 @@ from .world import QUEUE, Process, World
 LOOKED_WITHIN = 1.0
 #: Every process knows its settings within ten seconds, and claims nothing later than it has read them.
 REFRESHED_WITHIN = 12.0
+#: Processes whose PUTs of messages are replays: operators, and whoever is on trial in the crash matrix.
+REPLAYERS = ("operator", "subject")
 #: Keys of a stranger, who may write into the queue, have this in them: what becomes of them, `Strangers` judges.
 STRAY = "stray"
 
@@ -91,11 +93,15 @@ class Judge:
                 self.letters.write(path, self.world.now, before, after)
             else:
                 self.letters.deleted(path, self.world.now, sent_at)
+                if call.name == "replay" if call else process.name.startswith("subject"):
+                    self.letters.replay_deleted(path, before)
         elif kind in ("messages", "delayed"):
             path = f"{kind}/{path}"
             if after:
                 is_leased = self._leases + path in self.world.objects
                 life = self.ledger.put(path, after, self.world.now, was_leased=is_leased)
+                if process.name.startswith(REPLAYERS):
+                    self.letters.replay_put(path, after.body)
                 self.history.put(process, key, sent_at, life)
             else:
                 self._deleted(process, path, sent_at)

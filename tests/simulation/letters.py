@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from s3queue.documents.dead_letter import DeadLine
 from s3queue.documents.record import Record
 from s3queue.keys import LINES, is_batch, is_lines, lines_path, name_of, without_mark
-from s3queue.protocol.dead_letters import HEAD_VALID_SECONDS
+from s3queue.protocol.removal import HEAD_VALID_SECONDS
 
 from .ledger import Ledger, Life
 from .world import World
@@ -27,6 +28,9 @@ class Letters:
         self.unstoppable: set[str] = set()
         #: Bodies that an operator deleted for good.
         self.purged: set[bytes] = set()
+        #: Message and bytes → how often a replay PUT them, and how often one deleted a letter that holds them.
+        self._replays: Counter[tuple[str, bytes]] = Counter()
+        self._replayed: Counter[tuple[str, bytes]] = Counter()
 
     def write(self, path: str, now: float, before: Any, after: Any) -> None:
         """[P3] A dead letter is the bytes of something that was recorded as dead.  [P1] It is never overwritten."""
@@ -41,7 +45,7 @@ class Letters:
 
     def _covered(self, path: str, letter: Any) -> list[tuple[Life, set[int]]]:
         """The lives whose dead lines this letter holds."""
-        origin = without_mark(path)
+        origin = self._origin(path)
         names = {origin, origin.removesuffix(LINES)} if is_lines(origin) else {origin}
         candidates = [life for name in names for life in self._ledger.lives.get(name, ())]
         return [(life, lines) for life in candidates if (lines := _covers(life, letter))]
@@ -54,6 +58,24 @@ class Letters:
         self.deleted_at[path] = now
         if self.written[path][-1][0] > sent_at - HEAD_VALID_SECONDS:
             self.unstoppable.add(path)
+
+    def replay_put(self, path: str, body: bytes) -> None:
+        self._replays[path, body] += 1
+
+    def replay_deleted(self, path: str, letter: Any) -> None:
+        """[P1] Whoever deletes a letter has replayed it, and not only another one of the same bytes."""
+        origin = self._origin(path)
+        if is_lines(origin):
+            return  # a part of its lines may have been replayed under other names
+        target = (f"messages/{name_of(origin)}", letter.body)
+        self._replayed[target] += 1
+        if self._replayed[target] > self._replays[target]:
+            self._broken("P1", f"the letter {path} was deleted, and only its twin was replayed")
+
+    def _origin(self, path: str) -> str:
+        """The message that a letter is of. A name that looks marked may be a producer's own."""
+        names = {path, path.removesuffix(LINES)}
+        return path if names & self._ledger.lives.keys() else without_mark(path)
 
     def discard(self, before: Any, after: Any, error_type: str | None) -> None:
         """An operator deleted a letter, or the lines of a batch that died of one error; no others are his to delete."""
@@ -87,7 +109,7 @@ class Letters:
         if body in self.purged:
             return
         names = {life.path, lines_path(life.path)} if is_batch(life.path) else {life.path}
-        for path in [path for path in self.written if without_mark(path) in names]:
+        for path in [path for path in self.written if self._origin(path) in names]:
             writes = [at for at, written in self.written[path] if body in bodies_of(written)]
             if not any(at >= life.recorded_at for at in writes):
                 continue
@@ -99,7 +121,7 @@ class Letters:
 
     def _is_replayed(self, path: str, body: bytes, life: Life) -> bool:
         """As the letter, or as a batch of some of its lines, whose name begins with the batch's."""
-        target = f"messages/{name_of(without_mark(path))}"
+        target = f"messages/{name_of(self._origin(path))}"
         stem = target.removesuffix(LINES).removesuffix(".ndjson")
         replays = [
             one

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -259,6 +260,30 @@ def _take_what_ran_out(stage: Stage) -> str:
     return path
 
 
+def _replay_twins(stage: Stage) -> str:
+    """The same bytes died twice under one name; both letters are replayed, the second once the first has completed."""
+    # They die without having run.
+    stage.cast.profile = replace(stage.cast.profile, exact=False)
+    path = "messages/m"
+
+    def die(helper: Container) -> None:
+        if claim := helper.queue.claim(path, read_first=True):
+            helper.queue.fail(claim, "as scripted", dead=True)
+
+    def replay(worker: Container) -> None:
+        dead = worker.queue.keys.prefix("dead")
+        for letter in worker.queue.store.list(dead).objects:
+            worker.queue.letters().replay(letter.key.removeprefix(dead))
+            stage.world.sleep(2.0)
+            worker.processor.run(path)
+
+    for _ in range(2):
+        stage.put("m", script("m", "k"))
+        stage.prepare(die)
+    stage.act(replay)
+    return path
+
+
 def _enqueue(stage: Stage) -> str:
     stage.act(lambda worker: worker.queue.enqueue(script("m", "k"), name="m"))
     return "messages/m"
@@ -285,6 +310,7 @@ OPERATIONS: dict[str, Plot] = {
     "claim first, complete": _single("k"),
     "claim first, complete what the next attempt fails": _single("kf", takes=1.0),
     "replay a dead letter": _replay("m", script("m", "r"), "m"),
+    "replay twins": _replay_twins,
     "replay a dead line": _replay("b.ndjson", batch("k", "r"), "b.ndjson.lines"),
     "replay, and again if unknown": _replay_surely,
     "sweep past a heartbeat": _sweep_past_a_heartbeat,

@@ -77,7 +77,9 @@ class Producers:
             return {"per_object": 2, "concurrency": 2}
         if form == "dedup":
             return {"dedup_id": f"d{number}"}
-        options: dict[str, Any] = {"name": f"m{number}.ndjson" if form == "batch" else f"m{number}"}
+        # Some names look like the mark of a second dead letter.
+        mark = ".ndjson" if form == "batch" else chance.choice(("", "", "", "~0123456789ab"))
+        options: dict[str, Any] = {"name": f"m{number}{mark}"}
         if form == "urgent":
             options["priority"] = 200
         if form == "delayed":

@@ -17,6 +17,7 @@ from support.data_frames import assertDataFrameEqual
 from support.finished_messages import keys_under
 from support.killing_bucket import killing_bucket
 from support.manual_clock import ManualClock
+from support.workbench import Workbench
 
 pytestmark = pytest.mark.filterwarnings("ignore:.PYARROW_IGNORE_TIMEZONE.")
 FUTURE = datetime(2100, 1, 1, tzinfo=UTC)
@@ -183,6 +184,44 @@ def test_a_letter_that_died_again_is_replayed_again():
     die(bench.queue, bench.path, SMTPError("still away"))
     bench.clock.sleep(10)
     assert bench.replay() == "replayed"
+
+
+def test_a_twin_of_a_replayed_letter_is_replayed_and_not_cleared():
+    """The same bytes died twice under one name; the first one's replay has completed."""
+    bench = Bench()
+    bench.path = "messages/tick"
+    for _ in range(2):
+        bench.store.put(bench.queue.keys.message(bench.path), b"tick")
+        die(bench.queue, bench.path, SMTPError("away"))
+        bench.clock.sleep(10)
+    first, second = keys_under(bench.store, "emails/dead/messages/tick")
+    ran = []
+    for key in (first, second):
+        assert replay_one(bench.queue, key, Filter(before=FUTURE), False)[1] == "replayed"
+        bench.clock.sleep(10)
+        ran += [body for body in finish(bench.queue) if body == b"tick"]
+    assert ran == [b"tick", b"tick"]
+
+
+@pytest.mark.parametrize("kinds", [3, 30], ids=["named in the metadata", "too many for the metadata"])
+def test_of_a_batch_the_lines_with_a_wanted_error_are_replayed_and_the_others_stay(kinds):
+    bench = Bench()
+    bench.path = "messages/b.ndjson.lines"
+    bench.store.put("emails/messages/b.ndjson", b"".join(b"%d\n" % number for number in range(kinds)))
+
+    def handler(body: int) -> None:
+        raise type(f"ProviderAnswered{body}", (Exception,), {})("no")
+
+    Workbench().processor(bench.queue, handler).run("messages/b.ndjson")
+    wanted = Filter(before=FUTURE, error_types=("ProviderAnswered1", "ProviderAnswered2", "KeyError"))
+    unwanted = Filter(before=FUTURE, error_types=("KeyError",))
+    key = bench.queue.keys.dead(bench.path)
+
+    assert replay_one(bench.queue, key, unwanted, False)[1] == "unwanted"
+    assert replay_one(bench.queue, key, wanted, True)[1] == "would replay"
+    assert replay_one(bench.queue, key, wanted, False)[1] == "replayed"
+    assert sorted(finish(bench.queue)) == [b"1\n", b"2\n"]
+    assert len(DeadLetters(bench.queue).lines(bench.path)) == kinds - 2
 
 
 def test_a_key_that_is_no_letter_is_told_of():

@@ -114,6 +114,8 @@ def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, 
     queue = Queue(store=store, name="emails")
     dead = queue.enqueue({"do": "reject"})
     assert Workbench().processor(queue, _reject).run(dead) == "dead"
+    (batch,) = queue.enqueue_many([{"do": "reject"}, {"do": "fail"}])
+    Workbench().processor(queue, _reject).run(batch)
 
     read = recorded_dataset(spark, ours)
     for _ in range(2):
@@ -121,8 +123,8 @@ def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, 
         bulk_enqueue.bulk_enqueue(spark, ours, "emails", bulk_enqueue.lines_of(read, "line"), run="one", per_object=5)
         for marker in ("done.json", "00000.done"):
             store.delete(Keys("emails").bulk("one", marker))
-    told = replay.replay(spark, ours, "emails", replay.Filter(before=NOON.replace(year=2100)))
-    assert told["counts"] == {"replayed": 1}
+    rejected = replay.Filter(before=NOON.replace(year=2100), error_types=("Reject",))
+    assert replay.replay(spark, ours, "emails", rejected)["counts"] == {"replayed": 2}
 
     requests = list(requests_in(log))
     assert refused(requests, role(template, "BulkRole"), template.queue_bucket) == []
@@ -137,4 +139,4 @@ def recorded_dataset(spark, bucket: Bucket):
 
 
 def _reject(body: dict[str, str]) -> None:
-    raise Reject("no")
+    raise Reject("no") if body["do"] == "reject" else ValueError("no")

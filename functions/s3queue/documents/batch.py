@@ -71,6 +71,12 @@ def read_lines(stream: IO[bytes], max_bytes: int | None = None) -> Iterator[tupl
     Blank lines are skipped; CRLF and a missing last newline are fine. Only one line at a time is in memory, and of a
     line longer than `max_bytes` only that much.
     """
+    for number, _, line in located_lines(stream, max_bytes):
+        yield number, line
+
+
+def located_lines(stream: IO[bytes], max_bytes: int | None) -> Iterator[tuple[int, int, bytes | LongLine]]:
+    """As `read_lines`, each with the place in the stream at which it begins."""
     # What is not part of the message may come on top: a byte order mark, and the end of the line.
     most = -1 if max_bytes is None else max_bytes + len(_BOM) + len(b"\r\n")
     number, start = 0, 0
@@ -83,9 +89,9 @@ def read_lines(stream: IO[bytes], max_bytes: int | None = None) -> Iterator[tupl
         mark = len(_BOM) if number == 1 and raw.startswith(_BOM) else 0
         line = raw[mark:].rstrip(b"\r\n")
         if size > len(raw) or (max_bytes is not None and len(line) > max_bytes):
-            yield number, LongLine(start + mark, size - mark - tail.endswith(b"\n"))
+            yield number, start + mark, LongLine(start + mark, size - mark - tail.endswith(b"\n"))
         elif line.strip():
-            yield number, line
+            yield number, start + mark, line
         start += size
 
 
@@ -122,7 +128,7 @@ def _naming_the_folder() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise NoSpace(f"batch not copied to the temporary folder: {error}; give the worker more room") from error
+        raise NoSpace(f"not copied to the temporary folder: {error}; give this process more room there") from error
 
 
 def join_lines(bodies: Iterable[Any]) -> bytes:

@@ -10,8 +10,9 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO, Any
@@ -27,8 +28,8 @@ from s3queue.encoding import (
 from s3queue.keys import is_lines
 from s3queue.store import ObjectInfo
 
-from .batch import LongLine, read_lines
-from .message import Generation
+from .batch import PIECE_BYTES, LongLine, located_lines, read_lines
+from .message import INLINE_BYTES, Generation
 from .record import Failure, Record
 
 #: Metadata that a dead letter carries, and that a replayed message does not.
@@ -36,6 +37,13 @@ DEAD_METADATA = "s3queue-"
 #: Room that the producer's own metadata leaves for the facts about the death.
 _FACTS_BYTES = 700
 _ERROR_CHARACTERS = 600
+#: A dead line begins with its number and its error, and its body comes last.
+_HEAD = re.compile(
+    rb'\{"line": [0-9]+, "error_type": (?P<type>"(?:[^"\\]|\\.)*"), "error": "(?:[^"\\]|\\.)*", '
+    rb'(?="body(?:_base64)?": ")'
+)
+#: Longer than any such head: texts are cut to 2,000 characters, of at most 12 bytes each.
+_HEAD_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +84,51 @@ class DeadLine:
 def messages_of(path: str, batch: IO[bytes], max_bytes: int | None = None) -> Iterator[tuple[int, bytes | LongLine]]:
     """The messages of a batch with their line numbers; of one whose lines died before, the bodies that died.
 
-    Of a line longer than `max_bytes`, only where it lies.
+    Of a message longer than `max_bytes`, only where its line lies.
     """
-    for number, line in read_lines(batch, max_bytes):
-        dead = DeadLine.from_bytes(line) if is_lines(path) and isinstance(line, bytes) else None
-        yield number, dead.body if dead else line
+    if not is_lines(path):
+        yield from read_lines(batch, max_bytes)
+        return
+    for number, start, line in located_lines(batch, None if max_bytes is None else _longest_dead_line(max_bytes)):
+        dead = DeadLine.from_bytes(line) if isinstance(line, bytes) else None
+        if isinstance(line, bytes) and dead and max_bytes is not None and len(dead.body) > max_bytes:
+            yield number, LongLine(start, len(line))
+        else:
+            yield number, dead.body if dead else line
 
 
-def write_long(letter: IO[bytes], number: int, failure: Failure, pieces: Iterable[bytes]) -> None:
+def _longest_dead_line(body_bytes: int) -> int:
+    """How long the dead line of such a body can be: up to 8 MiB it is JSON, in which a byte may become six
+    (`\\u0001`); beyond that it is Base64.
+    """
+    return max(6 * min(body_bytes, INLINE_BYTES), body_bytes * 4 // 3 + 4) + _HEAD_BYTES
+
+
+def bury_line(
+    letter: IO[bytes], number: int, failure: Failure, line: bytes | LongLine, batch: IO[bytes], *, died_before: bool
+) -> None:
+    """Write a line of a batch and its failure into a letter.
+
+    A line that died before is a dead line already: its body is kept and its failure replaced, so that no body is ever
+    wrapped twice.
+    """
+    if isinstance(line, bytes):
+        dead = DeadLine.from_bytes(line) if died_before else None
+        letter.write(DeadLine(number, failure, dead.body if dead else line).to_bytes())
+        return
+    start = b"".join(LongLine(line.start, min(line.size, _HEAD_BYTES)).pieces(batch)) if died_before else b""
+    if head := _HEAD.match(start):
+        letter.write(_head(number, failure))
+        for piece in LongLine(line.start + head.end(), line.size - head.end()).pieces(batch):
+            letter.write(piece)
+        letter.write(b"\n")
+    else:
+        _write_long(letter, number, failure, line.pieces(batch))
+
+
+def _write_long(letter: IO[bytes], number: int, failure: Failure, pieces: Iterable[bytes]) -> None:
     """A dead line that is too long to be held in memory, as Base64."""
-    described = {"line": number, "error_type": failure.type, "error": failure.message, "body_base64": ""}
-    head = json.dumps(described).encode()
-    letter.write(head[: -len(b'"}')])
+    letter.write(_head(number, failure) + b'"body_base64": "')
     rest = b""
     for piece in pieces:
         piece = rest + piece
@@ -97,11 +138,18 @@ def write_long(letter: IO[bytes], number: int, failure: Failure, pieces: Iterabl
     letter.write(base64.b64encode(rest) + b'"}\n')
 
 
+def _head(number: int, failure: Failure) -> bytes:
+    described = json.dumps({"line": number, "error_type": failure.type, "error": failure.message})
+    return described.encode()[:-1] + b", "
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
     """A message that died, or the dead lines of a batch, and the last error."""
 
     path: str
+    #: The path of the message that died: that of the letter, without the mark of a second letter of one name.
+    origin: str
     size: int
     died_at: datetime
     error_type: str
@@ -110,9 +158,12 @@ class DeadLetter:
     worker: str = ""
     #: How many lines of a batch it holds; 0 if it is a whole message.
     lines: int = 0
-    #: How many of its lines have which error type; empty for a whole message.
-    error_types: Mapping[str, int] = field(default_factory=dict)
+    #: How many of its lines have which error type; empty for a whole message, and if they are too many for its
+    #: metadata. `DeadLetters.list` then reads them.
+    error_types: Mapping[str, int] = field(default_factory=dict, compare=False)
     enqueued_at: datetime | None = None
+    #: The PUT that died; None if the letter does not name it.
+    generation: Generation | None = None
     #: The message could not be read, so it lies where it was PUT; this letter stands for it.
     is_unreadable: bool = False
     #: The ETag, for conditional deletes.
@@ -121,7 +172,17 @@ class DeadLetter:
     @property
     def counts(self) -> Mapping[str, int]:
         """Dead messages by error type; a batch counts as its lines."""
-        return self.error_types or {self.error_type: max(1, self.lines)}
+        return self.error_types or {"unknown" if self.lines else self.error_type: max(1, self.lines)}
+
+    def has_only(self, error_type: str) -> bool:
+        """Whether all of it died of this error; not if that cannot be told without reading it."""
+        return not self.lines or self.error_types.keys() == {error_type}
+
+    @property
+    def replay_id(self) -> str:
+        """Names this very death: equal bytes die again under the same name, and each letter has its own replay."""
+        death = (self.path, self.etag, str(self.enqueued_at), str(self.died_at))
+        return hashlib.sha256(" ".join(death).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -140,8 +201,12 @@ class DeadLetter:
     def of(cls, path: str, info: ObjectInfo) -> DeadLetter:
         """From the object's own facts; what someone else wrote there is left out."""
         facts = dead_facts(info.metadata)
+        put_at = _instant(facts.get("enqueued-at"))
+        generation = Generation(etag=facts["etag"], put_at=put_at) if put_at and "etag" in facts else None
         return cls(
             path=path,
+            # Not by its looks: a producer's own name may end like a mark.
+            origin=path.removesuffix(f"~{generation_mark(generation)}") if generation else path,
             size=info.size,
             died_at=_instant(facts.get("died-at")) or info.modified_at,
             error_type=facts.get("error-type", "unknown"),
@@ -150,7 +215,8 @@ class DeadLetter:
             worker=facts.get("worker", ""),
             lines=_number(facts.get("lines")),
             error_types=_counts(facts.get("error-types")),
-            enqueued_at=_instant(facts.get("enqueued-at")),
+            enqueued_at=put_at,
+            generation=generation,
             is_unreadable=facts.get("unreadable") == "true",
             etag=info.etag,
         )
@@ -160,6 +226,21 @@ def dead_lines(letter: IO[bytes]) -> list[DeadLine]:
     """The lines of a batch that a letter holds; what is not a dead line is left out."""
     with letter:
         return [dead for _, line in read_lines(letter) if (dead := DeadLine.from_bytes(line))]
+
+
+def count_lines(letter: IO[bytes]) -> dict[str, int]:
+    """How many lines of a letter died of which error. Only the beginning of a line is ever in memory."""
+    counts: Counter[str] = Counter()
+    with letter:
+        while line := letter.readline(_HEAD_BYTES):
+            tail = line
+            while not tail.endswith(b"\n") and (tail := letter.readline(PIECE_BYTES)):
+                pass
+            if head := _HEAD.match(line):
+                counts[json.loads(head["type"])] += 1
+            elif dead := DeadLine.from_bytes(line):
+                counts[dead.failure.type] += 1
+    return dict(counts.most_common())
 
 
 def count_by_error_type(letters: Iterable[DeadLetter]) -> dict[str, int]:
@@ -183,10 +264,9 @@ def dead_metadata(
         "died-at": format_instant(record.finished_at),
         "enqueued-at": format_instant(record.generation.put_at),
         "etag": record.generation.etag,
-        "lines": str(sum(counts.values())) if counts else "",
-        "error-types": _few(counts) if counts else "",
         "worker": record.worker[:100],
-    } | more
+    }
+    facts |= (_line_facts(counts) if counts else {}) | more
     metadata = encode_metadata({DEAD_METADATA + name: value for name, value in facts.items() if value})
     dropped = []
     for name, value in message.metadata.items():
@@ -199,6 +279,22 @@ def dead_metadata(
     if dropped:
         metadata |= _shortened("dropped", ", ".join(dropped), metadata)
     return metadata | _shortened("error", failure.message[:_ERROR_CHARACTERS] if failure else "", metadata)
+
+
+def kept_metadata(letter: ObjectInfo, lines: Sequence[DeadLine]) -> dict[str, str]:
+    """The metadata of a letter that is to keep only these of its lines."""
+    first = lines[0].failure
+    changed = {f"{DEAD_METADATA}{name}" for name in ("error-type", "error-types", "lines", "error")}
+    facts = {"error-type": first.type[:100]} | _line_facts(Counter(line.failure.type for line in lines))
+    metadata = {name: text for name, text in letter.metadata.items() if name not in changed}
+    metadata |= encode_metadata({DEAD_METADATA + name: text for name, text in facts.items() if text})
+    return metadata | _shortened("error", first.message[:_ERROR_CHARACTERS], metadata)
+
+
+def _line_facts(counts: Mapping[str, int]) -> dict[str, str]:
+    """How many lines died, and of what, most frequent first; not of what if that does not fit."""
+    kinds = json.dumps(dict(sorted(counts.items(), key=lambda one: -one[1])))
+    return {"lines": str(sum(counts.values())), "error-types": kinds if len(kinds) <= _FACTS_BYTES // 2 else ""}
 
 
 def dead_facts(metadata: Mapping[str, str]) -> dict[str, str]:
@@ -226,12 +322,6 @@ def _shortened(name: str, value: str, beside: Mapping[str, str]) -> dict[str, st
         value = value[: len(value) // 2]
         encoded = encode_metadata({DEAD_METADATA + name: value})
     return encoded if value else {}
-
-
-def _few(counts: Mapping[str, int]) -> str:
-    """The most frequent error types with their counts, as JSON; empty if they are too many to be told."""
-    text = json.dumps({kind[:60]: count for kind, count in sorted(counts.items(), key=lambda one: -one[1])})
-    return text if len(text) <= _FACTS_BYTES // 2 else ""
 
 
 def _counts(text: str | None) -> dict[str, int]:

@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from s3queue.clock import as_duration
-from s3queue.documents.dead_letter import DEAD_METADATA, DeadLetter, DeadLine, count_by_error_type, dead_lines
-from s3queue.documents.message import INLINE_BYTES
+from s3queue.documents.batch import spooled
+from s3queue.documents.dead_letter import (
+    DEAD_METADATA,
+    DeadLetter,
+    DeadLine,
+    count_by_error_type,
+    count_lines,
+    dead_lines,
+    kept_metadata,
+)
+from s3queue.documents.message import Generation
 from s3queue.documents.record import Record
-from s3queue.encoding import encode_metadata
-from s3queue.errors import Conflict, MessageNotFound, QueueError, Unavailable
-from s3queue.keys import LINES, is_lines, name_of, without_mark
-from s3queue.store import UNKNOWN_TRIES, Object, ObjectInfo, delete_seen, delete_unique, listing
+from s3queue.encoding import with_put_id
+from s3queue.errors import Conflict, InvalidRequest, MessageNotFound, QueueError
+from s3queue.keys import LINES, is_lines, name_of
+from s3queue.store import Object, ObjectInfo, delete_seen, delete_unique, listing
 
 from .access import QueueAccess
-from .outcomes import Outcomes
+from .outcomes import NDJSON, Outcomes
+from .removal import delete_letter
 
 #: HEADs that run at the same time: a letter's error is in its metadata, which a LIST does not show.
 READERS = 16
-#: The answer to a HEAD counts for this long.
-HEAD_VALID_SECONDS = 1.0
 #: HEADs that are asked for before the first result is used.
 PORTION = 4 * READERS
+#: The most that S3 takes in one PUT.
+PUT_BYTES = 5 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +54,10 @@ class DeadLetters:
         newer_than: float | timedelta | None = None,
         after: str = "",
     ) -> Iterator[DeadLetter]:
-        """Dead letters in the order of their paths, starting after `after`; one HEAD each, page by page."""
+        """Dead letters in the order of their paths, starting after `after`; one HEAD each, page by page.
+
+        A batch whose lines died of more errors than its letter's metadata can name is read.
+        """
         keys, store = self.queue.keys, self.queue.store
         start = keys.dead(after) if after else ""
         with ThreadPoolExecutor(READERS) as readers:
@@ -56,8 +67,7 @@ class DeadLetters:
                 ]
                 # In portions: a caller who takes only the first few should not pay for a thousand.
                 for first in range(0, len(wanted), PORTION):
-                    for info in readers.map(lambda entry: store.head(entry.key), wanted[first : first + PORTION]):
-                        letter = self._letter(info) if info else None
+                    for letter in readers.map(lambda entry: self._listed(entry.key), wanted[first : first + PORTION]):
                         if letter and (error_type is None or error_type in letter.counts):
                             yield letter
 
@@ -67,19 +77,14 @@ class DeadLetters:
         Raises:
             MessageNotFound: no dead letter has this path.
         """
-        found = self.queue.store.open(self.queue.keys.dead(path))
-        letter = self._letter(found) if found else None
-        if found is None or letter is None:
-            raise self._missing(path)
-        body = found.read()
-        return letter, body, self.record(path)
+        letter, found = self._open(path)
+        return letter, found.read(), self.record(letter)
 
-    def record(self, path: str) -> Record | None:
+    def record(self, letter: DeadLetter) -> Record | None:
         """The record of what died, for the dead lines of a batch that of the batch; None once its retention is over."""
-        outcomes = Outcomes(self.queue.store, self.queue.keys, self.queue.chance)
-        origin = without_mark(path)
-        found = outcomes.read(origin)
-        return outcomes.read(origin.removesuffix(LINES)) if found is None and is_lines(origin) else found
+        found = self._outcomes.read(letter.origin)
+        is_of_lines = found is None and is_lines(letter.origin)
+        return self._outcomes.read(letter.origin.removesuffix(LINES)) if is_of_lines else found
 
     def lines(self, path: str) -> Sequence[DeadLine]:
         """The dead lines of a batch, with their numbers and errors; none if the letter is a whole message.
@@ -87,10 +92,9 @@ class DeadLetters:
         Raises:
             MessageNotFound: no dead letter has this path.
         """
-        found = self.queue.store.open(self.queue.keys.dead(path))
-        if found is None:
-            raise self._missing(path)
-        return dead_lines(found.stream) if is_lines(without_mark(path)) else []
+        letter, found = self._open(path)
+        with found.stream as stream:
+            return dead_lines(stream) if is_lines(letter.origin) else []
 
     def describe(self, path: str) -> DeadLetter:
         """A dead letter without its payload, which may be large. One HEAD.
@@ -124,94 +128,89 @@ class DeadLetters:
     def replay(self, path: str, *, error_type: str | None = None) -> str:
         """Put a dead letter back as a message that has all its attempts again; returns the message's path.
 
-        Copied first and deleted then: a crash in between leaves both, and replaying again is safe. What was replayed
+        Written first and deleted then: a crash in between leaves both, and replaying again is safe. What was replayed
         before and has completed since is not run again: only its letter is deleted. Of a batch's dead lines,
-        `error_type` replays those with that error; the others stay.
+        `error_type` replays those with that error; the others stay. A large letter goes through the temporary folder.
 
         Raises:
-            MessageNotFound: no dead letter has this path.
+            MessageNotFound: no dead letter has this path, or no line of it has this error.
             Conflict: a message of that name is there already; let it finish, or delete one of the two.
             Unreadable: the message still cannot be read where it lies.
+            NoSpace: the temporary folder cannot hold it.
             Unavailable: unknown whether it was replayed; calling again is safe.
         """
-        found = self.queue.store.open(self.queue.keys.dead(path))
-        if found is None:
-            raise self._missing(path)
-        letter = DeadLetter.of(path, found)
-        if error_type is not None and letter.lines and letter.counts.keys() - {error_type}:
-            return self._replay_lines(path, found, error_type)
-        target = f"messages/{name_of(without_mark(path))}"
+        letter, found = self._open(path)
+        if error_type is not None and not letter.has_only(error_type):
+            return self._replay_lines(letter, found, error_type)
         if letter.is_unreadable:
             found.stream.close()
-            return self._replay_in_place(without_mark(path), found)
-        metadata = {name: text for name, text in found.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
-        if self._is_finished_since(target, found):
+            return self._replay_in_place(letter, found)
+        target = f"messages/{name_of(letter.origin)}"
+        if self.is_replayed(letter):
             found.stream.close()
-        elif found.size <= INLINE_BYTES:
-            self._put(target, found.read(), metadata, found.content_type)
         else:
-            found.stream.close()
-            self._copy(found, target, metadata)
-        self._drop(found)
+            own = {name: text for name, text in found.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
+            try:
+                self._put(target, found, with_put_id(own, letter.replay_id), if_absent=True)
+            except Conflict as conflict:
+                taken = f"{self.queue.name}/{target} exists already: let it finish, or delete one of the two"
+                raise Conflict(taken) from conflict
+        delete_letter(self.queue, found)
         self.queue.events.emit("message.enqueued", queue=self.queue.name, path=target, size=found.size, replayed=True)
         return target
 
-    def _put(self, target: str, body: bytes, metadata: Mapping[str, str], kind: str) -> None:
-        key = self.queue.keys.message(target)
-        try:
-            self.queue.store.put(key, body, if_absent=True, metadata=metadata, content_type=kind, once=True)
-        except Conflict as conflict:
-            raise self._taken(target) from conflict
+    def _put(self, path: str, found: Object, metadata: Mapping[str, str], **condition: Any) -> None:
+        """PUT what was read as a message. No COPY: it overwrites what a producer has PUT there meanwhile.  [P1]"""
+        key = self.queue.keys.message(path)
+        if found.size > PUT_BYTES:
+            found.stream.close()
+            raise InvalidRequest(
+                f"{found.key} has {found.size} bytes, S3 takes {PUT_BYTES} in one conditional PUT; see that nobody "
+                f"writes {key}, then move it: `aws s3 mv`"
+            )
+        with spooled(found.stream) as body:
+            self.queue.store.put(key, body, metadata=metadata, content_type=found.content_type, once=True, **condition)
 
-    def _copy(self, letter: ObjectInfo, target: str, metadata: Mapping[str, str]) -> None:
-        store, key = self.queue.store, self.queue.keys.message(target)
-        if store.head(key):
-            raise self._taken(target)
-        store.copy(letter.key, key, if_match=letter.etag, metadata=metadata, content_type=letter.content_type)
+    def is_replayed(self, letter: DeadLetter) -> bool:
+        """Whether this very letter was replayed before, and completed; another one of its name and bytes may have."""
+        record = self._outcomes.read(f"messages/{name_of(letter.origin)}")
+        is_its_own = record is not None and record.put_id == letter.replay_id
+        return record is not None and is_its_own and record.outcome == "completed" and not record.dead_lines
 
-    def _is_finished_since(self, target: str, letter: ObjectInfo) -> bool:
-        """Whether these bytes were replayed before and completed: PUT strictly after they had died.
-
-        Within one second S3 cannot tell a replay from the death before it; then replaying once more loses nothing.
-        """
-        outcomes = Outcomes(self.queue.store, self.queue.keys, self.queue.chance)
-        record = outcomes.read(target)
-        if record is None or record.outcome != "completed" or record.dead_lines:
-            return False
-        return record.generation.etag == letter.etag and record.generation.put_at > letter.modified_at
-
-    def _replay_in_place(self, path: str, letter: ObjectInfo) -> str:
-        """A message that could not be read lies where it was PUT: COPY it onto itself, which makes it a new one."""
-        store, key = self.queue.store, self.queue.keys.message(path)
-        message = store.head(key)
-        if message:
-            store.copy(key, key, if_match=message.etag, metadata=message.metadata, content_type=message.content_type)
-            self._free(path)
-        self._drop(letter)
+    def _replay_in_place(self, letter: DeadLetter, info: ObjectInfo) -> str:
+        """A message that could not be read lies where it was PUT: PUT it once more, which makes it a new one."""
+        message = self.queue.store.open(self.queue.keys.message(letter.origin))
+        if message and _is_of(message, letter):
+            self._put(letter.origin, message, message.metadata, if_match=message.etag)
+        elif message:
+            message.stream.close()  # PUT anew since, by a producer or by an earlier replay: it runs as it is
+        self._free(letter)
+        delete_letter(self.queue, info)
         if message is None:
-            raise self._missing(path)
-        return path
+            raise self._missing(letter.path)
+        return letter.origin
 
-    def _free(self, path: str) -> None:
-        """Delete the lease that kept workers off an unreadable message."""
-        held = self.queue.read_lease(path)
-        if held and held.lease.state == "waiting":
+    def _free(self, letter: DeadLetter) -> None:
+        """Delete the lease that kept workers off an unreadable message; not that of another one of its name."""
+        held = self.queue.read_lease(letter.origin)
+        if held and held.lease.state == "waiting" and held.lease.generation == letter.generation:
             delete_unique(self.queue.store, held.key, if_match=held.etag)
 
-    def _replay_lines(self, path: str, letter: Object, error_type: str) -> str:
+    def _replay_lines(self, letter: DeadLetter, found: Object, error_type: str) -> str:
         """Those lines of a batch that died of one error, as a batch of their own; the letter keeps the others."""
-        lines = dead_lines(letter.stream)
+        lines = dead_lines(found.stream)
         chosen = [line for line in lines if line.failure.type == error_type]
-        stem = without_mark(path).removesuffix(LINES).removesuffix(".ndjson")
+        if not chosen:
+            raise MessageNotFound(f"no line of {self.queue.name}/{letter.path} died of {error_type}")
+        stem = letter.origin.removesuffix(LINES).removesuffix(".ndjson")
         # The same letter and choice give the same name: whoever repeats it after a crash makes no second batch.
-        mark = hashlib.sha256(f"{letter.etag} {error_type}".encode()).hexdigest()[:12]
+        mark = hashlib.sha256(f"{letter.replay_id} {error_type}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
         target = f"messages/{name_of(stem)}-{mark}.ndjson"
-        body = b"".join(line.body + b"\n" for line in chosen)
-        outcomes = Outcomes(self.queue.store, self.queue.keys, self.queue.chance)
-        if outcomes.read(target) is None:
+        if self._outcomes.read(target) is None:
+            key, body = self.queue.keys.message(target), b"".join(line.body + b"\n" for line in chosen)
             with suppress(Conflict):
-                self._put(target, body, {}, "application/x-ndjson")
-        self._keep(letter, [line for line in lines if line.failure.type != error_type])
+                self.queue.store.put(key, body, if_absent=True, content_type=NDJSON, once=True)
+        self._keep(found, [line for line in lines if line.failure.type != error_type])
         return target
 
     def _keep(self, letter: ObjectInfo, lines: Sequence[DeadLine]) -> None:
@@ -221,64 +220,41 @@ class DeadLetters:
             Conflict: it was changed since it was read.
         """
         if not lines:
-            self._drop(letter)
+            delete_letter(self.queue, letter)
             return
-        counts = Counter(line.failure.type for line in lines)
-        facts = {"lines": str(len(lines)), "error-types": json.dumps(dict(counts.most_common()))}
-        facts |= {"error-type": lines[0].failure.type, "error": lines[0].failure.message[:200]}
-        metadata = dict(letter.metadata) | encode_metadata({DEAD_METADATA + name: text for name, text in facts.items()})
-        body = b"".join(line.to_bytes() for line in lines)
-        store = self.queue.store
-        store.put(
-            letter.key, body, if_match=letter.etag, metadata=metadata, content_type=letter.content_type, once=True
+        self.queue.store.put(
+            letter.key,
+            b"".join(line.to_bytes() for line in lines),
+            if_match=letter.etag,
+            metadata=kept_metadata(letter, lines),
+            content_type=letter.content_type,
+            once=True,
         )
 
-    def _taken(self, target: str) -> Conflict:
-        return Conflict(f"{self.queue.name}/{target} exists already: let it finish, or delete one of the two")
+    def discard(self, letter: DeadLetter, *, error_type: str | None = None) -> bool:
+        """Delete a letter that was listed; False if it is gone, or the message has died again since.
 
-    def _drop(self, letter: ObjectInfo) -> bool:
-        """Delete the letter that was read; False if it is gone, or the message has died again: same ETag.  [P1]
-
-        HEAD and DELETE are two requests. If the HEAD took too long, it is repeated; after several tries the letter is
-        kept.
+        Of a batch's dead lines, `error_type` deletes those with that error; the others stay.
         """
-        store, clock = self.queue.store, self.queue.clock
-        unknown: Unavailable | None = None
-        for _ in range(UNKNOWN_TRIES):
-            before = clock.monotonic()
-            found = store.head(letter.key)
-            if found is None or (found.modified_at, found.metadata) != (letter.modified_at, letter.metadata):
-                return found is None and unknown is not None
-            if clock.monotonic() - before >= HEAD_VALID_SECONDS:
-                continue
-            try:
-                store.delete(letter.key, if_match=letter.etag)
-                return True
-            except Conflict:
-                return False
-            except Unavailable as error:
-                unknown = error
-        if unknown:
-            raise unknown
-        return False
-
-    def discard(self, letter: DeadLetter) -> bool:
-        """Delete a letter that was listed; False if it is gone, or the message has died again since."""
+        if error_type is not None and not letter.has_only(error_type):
+            return self._discard_lines(letter, error_type)
         found = self.queue.store.head(self.queue.keys.dead(letter.path))
-        now = self._letter(found) if found else None
-        if found is None or now != letter:
+        if found is None or self._letter(found) != letter:
             return False
         if letter.is_unreadable:
-            self._delete_in_place(without_mark(letter.path))
-        return self._drop(found)
+            self._delete_in_place(letter)
+        return delete_letter(self.queue, found)
 
-    def _delete_in_place(self, path: str) -> None:
-        """An unreadable message lies where it was PUT, and goes with its letter: the message first, then its lease."""
-        key = self.queue.keys.message(path)
+    def _delete_in_place(self, letter: DeadLetter) -> None:
+        """An unreadable message lies where it was PUT, and goes with its letter: the message first, then its lease.
+
+        What was PUT under its name since is not what the letter stands for.  [P1]
+        """
+        key = self.queue.keys.message(letter.origin)
         message = next((entry for entry in self.queue.store.list(key, limit=1).objects if entry.key == key), None)
-        if message:
+        if message and _is_of(message, letter):
             delete_seen(self.queue.store, key, etag=message.etag, modified_at=message.modified_at)
-        self._free(path)
+        self._free(letter)
 
     def replay_many(self, paths: Iterable[str], *, error_type: str | None = None) -> dict[str, str]:
         """Replay each; path → the new message's path, or, if it failed, the error's name and text."""
@@ -311,13 +287,8 @@ class DeadLetters:
 
     def purge(self, *, error_type: str | None = None, older_than: float | timedelta | None = None) -> int:
         """Delete the letters that the filter selects for good; returns how many."""
-        deleted = 0
-        for letter in list(self.list(error_type=error_type, older_than=older_than)):
-            if error_type is not None and letter.lines and letter.counts.keys() - {error_type}:
-                deleted += self._discard_lines(letter, error_type)
-            else:
-                deleted += self.discard(letter)
-        return deleted
+        selected = list(self.list(error_type=error_type, older_than=older_than))
+        return sum(self.discard(letter, error_type=error_type) for letter in selected)
 
     def _discard_lines(self, letter: DeadLetter, error_type: str) -> bool:
         """Delete the lines of a letter that died of one error; False if the letter was changed since it was listed."""
@@ -329,14 +300,37 @@ class DeadLetters:
             return True
         return False
 
+    @property
+    def _outcomes(self) -> Outcomes:
+        return Outcomes(self.queue.store, self.queue.keys, self.queue.chance)
+
+    def _listed(self, key: str) -> DeadLetter | None:
+        info = self.queue.store.head(key)
+        letter = self._letter(info) if info else None
+        if letter is None or letter.error_types or not letter.lines:
+            return letter
+        found = self.queue.store.open(key)
+        return replace(DeadLetter.of(letter.path, found), error_types=count_lines(found.stream)) if found else None
+
     def _letter(self, info: ObjectInfo) -> DeadLetter | None:
         path = self.queue.keys.path_under("dead", info.key)
-        if path is None:
-            return None
-        return DeadLetter.of(path, info)
+        return DeadLetter.of(path, info) if path else None
+
+    def _open(self, path: str) -> tuple[DeadLetter, Object]:
+        """A letter and its payload. Raises MessageNotFound."""
+        found = self.queue.store.open(self.queue.keys.dead(path))
+        letter = self._letter(found) if found else None
+        if found is None or letter is None:
+            raise self._missing(path)
+        return letter, found
 
     def _missing(self, path: str) -> MessageNotFound:
         return MessageNotFound(f"no such dead letter: {self.queue.name}/{path}; `s3queue dead list` shows all of them")
+
+
+def _is_of(message: ObjectInfo, letter: DeadLetter) -> bool:
+    """Whether a letter stands for this message, and not for another one of its name."""
+    return Generation(etag=message.etag, put_at=message.modified_at) == letter.generation
 
 
 def _is_within(age: timedelta, older_than: float | timedelta | None, newer_than: float | timedelta | None) -> bool:

@@ -13,15 +13,8 @@ from dataclasses import dataclass, replace
 
 from s3queue import keys as names
 from s3queue.clock import Chance
-from s3queue.documents.batch import Lines, spooled
-from s3queue.documents.dead_letter import (
-    DeadLine,
-    dead_metadata,
-    generation_mark,
-    is_letter_of,
-    messages_of,
-    write_long,
-)
+from s3queue.documents.batch import Lines, read_lines, spooled
+from s3queue.documents.dead_letter import bury_line, dead_metadata, generation_mark, is_letter_of
 from s3queue.documents.message import INLINE_BYTES, Generation
 from s3queue.documents.record import Failure, Record
 from s3queue.errors import AccessDenied, Conflict, CorruptState, InvalidRequest, NewerFormat, Unavailable
@@ -29,6 +22,8 @@ from s3queue.keys import Keys
 from s3queue.store import UNKNOWN_TRIES, Object, ObjectInfo, ObjectStore, delete_seen, delete_unique, put_surely
 
 NDJSON = "application/x-ndjson"
+#: Longer lines are not held in memory when they are buried.
+HELD_BYTES = INLINE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +160,11 @@ class Outcomes:
         counts: Counter[str] = Counter()
         unfinished = record.failure or Failure("Error", "it did not complete")
         with spooled(found.stream) as batch, tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES) as letter:
-            for number, body in messages_of(record.path, batch, INLINE_BYTES):
+            for number, line in read_lines(batch, HELD_BYTES):
                 if number not in lines.done:
                     failure = lines.dead.get(number, unfinished)
                     counts[failure.type] += 1
-                    if isinstance(body, bytes):
-                        letter.write(DeadLine(number, failure, body).to_bytes())
-                    else:
-                        write_long(letter, number, failure, body.pieces(batch))
+                    bury_line(letter, number, failure, line, batch, died_before=names.is_lines(record.path))
             if not counts:
                 return
             letter.seek(0)

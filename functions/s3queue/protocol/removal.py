@@ -1,13 +1,16 @@
-"""Removal: what an operator deletes by hand: messages that are not processed, and outcomes past their retention."""
+"""Removal: what an operator deletes: messages that are not processed, dead letters, outcomes past their retention."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from s3queue.errors import CorruptState
-from s3queue.store import ObjectInfo, delete_seen, delete_unique, listing
+from s3queue.errors import Conflict, CorruptState, Unavailable
+from s3queue.store import UNKNOWN_TRIES, ObjectInfo, delete_seen, delete_unique, listing
 
 from .access import QueueAccess
+
+#: The answer to a HEAD counts for this long.
+HEAD_VALID_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +58,28 @@ class Removal:
     def _delete(self, entry: ObjectInfo) -> bool:
         # If it was replaced since the LIST, it is a younger one's: leave it.
         return delete_seen(self.queue.store, entry.key, etag=entry.etag, modified_at=entry.modified_at)
+
+
+def delete_letter(queue: QueueAccess, letter: ObjectInfo) -> bool:
+    """Delete the letter that was read; False if it is gone, or the message has died again: same ETag.  [P1]
+
+    HEAD and DELETE are two requests. If the HEAD took too long, it is repeated; after several tries the letter is kept.
+    """
+    unknown: Unavailable | None = None
+    for _ in range(UNKNOWN_TRIES):
+        before = queue.clock.monotonic()
+        found = queue.store.head(letter.key)
+        if found is None or (found.modified_at, found.metadata) != (letter.modified_at, letter.metadata):
+            return found is None and unknown is not None
+        if queue.clock.monotonic() - before >= HEAD_VALID_SECONDS:
+            continue
+        try:
+            queue.store.delete(letter.key, if_match=letter.etag)
+            return True
+        except Conflict:
+            return False
+        except Unavailable as error:
+            unknown = error
+    if unknown:
+        raise unknown
+    return False

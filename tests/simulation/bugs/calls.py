@@ -32,21 +32,23 @@ BUGS = (
     Mutation(
         "a replay is repeated blindly after a lost answer",
         "protocol/dead_letters.py",
-        "        except Conflict as conflict:\n            raise self._taken(target) from conflict\n",
-        "        except Conflict as conflict:\n            raise self._taken(target) from conflict\n"
-        "        except Unavailable:\n            self._put(target, body, metadata, kind)\n",
+        "            except Conflict as conflict:\n",
+        "            except QueueError as unknown:\n"
+        "                if isinstance(unknown, Conflict):\n                    raise\n"
+        "                self._put(target, self._open(path)[1], with_put_id(own, letter.replay_id), if_absent=True)\n"
+        "            except Conflict as conflict:\n",
     ),
     Mutation(
         "a repeated replay runs what has completed since",
         "protocol/dead_letters.py",
-        "return record.generation.etag == letter.etag and record.generation.put_at > letter.modified_at",
-        "return False",
+        'return record is not None and is_its_own and record.outcome == "completed" and not record.dead_lines',
+        "return is_its_own and False",
     ),
     Mutation(
         "a replay takes the place of a message that is there already",
         "protocol/dead_letters.py",
-        "self.queue.store.put(key, body, if_absent=True, metadata=metadata, content_type=kind, once=True)",
-        "self.queue.store.put(key, body, metadata=metadata, content_type=kind, once=True)",
+        "with_put_id(own, letter.replay_id), if_absent=True)",
+        "with_put_id(own, letter.replay_id))",
     ),
     Mutation(
         "the last of two operators wins the whole of queue.json",

@@ -59,21 +59,20 @@ BUGS = (
     Mutation(
         "replaying some dead lines takes the others with them",
         "protocol/dead_letters.py",
-        "self._keep(letter, [line for line in lines if line.failure.type != error_type])",
-        "self._drop(letter)",
+        "self._keep(found, [line for line in lines if line.failure.type != error_type])",
+        "self._keep(found, [])",
     ),
     Mutation(
         "lines that are replayed stay in their letter",
         "protocol/dead_letters.py",
-        "self._keep(letter, [line for line in lines if line.failure.type != error_type])",
-        "self._keep(letter, lines)",
+        "self._keep(found, [line for line in lines if line.failure.type != error_type])",
+        "self._keep(found, lines)",
     ),
     Mutation(
         "a purge of one error takes the lines of the others",
         "protocol/dead_letters.py",
-        "            if error_type is not None and letter.lines and letter.counts.keys() - {error_type}:\n"
-        "                deleted += self._discard_lines(letter, error_type)\n",
-        "            if not letter:\n                pass\n",
+        "            return self._discard_lines(letter, error_type)\n",
+        "            pass\n",
     ),
     Mutation(
         "claim_next takes any message of a priority",

@@ -76,8 +76,8 @@ BUGS = (
     Mutation(
         "a replayed batch of dead lines runs the letter's own lines",
         "documents/dead_letter.py",
-        "yield number, dead.body if dead else line",
-        "yield number, line",
+        "            yield number, dead.body if dead else line",
+        "            yield number, line",
     ),
     Mutation(
         "a 412 after the SDK's own retry is believed",
@@ -93,21 +93,41 @@ BUGS = (
     ),
     Mutation(
         "a replay deletes the letter of the next death",
-        "protocol/dead_letters.py",
+        "protocol/removal.py",
         "if found is None or (found.modified_at, found.metadata) != (letter.modified_at, letter.metadata):",
         "if found is None:",
     ),
     Mutation(
         "a replay deletes before it copies",
         "protocol/dead_letters.py",
-        "        if self._is_finished_since(target, found):\n",
-        "        self.queue.store.delete(found.key, if_match=found.etag)\n"
-        "        if self._is_finished_since(target, found):\n",
+        "        if self.is_replayed(letter):\n",
+        "        self.queue.store.delete(found.key, if_match=found.etag)\n        if self.is_replayed(letter):\n",
+    ),
+    Mutation(
+        "a replay takes its twin's outcome for its own",
+        "protocol/dead_letters.py",
+        "record.put_id == letter.replay_id",
+        "record.generation.etag == letter.etag",
+    ),
+    Mutation(
+        "a name that ends like a mark is replayed as another",
+        "documents/dead_letter.py",
+        'origin=path.removesuffix(f"~{generation_mark(generation)}") if generation else path,',
+        'origin=path.rpartition("~")[0] or path,',
+    ),
+    Mutation(
+        "a long line that dies again is wrapped twice",
+        "documents/dead_letter.py",
+        "    if head := _HEAD.match(start):\n",
+        '    if head := _HEAD.match(b""):\n',
     ),
     Mutation(
         "each dead line has an object of its own",
         "protocol/outcomes.py",
-        "                        letter.write(DeadLine(number, failure, body).to_bytes())\n",
-        '                        self.store.put(f"{key}-{number}", DeadLine(number, failure, body).to_bytes())\n',
+        "                    bury_line(letter, number, failure, line, batch, died_before=names.is_lines(record.path))\n",
+        "                    with tempfile.SpooledTemporaryFile() as own:\n"
+        "                        bury_line(own, number, failure, line, batch, died_before=names.is_lines(record.path))\n"
+        "                        own.seek(0)\n"
+        '                        self.store.put(f"{key}-{number}", own.read())\n',
     ),
 )

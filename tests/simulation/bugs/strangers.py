@@ -8,7 +8,7 @@ BUGS = (
     Mutation(
         "a lease that cannot be read keeps its message for ever",
         "sweeper/expired_leases.py",
-        "self._expire(path, which, StoredLease.of(found, unreadable), leases, report)",
+        "self._end(expire, path, which, StoredLease.of(found, unreadable), leases, report)",
         "self._wait(which, None)",
     ),
     Mutation(

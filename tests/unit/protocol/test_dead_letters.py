@@ -190,18 +190,6 @@ def test_a_crash_in_the_middle_of_a_replay_loses_nothing_and_it_can_be_repeated(
     assert not bench.keys("orders/dead/")
 
 
-def test_a_large_dead_letter_is_replayed_by_a_copy(bench, queue, letters):
-    body = b"x" * (9 * 1024 * 1024)
-    path = bury(queue, body=body)
-    bench.clock.advance(60)
-    bench.store.take()
-
-    letters.replay(path)
-
-    assert bench.store.take().get("copy") == 1
-    assert queue.claim(path).message.body == body
-
-
 def test_many_are_replayed_and_each_tells_how_it_went(bench, queue, letters):
     good, taken = bury(queue), bury(queue)
     bench.clock.advance(60)

@@ -81,7 +81,7 @@ def show(
     name, wanted = shifted(session, queue, path, "the dead letter's PATH")
     opened = session.queue(name)
     letter = DeadLetters(opened).describe(wanted)
-    record = DeadLetters(opened).record(wanted)
+    record = DeadLetters(opened).record(letter)
     details = record.failure.details if record and record.failure else ""
     now = opened.clock.now()
     pairs: list[tuple[str, Any]] = [

@@ -76,7 +76,7 @@ def replay(
     everything: Annotated[bool, typer.Option("--all", help="Every dead letter.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Put dead letters back as messages, with all their attempts.
+    """Put dead letters back as messages, with all their attempts; of a batch, the lines with that error.
 
     JSON: queue, replayed (old path: new path), failed (path: why), dry_run.
     """
@@ -138,23 +138,30 @@ def purge(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Delete the dead letters that a filter selects, for good. Their records stay.
+    """Delete the dead letters that a filter selects, for good; of a batch, the lines with that error. Records stay.
 
     JSON: queue, deleted (paths), dry_run.
     """
     session = Session.of(ctx)
     opened = session.queue(queue)
     letters = _selected(session, opened, (), error_type, older_than, newer_than, everything)
-    _delete(session, opened, letters, yes, dry_run)
+    _delete(session, opened, letters, yes, dry_run, error_type)
 
 
-def _delete(session: Session, queue: Queue, letters: Sequence[DeadLetter], yes: bool, dry_run: bool) -> None:
+def _delete(
+    session: Session,
+    queue: Queue,
+    letters: Sequence[DeadLetter],
+    yes: bool,
+    dry_run: bool,
+    error_type: str | None = None,
+) -> None:
     if _is_only_shown(session, queue, letters, "deleted", "would delete", dry_run):
         return
     session.confirm(f"Delete {counted(len(letters), 'dead letter')} of {queue.name} for good?", yes=yes)
 
     def deal(letter: DeadLetter) -> bool:
-        return DeadLetters(queue).discard(letter)
+        return DeadLetters(queue).discard(letter, error_type=error_type)
 
     gone = [letter.path for letter, is_gone in session.each("delete", letters, deal) if is_gone]
     session.done(
