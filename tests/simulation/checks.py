@@ -68,7 +68,7 @@ def _check_letter(world: World, judge: Judge, life: Life, line: int) -> None:
         is_there = letter and body in _bodies(letter.body)
         replays = judge.ledger.lives.get(f"messages/{name_of(judge.origin(path))}", ())
         is_replayed = any(one.began_at >= life.recorded_at and body in one.lines.values() for one in replays)
-        if is_there or is_replayed or path in judge.unstoppable:
+        if is_there or is_replayed or body in judge.purged or path in judge.unstoppable:
             return
     judge.broken("P1", f"{life.path} line {line} is dead, and neither its letter nor a replay of it is there")
 

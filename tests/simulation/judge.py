@@ -67,6 +67,8 @@ class Judge:
         #: Message and bytes → how often an operator PUT them, and how often one deleted a letter that holds them.
         self._replays: Counter[tuple[str, bytes]] = Counter()
         self._letters_gone: Counter[tuple[str, bytes]] = Counter()
+        #: Messages that an operator purged.
+        self.purged: set[bytes] = set()
         #: Dead letters taken by a delete that nothing could stop any more.
         self.unstoppable: set[str] = set()
         self.world: World

@@ -317,6 +317,12 @@ MUTATIONS = (
         "with_put_id(own, letter.replay_id))",
     ),
     Mutation(
+        "a letter that does not name its errors is purged as a whole",
+        "documents/dead_letter.py",
+        "return not self.lines or self.error_types.keys() == {error_type}",
+        "return not self.lines or not self.error_types.keys() - {error_type}",
+    ),
+    Mutation(
         "a name that ends like a mark is replayed as another",
         "documents/dead_letter.py",
         'origin=path.removesuffix(f"~{generation_mark(generation)}") if generation else path,',

@@ -217,6 +217,22 @@ def _replay_twins(stage: Stage) -> str:
     return path
 
 
+def _purge_lines(stage: Stage) -> str:
+    """Of two dead lines, the one that was rejected is purged; the one that failed stays."""
+    body = batch("k", "r", "f")
+    path = stage.put("b.ndjson", body)
+    for number in range(SETTINGS.max_attempts):
+        stage.prepare(partial(_process, path=path, read_first=number > 0))
+    stage.judge.purged.add(body.splitlines()[1])
+
+    def purge(worker: Container) -> None:
+        letters = DeadLetters(worker.queue)
+        letters.discard(letters.describe(f"{path}.lines"), error_type="Reject")
+
+    stage.act(purge)
+    return path
+
+
 def _enqueue(stage: Stage) -> str:
     stage.act(lambda worker: worker.queue.enqueue(script("m", "k"), name="m"))
     return "messages/m"
@@ -243,9 +259,10 @@ OPERATIONS: dict[str, Plot] = {
     "claim first, complete": _single("k"),
     "claim first, complete what the next attempt fails": _single("kf", takes=1.0),
     "replay a dead letter": _replay("m", script("m", "r"), "m"),
-    "replay twins": _replay_twins,
     "replay a dead line": _replay("b.ndjson", batch("k", "r"), "b.ndjson.lines"),
     "sweep past a heartbeat": _sweep_past_a_heartbeat,
+    "replay twins": _replay_twins,
+    "purge lines of one error": _purge_lines,
     "claim first, extend, complete": _single("k", extends=True),
     "claim first, fail": _single("fk"),
     "claim first, bury": _single("r"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from s3queue.documents import dead_letter
 from s3queue.errors import QueueError
 from s3queue.keys import format_due
 from s3queue.protocol import outcomes
@@ -247,13 +248,15 @@ def silenced() -> Iterator[None]:
 
 @contextmanager
 def short_lines() -> Iterator[None]:
-    """Every line of a batch counts as one that is too long to be held in memory when it is buried."""
-    kept = outcomes.HELD_BYTES
-    outcomes.HELD_BYTES = SHORT_LINE
+    """Every line of a batch counts as one that is too long to be held in memory when it is buried, and no letter's
+    metadata has room for the errors of its lines.
+    """
+    kept = outcomes.HELD_BYTES, dead_letter.TYPES_CHARACTERS
+    outcomes.HELD_BYTES, dead_letter.TYPES_CHARACTERS = SHORT_LINE, 0
     try:
         yield
     finally:
-        outcomes.HELD_BYTES = kept
+        outcomes.HELD_BYTES, dead_letter.TYPES_CHARACTERS = kept
 
 
 def run(seed: int) -> Verdict:
