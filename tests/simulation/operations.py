@@ -208,7 +208,7 @@ def _replay(name: str, body: bytes, letter: str) -> Plot:
 
 def _replay_surely(stage: Stage) -> str:
     """An operator who repeats a replay that has no answer."""
-    path = stage.put("m", script("m", "r", heals=True))
+    path = stage.put("m", script("m", "r", heals="k"))
     stage.prepare(lambda helper: helper.processor.run(path))
 
     def replay(worker: Container) -> None:
@@ -284,6 +284,16 @@ def _replay_twins(stage: Stage) -> str:
     return path
 
 
+def _delete_a_replay(stage: Stage) -> str:
+    """Someone deletes a message that died, was replayed, and waits for its next attempt: a record has to say so."""
+    path = stage.put("m", script("m", "r", heals="f"))
+    stage.prepare(lambda helper: helper.processor.run(path))
+    stage.prepare(lambda helper: helper.queue.letters().replay(path))
+    stage.prepare(lambda helper: helper.processor.run(path))
+    stage.act(lambda worker: worker.queue.remove(path))
+    return path
+
+
 def _enqueue(stage: Stage) -> str:
     stage.act(lambda worker: worker.queue.enqueue(script("m", "k"), name="m"))
     return "messages/m"
@@ -339,4 +349,5 @@ OPERATIONS: dict[str, Plot] = {
 UNDISTURBED: dict[str, Plot] = {
     "claim the oldest first": _oldest_first,
     "claim next what ran out": _take_what_ran_out,
+    "delete a replayed message by hand": _delete_a_replay,
 }
