@@ -205,7 +205,8 @@ class Container:
                 for candidate in backlog.drain():
                     if self._is_out_of_time():
                         return
-                    backlog.report(won=self._run(candidate.path, candidate.read_first, candidate.etag))
+                    won = self._run(candidate.path, candidate.read_first, candidate.etag)
+                    backlog.report(won=won, is_hint=candidate.is_hint)
             except QueueError:
                 return
 
@@ -245,7 +246,9 @@ class PullWorker:
                 while self._cast.inbox:
                     self.work(self._cast.inbox.popleft(), True)
                 for candidate in backlog.drain():
-                    backlog.report(won=self.work(candidate.path, candidate.read_first, candidate.etag))
+                    won = self.work(candidate.path, candidate.read_first, candidate.etag)
+                    self._queue.leases.forget(candidate.reminder)
+                    backlog.report(won=won, is_hint=candidate.is_hint)
                     if self._world.now >= self._until:
                         break
             except QueueError:

@@ -16,7 +16,7 @@ def verdicts() -> Iterator[tuple[str, Verdict]]:
     """What catches most comes first: schedules and the operations of the crash matrix take turns, without its pairs."""
     operations = list(OPERATIONS)
     seed = 0
-    for seeds, count in ((150, 6), (350, len(operations))):
+    for seeds, count in ((150, 7), (350, len(operations))):
         for _ in range(seeds):
             yield "schedule", run(seed)
             seed += 1

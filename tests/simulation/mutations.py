@@ -299,6 +299,18 @@ MUTATIONS = (
         "elif not held.lease:",
     ),
     Mutation(
+        "delayed messages that wait hide the others",
+        "protocol/backlog.py",
+        "queue.store.list(prefix), prefix, leases, due_by=root.at)",
+        "queue.store.list(prefix), prefix, None, due_by=root.at)",
+    ),
+    Mutation(
+        "reminders of what is finished hide the others",
+        "protocol/backlog.py",
+        "self._misses + (not is_hint)",
+        "self._misses + 1",
+    ),
+    Mutation(
         "a replay deletes the letter of the next death",
         "protocol/dead_letters.py",
         "if found is None or (found.modified_at, found.metadata) != (letter.modified_at, letter.metadata):",

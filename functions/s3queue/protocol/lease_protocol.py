@@ -182,6 +182,14 @@ class LeaseProtocol:
         with contextlib.suppress(QueueError):
             self.queue.store.put(self.queue.keys.reminder(at, path), b"")
 
+    def forget(self, reminder: str) -> None:
+        """Delete a reminder that was followed, whether or not the claim succeeded: it says nothing new. One that is
+        written again at the same second goes too; then the sweeper finds the waiting lease, only later.
+        """
+        if reminder:
+            with contextlib.suppress(QueueError):
+                self.queue.store.delete(reminder)
+
     def record_vanished(self, path: str, lease: Lease, at: datetime, is_alive: Callable[[], bool]) -> None:
         """Record that someone deleted a claimed message, unless it was finished before.  [P1]"""
         if lease.generation is None or not self.queue.settings.history:

@@ -204,7 +204,8 @@ class Worker:
         handed_over = False
         try:
             claim = self.queue.claim(candidate.path, read_first=candidate.read_first, etag=candidate.etag)
-            self._backlog.report(won=claim is not None)
+            self._backlog.report(won=claim is not None, is_hint=candidate.is_hint)
+            self.queue.leases.forget(candidate.reminder)
             while claim is not None:
                 if self._stopping.is_set():
                     self.queue.release(claim)  # claimed while the worker was told to stop: the handler never started
@@ -274,7 +275,8 @@ class Worker:
     def _choose(self) -> Candidate | None:
         now = self.queue.clock.monotonic()
         if retry := self._retries.take_due():
-            return Candidate(retry.path, 0, self.queue.clock.now(), read_first=True)
+            reminder = self.queue.keys.reminder(retry.retry_at, retry.path)
+            return Candidate(retry.path, 0, self.queue.clock.now(), read_first=True, reminder=reminder)
         if self._inbox and self._backlog.is_stale():
             # Something more urgent than what the sweep found may have come.
             self._refill(self._in_hand)
