@@ -381,7 +381,8 @@ MUTATIONS = (
         "one lease that cannot be read stops the others",
         "sweeper/expired_leases.py",
         "            except QueueError as error:\n                # Unknown, or not allowed",
-        "            except Conflict as error:\n                # Unknown, or not allowed",
+        "            except QueueError:\n                raise\n            except Conflict as error:\n"
+        "                # Unknown, or not allowed",
     ),
 )
 
