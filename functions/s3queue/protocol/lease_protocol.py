@@ -173,6 +173,7 @@ class LeaseProtocol:
         try:
             claim.lease, written = self.put_lease(claim.path, lease, if_match=claim.lease_etag)
         except Conflict as conflict:
+            claim.deadline = float("-inf")  # whatever the own clock says: no handler may start on it any more  [P4]
             raise LeaseLost(f"{self.queue.name}/{claim.path}: {conflict}") from conflict
         claim.lease_etag = written.etag
         claim.deadline = before + lease.timeout.total_seconds()
