@@ -9,9 +9,11 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 from s3queue.errors import QueueError, Unavailable, Unreadable
-from s3queue.keys import is_batch
+from s3queue.keys import format_due, is_batch
+from s3queue.protocol import backlog
 from s3queue.settings import QueueSettings
 from s3queue.sweeper.sweeper import Sweeper
 
@@ -20,7 +22,7 @@ from .cast import Cast
 from .faults import Profile, ScriptedFaults
 from .functions import Container
 from .judge import Judge
-from .world import QUEUE, World
+from .world import EPOCH, QUEUE, World
 
 SETTINGS = QueueSettings(
     visibility_timeout=timedelta(seconds=4),
@@ -196,6 +198,30 @@ def _re_put_unreadable(stage: Stage) -> str:
     return path
 
 
+def _claim_next_behind_others(stage: Stage) -> str:
+    """A delayed message that waits for its retry, and the reminder of a finished one, are older than what may run."""
+    due = format_due(EPOCH)
+    waits = f"delayed/{due}/waits"
+    stage.helper.queue.settings = replace(SETTINGS, retry_base=timedelta(seconds=30), retry_cap=timedelta(seconds=30))
+    stage.world.store.put(f"{QUEUE}/{waits}", script("waits", "fk"))
+    stage.world.store.put(f"{QUEUE}/retries/{due}/messages/finished", b"")
+    stage.prepare(partial(_process, path=waits, read_first=True))
+    path = stage.put("m", script("m", "k"))
+
+    def claim_next(worker: Container) -> None:
+        # One lost claim ends a round here, so that one message can hide the others.
+        with patch.object(backlog, "MISSES", 1):
+            claims = worker.queue.claim_next()
+        if stage.cast.profile.exact and [claim.path for claim in claims] != [path]:
+            stage.judge.broken("P6", f"{path} starves behind messages that wait, and reminders of what is finished")
+        for claim in claims:
+            stage.hold(worker.process, claim)
+            worker.processor.process(claim)
+
+    stage.act(claim_next)
+    return path
+
+
 def _replay(name: str, body: bytes, letter: str) -> Plot:
     def plot(stage: Stage) -> str:
         path = stage.put(name, body)
@@ -325,6 +351,7 @@ OPERATIONS: dict[str, Plot] = {
     "replay, and again if unknown": _replay_surely,
     "sweep past a heartbeat": _sweep_past_a_heartbeat,
     "re-PUT of what cannot be read": _re_put_unreadable,
+    "claim next behind others": _claim_next_behind_others,
     "claim first, extend, complete": _single("k", extends=True),
     "claim first, fail": _single("fk"),
     "claim first, bury": _single("r"),
