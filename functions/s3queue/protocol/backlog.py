@@ -190,7 +190,11 @@ class Backlog:
             if due_at and due_at > now:
                 return
             size = None if reminded else entry.size
-            if path and (reminded or (not is_placeholder(entry) and self._wants(entry.size))):
+            if (
+                path
+                and path not in self._queue.set_aside
+                and (reminded or (not is_placeholder(entry) and self._wants(entry.size)))
+            ):
                 yield Candidate(path, priority_of(path), due_at or entry.modified_at, read_first=True, size=size)
 
     def _messages(self, *, has_leases: bool) -> list[Candidate]:
@@ -261,6 +265,8 @@ class Backlog:
                     break
         for path, message in paths.items():
             is_overdue = self._overdue and leased.get(path, False)
+            if path in self._queue.set_aside:
+                continue
             if (path not in leased or is_overdue) and self._wants(message.size):
                 yield Candidate(
                     path,
