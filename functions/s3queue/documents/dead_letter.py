@@ -37,6 +37,8 @@ DEAD_METADATA = "s3queue-"
 #: Room that the producer's own metadata leaves for the facts about the death.
 _FACTS_BYTES = 700
 _ERROR_CHARACTERS = 600
+#: The names and counts of a batch's errors go into its letter's metadata if they are no longer than this.
+TYPES_CHARACTERS = _FACTS_BYTES // 2
 #: A dead line begins with its number and its error, and its body comes last.
 _HEAD = re.compile(
     rb'\{"line": [0-9]+, "error_type": (?P<type>"(?:[^"\\]|\\.)*"), "error": "(?:[^"\\]|\\.)*", '
@@ -294,7 +296,7 @@ def kept_metadata(letter: ObjectInfo, lines: Sequence[DeadLine]) -> dict[str, st
 def _line_facts(counts: Mapping[str, int]) -> dict[str, str]:
     """How many lines died, and of what, most frequent first; not of what if that does not fit."""
     kinds = json.dumps(dict(sorted(counts.items(), key=lambda one: -one[1])))
-    return {"lines": str(sum(counts.values())), "error-types": kinds if len(kinds) <= _FACTS_BYTES // 2 else ""}
+    return {"lines": str(sum(counts.values())), "error-types": kinds if len(kinds) <= TYPES_CHARACTERS else ""}
 
 
 def dead_facts(metadata: Mapping[str, str]) -> dict[str, str]:

@@ -117,7 +117,9 @@ class Claiming:
                 if not claims:
                     raise
                 break  # return the claims so far: if they were lost here, nobody would work on them until they run out
-            backlog.report(won=claim is not None)
+            else:
+                self.leases.forget(candidate.reminder)
+            backlog.report(won=claim is not None, is_hint=candidate.is_hint)
             if claim:
                 claims.append(claim)
             if len(claims) >= limit:
@@ -132,7 +134,8 @@ class Claiming:
             return
         with contextlib.suppress(Conflict):
             if held.lease.state == "waiting":
-                if not held.lease.waits_for(Generation(etag=candidate.etag, put_at=candidate.since)):
+                put_at = candidate.put_at or candidate.since
+                if not held.lease.waits_for(Generation(etag=candidate.etag, put_at=put_at)):
                     restart(self.leases, path, held)
             elif held.is_over() and not owners.keep(held.lease.owner, path, over_at=held.over_at, now=held.read_at):
                 expire(self.leases, path, held)

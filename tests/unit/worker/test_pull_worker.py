@@ -232,6 +232,7 @@ def test_own_retries_need_no_sweeper(bench):
 
     assert attempts == [1, 2, 3]
     assert worker.stats()["succeeded"] == 1
+    assert bench.keys("orders/retries/") == []
 
 
 def test_a_worker_can_be_started_once_at_a_time_and_again_after_a_stop(bench):
