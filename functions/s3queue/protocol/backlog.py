@@ -272,7 +272,10 @@ class Backlog:
         paths = {
             path: message
             for message in messages
-            if not is_placeholder(message) and self._wants(message.size) and (path := keys.path(message.key))
+            if not is_placeholder(message)
+            and self._wants(message.size)
+            and (path := keys.path(message.key))
+            and path not in self._queue.set_aside
         }
         ages = leases.between(min(paths), max(paths)) if paths and leases else {}
         limit = self._queue.settings.visibility_timeout + GRAIN
