@@ -68,6 +68,8 @@ class Judge:
         #: How long a lease may be there after its owner died, and who owns which; None: no matter.
         self.redelivered_within: float | None = None
         self.workers: Mapping[str, Process] = {}
+        #: Whether the workers sweep: whoever dies may be the one that does, and then another one has to notice first.
+        self.do_workers_sweep = False
 
     def broken(self, promise: str, what: str) -> None:
         tag = "" if promise == "unexpected" else f"[{promise}]"
@@ -147,7 +149,8 @@ class Judge:
         owner = self.workers.get(former.owner)
         if former.state == "waiting" or owner is None or owner.is_alive:
             return
-        late = self.world.now - max(owner.died_at, leased_at)
+        crashes = [one.died_at for one in self.workers.values()] if self.do_workers_sweep else [owner.died_at]
+        late = self.world.now - max(*crashes, leased_at)
         if late > (self.redelivered_within or 0.0):
             self.broken("unexpected", f"{path} was given to others {late:.1f} s after its worker died")
         if lease.retry_at and (lease.retry_at - EPOCH).total_seconds() > self.world.now:
