@@ -32,7 +32,7 @@ UNIT := tests/unit tests/api/test_api.py tests/api/test_flow.py \
 	tests/functions/test_exports.py tests/functions/test_imports.py tests/functions/test_queues.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test unit check proof bench demo up down synth docs lock clean
+.PHONY: help setup test unit check proof bench demo up down synth cdk sbom audit docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,15 +67,16 @@ test: $(READY) ## Run every test (T=tests/unit/test_keys.py one file, ARGS="-k l
 unit: $(READY) ## Run the tests that start no server, in a minute (the proof starts none either, and takes longer)
 	$(PYTEST) -n $(JOBS) $(UNIT) $(ARGS)
 
-check: $(READY) ## The gate, as CI runs it: lint, format, types, import rule, docs, then every test
+check: $(READY) ## The gate, as CI runs it: lint, format, types, import rule, advisories, docs, then every test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
+	@$(MAKE) --no-print-directory audit
 	@test ! -f mkdocs.yml || $(MAKE) --no-print-directory docs
 	@$(MAKE) --no-print-directory test
 
-proof: $(READY) ## The long proof that nothing is lost: 200,000 schedules, crashes, planted bugs, kill -9
+proof: $(READY) ## The long proof: 200,000 schedules, crashes, planted bugs, 30 minutes of kill -9 (ARGS="--schedules 1000 --minutes 1")
 	PYTHONPATH=functions:tests $(PY) -m simulation.proof $(ARGS)
 
 bench: $(READY) ## Measure: against the limit, the plugin, PGMQ, boto3; latency, growth, cold start, cost (20 minutes)
@@ -93,6 +94,15 @@ down: $(READY) ## End what `make up` left running
 
 synth: $(READY) ## Write the CloudFormation templates to cdk.out
 	PYTHONPATH=functions:. $(PY) -m infra.local synth $(ARGS)
+
+cdk: $(READY) ## Run the locked CDK CLI on your AWS account (ARGS="deploy --all")
+	@PYTHONPATH=functions:. $(PY) -m infra.local cdk $(ARGS)
+
+sbom: $(READY) ## List what others wrote and we ship or install, with its licences: CycloneDX into build/sbom
+	PYTHONPATH=functions:. $(PY) -m infra.packaging.sbom
+
+audit: $(READY) ## Ask OSV about every locked package; a finding fails, a machine without network is told so
+	@PYTHONPATH=. $(PY) -m infra.packaging.audit
 
 # In an environment of its own: what builds a site is no part of what is tested.
 docs: $(UV) ## Build the documentation into build/docs; a broken link fails

@@ -68,6 +68,7 @@ SHOWN_PREFIXES = "Prefixes of the queues, each by its name: operators look at al
 JOB_PREFIXES = "The heavy queues, each by its name, and the prefixes of the data that Spark jobs work on."
 PIPELINE_PREFIXES = "The queues, each by its name, and the prefixes that history is written to and datasets lie in."
 OWN_RUNS = "The runs of this one application: EMR names them when they start."
+LOG_GROUPS = "EMR looks for a run's log group by listing them, which cannot be allowed for a single one."
 OWN_FAILURES = "Lambda names the records of this function's failed invocations by date, below this prefix."
 
 
@@ -105,6 +106,9 @@ def _acknowledge_spark_runs(stack: QueueStack, spark_runs: SparkRuns) -> None:
     ):
         own = [Keys(name).prefix(kind) for name in pipeline.queues for kind in table]
         _acknowledge(role, _below(bucket, [*own, *data, *SPARK_LOGS]), PIPELINE_PREFIXES)
+    groups = "arn:<AWS::Partition>:logs:<AWS::Region>:<AWS::AccountId>:log-group:*"
+    for runs in (spark_runs, pipeline):
+        _acknowledge(runs, [f"AwsSolutions-IAM5[Resource::{groups}]"], LOG_GROUPS)
     launchers = (stack.sweeper, pipeline, *(stack.queues[name] for name in spark_runs.queues))
     for construct in launchers:
         _acknowledge(construct, [f"AwsSolutions-IAM5[Resource::{_runs_of(stack, spark_runs)}]"], OWN_RUNS)

@@ -22,7 +22,9 @@ class Options:
     reserved_concurrency: bool = True
     #: `-c enforce_conditional_writes=false`: for clients that cannot send If-Match, and who know what they lose.
     enforce_conditional_writes: bool = True
-    #: `-c direct_store=false`: the functions speak to S3 through boto3, say for a bucket behind a FIPS address.
+    #: `-c create_only_producers=true`: the producer policies refuse a PUT that could overwrite a message that waits.
+    create_only_producers: bool = False
+    #: `-c direct_store=false`: the functions speak to S3 through boto3, say for S3 Transfer Acceleration.
     direct_store: bool = True
     #: `-c schedule_pipeline=true`: archive every night and statistics every hour, each a run that is paid for.
     schedule_pipeline: bool = False

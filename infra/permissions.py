@@ -80,6 +80,8 @@ API: Mapping[str, str] = {
 API_READER: Mapping[str, str] = dict.fromkeys(API, "g")
 #: What Spark computed, for the API to show.
 STATISTICS = LATEST_STATISTICS
+#: Where messages lie, of every queue; also `{queue}/leases/messages/…` and so on, which nobody writes otherwise either.
+MESSAGES: Sequence[str] = ("*/messages/*", "*/delayed/*")
 #: State whose every write must be conditional: an unconditional one could overwrite someone's claim or outcome.
 CONDITIONAL: Sequence[str] = ("leases", "records", "locks")
 
@@ -159,6 +161,17 @@ def producer_statement(bucket: s3.IBucket, queue: str) -> iam.PolicyStatement:
     )
 
 
+def create_only_statements(bucket: s3.IBucket, queue: str) -> list[iam.PolicyStatement]:
+    """Enqueue, but never over a message that waits: every PUT must say `If-None-Match: *`, the only value S3 takes.
+
+    The parts of a multipart upload cannot say it; what makes the object of them (`s3:ObjectCreationOperation`) must.
+    """
+    whole, parts = producer_statement(bucket, queue), producer_statement(bucket, queue)
+    whole.add_condition("Null", {"s3:if-none-match": "false"})
+    parts.add_condition("Bool", {"s3:ObjectCreationOperation": "false"})
+    return [whole, parts]
+
+
 def deny_unconditional_writes(bucket: s3.IBucket, queues: Sequence[str]) -> iam.PolicyStatement:
     """Nobody, an administrator with a shell included, can overwrite a lease without naming the one that it replaces."""
     return iam.PolicyStatement(
@@ -169,6 +182,46 @@ def deny_unconditional_writes(bucket: s3.IBucket, queues: Sequence[str]) -> iam.
         resources=[bucket.arn_for_objects(Keys(q).prefix(kind) + "*") for q in queues for kind in CONDITIONAL],
         conditions={"Null": {"s3:if-none-match": "true", "s3:if-match": "true"}},
     )
+
+
+def deny_unreadable_messages(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
+    """Refuse, at the PUT, what no worker could read: an archived message, or one under a key that is not the bucket's.
+
+    A PUT that says nothing of class and encryption passes. `StringNotEquals` alone would deny it: in IAM a negated
+    operator is met by a key that is absent, and so is its `…IfExists` form. Multipart uploads say both when they begin.
+    """
+
+    def deny(sid: str, **conditions: Mapping[str, str]) -> iam.PolicyStatement:
+        return iam.PolicyStatement(
+            sid=sid,
+            effect=iam.Effect.DENY,
+            principals=[iam.AnyPrincipal()],
+            actions=["s3:PutObject"],
+            resources=[bucket.arn_for_objects(pattern) for pattern in MESSAGES],
+            conditions=conditions,
+        )
+
+    def other_than(key: str, value: str) -> dict[str, Mapping[str, str]]:
+        return {"Null": {key: "false"}, "StringNotEquals": {key: value}}
+
+    encryption, kms_key = "s3:x-amz-server-side-encryption", "s3:x-amz-server-side-encryption-aws-kms-key-id"
+    own = bucket.encryption_key
+    return [
+        # Not a list of the archives: the next one will have another name. INTELLIGENT_TIERING is refused, too, because
+        # a configuration of the bucket can make it an archive; and every other class bills a message of a second for
+        # at least a month.
+        deny("DenyArchivedMessages", **other_than("s3:x-amz-storage-class", "STANDARD")),
+        deny("DenyCustomerKeys", Null={"s3:x-amz-server-side-encryption-customer-algorithm": "false"}),
+        *(
+            [deny("DenyForeignKmsKeys", **other_than(encryption, "AES256"))]
+            if own is None
+            else [
+                deny("DenyForeignKmsKeys", **other_than(kms_key, own.key_arn)),
+                # Then S3 takes the key `aws/s3`, of whichever account.
+                deny("DenyUnnamedKmsKeys", StringLike={encryption: "aws:kms*"}, Null={kms_key: "true"}),
+            ]
+        ),
+    ]
 
 
 def _patterns(keys: Keys, table: Mapping[str, str]) -> dict[str, str]:

@@ -84,6 +84,7 @@ class QueueStack(Stack):
             options=options,
             spark_runs=self.spark_runs,
         )
+        self.storage.tell_of_failures(self.sweeper.function)
         self.api = api.Api(self, "Api", queues=self.queues, bucket=self.storage.bucket, code=code, options=options)
         self.monitoring = Monitoring(
             self, "Monitoring", queues=self.queues, sweeper=self.sweeper.function, pipeline=self.pipeline

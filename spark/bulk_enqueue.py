@@ -17,12 +17,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, get_args
+from typing import IO, TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 from pyspark.sql import functions as sf
 
-from s3queue.documents.batch import read_lines, spooled
+from s3queue.documents.batch import LongLine, read_lines, spooled
 from s3queue.encoding import NONSENSE, cut, parse_json
 from s3queue.errors import CorruptState, InvalidRequest
 from s3queue.keys import Keys
@@ -44,6 +44,8 @@ FORMATS = get_args(reading.SourceFormat)
 #: Rows that one task sorts and PUTs.
 ROWS_PER_TASK = 200_000
 EXAMPLE_BYTES = 200
+#: A longer line ends the run: it is no dataset of lines. Shorter ones that no message may have are rejected one by one.
+LINE_BYTES = 64 * 1024 * 1024
 DONE = columns(
     bucket="bigint", batches="bigint", messages="bigint", added="bigint", rejected="string", example="string"
 )
@@ -55,7 +57,7 @@ def read_dataset(
     """A dataset as lines, where it holds lines already, or as rows.
 
     `s3://bucket/key-or-prefix` is read by Python in the executors, so that it works wherever the queue does; anything
-    else is a path that Spark itself knows.
+    else is a path that Spark itself knows, and reads without a limit for its lines.
 
     Raises:
         InvalidRequest: sources in several buckets. BadDataset: one of them names nothing, or cannot be read.
@@ -83,9 +85,19 @@ def _read_lines(spark: SparkSession, bucket: Bucket, objects: Sequence[tuple[str
             if found is None:
                 raise InvalidRequest(f"{key} was deleted while it was read")
             with spooled(found.stream) as stream:
-                yield from batches_of(((line,) for _, line in read_lines(stream)), LINE)
+                yield from batches_of(_bounded_lines(key, stream), LINE)
 
     return spread(spark, [(key,) for key, _ in objects], columns(key="string")).mapInArrow(per_partition, LINE)
+
+
+def _bounded_lines(key: str, stream: IO[bytes]) -> Iterator[tuple[bytes]]:
+    """Of a line that is too long no more than that is ever held. Raises InvalidRequest, which names it."""
+    for number, line in read_lines(stream, LINE_BYTES):
+        if isinstance(line, LongLine):
+            raise InvalidRequest(
+                f"{key}: line {number} has {line.size} bytes, at most {LINE_BYTES} are read: is every message a line?"
+            )
+        yield (line,)
 
 
 def lines_of(rows: DataFrame, body: str | None = None) -> DataFrame:

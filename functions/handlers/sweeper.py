@@ -1,7 +1,8 @@
 """The sweeper function: every minute, for every queue, it makes sure that no message is forgotten.
 
 While something is in flight, it stays for its minute and checks every two seconds for due messages, so that a short
-delay stays short; otherwise it returns at once. Two of them may run at the same time.
+delay stays short; otherwise it returns at once. The record that Lambda keeps of a worker's crash wakes it, so that the
+message does not wait for the next minute. Two of them may run at the same time.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from urllib.parse import unquote_plus
 
 import queues
 from s3queue.clock import Clock, SystemClock
 from s3queue.connect import open_store
 from s3queue.queue import Queue
-from s3queue.settings import SWEEPER_STAYS_SECONDS, Deployment
+from s3queue.settings import FAILED_INVOCATIONS, SWEEPER_STAYS_SECONDS, Deployment
 from s3queue.spark_runs.runs import SparkRuns
 from s3queue.sweeper.sweeper import SWEEP_REQUESTS, SWEEP_SECONDS, Sweeper
 
@@ -43,6 +45,8 @@ EMR_CHANGE = "EMR Serverless Job Run State Change"
 class Round:
     """The sweeper and the telemetry of one queue."""
 
+    #: The name of the queue's worker function.
+    function: str
     sweeper: Sweeper
     telemetry: Telemetry
 
@@ -82,7 +86,7 @@ def runtime() -> Runtime:
         telemetry.publish(deployment)
         check_runs = runs.check if runs else None
         sweeper = Sweeper(queue=queue, dispatch=notifier(function, client), check_runs=check_runs)
-        rounds[name] = Round(sweeper, telemetry)
+        rounds[name] = Round(function, sweeper, telemetry)
     logger.append_keys(worker=worker_id)
     return Runtime(rounds, broken, runs, SystemClock())
 
@@ -97,6 +101,8 @@ def handle(event: Any, context: Any) -> dict[str, int]:
     if isinstance(event, dict) and event.get("detail-type") == EMR_CHANGE:
         _job_changed(kept, event)
         return {}
+    for crashed in _crashed(kept, event):
+        crashed.worker_crashed()
     now, left = kept.clock.monotonic(), context.get_remaining_time_in_millis() / 1000
     try:
         return _sweep(kept, now + min(SWEEPER_STAYS_SECONDS, left - LAST_SWEEP_SECONDS), now + left - SPARE_SECONDS)
@@ -149,6 +155,16 @@ def _rotated(kept: Runtime) -> list[str]:
     names = list(kept.rounds)
     first = int(kept.clock.now().timestamp() // 60) % max(1, len(names))
     return names[first:] + names[:first]
+
+
+def _crashed(kept: Runtime, event: Any) -> Iterator[Sweeper]:
+    """The sweepers of the queues whose workers crashed, as S3's notification of Lambda's records names them."""
+    records = event.get("Records") if isinstance(event, dict) else None
+    keys = [unquote_plus(record["s3"]["object"]["key"]) for record in records or ()]
+    for one in kept.rounds.values():
+        if any(key.startswith(f"{FAILED_INVOCATIONS}{one.function}/") for key in keys):
+            _log.info("worker crashed, looking for its messages: %s", one.sweeper.queue.name)
+            yield one.sweeper
 
 
 def notifier(function: str, client: Callable[[], Any]) -> Callable[[Sequence[str]], None]:

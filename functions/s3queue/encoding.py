@@ -19,6 +19,8 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | Mapping[str, Json] | 
 
 #: The version of every stored document. A reader accepts a newer one if it has the fields that the reader needs.
 FORMAT = 1
+#: No version of s3queue will ever write a higher one: it was forged, and must not pass for a newer version's.
+LAST_FORMAT = 9999
 #: A larger result of a handler is not kept.
 RESULT_BYTES = 256 * 1024
 #: Lists and objects within each other, in a result and in anything that is read. Deeper ones end programs that recurse.
@@ -71,9 +73,13 @@ def load(body: bytes, key: str) -> dict[str, Any]:
         document = parse_json(body)
     except (ValueError, RecursionError) as error:
         raise CorruptState(f"{key} is not JSON ({cut(error)}); s3queue did not write it") from None
-    if not isinstance(document, dict) or type(document.get("v")) is not int:
+    if not isinstance(document, dict) or not _is_version(document.get("v")):
         raise CorruptState(f"{key} is not an s3queue document; s3queue did not write it")
     return document
+
+
+def _is_version(found: Any) -> bool:
+    return type(found) is int and 1 <= found <= LAST_FORMAT
 
 
 def parse_json(body: bytes) -> Any:

@@ -44,6 +44,12 @@ def log_to_stderr(level: int, format: str) -> None:
     logging.basicConfig(level=level, handlers=[handler])
 
 
+def clean_last_resort() -> None:
+    """Clean the lines of a process that configures no logging, such as Spark's executors; safe to repeat."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(CleanFormatter("%(levelname)s %(name)s %(message)s"))
+
+
 def _visible(character: str) -> str:
     number = ord(character)
     if number < 0x100:

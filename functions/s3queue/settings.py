@@ -6,6 +6,7 @@ Durations are `timedelta` inside; in JSON and in the environment they are number
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -27,6 +28,9 @@ WRAP_UP = timedelta(seconds=5)
 #: How long one invocation of the sweeper runs. The next one starts a little later, so that two rarely meet.
 SWEEPER_STAYS_SECONDS = 54.0
 SWEEPER_MIB = 512
+#: Where Lambda puts the records of invocations that it gave up on, by function; the form is documented, not ours to
+#: choose.
+FAILED_INVOCATIONS = "aws/lambda/async/"
 #: Old name of a setting → its current name. Definitions and `queue.json` objects with the old name are still read.
 RENAMED = {"batch": "messages_per_run"}
 _UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": MIB, "gib": 1024**3}
@@ -216,6 +220,11 @@ def _coerce(name: str, value: Any, default: Any) -> Any:
     return value
 
 
+def aws_region() -> str | None:
+    """The region that the environment names: boto3 itself reads AWS_DEFAULT_REGION alone, other tools AWS_REGION."""
+    return os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """One installation: its bucket, the queue that this function serves, and the worker function of every queue."""
@@ -234,6 +243,8 @@ class Deployment:
     spark_packages: str = ""
     spark_logs: str = ""
     spark_log_group: str = ""
+    #: The region of the bucket, which a run's processes have to be told.
+    spark_region: str = ""
     #: The EventBridge bus that events are published to; empty: none.
     event_bus: str = ""
 

@@ -24,7 +24,6 @@ from s3queue.spark_runs.emr_serverless import start_job_run
 
 from .spark_runs import SparkRuns
 
-TARGET = "arn:aws:scheduler:::aws-sdk:emrserverless:startJobRun"
 SERVICE = "scheduler.amazonaws.com"
 #: By which a scheduled run is known again; it belongs to no queue.
 JOB_TAG = "s3queue:job"
@@ -131,7 +130,7 @@ class Pipeline(Construct):
                 schedule_expression_timezone="UTC",
                 flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
                 target=scheduler.CfnSchedule.TargetProperty(
-                    arn=TARGET,
+                    arn=f"arn:{stack.partition}:scheduler:::aws-sdk:emrserverless:startJobRun",
                     role_arn=role.role_arn,
                     input=stack.to_json_string(as_target_input(self._turn(turn))),
                     retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(

@@ -8,14 +8,16 @@ from datetime import timedelta
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_s3_notifications as notifications
 from constructs import Construct
 
 from infra.options import Options
-from infra.permissions import SPARK_LOGS_PREFIX, deny_unconditional_writes
+from infra.permissions import SPARK_LOGS_PREFIX, deny_unconditional_writes, deny_unreadable_messages
 from s3queue.keys import Keys
-from s3queue.settings import QueueSettings
+from s3queue.settings import FAILED_INVOCATIONS, QueueSettings
 
 #: A bucket policy holds 20 KB, and every queue adds three resource names to it.
 MAX_QUEUES = 60
@@ -26,7 +28,8 @@ SPARK_LOGS = s3.LifecycleRule(id="spark-logs", prefix=SPARK_LOGS_PREFIX, expirat
 
 
 class QueueBucket(Construct):
-    """TLS only, private, encrypted, unversioned; state can only be written conditionally; old outcomes expire."""
+    """TLS only, private, encrypted, unversioned; messages that nobody could read are refused; state can only be written
+    conditionally; old outcomes expire."""
 
     def __init__(self, scope: Construct, id: str, *, queues: Mapping[str, QueueSettings], options: Options) -> None:
         super().__init__(scope, id)
@@ -44,27 +47,44 @@ class QueueBucket(Construct):
             # CDK would give its handler s3:PutBucketNotification on every bucket of the account.
             notifications_handler_role=role.without_policy_updates(),
         )
+        #: Not a prefix of the queues' bucket: Lambda wants ListBucket on the whole destination, and no worker may list
+        #: another queue's messages.
+        self.failed_events = self._private_bucket(
+            "FailedEvents",
+            options,
+            lifecycle_rules=[s3.LifecycleRule(id="forget", expiration=FAILED_EVENTS_KEPT)],
+            notifications_handler_role=role.without_policy_updates(),
+        )
         self._notifications_policy = iam.Policy(
             self,
             "NotificationsPolicy",
             roles=[role],
             statements=[
-                iam.PolicyStatement(actions=["s3:PutBucketNotification"], resources=[self.bucket.bucket_arn]),
+                iam.PolicyStatement(
+                    actions=["s3:PutBucketNotification"],
+                    resources=[self.bucket.bucket_arn, self.failed_events.bucket_arn],
+                ),
             ],
         )
+        for statement in deny_unreadable_messages(self.bucket):
+            self.bucket.add_to_resource_policy(statement)
         if options.enforce_conditional_writes:
             self.bucket.add_to_resource_policy(deny_unconditional_writes(self.bucket, list(queues)))
-        #: Not a prefix of the queues' bucket: Lambda wants ListBucket on the whole destination, and no worker may list
-        #: another queue's messages.
-        self.failed_events = self._private_bucket(
-            "FailedEvents", options, lifecycle_rules=[s3.LifecycleRule(id="forget", expiration=FAILED_EVENTS_KEPT)]
+
+    def tell_of_failures(self, function: lambda_.IFunction) -> None:
+        """Wake a function when Lambda has given an invocation up."""
+        self.failed_events.add_event_notification(
+            s3.EventType.OBJECT_CREATED,
+            notifications.LambdaDestination(function),
+            s3.NotificationKeyFilter(prefix=FAILED_INVOCATIONS),
         )
 
     def let_notifications_log(self, log_group: logs.ILogGroup) -> None:
         """Finish the handler of CDK's notification resource, which exists once the first notification is added."""
         self._notifications_policy.add_statements(write_logs(log_group))
         # The custom resource runs as soon as it is created, so the policy must be there before it.
-        self.bucket.node.find_child("Notifications").node.add_dependency(self._notifications_policy)
+        for bucket in (self.bucket, self.failed_events):
+            bucket.node.find_child("Notifications").node.add_dependency(self._notifications_policy)
 
     def _private_bucket(
         self,
@@ -72,7 +92,7 @@ class QueueBucket(Construct):
         options: Options,
         *,
         lifecycle_rules: Sequence[s3.LifecycleRule],
-        notifications_handler_role: iam.IRole | None = None,
+        notifications_handler_role: iam.IRole,
     ) -> s3.Bucket:
         return s3.Bucket(
             self,

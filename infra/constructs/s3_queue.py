@@ -13,9 +13,9 @@ from aws_cdk import aws_s3_notifications as notifications
 from constructs import Construct
 
 from infra.options import Options
-from infra.permissions import producer_statement, worker_statements
+from infra.permissions import create_only_statements, producer_statement, worker_statements
 from s3queue.keys import Keys
-from s3queue.settings import LAMBDA_LIMIT, WRAP_UP, Deployment, QueueSettings
+from s3queue.settings import FAILED_INVOCATIONS, LAMBDA_LIMIT, WRAP_UP, Deployment, QueueSettings
 
 from .functions import QueueFunction
 from .queue_bucket import QueueBucket
@@ -50,8 +50,7 @@ class S3Queue(Construct):
         spark_runs = spark_runs if spark_runs and queue in spark_runs.queues else None
         self.queue, self.settings, self.sends_to = queue, settings, tuple(sends_to)
         name = worker_name(Stack.of(self).stack_name, queue)
-        #: Where Lambda puts the records of invocations that it gave up on; the form is documented, not ours to choose.
-        self.failures_prefix = f"aws/lambda/async/{name}/"
+        self.failures_prefix = f"{FAILED_INVOCATIONS}{name}/"
         publishes = settings.events != "off"
         self.worker = QueueFunction(
             self,
@@ -91,13 +90,24 @@ class S3Queue(Construct):
             notifications.LambdaDestination(self.function),
             s3.NotificationKeyFilter(prefix=Keys(queue).prefix("messages")),
         )
+        self._bucket = storage.bucket
         self.producer_policy = iam.ManagedPolicy(
             self,
             "Producer",
             description=f"May enqueue to {queue}, now or later, and nothing else",
-            statements=[producer_statement(storage.bucket, queue)],
+            statements=self._producer(create_only=options.create_only_producers),
         )
         CfnOutput(self, "ProducerPolicy", value=self.producer_policy.managed_policy_arn)
+
+    def grant_enqueue(self, grantee: iam.IGrantable, *, create_only: bool = False) -> None:
+        """Let a role of another construct enqueue here; with `create_only`, never over a message that waits."""
+        for statement in self._producer(create_only=create_only):
+            grantee.grant_principal.add_to_principal_policy(statement)
+
+    def _producer(self, *, create_only: bool) -> list[iam.PolicyStatement]:
+        if create_only:
+            return create_only_statements(self._bucket, self.queue)
+        return [producer_statement(self._bucket, self.queue)]
 
 
 def worker_name(stack_name: str, queue: str) -> str:

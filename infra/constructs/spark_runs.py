@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aws_cdk import CfnOutput, RemovalPolicy, Stack
+from aws_cdk import ArnFormat, CfnOutput, RemovalPolicy, Stack
 from aws_cdk import aws_emrserverless as emr
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
@@ -129,7 +129,7 @@ class SparkRuns(Construct):
                 },
             ),
         )
-        for statement in (*statements, *self._read_code(), self._write_logs()):
+        for statement in (*statements, *self._read_code(), *self._write_logs()):
             role.add_to_policy(statement)
         return role
 
@@ -143,6 +143,7 @@ class SparkRuns(Construct):
             "spark_packages": self.packages.s3_object_url if self.packages else "",
             "spark_logs": f"s3://{self._bucket.bucket_name}/{SPARK_LOGS_PREFIX}",
             "spark_log_group": self.log_group.log_group_name,
+            "spark_region": Stack.of(self).region,
         }
 
     def launch_statements(self) -> list[iam.PolicyStatement]:
@@ -189,8 +190,22 @@ class SparkRuns(Construct):
         arns = [asset.bucket.arn_for_objects(asset.s3_object_key) for asset in found]
         return [iam.PolicyStatement(actions=["s3:GetObject"], resources=arns)]
 
-    def _write_logs(self) -> iam.PolicyStatement:
-        return iam.PolicyStatement(
-            actions=["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"],
-            resources=[self.log_group.log_group_arn],
-        )
+    def _write_logs(self) -> list[iam.PolicyStatement]:
+        return [
+            iam.PolicyStatement(
+                actions=["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"],
+                resources=[self.log_group.log_group_arn],
+            ),
+            # EMR looks for the group by listing them, which cannot be allowed for a single one.
+            iam.PolicyStatement(
+                actions=["logs:DescribeLogGroups"],
+                resources=[
+                    Stack.of(self).format_arn(
+                        service="logs",
+                        resource="log-group",
+                        resource_name="*",
+                        arn_format=ArnFormat.COLON_RESOURCE_NAME,
+                    )
+                ],
+            ),
+        ]

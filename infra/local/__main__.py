@@ -1,4 +1,4 @@
-"""`python -m infra.local up | down | status | demo | synth`."""
+"""`python -m infra.local up | down | status | demo | synth | cdk`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-import webbrowser
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Thread
@@ -21,7 +20,7 @@ from s3queue.dashboard.server import Server
 from s3queue.stores.s3 import S3Store
 
 from . import instructions
-from .cdk import Cdk
+from .cdk import Cdk, cli
 from .down import down
 from .home import Home
 from .ministack.server import find
@@ -40,7 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("demo", help="enqueue a bit of everything and watch it being processed")
     synth = commands.add_parser("synth", help="write the templates that `cdk deploy` ships to AWS")
     synth.add_argument("rest", nargs=argparse.REMAINDER)
-    chosen = parser.parse_args(arguments)
+    commands.add_parser("cdk", help="the locked CDK CLI, on the AWS account of this shell", add_help=False)
+    own = list(sys.argv[1:] if arguments is None else arguments)
+    # Whatever follows `cdk` is the CDK's: `--help`, too.
+    own, rest = (own[:1], own[1:]) if own[:1] == ["cdk"] else (own, [])
+    chosen = parser.parse_args(own)
 
     console = Console(highlight=False)
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -58,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case "synth":
                 Cdk(Home(), Steps(console)).synth(ROOT / "cdk.out", chosen.rest)
                 return 0
+            case "cdk":
+                return cli(Steps(Console(stderr=True, highlight=False)), rest)
             case _:
                 from .demo.run import demo
 
@@ -105,7 +110,7 @@ def _dashboard(stack: LocalStack) -> Iterator[str]:
         Thread(target=server.serve_forever, daemon=True).start()
         # Elsewhere webbrowser would start a text browser in this very terminal.
         if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform in ("darwin", "win32"):
-            webbrowser.open(server.url)
+            server.open_browser()
         try:
             yield server.url
         finally:

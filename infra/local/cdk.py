@@ -1,10 +1,11 @@
-"""The real CDK CLI, pointed at MiniStack so firmly that it cannot reach an AWS account."""
+"""The real CDK CLI, pointed at MiniStack so firmly that it cannot reach an AWS account; and `cli`, which does."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -105,24 +106,25 @@ class Cdk:
             )
 
 
+def cli(steps: Steps, arguments: Sequence[str]) -> int:
+    """The locked CDK CLI in this terminal, with the shell's own credentials: what goes to AWS goes through here."""
+    command: list[str | Path] = [*toolchain.cdk(steps), *arguments]
+    # It asks before it widens permissions, so it gets the terminal; Ctrl-C reaches it as it reaches us.
+    return subprocess.run(command, env={**os.environ, **_runs_the_app(os.environ)}, cwd=ROOT, check=False).returncode
+
+
 def environment(state: State | None) -> dict[str, str]:
     """The CLI's environment: the shell's, without anything that names an AWS account."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "CDK_"))}
     if state is not None:
         # What handlers read is `variables`, and nothing that happens to be set here.
         kept = {name: value for name, value in kept.items() if name not in read_by_handlers()}
-    python = Path(sys.executable).parent
-    path = os.pathsep.join([str(python), kept.get("PATH", os.defpath)])
-    kept |= {
-        "PATH": toolchain.path_with_node(path),
-        "PYTHONPATH": os.pathsep.join([str(FUNCTIONS), str(ROOT)]),
-        "JSII_NODE": str(toolchain.NODE),
+    kept |= _runs_the_app(kept) | {
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_REGION": REGION,
         "CI": "1",
-        "CDK_DISABLE_CLI_TELEMETRY": "true",
         "NO_PROXY": ",".join(filter(None, [kept.get("NO_PROXY"), "127.0.0.1", "localhost"])),
     }
     if state is not None:
@@ -134,6 +136,16 @@ def environment(state: State | None) -> dict[str, str]:
         if state.certificate:
             kept |= {"NODE_EXTRA_CA_CERTS": state.certificate}
     return kept
+
+
+def _runs_the_app(variables: Mapping[str, str]) -> dict[str, str]:
+    path = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
+    return {
+        "PATH": toolchain.path_with_node(path),
+        "PYTHONPATH": os.pathsep.join([str(FUNCTIONS), str(ROOT)]),
+        "JSII_NODE": str(toolchain.NODE),
+        "CDK_DISABLE_CLI_TELEMETRY": "true",
+    }
 
 
 def _files(app: Path) -> Iterator[Path]:

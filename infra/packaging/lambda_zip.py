@@ -27,6 +27,7 @@ from aws_cdk import aws_lambda as lambda_
 
 from infra import FUNCTIONS, ROOT
 
+from . import sbom
 from .platforms import Platform
 
 #: With hashes, for every platform; `make lock` writes it.
@@ -87,7 +88,7 @@ def interpreter(built_for: Platform) -> str | None:
 
 def _once(build: Path, kind: str, inputs: Iterable[str | bytes], make: Callable[[Path], None]) -> Path:
     # The code that makes it is an input too.
-    digest = hashlib.sha256(Path(__file__).read_bytes())
+    digest = hashlib.sha256(Path(__file__).read_bytes() + Path(sbom.__file__).read_bytes())
     for part in inputs:
         raw = part.encode() if isinstance(part, str) else part
         digest.update(len(raw).to_bytes(8, "big") + raw)
@@ -116,7 +117,7 @@ def _install(lock: Path, built_for: Platform, python: str | None, into: Path) ->
     subprocess.run(command, check=True)
     shutil.rmtree(into / "bin", ignore_errors=True)
     for path in [*into.rglob("*")]:
-        if path.name in NOT_SHIPPED or path.suffix in NOT_SHIPPED_SUFFIXES or _is_pip_note(path):
+        if path.name in NOT_SHIPPED or _is_pip_note(path) or (_is_unread(path) and not sbom.is_legal(path)):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     if python:
         _compile(python, into, [into])
@@ -167,8 +168,12 @@ def _shipped(functions: Path) -> Iterator[Path]:
     for path in sorted(functions.rglob("*")):
         inside = path.relative_to(functions)
         hidden = any(part.startswith(".") or part in NOT_SHIPPED for part in inside.parts)
-        if path.is_file() and not hidden and path.suffix not in NOT_SHIPPED_SUFFIXES:
+        if path.is_file() and not hidden and not _is_unread(path):
             yield path
+
+
+def _is_unread(path: Path) -> bool:
+    return path.suffix in NOT_SHIPPED_SUFFIXES
 
 
 def _is_pip_note(path: Path) -> bool:

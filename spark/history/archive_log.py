@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 SLACK = timedelta(minutes=1)
 #: Larger commits are not read: a run that adds a hundred thousand files would make one.
 COMMIT_BYTES = 32 * 1024 * 1024
+#: Larger files are not read: a run cuts its own at 256 MiB, before they are packed.
+PART_BYTES = 512 * 1024 * 1024
 _ASKED = columns(key="string", queue="string", day="string", rows="bigint")
 
 
@@ -198,16 +200,20 @@ def _rows(
     found = store.open(key)
     if found is None:
         raise CorruptState(f"{key} is missing, but the archive's log names it")
-    file = pq.ParquetFile(io.BytesIO(found.read()))
-    if file.metadata.num_rows != rows:
-        raise CorruptState(f"{key} has {file.metadata.num_rows} rows; the archive's log says {rows}")
-    stored = [name for name in schema.names if name in FILE_SCHEMA.names and name in file.schema_arrow.names]
-    for batch in file.iter_batches(batch_size=10_000, columns=stored):
-        arrays = []
-        for field in schema:
-            if field.name in stored:
-                arrays.append(batch.column(field.name).cast(field.type))
-            else:
-                value = constants.get(field.name)
-                arrays.append(pa.array([value] * batch.num_rows, field.type))
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    body = found.read(PART_BYTES)
+    try:
+        file = pq.ParquetFile(io.BytesIO(body))
+        if file.metadata.num_rows != rows:
+            raise CorruptState(f"{key} has {file.metadata.num_rows} rows; the archive's log says {rows}")
+        stored = [name for name in schema.names if name in FILE_SCHEMA.names and name in file.schema_arrow.names]
+        for batch in file.iter_batches(batch_size=10_000, columns=stored):
+            arrays = []
+            for field in schema:
+                if field.name in stored:
+                    arrays.append(batch.column(field.name).cast(field.type))
+                else:
+                    value = constants.get(field.name)
+                    arrays.append(pa.array([value] * batch.num_rows, field.type))
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    except (pa.ArrowException, OSError, *NONSENSE) as error:
+        raise CorruptState(f"{key} is not a part of the archive: {cut(error)}") from None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from s3queue.printable import clean_last_resort
 from s3queue.store import ObjectStore
 
 if TYPE_CHECKING:
@@ -44,10 +45,14 @@ class Bucket:
         return _client(self)
 
 
+# Every executor comes here first, and nobody else configures its log, in which strangers' names appear.
+
+
 @lru_cache(maxsize=8)
 def _client(bucket: Bucket) -> Any:
     from s3queue.stores.s3 import client
 
+    clean_last_resort()
     return client(bucket.endpoint_url, bucket.region)
 
 
@@ -55,6 +60,7 @@ def _client(bucket: Bucket) -> Any:
 def _store(bucket: Bucket) -> ObjectStore:
     from s3queue.connect import open_store
 
+    clean_last_resort()
     # Executors do little else than ask for small objects: the client's CPU is theirs.
     kind: Any = os.environ.get("S3QUEUE_STORE", "direct")
     return open_store(f"s3://{bucket.name}", endpoint_url=bucket.endpoint_url, region=bucket.region, store=kind)[0]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import stat
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -219,3 +221,17 @@ def test_a_silent_client_is_left_after_a_while(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.server_port)):
         assert ask(server, "/api/queues")[0] == 200
     assert time.monotonic() - started < 10
+
+
+def test_the_key_is_on_no_command_line(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser is started with the address as an argument, which every user of this machine can read."""
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    with Server(bench.memory) as server:
+        server.open_browser()
+        (address,) = opened
+        assert server.key not in address
+        door = Path(address.removeprefix("file://"))
+        assert stat.S_IMODE(door.stat().st_mode) == 0o600
+        assert server.url in door.read_text()
+    assert not door.exists()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from s3queue.dashboard.api import build
 from s3queue.dashboard.server import Server
@@ -206,6 +206,19 @@ def test_another_site_cannot_use_the_operators_dashboard(busy: Workbench, opened
     )
     assert set(said) <= {0, "blocked"}, "0 is an answer that the page must not read"
     assert busy.queue("orders").overrides() == {}
+
+
+def test_the_file_that_a_browser_is_started_with_leads_to_the_dashboard(
+    busy: Workbench, browser: Browser, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doors: list[str] = []
+    monkeypatch.setattr("webbrowser.open", doors.append)
+    server.open_browser()
+    page = browser.new_page()
+    page.goto(doors[0])
+    expect(page.get_by_role("heading", level=1)).to_have_text("Stuck")
+    assert page.url == f"{server.address}/#/"
+    page.close()
 
 
 def test_no_other_port_of_this_machine_is_sent_the_key(busy: Workbench, opened: Open, server: Server) -> None:

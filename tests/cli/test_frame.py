@@ -152,3 +152,20 @@ def test_json_is_plain_ascii_whatever_is_stored(cli):
     out = cli("peek", "orders", "--json").out
     assert out.isascii()
     assert json.loads(out)[0]["path"] == "messages/ünïcode"
+
+
+@pytest.mark.parametrize("make", ["lambda", "logs", "s3", "emr-serverless"])
+def test_a_shell_with_nothing_but_aws_region_is_enough(make: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from s3queue.cli.session import Session
+    from s3queue.spark_runs.emr_serverless import client
+
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+    for name in ("AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+
+    session = Session(url="s3://jobs/emails")
+    made = {"s3": session.s3_client, "emr-serverless": client}.get(make, lambda: session.client(make))()
+
+    assert made.meta.region_name == "eu-central-1"

@@ -7,10 +7,12 @@ import threading
 
 import pytest
 
-from s3queue import Retry
+from s3queue import Retry, connect
 from s3queue.cli.commands.tail import Watcher
 from s3queue.clock import SystemClock
+from s3queue.errors import AccessDenied
 from s3queue.keys import due_of, priority_of
+from s3queue.stores.memory import MemoryStore
 
 #: Clears the screen, sets the title, rings, overrides the direction of text, moves the cursor by a C1 sequence.
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 \u202eevil\x9b31m\r\x08[bold]markup[/bold]"
@@ -92,6 +94,29 @@ def test_a_whole_ndjson_is_one_object(cli, tmp_path):
 def test_queue_json_limits_what_is_sent(cli):
     cli("configure", "orders", "max_message_size=10")
     assert "max_message_size is 10" in cli("send", "orders", "eleven bytes", code=2).err
+
+
+def test_a_producer_that_may_only_create_can_send(cli, tmp_path, monkeypatch):
+    """As the policy of `-c create_only_producers=true` has it: no GET, and a PUT only with `If-None-Match: *`."""
+    allowed = MemoryStore.put
+
+    def put(store, key, body, *, if_absent=False, **options):
+        if not if_absent:
+            raise AccessDenied(key)
+        return allowed(store, key, body, if_absent=if_absent, **options)
+
+    def refuse(store, key, **options):
+        raise AccessDenied(key)
+
+    monkeypatch.setattr(MemoryStore, "put", put)
+    monkeypatch.setattr(MemoryStore, "open", refuse)
+    monkeypatch.setattr(MemoryStore, "head", refuse)
+    (tmp_path / "orders.ndjson").write_text('{"n": 1}\n{"n": 2}\n')
+    for arguments in (["hello"], [f"@{tmp_path / 'orders.ndjson'}"], ["--delay", "1h", "x"], ["--dedup-id", "7", "x"]):
+        cli("send", "orders", *arguments)
+    assert len(list(connect(f"{cli.url}/orders").store.list("orders/").objects)) == 4
+    cli("send", "orders", "--name", "mine", "x", code=None)
+    assert len(list(connect(f"{cli.url}/orders").store.list("orders/").objects)) == 4
 
 
 def test_size_and_stats_are_the_library_s(cli):

@@ -17,8 +17,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from s3queue.errors import AccessDenied, InvalidRequest, MessageTooLarge, Unavailable
+from s3queue.errors import AccessDenied, InvalidRequest, MessageTooLarge, NotFound, Unavailable
 from s3queue.stores import connection, connections
+from s3queue.stores.connections import Answer, Connections
 from s3queue.stores.direct import DirectStore
 from support.faulty_server import DATE
 from support.manual_clock import ManualClock
@@ -348,6 +349,11 @@ def test_a_long_copy_is_answered_with_blanks_first():
         ("jobs", {"AWS_DEFAULT_REGION": "us-gov-west-1"}, "https://jobs.s3.us-gov-west-1.amazonaws.com /"),
         ("jobs", {"AWS_REGION": "us-east-2"}, "https://jobs.s3.eu-west-1.amazonaws.com /"),
         ("jobs", {"AWS_USE_FIPS_ENDPOINT": "true"}, "https://s3-fips.eu-west-1.amazonaws.com /jobs/"),
+        (
+            "jobs",
+            {"AWS_USE_FIPS_ENDPOINT": "true", "AWS_DEFAULT_REGION": "us-east-1"},
+            "https://s3-fips.us-east-1.amazonaws.com /jobs/",
+        ),
         ("jobs", {"AWS_USE_DUALSTACK_ENDPOINT": "true"}, "https://jobs.s3.dualstack.eu-west-1.amazonaws.com /"),
         ("jobs", {"AWS_ENDPOINT_URL": "http://one", "AWS_ENDPOINT_URL_S3": "http://two"}, "http://two /jobs/"),
         ("jobs", {"AWS_ENDPOINT_URL": "http://one/base/"}, "http://one/base/ /base/jobs/"),
@@ -366,6 +372,56 @@ def test_the_address_is_the_one_that_boto3_would_find(bucket, environment, expec
     store = DirectStore(bucket)
 
     assert f"{store._connections._address.geturl()} {store._root}" == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, "https://jobs.s3.ap-south-1.amazonaws.com"),
+        ({"AWS_DEFAULT_REGION": "us-east-1"}, "https://jobs.s3.ap-south-1.amazonaws.com"),
+        ({"AWS_USE_DUALSTACK_ENDPOINT": "true"}, "https://jobs.s3.dualstack.ap-south-1.amazonaws.com"),
+        ({"AWS_USE_FIPS_ENDPOINT": "true"}, "https://s3-fips.ap-south-1.amazonaws.com"),
+    ],
+)
+@pytest.mark.parametrize(("status", "code"), [(301, "PermanentRedirect"), (400, "AuthorizationHeaderMalformed")])
+def test_a_bucket_in_another_region_is_followed_there(status, code, environment, expected, monkeypatch):
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+    for name, value in ({"AWS_DEFAULT_REGION": "eu-west-1"} | environment).items():
+        monkeypatch.setenv(name, value)
+    asked = []
+
+    def send(self, method, path, headers=(), body=b"", **options):
+        asked.append((self._address.geturl(), self._region, body.read()))
+        if self._region != "ap-south-1":
+            return Answer(status, {"x-amz-bucket-region": "ap-south-1"}, f"<Error><Code>{code}</Code></Error>".encode())
+        return Answer(200, {"etag": '"e"', "date": "Mon, 16 Nov 2026 12:00:00 GMT"}, b"")
+
+    monkeypatch.setattr(Connections, "send", send)
+    store = DirectStore("jobs")
+
+    for text in (b"one", b"two"):
+        store.put("q/a", io.BytesIO(text))
+
+    assert [body for _, _, body in asked] == [b"one", b"one", b"two"]
+    assert {(address, region) for address, region, _ in asked[1:]} == {(expected, "ap-south-1")}
+
+
+@pytest.mark.parametrize("region", ["evil.example/", "ap-south-1.evil.example#", "eu-west-1", ""])
+def test_a_region_that_is_none_or_our_own_is_not_followed(region, monkeypatch):
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    answer = Answer(301, {"x-amz-bucket-region": region}, b"<Error><Code>PermanentRedirect</Code></Error>")
+    monkeypatch.setattr(Connections, "send", lambda *arguments, **options: answer)
+
+    with pytest.raises(NotFound, match="region"):
+        DirectStore("jobs").open("q/a")
+
+
+def test_an_address_that_was_given_is_the_one_that_was_meant(monkeypatch):
+    answer = Answer(301, {"x-amz-bucket-region": "ap-south-1"}, b"<Error><Code>PermanentRedirect</Code></Error>")
+    monkeypatch.setattr(Connections, "send", lambda *arguments, **options: answer)
+
+    with pytest.raises(NotFound, match="region"):
+        DirectStore("jobs", endpoint_url="http://127.0.0.1:9", region="eu-west-1").open("q/a")
 
 
 def test_the_address_in_a_file_counts_too(monkeypatch, tmp_path):

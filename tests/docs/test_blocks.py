@@ -238,15 +238,21 @@ def test_every_make_target_and_extra_in_the_text_exists(document):
     [
         ("make", ["nonsense"]),
         ("make", ["test", "NONSENSE=1"]),
-        ("npx", ["aws-cdk@1.0.0", "deploy"]),
-        ("npx", [f"aws-cdk@{document_commands.cdk_version()}", "deploy", "-c", "nonsense=true"]),
-        ("npx", [f"aws-cdk@{document_commands.cdk_version()}", "deploy", "-c", "keep_data=maybe"]),
+        ("make", ["cdk", "ARGS=deplyo"]),
+        ("make", ["cdk", "ARGS=deploy"]),
+        ("make", ["cdk", "ARGS=deploy --all -c nonsense=true"]),
+        ("make", ["cdk", "ARGS=destroy --all -c keep_data=maybe"]),
         ("aws", ["s3", "sync", ".", "s3://my-bucket/"]),
     ],
 )
 def test_a_command_that_does_not_exist_is_found(program, arguments):
     with pytest.raises(document_commands.Wrong):
         document_commands.PROGRAMS[program](arguments)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_no_document_runs_what_the_network_has_today(document):
+    assert not re.search(r"\b(npx|npm exec|uvx|pipx run)\b", "".join(block.text for block in blocks(document)))
 
 
 @pytest.mark.parametrize("text", ["$ s3queue nonsense\n", "$ s3queue queues --nonsense\n", "$ false\n"])

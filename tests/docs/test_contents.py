@@ -6,7 +6,7 @@ import re
 
 import s3queue
 from support import document_commands
-from support.documents import ROOT, read
+from support.documents import DOCUMENTS, ROOT, read
 
 SECTIONS = [
     "Try it",
@@ -98,3 +98,14 @@ def test_every_release_says_what_it_does_to_stored_objects():
 
     assert releases
     assert [release.splitlines()[0] for release in releases if "\n### Stored format\n" not in release] == []
+
+
+def test_every_test_that_a_document_names_exists():
+    """A threat whose test was renamed or dropped would look as if it were held."""
+    tests = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py")}
+    defined = {name for text in tests.values() for name in re.findall(r"^\s*def (test_\w+)", text, re.MULTILINE)}
+    for document in DOCUMENTS:
+        named = set(re.findall(r"`(test_\w+)`", read(document)))
+        assert named - defined == set(), document
+        places = re.findall(r"`((?:tests|spark|infra|functions)/[\w./-]+)`", read(document))
+        assert [place for place in places if "NAME" not in place and not (ROOT / place).exists()] == [], document

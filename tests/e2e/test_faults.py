@@ -19,20 +19,22 @@ def test_the_message_of_a_killed_worker_is_finished_by_another(
     bench: DeployedStack, webhooks: Queue, endpoint: WebhookReceiver, unique: str
 ) -> None:
     path = bench.put("webhooks", f"messages/{unique}.json", {"url": f"{endpoint.url}/hang", "payload": unique})
-    bench.until(lambda: endpoint.deliveries[unique], sweeping=True)
+    bench.until(lambda: endpoint.deliveries[unique])
     lease = webhooks.status(path).lease
     assert lease
     process = faults.process_of(bench.stack, "webhooks", lease.owner)
     assert process
     faults.kill(process)
 
-    record = bench.outcome(webhooks, path, sweeping=True)
+    record = bench.outcome(webhooks, path)
 
     first, *_, last = record.attempts
     assert record.outcome == "completed"
     assert (first.worker, first.failure and first.failure.type) == (lease.owner, "LeaseExpired")
     assert last.worker != first.worker
     assert endpoint.deliveries[unique] == 2, "at least once: the killed one had begun"
+    woken = "worker crashed, looking for its messages: webhooks"
+    bench.until(lambda: any(woken in line for line in bench.logged(bench.stack.sweeper)))
 
 
 def test_a_message_whose_event_was_lost_is_rescued_by_the_sweeper(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from botocore.exceptions import ClientError
 
 from s3queue.queue import Queue
 from support.deployed_stack import DeployedStack
+from support.iam_template import Template
 
 
 @pytest.fixture
@@ -60,6 +62,43 @@ def test_a_producer_may_enqueue_to_its_queue_and_nothing_else(bench: DeployedSta
     bench.stack.client("s3").delete_object(Bucket=bucket, Key=f"emails/delayed/20990101T000000Z/{unique}.json")
 
 
+def test_a_producer_that_may_only_create_replaces_nothing(bench: DeployedStack, s3_of: Any, unique: str) -> None:
+    s3, bucket = s3_of(), bench.stack.bucket
+    iam, user = bench.stack.client("iam"), f"user-{unique}-0"
+    iam.put_user_policy(UserName=user, PolicyName="create", PolicyDocument=json.dumps(create_only(bucket, "emails")))
+    key = f"emails/delayed/20990101T000000Z/{unique}"
+    try:
+        assert is_denied(s3.put_object, Bucket=bucket, Key=key, Body=b"{}")
+        s3.put_object(Bucket=bucket, Key=key, Body=b"{}", IfNoneMatch="*")
+        with pytest.raises(ClientError, match="PreconditionFailed"):
+            s3.put_object(Bucket=bucket, Key=key, Body=b"{}", IfNoneMatch="*")
+        assert is_denied(s3.put_object, Bucket=bucket, Key=f"webhooks/messages/{unique}", Body=b"{}", IfNoneMatch="*")
+
+        upload = {"Bucket": bucket, "Key": f"{key}-large"}
+        upload["UploadId"] = s3.create_multipart_upload(**upload)["UploadId"]
+        part = s3.upload_part(**upload, PartNumber=1, Body=b"{}")["ETag"]
+        parts = {"Parts": [{"PartNumber": 1, "ETag": part}]}
+        assert is_denied(s3.complete_multipart_upload, **upload, MultipartUpload=parts)
+        s3.complete_multipart_upload(**upload, MultipartUpload=parts, IfNoneMatch="*")
+    finally:
+        iam.delete_user_policy(UserName=user, PolicyName="create")
+        for left in (key, f"{key}-large"):
+            bench.stack.client("s3").delete_object(Bucket=bucket, Key=left)
+
+
+def create_only(bucket: str, queue: str) -> dict[str, Any]:
+    """The policy document, as a stack with `create_only_producers` has it."""
+    from aws_cdk import App, Stack
+    from aws_cdk import aws_s3 as s3
+
+    from infra.permissions import create_only_statements
+
+    scope = Stack(App(), "scope")
+    named = s3.Bucket.from_bucket_name(scope, "Bucket", bucket)
+    statements = [statement.to_statement_json() for statement in create_only_statements(named, queue)]
+    return {"Version": "2012-10-17", "Statement": Template({}).resolve(scope.resolve(statements))}
+
+
 def test_not_even_an_administrator_writes_state_unconditionally(bench: DeployedStack, s3_of: Any, unique: str) -> None:
     s3, bucket = s3_of("arn:aws:iam::aws:policy/AdministratorAccess"), bench.stack.bucket
     for kind in ("leases", "records", "locks"):
@@ -67,6 +106,23 @@ def test_not_even_an_administrator_writes_state_unconditionally(bench: DeployedS
         assert is_denied(s3.put_object, Bucket=bucket, Key=key, Body=b"{}"), kind
         s3.put_object(Bucket=bucket, Key=key, Body=b"{}", IfNoneMatch="*")
         s3.delete_object(Bucket=bucket, Key=key)
+
+
+def test_not_even_an_administrator_enqueues_what_no_worker_could_read(
+    bench: DeployedStack, s3_of: Any, unique: str
+) -> None:
+    s3, bucket = s3_of("arn:aws:iam::aws:policy/AdministratorAccess"), bench.stack.bucket
+    key = f"emails/delayed/20990101T000000Z/{unique}.json"
+    for said in (
+        {"StorageClass": "GLACIER"},
+        {"StorageClass": "DEEP_ARCHIVE"},
+        {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": b"k" * 32},
+        {"ServerSideEncryption": "aws:kms"},
+        {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "arn:aws:kms:us-east-1:999999999999:key/theirs"},
+    ):
+        assert is_denied(s3.put_object, Bucket=bucket, Key=key, Body=b"{}", **said), said
+    s3.put_object(Bucket=bucket, Key=key, Body=b"{}", StorageClass="STANDARD", ServerSideEncryption="AES256")
+    s3.delete_object(Bucket=bucket, Key=key)
 
 
 def test_no_function_was_ever_refused_a_request(bench: DeployedStack, emails: Queue, unique: str) -> None:

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from handlers import sweeper, worker
 from handlers.sweeper import Round, Runtime
 from handlers.telemetry import Telemetry, start_tracing
-from s3queue import Queue, Sweeper, Unavailable
+from s3queue import Queue, Reject, Sweeper, Unavailable
 from support.installation import Installation, LambdaContext, Told
 from support.outside_services import AwsEndpoint
 from support.workbench import Workbench
@@ -171,7 +171,7 @@ class Minute:
     def queue(self, name: str, **settings: Any) -> Queue:
         queue = self.bench.queue(name, **settings)
         telemetry = Telemetry(queue, Logger(service="test-sweeper"), start_tracing())
-        self.rounds[name] = Round(Sweeper(queue=queue, dispatch=self._dispatch), telemetry)
+        self.rounds[name] = Round(f"stack-{name}", Sweeper(queue=queue, dispatch=self._dispatch), telemetry)
         return queue
 
     def _dispatch(self, paths: Sequence[str]) -> None:
@@ -180,10 +180,15 @@ class Minute:
             raise ConnectionError("throttled")
         self.sent += [(self.clock.now(), path) for path in paths]
 
-    def pass_by(self) -> tuple[dict[str, int], float]:
+    def pass_by(self, event: Any = None) -> tuple[dict[str, int], float]:
         """One invocation: how often it looked at which queue, and how many seconds it took."""
         start = self.clock.monotonic()
-        return sweeper.handle({}, LambdaContext(90)), self.clock.monotonic() - start
+        return sweeper.handle(event or {}, LambdaContext(90)), self.clock.monotonic() - start
+
+    def crash_record(self, function: str) -> Any:
+        """S3's notification of the record that Lambda leaves in the bucket of failed events."""
+        key = f"aws/lambda/async/{function}/2026/11/16/2026-11-16T12.00.00-0a1b"
+        return {"Records": [{"eventSource": "aws:s3", "s3": {"bucket": {"name": "failed"}, "object": {"key": key}}}]}
 
 
 @pytest.fixture
@@ -224,6 +229,35 @@ def test_it_stays_its_minute_while_something_is_at_work_and_leaves_at_once_other
     looks, seconds = minute.pass_by()
     assert 50 <= seconds <= 55
     assert 20 <= looks["orders"] <= 30
+
+
+@pytest.mark.parametrize("ran_for", [0.0, 2.5, 4.9])
+@pytest.mark.parametrize("idle_for", [1.0, 17.0, 55.0])
+def test_the_record_of_a_crash_wakes_it_between_its_minutes(minute: Minute, idle_for: float, ran_for: float) -> None:
+    queue = minute.queue("orders", visibility_timeout=5, rescue_after=60)
+    others = [minute.queue(name) for name in ("orders-eu", "mails")]
+    assert minute.pass_by()[1] == 0.0  # idle: it sleeps until its next minute
+    minute.clock.advance(idle_for)
+    path = queue.enqueue({})
+    assert minute.bench.queue("orders", worker_id="crashes").claim(path, timeout=5)
+    claimed_at = minute.clock.now()
+    minute.clock.advance(ran_for)
+    minute.bench.store.take()
+
+    minute.pass_by(minute.crash_record("stack-orders"))
+
+    (handed_over_at, handed_over), *_ = minute.sent
+    assert handed_over == path
+    assert handed_over_at - claimed_at.replace(microsecond=0) <= timedelta(seconds=5 + 3)
+    if idle_for < 30:
+        listed = [key for verb, key in minute.bench.store.log if not key.startswith("orders/")]
+        assert listed == [], f"{[one.name for one in others]} were swept a moment ago"
+
+
+def test_the_record_of_a_crash_in_a_queue_that_is_not_swept_is_no_error(minute: Minute) -> None:
+    minute.queue("orders")
+    minute.pass_by()
+    assert minute.pass_by(minute.crash_record("stack-orders-eu")) == ({"orders": 1}, 0.0)
 
 
 def test_what_is_due_in_an_hour_keeps_nobody_awake(minute: Minute) -> None:
@@ -360,3 +394,43 @@ def test_five_large_queues_share_the_time_and_none_is_killed(minute: Minute) -> 
     assert seconds < 90
     # Each came to read some of its leases.
     assert all(minute.bench.keys(f"queue-{number}/retries/") or minute.sent for number in range(5))
+
+
+def test_ten_kilobytes_of_bad_lines_stop_no_other_queue(minute: Minute) -> None:
+    """The attack: whoever may PUT into one queue leaves 5,000 lines that all die, and a worker dies over them. The
+    sweeper then wrote a letter for each, was killed by its time limit at every try, and swept nothing else."""
+    attacked, other = minute.queue("attacked", max_attempts=1), minute.queue("other")
+    minute.bench.put("attacked/messages/hostile.ndjson", b"x\n" * 5000)
+
+    class Died(BaseException):
+        pass
+
+    def die_before_the_outcome(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "put" and key.startswith(("attacked/records/", "attacked/dead/")):
+            raise Died
+        return perform()
+
+    def refuse(body: str) -> None:
+        raise Reject("nonsense")
+
+    minute.bench.around = die_before_the_outcome
+    with pytest.raises(Died):
+        minute.bench.processor(attacked, refuse).run("messages/hostile.ndjson")
+    waiting = other.enqueue({"its event": "was lost"})
+    minute.clock.advance(300)
+
+    def slow(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        # A request to S3 takes about so long.
+        minute.clock.advance(0.02)
+        return perform()
+
+    minute.bench.around = slow
+    for _ in range(2):
+        looks, seconds = minute.pass_by()
+        assert seconds < 90, "no invocation is killed"
+        assert looks["other"]
+        minute.clock.advance(60)
+    assert waiting in {path for _, path in minute.sent}
+    assert attacked.status("messages/hostile.ndjson").state == "dead"
+    assert minute.bench.keys("attacked/leases/") == []
+    assert len(minute.bench.keys("attacked/dead/")) == 1

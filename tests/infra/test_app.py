@@ -59,9 +59,9 @@ def test_every_queue_module_is_deployed_with_its_function_filter_and_concurrency
     modules = {path.stem for path in (infra.FUNCTIONS / "queues").glob("*.py") if not path.stem.startswith("_")}
     defined = queues.load()
     assert len(defined) == len(modules) >= 4
-    (notification,) = app.template.of_type("Custom::S3BucketNotifications").values()
     watched = {
         rule["LambdaFunctionArn"].rpartition(":")[2]: rule["Filter"]["Key"]["FilterRules"][0]["Value"]
+        for notification in app.template.of_type("Custom::S3BucketNotifications").values()
         for rule in notification["NotificationConfiguration"]["LambdaFunctionConfigurations"]
     }
     for name, queue in defined.items():

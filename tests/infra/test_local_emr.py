@@ -41,7 +41,7 @@ DEPLOYMENT = Deployment(
     spark_role=ROLE,
     spark_entry_point="s3://assets/drain.py",
     spark_code="s3://assets/code.zip",
-    spark_packages="s3://assets/packages.tar.gz",
+    spark_packages="s3://assets/packages.tgz",
     spark_logs="s3://b/analytics/logs/",
 )
 REQUEST = JobRequest(run="run-1", queue="exports", bucket="b", timeout=timedelta(minutes=30), max_executors=4)
@@ -320,6 +320,6 @@ def test_the_request_caps_executors_and_time_and_names_code_packages_logs_and_ta
     assert spark["entryPointArguments"][-2:] == ["--seconds", "1800"]
     assert "--py-files s3://assets/code.zip" in spark["sparkSubmitParameters"]
     assert "spark.dynamicAllocation.maxExecutors=4" in spark["sparkSubmitParameters"]
-    assert "spark.archives=s3://assets/packages.tar.gz#packages" in spark["sparkSubmitParameters"]
+    assert "spark.archives=s3://assets/packages.tgz#packages" in spark["sparkSubmitParameters"]
     monitoring = asked["configurationOverrides"]["monitoringConfiguration"]
     assert monitoring["s3MonitoringConfiguration"] == {"logUri": "s3://b/analytics/logs/"}

@@ -41,6 +41,14 @@ def test_no_command_installs_anything_without_its_hash() -> None:
         assert own or line.count("--require-hashes") == len(re.findall(r"pip (?:install|sync)\b", line)), line
 
 
+def test_every_action_of_a_workflow_is_named_by_its_digest() -> None:
+    """A tag can be moved by whoever owns the action, or took it over."""
+    workflows = [*(ROOT / ".github" / "workflows").glob("*.y*ml")]
+    used = [action for file in workflows for action in re.findall(r"uses:\s*(\S+)", file.read_text())]
+    assert used
+    assert [action for action in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action)] == []
+
+
 def test_uv_is_the_version_that_the_makefile_locks() -> None:
     (version,) = re.findall(r"^UV_VERSION := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     (locked,) = PINNED.finditer((ROOT / "requirements-uv.txt").read_text())

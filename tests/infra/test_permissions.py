@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from support.iam_template import ACCOUNT, Role, listed
+from s3queue import Queue
+from s3queue.errors import AccessDenied
+from support.iam_template import ACCOUNT, Role, Template, listed
+from support.role_store import RoleStore
 from support.stack_variant import QUEUES, Synthesize, Variant
+from support.workbench import Workbench
 
 OBJECT_ACTIONS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 #: A conditional write; without it, the request is a plain one.
 IF_ABSENT, IF_MATCH = {"s3:if-none-match": "*"}, {"s3:if-match": '"etag"'}
 #: What only conditional requests may write. Not read from infra: the CDK takes seconds to import.
 STATE = ["leases", "records", "locks"]
+STORAGE_CLASS, ENCRYPTION = "s3:x-amz-storage-class", "s3:x-amz-server-side-encryption"
+KMS_KEY, CUSTOMER_ALGORITHM = f"{ENCRYPTION}-aws-kms-key-id", f"{ENCRYPTION}-customer-algorithm"
+ANOTHER_KEY = f"arn:aws:kms:eu-west-1:{ACCOUNT}:key/another"
+#: What a PUT can say so that nobody, or not everybody who must, can read what it wrote.
+UNREADABLE = {
+    "GLACIER": {STORAGE_CLASS: "GLACIER"},
+    "DEEP_ARCHIVE": {STORAGE_CLASS: "DEEP_ARCHIVE"},
+    "an archive one day": {STORAGE_CLASS: "INTELLIGENT_TIERING"},
+    "a class of the future": {STORAGE_CLASS: "PERMAFROST"},
+    "a customer's key": {CUSTOMER_ALGORITHM: "AES256"},
+    "the default KMS key": {ENCRYPTION: "aws:kms"},
+    "another KMS key": {ENCRYPTION: "aws:kms", KMS_KEY: ANOTHER_KEY},
+    "two layers of KMS": {ENCRYPTION: "aws:kms:dsse", KMS_KEY: ANOTHER_KEY},
+}
+READABLE: dict[str, dict[str, str]] = {
+    "nothing": {},
+    "the class": {STORAGE_CLASS: "STANDARD"},
+    "the encryption": {ENCRYPTION: "AES256"},
+    "both, and a condition": {STORAGE_CLASS: "STANDARD", ENCRYPTION: "AES256", **IF_ABSENT},
+}
 
 
 def worker(stack: Variant, queue: str) -> Role:
@@ -105,6 +131,113 @@ def test_a_producer_may_enqueue_to_its_queue_and_nothing_else(stack: Variant, qu
     assert not role.may_list(stack.bucket, f"{queue}/")
 
 
+#: `s3:ObjectCreationOperation` of a request that makes an object, and of one that begins or adds to an upload in parts.
+WHOLE, PART = {"s3:ObjectCreationOperation": "true"}, {"s3:ObjectCreationOperation": "false"}
+
+
+def assert_creates_only(role: Role, at: str) -> None:
+    for key in (f"{at}/emails/messages/x", f"{at}/emails/delayed/20261116T101500Z/x"):
+        assert role.may("s3:PutObject", key, WHOLE | IF_ABSENT)
+        assert role.may("s3:PutObject", key, PART), "an upload in parts can begin"
+        assert not role.may("s3:PutObject", key, WHOLE), "neither a plain PUT nor an upload's end overwrites"
+        assert not role.may("s3:PutObject", key, WHOLE | IF_MATCH)
+        assert not role.may("s3:PutObject", key), "a server that knows no such key refuses, too"
+        assert not role.may("s3:PutObject", key, WHOLE | IF_ABSENT | {STORAGE_CLASS: "GLACIER"})
+        assert not role.may("s3:PutObject", key, PART | {STORAGE_CLASS: "GLACIER"})
+        for action in ("s3:GetObject", "s3:DeleteObject"):
+            assert not role.may(action, key, WHOLE | IF_ABSENT)
+    assert not role.may("s3:PutObject", f"{at}/webhooks/messages/x", WHOLE | IF_ABSENT)
+    assert not role.may("s3:PutObject", f"{at}/emails/records/x", WHOLE | IF_ABSENT)
+
+
+def test_a_producer_that_may_only_create_overwrites_nothing(synthesize: Synthesize) -> None:
+    stack = synthesize(create_only_producers=True)
+    assert_creates_only(producer(stack, "emails"), stack.bucket)
+
+
+def test_one_producer_may_be_stricter_than_the_others(tmp_path: Path) -> None:
+    from aws_cdk import App
+    from aws_cdk import aws_iam as iam
+    from aws_cdk import aws_lambda as lambda_
+    from aws_cdk.assertions import Template as Synthesized
+
+    from infra.options import Options
+    from infra.queue_stack import QueueStack
+
+    (tmp_path / "handlers.py").touch()
+    scope = QueueStack(App(), "s3queue", queues=QUEUES, code=lambda_.Code.from_asset(str(tmp_path)), options=Options())
+    emails = scope.queues["emails"]
+    roles = [iam.Role(scope, name, assumed_by=iam.AccountRootPrincipal()) for name in ("Partner", "Shop")]
+    emails.grant_enqueue(roles[0], create_only=True)
+    emails.grant_enqueue(roles[1])
+    stack = Variant(Template(Synthesized.from_stack(scope).to_json()["Resources"]), [], [])
+
+    partner, shop = (stack.template.role(str(scope.resolve(role.role_name)["Ref"])) for role in roles)
+    assert_creates_only(partner, stack.bucket)
+    assert shop.may("s3:PutObject", f"{stack.bucket}/emails/messages/x", WHOLE)
+
+
+def test_the_library_enqueues_with_the_strictest_policy(synthesize: Synthesize) -> None:
+    stack, bench = synthesize(create_only_producers=True), Workbench()
+    queue = Queue(
+        store=RoleStore(bench.memory, producer(stack, "emails"), stack.bucket),
+        name="emails",
+        clock=bench.clock,
+        chance=bench.chance,
+    )
+    waiting = [queue.enqueue({"n": 1}), queue.enqueue({"n": 2}, dedup_id="order-17"), queue.enqueue({"n": 3}, delay=60)]
+    waiting += queue.enqueue_many([{"n": 4}, {"n": 5}])
+    assert {f"emails/{path}" for path in waiting} == set(bench.keys("emails/"))
+
+    # A name of the caller's may be that of a message that waits, so it is not allowed at all.
+    with pytest.raises(AccessDenied):
+        queue.enqueue({"n": 6}, name=waiting[0].removeprefix("messages/"))
+
+
+@pytest.mark.parametrize("kind", ["messages", "delayed"])
+@pytest.mark.parametrize("said", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_nobody_enqueues_what_no_worker_could_read(stack: Variant, kind: str, said: dict[str, str]) -> None:
+    for role in (producer(stack, "emails"), administrator(stack)):
+        assert not role.may("s3:PutObject", f"{stack.bucket}/emails/{kind}/x", said)
+        assert not role.may("s3:PutObject", f"{stack.bucket}/emails/{kind}/x", said | IF_ABSENT)
+
+
+@pytest.mark.parametrize("kind", ["messages", "delayed"])
+@pytest.mark.parametrize("said", READABLE.values(), ids=READABLE.keys())
+def test_whoever_says_nothing_odd_may_enqueue(stack: Variant, kind: str, said: dict[str, str]) -> None:
+    assert producer(stack, "emails").may("s3:PutObject", f"{stack.bucket}/emails/{kind}/x", said)
+
+
+@pytest.mark.parametrize("said", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_data_beside_the_queues_may_be_stored_as_one_likes(stack: Variant, said: dict[str, str]) -> None:
+    assert administrator(stack).may("s3:PutObject", f"{stack.bucket}/datasets/orders/part-0.parquet", said)
+
+
+def test_a_bucket_with_a_kms_key_takes_messages_under_that_key_only() -> None:
+    from aws_cdk import App, Stack
+    from aws_cdk import aws_s3 as s3
+    from aws_cdk.assertions import Template as Synthesized
+    from aws_cdk.aws_kms import Key
+
+    from infra.permissions import deny_unreadable_messages
+
+    scope = Stack(App(), "stack")
+    bucket = s3.Bucket(scope, "Bucket", encryption_key=Key(scope, "Key"))
+    for statement in deny_unreadable_messages(bucket):
+        bucket.add_to_resource_policy(statement)
+    template = Template(Synthesized.from_stack(scope).to_json()["Resources"])
+    ((name, properties),) = template.of_type("AWS::S3::Bucket").items()
+    (rule,) = properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    own = rule["ServerSideEncryptionByDefault"]["KMSMasterKeyID"]
+    anyone = Role(template, [{"Effect": "Allow", "Action": "*", "Resource": "*"}])
+
+    def may(said: dict[str, str]) -> bool:
+        return anyone.may("s3:PutObject", f"arn:aws:s3:::{name.lower()}/emails/messages/x", said)
+
+    assert all(map(may, [*READABLE.values(), {ENCRYPTION: "aws:kms", KMS_KEY: own}]))
+    assert not any(map(may, UNREADABLE.values()))
+
+
 def test_the_sweeper_repairs_every_queue_but_touches_nothing_else_in_the_bucket(stack: Variant) -> None:
     role = stack.template.role_of("s3queue_sweeper")
     for queue in QUEUES:
@@ -163,17 +296,19 @@ def test_a_failed_invocation_is_recorded_apart_and_cannot_be_read_by_workers(sta
     assert not role.may("s3:GetObject", f"{destination}/aws/lambda/async/s3queue-emails/2026/11/16/x")
 
 
-def test_s3_may_wake_a_worker_from_this_bucket_and_account_only(stack: Variant) -> None:
+def test_s3_may_wake_each_function_from_its_own_bucket_and_this_account_only(stack: Variant) -> None:
     permissions = {
         p["FunctionName"]: p for p in stack.of_type("AWS::Lambda::Permission") if p["Principal"] == "s3.amazonaws.com"
     }
-    assert len(permissions) == len(QUEUES)
-    for permission in permissions.values():
-        assert permission["SourceArn"] == stack.bucket
-        assert permission["SourceAccount"] == ACCOUNT
+    assert len(permissions) == len(QUEUES) + 1
+    sources = {function.rpartition(":")[2]: p["SourceArn"] for function, p in permissions.items()}
+    failed_events = sources.pop("s3queue_sweeper")
+    assert set(sources.values()) == {stack.bucket}
+    assert failed_events != stack.bucket
+    assert {permission["SourceAccount"] for permission in permissions.values()} == {ACCOUNT}
 
 
-def test_cdks_notification_handler_configures_this_bucket_only(stack: Variant) -> None:
+def test_cdks_notification_handler_configures_the_stacks_buckets_only(stack: Variant) -> None:
     functions = stack.template.of_type("AWS::Lambda::Function")
     (handler,) = (id for id in functions if id.startswith("BucketNotificationsHandler"))
     role = stack.template.role_of(functions[handler].get("FunctionName") or handler.lower())

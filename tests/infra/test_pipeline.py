@@ -11,7 +11,7 @@ from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 
 from support.iam_template import ACCOUNT, REGION, Role, Template
-from support.spark_stack import APPLICATION, ARN, QUEUES, Stacked, bucket_of, role, synthesized
+from support.spark_stack import APPLICATION, ARN, QUEUES, Stacked, role, synthesized
 
 ACTIONS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 PASSED = {"iam:PassedToService": "emr-serverless.amazonaws.com"}
@@ -51,12 +51,11 @@ def test_nothing_is_scheduled_unless_asked_for(tmp_path: Any) -> None:
 
 
 def test_the_archive_runs_daily_and_statistics_hourly(schedules: dict[str, Any]) -> None:
-    from infra.constructs.pipeline import TARGET
-
     crons = {job: schedule["ScheduleExpression"] for job, schedule in schedules.items()}
     assert crons == {"archive": "cron(20 2 * * ? *)", "statistics": "cron(5 * * * ? *)"}
     for schedule in schedules.values():
-        assert schedule["Target"]["Arn"] == TARGET
+        # The partition is GovCloud's in GovCloud; here the template is resolved as in `aws`.
+        assert schedule["Target"]["Arn"] == "arn:aws:scheduler:::aws-sdk:emrserverless:startJobRun"
         # The next turn comes in an hour.
         assert schedule["Target"]["RetryPolicy"]["MaximumEventAgeInSeconds"] < 3600
 
@@ -87,7 +86,7 @@ def test_a_scheduled_run_is_bounded_logged_and_named_and_knows_the_queues(
     assert "--conf spark.dynamicAllocation.maxExecutors=4" in submit["sparkSubmitParameters"]
     assert "--py-files s3://" in submit["sparkSubmitParameters"]
     logs = request["configurationOverrides"]["monitoringConfiguration"]
-    name = bucket_of(template).rpartition(":")[2]
+    name = template.queue_bucket.rpartition(":")[2]
     assert logs["s3MonitoringConfiguration"]["logUri"] == f"s3://{name}/analytics/spark-logs/"
     assert logs["cloudWatchLoggingConfiguration"]["logGroupName"] == "/s3queue/s3queue/spark"
     first, *arguments = submit["entryPointArguments"]
@@ -109,7 +108,7 @@ def test_the_scheduler_starts_runs_of_this_application_with_the_history_role_and
     assert not scheduler.may("iam:PassRole", role(template, "HistoryRole").arn, {"iam:PassedToService": "ec2"})
     for other in ("JobRole", "BulkRole"):
         assert not scheduler.may("iam:PassRole", role(template, other).arn, PASSED)
-    assert not any(scheduler.may(action, f"{bucket_of(template)}/emails/records/x") for action in ACTIONS)
+    assert not any(scheduler.may(action, f"{template.queue_bucket}/emails/records/x") for action in ACTIONS)
 
 
 def test_only_this_stacks_schedules_can_use_the_scheduler_role(template: Template, schedules: dict[str, Any]) -> None:
@@ -148,7 +147,7 @@ def denied(who: Role, key: str) -> bool:
 
 
 def test_history_is_written_by_a_role_that_can_touch_no_message_and_take_back_no_commit(template: Template) -> None:
-    history, at = role(template, "HistoryRole"), bucket_of(template)
+    history, at = role(template, "HistoryRole"), template.queue_bucket
     for kind in ("messages", "leases", "dead", "delayed", "bulk", "runs", "locks"):
         assert denied(history, f"{at}/emails/{kind}/x"), kind
     for action in ("s3:PutObject", "s3:DeleteObject"):
@@ -160,7 +159,7 @@ def test_history_is_written_by_a_role_that_can_touch_no_message_and_take_back_no
 
 
 def test_bulk_jobs_touch_no_lease_no_outcome_and_no_history(template: Template) -> None:
-    bulk, at = role(template, "BulkRole"), bucket_of(template)
+    bulk, at = role(template, "BulkRole"), template.queue_bucket
     for kind in ("leases", "delayed", "runs", "locks", "workers"):
         assert denied(bulk, f"{at}/emails/{kind}/x"), kind
     assert not bulk.may("s3:PutObject", f"{at}/emails/records/messages/x", {"s3:if-none-match": "*"})

@@ -22,7 +22,7 @@ from support.fake_jobs import FakeJobs, throttled
 from support.iam_template import ACCOUNT, Role, Template
 from support.killed_store import Killed
 from support.role_store import RoleStore
-from support.spark_stack import APPLICATION, ARN, QUEUES, bucket_of, role, synthesized
+from support.spark_stack import APPLICATION, ARN, QUEUES, role, synthesized
 from support.workbench import Workbench
 
 
@@ -33,7 +33,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
 
 @pytest.fixture(scope="module")
 def bucket(template: Template) -> str:
-    return bucket_of(template)
+    return template.queue_bucket
 
 
 @pytest.fixture(scope="module")

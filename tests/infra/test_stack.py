@@ -20,13 +20,30 @@ def test_every_queue_has_a_worker_of_its_own_with_its_concurrency_and_memory(sta
 
 
 def test_a_put_below_messages_wakes_the_worker_of_that_queue_and_no_other_put_does(stack: Variant) -> None:
-    (notification,) = stack.of_type("Custom::S3BucketNotifications")
-    filters = {}
-    for rule in notification["NotificationConfiguration"]["LambdaFunctionConfigurations"]:
-        assert rule["Events"] == ["s3:ObjectCreated:*"]
-        (prefix,) = rule["Filter"]["Key"]["FilterRules"]
-        filters[prefix["Value"]] = rule["LambdaFunctionArn"].rpartition(":")[2]
-    assert filters == {f"{name}/messages/": f"s3queue-{name}" for name in QUEUES}
+    bucket = stack.bucket.removeprefix("arn:aws:s3:::")
+    assert wakes(stack, bucket) == {f"{name}/messages/": f"s3queue-{name}" for name in QUEUES}
+
+
+def test_the_record_of_a_failed_invocation_wakes_the_sweeper(stack: Variant) -> None:
+    (destination,) = {
+        config["DestinationConfig"]["OnFailure"]["Destination"].removeprefix("arn:aws:s3:::")
+        for config in stack.of_type("AWS::Lambda::EventInvokeConfig")
+        if "DestinationConfig" in config
+    }
+    assert wakes(stack, destination) == {"aws/lambda/async/": "s3queue_sweeper"}
+
+
+def wakes(stack: Variant, bucket: str) -> dict[str, str]:
+    """Which function wakes up when an object is created below which prefix of a bucket."""
+    found = {}
+    for notification in stack.of_type("Custom::S3BucketNotifications"):
+        if notification["BucketName"] != bucket:
+            continue
+        for rule in notification["NotificationConfiguration"]["LambdaFunctionConfigurations"]:
+            assert rule["Events"] == ["s3:ObjectCreated:*"]
+            (prefix,) = rule["Filter"]["Key"]["FilterRules"]
+            found[prefix["Value"]] = rule["LambdaFunctionArn"].rpartition(":")[2]
+    return found
 
 
 def test_lambda_leaves_retrying_to_the_protocol_and_keeps_throttled_events_for_hours(stack: Variant) -> None:

@@ -6,16 +6,15 @@ import json
 from collections import Counter
 from itertools import pairwise
 
-from s3queue.documents.dead_letter import DeadLine
-from s3queue.keys import is_batch, lines_path, name_of
+from s3queue.keys import name_of
 
-from .actors import Cast
-from .judge import Judge
+from .cast import Cast
+from .judge import STRAY, Judge
 from .ledger import Life, Run
-from .world import QUEUE, World
+from .world import World
 
 #: What only exists while something is at work or waits.
-PASSING = tuple(f"{QUEUE}/{kind}/" for kind in ("messages", "delayed", "leases", "retries"))
+PASSING = ("messages", "delayed", "leases", "retries")
 #: The columns of the proof's table; the runs beyond the first follow, by reason.
 COLUMNS = ("enqueued", "completed", "dead", "lost", "unexpected", "duplicate outcomes", "double live leases")
 REASONS = ("retry", "expired lease", "zombie", "batch re-run")
@@ -28,7 +27,8 @@ _COLUMN_OF = {
 
 
 def leftovers(world: World) -> list[str]:
-    return [key for key in world.objects if key.startswith(PASSING)]
+    """What is still at work or waits, in every queue."""
+    return [key for key in world.objects if key.split("/", 2)[1] in PASSING and STRAY not in key]
 
 
 def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
@@ -36,47 +36,23 @@ def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
     if judge.violations:
         return  # the schedule was cut short there; what is left over says nothing more
     for key in leftovers(world):
-        judge.broken("P6", f"{key} is still there")
+        if key.startswith(judge.root):
+            judge.broken("P6", f"{key} is still there")
     for life in judge.ledger.all():
-        if life.end not in ("overwritten", "merged") and not life.record:
+        if (life.end not in ("overwritten", "merged", "removed") or life.is_missed) and not life.record:
             judge.broken("P1", f"{life.path} has no outcome")
         if life.end == "merged":
             _check_merged(world, judge, life)
         elif life.end == "deleted":
             for line in life.lettered:
-                _check_letter(world, judge, life, line)
+                judge.letters.check_kept(world, judge.root, life, line)
+    judge.history.check_settings(f"{judge.root}queue.json")
     if cast.profile.exact:
         for life in judge.ledger.all():
             if life.end == "deleted":
                 _check_starts(judge, life)
     if cast.profile.undisturbed and any(cast.counts.values()):
         judge.broken("unexpected", f"nothing went wrong, and yet the sweeper had to step in: {cast.counts}")
-
-
-def _check_letter(world: World, judge: Judge, life: Life, line: int) -> None:
-    """[P1] What died lies in `dead/`, on its own or with the rest of its batch, unless it was replayed since.
-
-    Also if the name was PUT anew and died again: no letter is ever overwritten.
-    """
-    body = life.lines[line]
-    names = {life.path, lines_path(life.path)} if is_batch(life.path) else {life.path}
-    for path in [path for path in judge.letters if judge.origin(path) in names]:
-        writes = [at for at, written in judge.letters[path] if body in _bodies(written)]
-        if not any(at >= life.recorded_at for at in writes):
-            continue
-        letter = world.objects.get(f"{QUEUE}/dead/{path}")
-        is_there = letter and body in _bodies(letter.body)
-        replays = judge.ledger.lives.get(f"messages/{name_of(judge.origin(path))}", ())
-        is_replayed = any(one.began_at >= life.recorded_at and body in one.lines.values() for one in replays)
-        if is_there or is_replayed or body in judge.purged or path in judge.unstoppable:
-            return
-    judge.broken("P1", f"{life.path} line {line} is dead, and neither its letter nor a replay of it is there")
-
-
-def _bodies(letter: bytes) -> set[bytes]:
-    """The messages that a letter holds: itself, or the lines of a batch, as they were or as they died."""
-    lines = letter.splitlines()
-    return {letter, *lines, *(dead.body for line in lines if (dead := DeadLine.from_bytes(line)))}
 
 
 def _check_merged(world: World, judge: Judge, life: Life) -> None:
@@ -86,8 +62,8 @@ def _check_merged(world: World, judge: Judge, life: Life) -> None:
     # A delayed message is replayed as one that is due.
     replays = [one for one in judge.ledger.lives.get(f"messages/{name_of(life.path)}", ()) if one.body == life.body]
     is_later = any(one.order > life.order for one in (*alike, *replays))
-    is_unstoppable = life.is_unstoppable or life.path in judge.unstoppable
-    if died and not is_later and not is_unstoppable and f"{QUEUE}/dead/{life.path}" not in world.objects:
+    is_unstoppable = life.is_unstoppable or life.path in judge.letters.unstoppable
+    if died and not is_later and not is_unstoppable and f"{judge.root}dead/{life.path}" not in world.objects:
         judge.broken("P1", f"{life.path} was replayed, and deleted as if it were its former life")
 
 
@@ -95,6 +71,8 @@ def _check_starts(judge: Judge, life: Life) -> None:
     """Without crashes, pauses and lost answers, a handler starts exactly as often as its script asks for.  [P5]"""
     for line, body in life.lines.items():
         plan = json.loads(body)["plan"]
+        if body in judge.history.replayed:
+            continue
         steps = [plan[min(attempt, len(plan)) - 1] for attempt in range(1, judge.max_attempts + 1)]
         expected = next((number for number, step in enumerate(steps, 1) if step != "f"), judge.max_attempts)
         attempts = [run.attempt for run in life.runs.get(line, ())]

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .actors import Fleet, sweeping
+from .actors import sweeping
 from .checks import check_quiet, leftovers, tally
 from .faults import Profile, ScriptedFaults
-from .operations import OPERATIONS, Stage
+from .functions import Fleet
+from .operations import OPERATIONS, UNDISTURBED, Stage
 from .schedules import Verdict, short_lines, silenced
+from .threads import greenlets
 from .world import Fault
 
 WRITES = ("put", "delete", "copy")
@@ -64,11 +66,11 @@ def run_case(case: Case) -> Outcome:
     """Stage the operation, let the faults happen, then let sweeper and workers repair it."""
     script = {process: (number, _fault(kind, case.seconds)) for process, number, kind in case.faults}
     faults = ScriptedFaults(script)
-    stage = Stage(faults, Profile(exact=not case.faults))
+    stage = Stage(faults, Profile(exact=not case.faults and case.operation in OPERATIONS))
     world, judge = stage.world, stage.judge
-    with silenced(), short_lines():
+    with silenced(), greenlets(), short_lines():
         try:
-            path = OPERATIONS[case.operation](stage)
+            path = (OPERATIONS | UNDISTURBED)[case.operation](stage)
             begun = world.now
             if case.re_put:
                 world.at(begun + RE_PUTS[case.re_put], lambda: stage.put_again(path, case.re_put))
@@ -146,15 +148,22 @@ def zombies(log: dict[str, list[tuple[str, str]]], operation: str) -> Iterator[C
             yield Case(operation, (("subject-1", number, "sleep before"),), nap)
 
 
-def explore(operation: str, *, with_pairs: bool = True) -> Iterator[Outcome]:
+def single_cases(operation: str) -> list[Case]:
+    """Every case of one operation, without the pairs; to know its requests, it is carried out once."""
+    if operation in UNDISTURBED:
+        return [Case(operation)]
+    log = run_case(Case(operation)).log
+    return [Case(operation), *singles(log, operation), *zombies(log, operation)]
+
+
+def explore(operation: str) -> Iterator[Outcome]:
     """Every case of one operation, in order."""
     baseline = run_case(Case(operation))
     yield baseline
     for case in singles(baseline.log, operation):
         outcome = run_case(case)
         yield outcome
-        if with_pairs:
-            for pair in pairs(outcome):
-                yield run_case(pair)
+        for pair in pairs(outcome):
+            yield run_case(pair)
     for case in zombies(baseline.log, operation):
         yield run_case(case)

@@ -3,7 +3,7 @@
 A crowded queue has pages of three keys, sweeps of ten requests, more to dispatch than its worker may get at once,
 strangers under its root, a lease that nobody may read, a lock that is held for long, and two dozen messages at work
 that lie before all others; the sweeper is killed again and again. In a prompt one, only workers crash, and the sweeper
-is awake.
+is awake; or pull workers sweep in turns, and the one that sweeps crashes as often as the others.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 
-from s3queue.errors import QueueError
+from s3queue.errors import AccessDenied, QueueError
 from s3queue.protocol.locks import Lock
 from s3queue.sweeper import cleanup, hand_over
 
-from .actors import Cast
+from .actors import SweepingWorker
+from .cast import Cast
 from .faults import DrawnFaults, Profile
 from .judge import Judge
 from .world import QUEUE, Fault, Process, World
@@ -34,16 +36,20 @@ LOCK = "long"
 #: A prompt schedule: seconds beyond the visibility timeout until an expired lease is over. By S3's clock it is three;
 #: its dates are whole seconds, and requests take a while.
 REDELIVERED_WITHIN = 4.5
+#: If the one that swept died, another one has to find that out first.
+TAKEN_OVER_WITHIN = 7.0
 #: Seconds that a crowd may need for everything but what is held.
 PATIENCE = 150.0
 
 CROWDED = Profile(name="crowded", lost_events=0.9, pulls=0.0)
+TURNS = Profile(
+    name="turns",
+    lost_events=1.0,
+    pulls_only=True,
+    skew=100.0,
+    long_handlers=0.6,
+)
 PROMPT = Profile(name="prompt", kinds=(("crash before", 0.02), ("crash after", 0.04)), pulls=0.5)
-
-
-def profile_of(seed: int) -> Profile | None:
-    """Some seeds have these worlds; which, does not depend on what is drawn."""
-    return PROMPT if seed % 10 == 3 else CROWDED if seed % 40 == 7 else None
 
 
 @contextmanager
@@ -105,10 +111,10 @@ class Crowd:
                 queue.store.put(queue.keys.message(path), bodies)
                 if claim := queue.claim(path, read_first=True, timeout=3600):
                     claims.append(claim)
-            self.world.store.denied = queue.keys.lease("messages/a00")
+            self.world.store.refused[queue.keys.lease("messages/a00")] = AccessDenied
             self.world.sleep(max(0.0, PATIENCE - self.world.now))
             self._check()
-            self.world.store.denied = ""
+            self.world.store.refused.clear()
             for claim in claims:
                 with suppress(QueueError):
                     queue.release(claim)
@@ -138,3 +144,15 @@ class Crowd:
         limit = DISPATCH_SIZE * self.cast.settings.concurrency
         if self._dispatched > limit:
             self.judge.broken("unexpected", f"{self._dispatched} paths were dispatched in one sweep, at most {limit}")
+
+
+class Turns:
+    """Three pull workers that sweep in turns; two of them are killed, one after the other."""
+
+    def __init__(self, cast: Cast) -> None:
+        workers = [SweepingWorker(cast, after=number * 0.5).process for number in range(3)]
+        chance = cast.world.random
+        at = 0.0
+        for process in chance.sample(workers, 2):
+            at += chance.uniform(4.0, 12.0)
+            cast.world.at(at, partial(cast.world.kill, process))

@@ -8,12 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .world import Fault, Process
+from .machines import Process
+from .world import Fault
 
 #: Requests that S3 may answer with 409, or with 412 to the SDK's own retry: the conditional ones.
-_CONDITIONAL = ("q/leases/", "q/records/", "q/workers/")
+_CONDITIONAL = frozenset({"leases", "records", "workers"})
 #: What no promise depends on.
-_PUBLISHED = ("q/queue.json", "q/stats.json")
+_PUBLISHED = ("queue.json", "stats.json")
+
+#: Producers and operators.
+_CALLERS = ("producer", "operator")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,8 @@ class Profile:
     pulls: float = 0.4
     #: There is no worker function: nobody else gets to the messages.
     pulls_only: bool = False
+    #: Retries wait for long: there is time to do something to what waits.
+    retries_long: bool = False
     #: No fault can cost a handler run: every message starts exactly as often as its script says.  [P5]
     exact: bool = False
     #: Nothing may need an expired lease or a rescue.
@@ -169,7 +175,7 @@ class DrawnFaults:
         if self.is_over:
             return fault
         # A fault in the middle of the protocol tells more than one in a LIST.
-        if (operation == "list" or key in _PUBLISHED) and chance.random() < 0.85:
+        if (operation == "list" or key.endswith(_PUBLISHED)) and chance.random() < 0.85:
             return fault
         if profile.slow and chance.random() < profile.slow:
             fault.there = chance.random() * profile.slowest
@@ -181,6 +187,9 @@ class DrawnFaults:
         if profile.wall_steps and chance.random() < profile.wall_steps:
             fault.wall_step = chance.uniform(-60.0, 30.0)
         number = chance.random()
+        if process.name.startswith(_CALLERS) and not profile.exact:
+            # They send few requests, and what they are told is judged: a third of these may go wrong.
+            number = number * profile.total * 3 if chance.random() < 0.5 else number
         if number >= profile.total:
             if operation in ("put", "delete"):
                 self._refused.pop((process.name, key), None)
@@ -207,7 +216,7 @@ class DrawnFaults:
         if kind == "late":
             return writes
         if kind in ("contended", "retried"):
-            conditional = operation == "delete" or (operation == "put" and key.startswith(_CONDITIONAL))
+            conditional = operation == "delete" or (operation == "put" and key.split("/", 2)[1] in _CONDITIONAL)
             # S3 does not refuse for ever: more than two in a row would be an outage.
             self._refused[process.name, key] += conditional
             return conditional and self._refused[process.name, key] <= 2

@@ -1,4 +1,8 @@
-"""`python -m simulation.hunt SECONDS`: look for a broken promise in the `s3queue` on the path; prints JSON."""
+"""`python -m simulation.hunt NAME SECONDS [FIRST]`: plant a bug, and look for a broken promise; prints JSON.
+
+`python -m simulation.hunt --all` hunts every planted bug from the beginning, prints the scoreboard, and remembers what
+caught each.
+"""
 
 from __future__ import annotations
 
@@ -6,44 +10,81 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
-from .crash_matrix import explore
-from .operations import OPERATIONS
-from .schedules import Verdict, run
+from .mutations import CAUGHT, Planter, hunt, planted
+
+if TYPE_CHECKING:
+    from .schedules import Verdict
+
+MATRIX = "crash matrix: "
 
 
-def verdicts() -> Iterator[tuple[str, Verdict]]:
+def verdicts(first: str) -> Iterator[tuple[str, Verdict]]:
     """What catches most comes first: schedules and the operations of the crash matrix take turns, without its pairs."""
-    operations = list(OPERATIONS)
+    # Not before the bug is planted.
+    from .crash_matrix import run_case, single_cases
+    from .operations import OPERATIONS, UNDISTURBED
+    from .schedules import run
+
+    if first.startswith(MATRIX):
+        operation, _, place = first.removeprefix(MATRIX).rpartition(" ")
+        cases = single_cases(operation)
+        if int(place) < len(cases):
+            yield first, run_case(cases[int(place)]).verdict
+    elif first:
+        yield first, run(int(first.removeprefix("schedule ")))
+    operations = [*UNDISTURBED, *OPERATIONS]
     seed = 0
-    for seeds, count in ((150, 5), (350, len(operations))):
+    for seeds, count in ((150, 8), (350, len(operations))):
         for _ in range(seeds):
-            yield "schedule", run(seed)
+            yield f"schedule {seed}", run(seed)
             seed += 1
         for operation in operations[:count]:
-            for outcome in explore(operation, with_pairs=False):
-                yield "crash matrix", outcome.verdict
+            for number, case in enumerate(single_cases(operation)):
+                yield f"{MATRIX}{operation} {number}", run_case(case).verdict
         del operations[:count]
     while True:
-        yield "schedule", run(seed)
+        yield f"schedule {seed}", run(seed)
         seed += 1
 
 
-def main() -> int:
-    limit = float(sys.argv[1])
+def search(limit: float, first: str) -> dict[str, str | int | float]:
     start = time.process_time()
     by, what, seeds = "", "", 0
-    for source, verdict in verdicts():
-        seeds += source == "schedule"
+    for source, verdict in verdicts(first):
+        seeds += source.startswith("schedule")
         if verdict.violations:
-            by = f"schedule {verdict.seed}" if source == "schedule" else source
-            what = f"{verdict.violations[0].kind} {verdict.violations[0].promise}"
+            violation = verdict.violations[0]
+            by, what = source, f"{violation.kind} {violation.promise}".strip() + f": {violation.what}"
             break
         if time.process_time() - start > limit:
             break
-    spent = round(time.process_time() - start, 2)
-    print(json.dumps({"by": by, "what": what, "schedules": seeds, "seconds": spent}))
-    return 0 if what else 1
+    return {"by": by, "what": what, "schedules": seeds, "seconds": round(time.process_time() - start, 2)}
+
+
+def score_all(limit: float = 60.0) -> int:
+    """The scoreboard: by what each bug was caught, as which broken promise, after how many schedules."""
+    caught: dict[str, str] = {}
+    with ThreadPoolExecutor(2) as hunters:
+        for catch in hunters.map(lambda bug: hunt(bug, limit), planted()):
+            print(f"{catch.seconds:6.1f} s {catch.schedules:5} schedules  {catch.mutation}\n", end="", flush=True)
+            print(f"         {catch.by or 'NOBODY'}: {catch.what[:150]}", flush=True)
+            caught |= {catch.mutation: catch.by} if catch.by else {}
+    CAUGHT.write_text(json.dumps(caught, indent=1, sort_keys=True) + "\n")
+    return len(planted()) - len(caught)
+
+
+def main() -> int:
+    if sys.argv[1] == "--all":
+        return 1 if score_all() else 0
+    name, limit, first = (*sys.argv[1:], "")[:3]
+    mutation = next(one for one in planted() if one.name == name)
+    sys.meta_path.insert(0, Planter(mutation))
+    found = search(float(limit), first)
+    print(json.dumps(found))
+    return 0 if found["by"] else 1
 
 
 if __name__ == "__main__":

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from s3queue.documents.dead_letter import DeadLine
 from s3queue.documents.lease import Lease
 from s3queue.documents.record import Record
-from s3queue.keys import LINES, is_batch, is_lines, name_of, without_mark
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.removal import HEAD_VALID_SECONDS
 
+from .history import History
 from .ledger import Holding, Ledger, Life, Run
-from .world import EPOCH, QUEUE, Process, World
+from .letters import Letters
+from .machines import EPOCH
+from .world import QUEUE, Process, World
 
-LEASES = f"{QUEUE}/leases/"
-RECORDS = f"{QUEUE}/records/"
-DEAD = f"{QUEUE}/dead/"
-MESSAGES = (f"{QUEUE}/messages/", f"{QUEUE}/delayed/")
-ROOT = len(QUEUE) + 1
+#: A purge looks at a lease and deletes the message: what is claimed in between was not at work yet.
+LOOKED_WITHIN = 1.0
+#: Every process knows its settings within ten seconds, and claims nothing later than it has read them.
+REFRESHED_WITHIN = 12.0
 #: Processes whose PUTs of messages are replays: operators, and whoever is on trial in the crash matrix.
 REPLAYERS = ("operator", "subject")
+#: Keys of a stranger, who may write into the queue, have this in them: what becomes of them, `Strangers` judges.
+STRAY = "stray"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,27 +51,20 @@ KINDS = {
 
 
 class Judge:
-    """Watches the store and the claims."""
+    """Watches the store, the claims and the calls of one queue."""
 
-    def __init__(self, max_attempts: int) -> None:
+    def __init__(self, world: World, max_attempts: int, queue: str = QUEUE) -> None:
+        self.world = world
+        self.root = f"{queue}/"
+        self._leases = f"{queue}/leases/"
         self.ledger = Ledger()
+        self.letters = Letters(self.ledger, self.broken)
+        self.history = History(world, self.root, self.ledger, self.letters, self.broken)
         self.violations: list[Violation] = []
         self.max_attempts = max_attempts
         self._held: list[Holding] = []
         #: Lease ETag → when it was written.
         self._leased_at: dict[str, float] = {}
-        #: Dead letter → when it was written, and with which bytes.
-        self.letters: dict[str, list[tuple[float, bytes]]] = {}
-        #: Process and path → when the last PUT that was carried out was sent.
-        self._sent_at: dict[tuple[str, str], float] = {}
-        #: Message and bytes → how often an operator PUT them, and how often one deleted a letter that holds them.
-        self._replays: Counter[tuple[str, bytes]] = Counter()
-        self._letters_gone: Counter[tuple[str, bytes]] = Counter()
-        #: Messages that an operator purged.
-        self.purged: set[bytes] = set()
-        #: Dead letters taken by a delete that nothing could stop any more.
-        self.unstoppable: set[str] = set()
-        self.world: World
         #: How long a lease may be there after its owner died, and who owns which; None: no matter.
         self.redelivered_within: float | None = None
         self.workers: Mapping[str, Process] = {}
@@ -85,37 +78,41 @@ class Judge:
     # The store
 
     def performed(self, process: Process, operation: str, key: str, sent_at: float, before: Any, after: Any) -> None:
-        if key.startswith(LEASES):
-            self._lease(process, key[len(LEASES) :], before, after)
-        elif key.startswith(RECORDS):
-            self._record(process, key[len(RECORDS) :], before, after)
-        elif key.startswith(DEAD):
+        if STRAY in key:
+            return
+        kind, _, path = key.removeprefix(self.root).partition("/")
+        if kind == "leases":
+            self._lease(process, path, before, after)
+        elif kind == "records":
+            self._record(process, path, before, after)
+        elif kind == "dead":
+            call = self.history.asked(process, sent_at)
+            if before and call and call.name == "discard":
+                self.letters.discard(before, after, call.asked.get("error_type"))
             if after:
-                self._dead_letter(key[len(DEAD) :], after)
+                self.letters.write(path, self.world.now, before, after)
             else:
-                self._replayed(key[len(DEAD) :], before, sent_at)
-        elif key.startswith(MESSAGES):
-            path = key[ROOT:]
+                self.letters.deleted(path, self.world.now, sent_at)
+                if call.name == "replay" if call else process.name.startswith("subject"):
+                    self.letters.replay_deleted(path, before)
+        elif kind in ("messages", "delayed"):
+            path = f"{kind}/{path}"
             if after:
-                self._sent_at[process.name, path] = sent_at
+                is_leased = self._leases + path in self.world.objects
+                life = self.ledger.put(path, after, self.world.now, was_leased=is_leased)
                 if process.name.startswith(REPLAYERS):
-                    self._replays[path, after.body] += 1
-                if before and process.name.startswith("operator"):
-                    self.broken("P1", f"a replay of {path} overwrote what was PUT there")
-                self.ledger.put(path, after, self.world.now, was_leased=LEASES + path in self.world.objects)
+                    self.letters.replay_put(path, after.body)
+                self.history.put(process, key, sent_at, life)
             else:
-                self._deleted(path, sent_at)
-
-    def enqueued(self, process: Process, path: str, since: float) -> None:
-        """[P1] Whoever is told that a message is enqueued has stored it."""
-        if self._sent_at.get((process.name, path), -1.0) < since:
-            self.broken("P1", f"{process.name} was told that {path} is enqueued, and nothing was stored")
+                self._deleted(process, path, sent_at)
+        elif kind == "queue.json" and after:
+            self.history.put(process, key, sent_at, None)
 
     def stepped(self) -> None:
         """[P2] Whoever believes, by his own clock, that he holds a message is the one whose lease lies there."""
         for holding in self._held:
             claim = holding.claim
-            lease = self.world.objects.get(LEASES + claim.path)
+            lease = self.world.objects.get(self._leases + claim.path)
             if (lease.etag if lease else "") in holding.etags or not claim.is_alive():
                 continue
             self.broken("P2", f"{holding.process.name} still holds {claim.path}, whose lease is another's or gone")
@@ -177,7 +174,7 @@ class Judge:
 
     def _check_outcome(self, life: Life, record: Record) -> None:
         """[P1] Completed means that a handler said so, for every line that is not dead."""
-        if record.failure and record.failure.type == "MessageVanished" and life.end != "merged":
+        if record.failure and record.failure.type == "MessageVanished" and life.end not in ("merged", "removed"):
             self.broken("P1", f"{life.path} vanished before it was finished")
         if record.outcome != "completed":
             alike = self.ledger.alike(life)
@@ -191,53 +188,15 @@ class Judge:
         if len(done) < len(life.lines) - record.dead_lines:
             self.broken("P1", f"{life.path} is recorded as completed, and not every handler succeeded")
 
-    def _dead_letter(self, path: str, stored: Any) -> None:
-        """[P3] A dead letter is the bytes of something that was recorded as dead."""
-        self.letters.setdefault(path, []).append((self.world.now, stored.body))
-        covered = self._covered(path, stored)
-        if not covered:
-            self.broken("P3", f"a dead letter {path}, and nothing of these bytes was recorded as dead")
-        for life, lines in covered:
-            life.lettered |= lines
-
-    def _covered(self, path: str, letter: Any) -> list[tuple[Life, set[int]]]:
-        """The lives whose dead lines this letter holds."""
-        origin = self.origin(path)
-        names = {origin, origin.removesuffix(LINES)} if is_lines(origin) else {origin}
-        candidates = [life for name in names for life in self.ledger.lives.get(name, ())]
-        return [(life, lines) for life in candidates if (lines := self._covers(life, letter))]
-
-    def _covers(self, life: Life, stored: Any) -> set[int]:
-        record = life.record
-        if record is None or not (record.outcome == "dead" or record.dead_lines):
-            return set()
-        if not is_batch(life.path) or stored.body == life.body:
-            return set(life.lines) if stored.body == life.body else set()
-        dead = [one for line in stored.body.splitlines() if (one := DeadLine.from_bytes(line))]
-        return {one.number for one in dead if life.lines.get(one.number) == one.body}
-
-    def origin(self, path: str) -> str:
-        """The message that a letter is of. A name that looks marked may be a producer's own."""
-        names = {path, path.removesuffix(LINES)}
-        return path if names & self.ledger.lives.keys() else without_mark(path)
-
-    def _replayed(self, path: str, letter: Any, sent_at: float) -> None:
-        """[P1] A letter was deleted: it was replayed itself. Whether its bytes are still there is checked at the end.
-
-        Look and delete are two requests: what comes after the look, or while the delete is on its way, is not seen.
-        """
-        target = (f"messages/{name_of(self.origin(path))}", letter.body)
-        self._letters_gone[target] += 1
-        if self._letters_gone[target] > self._replays[target]:
-            self.broken("P1", f"the letter {path} was deleted, and only its twin was replayed")
-        if self.letters[path][-1][0] > sent_at - HEAD_VALID_SECONDS:
-            self.unstoppable.add(path)
-
-    def _deleted(self, path: str, sent_at: float) -> None:
+    def _deleted(self, process: Process, path: str, sent_at: float) -> None:
         """[P1] A message goes only after its outcome is written, and what died lies in `dead/` by then."""
         life = self.ledger.present.pop(path)
         life.end = "deleted"
         life.ended_at = self.world.now
+        call = self.history.asked(process, sent_at)
+        if call and call.name in ("purge", "remove"):
+            self._removed(life, call.name, sent_at)
+            return
         if life.record is None:
             self._merge(life, sent_at)
             return
@@ -246,7 +205,16 @@ class Judge:
             life.end = "merged"
             life.is_unstoppable = True
         elif life.record.outcome == "dead" or life.record.dead_lines:
-            self._check_letters(life, life.record)
+            self.letters.check_complete(life, life.record)
+
+    def _removed(self, life: Life, how: str, sent_at: float) -> None:
+        """An operator deleted it: by hand, whatever it was at, or by a purge, which takes nothing that is at work."""
+        life.end = "removed"
+        lease = self.world.objects.get(self._leases + life.path)
+        life.is_missed = lease is not None and Lease.from_bytes(lease.body, life.path).generation is not None
+        at_work = [one for one in self._held if one.claim.path == life.path and one.claim.is_alive()]
+        if how == "purge" and any(one.leased_at < sent_at - LOOKED_WITHIN for one in at_work):
+            self.broken("P1", f"{life.path} was purged while it was at work")
 
     def _merge(self, life: Life, sent_at: float) -> None:
         """Equal bytes are the same message while the former is at work, and a delete on its way cannot be stopped."""
@@ -256,25 +224,11 @@ class Judge:
         life.end = "merged"
         life.is_unstoppable = sent_at < life.began_at
 
-    def _check_letters(self, life: Life, record: Record) -> None:
-        """[P1] [P3] Every line is done or a dead letter, and not both."""
-        if record.failure and record.failure.type == "MessageVanished":
-            return
-        lines = life.lines
-        done = int((record.lines or {}).get("completed", 0))
-        missing = set(lines) - life.lettered
-        alike = self.ledger.alike(life)
-        if len(missing) != done:
-            if life.was_leased and any(one.record for one in alike if one is not life):
-                life.end = "merged"
-                return
-            self.broken("P1", f"{life.path}: {done} of {len(lines)} done, {len(life.lettered)} dead letters")
-        if any(not any(one.succeeded(line) for one in alike) for line in missing):
-            self.broken("P1", f"{life.path}: a line is neither done nor a dead letter")
-
     # Claims and handlers
 
     def hold(self, process: Process, claim: Claim) -> None:
+        if STRAY in claim.path:
+            return
         for holding in self._held:
             if holding.claim is claim:
                 return
@@ -288,12 +242,18 @@ class Judge:
         """The process is done with everything that it claimed."""
         self._held = [holding for holding in self._held if holding.process is not process]
 
+    def let_go_burials(self, process: Process) -> None:
+        """The sweep of a worker is over; its other threads go on with what they hold."""
+        self._held = [one for one in self._held if one.process is not process or one.claim.lease.state != "burying"]
+
     def drop(self, claim: Claim) -> None:
         self._held = [holding for holding in self._held if holding.claim is not claim]
 
     def start(self, process: Process, claim: Claim, line: int) -> Run:
         generation = claim.message.generation
         run = Run(claim.attempt, process, self.world.now)
+        if STRAY in claim.path:
+            return run
         self.world.note(process, "run", claim.path, f"line {line}, attempt {claim.attempt}")
         life = self.ledger.find(claim.path, generation.etag, generation.put_at)
         if life is None:
@@ -306,6 +266,9 @@ class Judge:
             self.broken("P2", f"{process.name} runs {claim.path} without holding it")
         elif life.record and life.puts == 1 and (life.recorded_alive or life.recorded_at < holding.leased_at):
             self.broken("P4", f"{claim.path} runs again after its outcome was recorded")
+        paused_at = self.history.paused_at
+        if paused_at is not None and holding and holding.leased_at > paused_at + REFRESHED_WITHIN:
+            self.broken("unexpected", f"{claim.path} was claimed although the queue had been paused for long")
         runs = life.runs.setdefault(line, [])
         runs.append(run)
         if len(runs) > self.max_attempts * life.puts:

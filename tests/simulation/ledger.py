@@ -7,15 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from s3queue.documents.dead_letter import messages_of
-from s3queue.documents.lease import Lease
 from s3queue.documents.record import Record
 from s3queue.keys import is_batch
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.claiming import Claiming
-from s3queue.protocol.lease_protocol import LeaseProtocol
-from s3queue.queue import Queue
 
-from .world import Process, World
+from .machines import Process
 
 
 @dataclass(slots=True, eq=False)
@@ -44,11 +40,15 @@ class Life:
     was_leased: bool
     #: S3 cannot tell equal bytes within one second apart.
     puts: int = 1
-    #: "" while it lies there; then overwritten, deleted, or merged (deleted as the equal bytes that were at work).
+    last_put_at: float = 0.0
+    #: "" while it lies there; then overwritten, deleted, removed (by an operator), or merged (deleted as equal bytes
+    #: that were at work).
     end: str = ""
     ended_at: float = 0.0
     #: The delete that took it was sent before it was PUT.
     is_unstoppable: bool = False
+    #: An operator deleted it while a lease named it: its record has to say so.
+    is_missed: bool = False
     record: Record | None = None
     recorded_at: float = 0.0
     recorded_alive: bool = False
@@ -81,47 +81,15 @@ class Holding:
     leased_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedLeases(LeaseProtocol):
-    """The real leases; they only tell the judge whose burial a sweeper goes on with."""
-
-    world: World
-    process: Process
-
-    def write(self, claim: Claim, lease: Lease) -> None:
-        LeaseProtocol.write(self, claim, lease)
-        # A sweeper that goes on with a burial holds the message like a worker; one that gives it back does not.
-        if claim.lease.state == "burying":
-            self.world.watcher.hold(self.process, claim)
-
-
-class WatchedQueue(Queue):
-    """The real queue; it only tells the judge which claims it handed out."""
-
-    def watch(self, world: World, process: Process) -> WatchedQueue:
-        self._world = world
-        self._process = process
-        self.leases = WatchedLeases(self, self.outcomes, world, process)
-        self._claiming = Claiming(self, self.leases)
-        return self
-
-    def claim(self, path: str, **options: Any) -> Claim | None:
-        claim = super().claim(path, **options)
-        if claim:
-            self._world.watcher.hold(self._process, claim)
-        return claim
-
-
 class Ledger:
     """The lives of all messages, by path and in order."""
 
     def __init__(self) -> None:
         self.lives: dict[str, list[Life]] = {}
         self.present: dict[str, Life] = {}
-        self.dead_letters: dict[str, int] = {}
         self._order = 0
 
-    def put(self, path: str, stored: Any, now: float, *, was_leased: bool) -> None:
+    def put(self, path: str, stored: Any, now: float, *, was_leased: bool) -> Life:
         lives = self.lives.setdefault(path, [])
         former = self.present.get(path)
         if former:
@@ -131,12 +99,14 @@ class Ledger:
             same.puts += 1
             same.end = ""
             same.was_leased = same.was_leased or was_leased
+            same.last_put_at = now
             self.present[path] = same
-            return
+            return same
         self._order += 1
-        life = Life(path, stored.etag, stored.modified_at, stored.body, now, self._order, was_leased)
+        life = Life(path, stored.etag, stored.modified_at, stored.body, now, self._order, was_leased, last_put_at=now)
         lives.append(life)
         self.present[path] = life
+        return life
 
     def find(self, path: str, etag: str, put_at: Any) -> Life | None:
         for life in self.lives.get(path, ()):

@@ -10,14 +10,15 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from s3queue.errors import QueueError
+from s3queue.errors import QueueError, Unavailable, Unreadable
 from s3queue.keys import is_batch
-from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.settings import QueueSettings
 from s3queue.sweeper.sweeper import Sweeper
 
-from .actors import Cast, Container, PullWorker
+from .actors import PullWorker
+from .cast import Cast
 from .faults import Profile, ScriptedFaults
+from .functions import Container
 from .judge import Judge
 from .world import QUEUE, World
 
@@ -43,9 +44,8 @@ class Stage:
     """A world for one operation; the process that carries it out is `subject-1`."""
 
     def __init__(self, faults: ScriptedFaults, profile: Profile) -> None:
-        self.judge = Judge(SETTINGS.max_attempts)
         self.world = World(0, faults, self)
-        self.judge.world = self.world
+        self.judge = Judge(self.world, SETTINGS.max_attempts)
         self.cast = Cast(self.world, self.judge, SETTINGS, profile)
         self.performed = self.judge.performed
         self.stepped = self.judge.stepped
@@ -183,14 +183,85 @@ def _re_put_waiting(stage: Stage) -> str:
     return path
 
 
+def _re_put_unreadable(act: Callable[[Container], Any]) -> Plot:
+    """The name is PUT anew over a message that nobody could read, died, and had to stay where it was."""
+
+    def plot(stage: Stage) -> str:
+        path = stage.put("m", script("m", "k"))
+        key = f"{QUEUE}/{path}"
+        stage.world.store.refused[key] = Unreadable
+        for number in range(SETTINGS.max_attempts):
+            stage.prepare(partial(_process, path=path, read_first=number > 0))
+        del stage.world.store.refused[key]
+        stage.put("m", script("n", "k"))
+        stage.act(act)
+        return path
+
+    return plot
+
+
 def _replay(name: str, body: bytes, letter: str) -> Plot:
     def plot(stage: Stage) -> str:
         path = stage.put(name, body)
         stage.prepare(lambda helper: helper.processor.run(path))
-        stage.act(lambda worker: DeadLetters(worker.queue).replay(f"messages/{letter}"))
+        stage.act(lambda worker: worker.queue.letters().replay(f"messages/{letter}"))
         return path
 
     return plot
+
+
+def _replay_surely(stage: Stage) -> str:
+    """An operator who repeats a replay that has no answer."""
+    path = stage.put("m", script("m", "r", heals=True))
+    stage.prepare(lambda helper: helper.processor.run(path))
+
+    def replay(worker: Container) -> None:
+        letters = worker.queue.letters()
+        try:
+            letters.replay(path)
+        except Unavailable:
+            letters.replay(path)
+
+    stage.act(replay)
+    return path
+
+
+def _oldest_first(stage: Stage) -> str:
+    """A consumer without a competitor takes the oldest first, whatever its name, and the urgent before them."""
+    wanted = []
+    for name in ("c", "a", "b"):
+        stage.world.run(stage.world.now + 2.0)
+        wanted.append(stage.put(name, script(name, "k")))
+    wanted.insert(0, stage.put("p200/d", script("d", "k")))
+
+    def take(worker: Container) -> None:
+        for path in wanted:
+            for claim in worker.queue.claim_next():
+                if claim.path != path:
+                    stage.judge.broken("unexpected", f"{claim.path} was claimed before {path}")
+                worker.processor.process(claim)
+                stage.judge.let_go(worker.process)
+
+    stage.act(take)
+    return wanted[0]
+
+
+def _take_what_ran_out(stage: Stage) -> str:
+    """No sweeper is there; whoever asks for the next message finds the one whose worker died."""
+    path = stage.put("m", script("m", "k"))
+    stage.prepare(lambda helper: helper.queue.claim(path))
+    stage.judge.let_go(stage.helper.process)
+    stage.world.run(stage.world.now + 8.0)
+
+    def take(worker: Container) -> None:
+        claims = worker.queue.claim_next()
+        if not claims:
+            stage.judge.broken("P6", f"{path} ran out, and claim_next did not find it")
+        for claim in claims:
+            worker.processor.process(claim)
+
+    stage.act(take)
+    return path
 
 
 def _replay_twins(stage: Stage) -> str:
@@ -206,7 +277,7 @@ def _replay_twins(stage: Stage) -> str:
     def replay(worker: Container) -> None:
         dead = worker.queue.keys.prefix("dead")
         for letter in worker.queue.store.list(dead).objects:
-            DeadLetters(worker.queue).replay(letter.key.removeprefix(dead))
+            worker.queue.letters().replay(letter.key.removeprefix(dead))
             stage.world.sleep(2.0)
             worker.processor.run(path)
 
@@ -214,22 +285,6 @@ def _replay_twins(stage: Stage) -> str:
         stage.put("m", script("m", "k"))
         stage.prepare(die)
     stage.act(replay)
-    return path
-
-
-def _purge_lines(stage: Stage) -> str:
-    """Of two dead lines, the one that was rejected is purged; the one that failed stays."""
-    body = batch("k", "r", "f")
-    path = stage.put("b.ndjson", body)
-    for number in range(SETTINGS.max_attempts):
-        stage.prepare(partial(_process, path=path, read_first=number > 0))
-    stage.judge.purged.add(body.splitlines()[1])
-
-    def purge(worker: Container) -> None:
-        letters = DeadLetters(worker.queue)
-        letters.discard(letters.describe(f"{path}.lines"), error_type="Reject")
-
-    stage.act(purge)
     return path
 
 
@@ -259,10 +314,14 @@ OPERATIONS: dict[str, Plot] = {
     "claim first, complete": _single("k"),
     "claim first, complete what the next attempt fails": _single("kf", takes=1.0),
     "replay a dead letter": _replay("m", script("m", "r"), "m"),
-    "replay a dead line": _replay("b.ndjson", batch("k", "r"), "b.ndjson.lines"),
-    "sweep past a heartbeat": _sweep_past_a_heartbeat,
     "replay twins": _replay_twins,
-    "purge lines of one error": _purge_lines,
+    "replay a dead line": _replay("b.ndjson", batch("k", "r"), "b.ndjson.lines"),
+    "replay, and again if unknown": _replay_surely,
+    "sweep past a heartbeat": _sweep_past_a_heartbeat,
+    "re-PUT of what cannot be read": _re_put_unreadable(
+        lambda worker: Sweeper(queue=worker.queue, dispatch=lambda paths: None).sweep()
+    ),
+    "purge, after a re-PUT of what cannot be read": _re_put_unreadable(lambda worker: worker.queue.letters().purge()),
     "claim first, extend, complete": _single("k", extends=True),
     "claim first, fail": _single("fk"),
     "claim first, bury": _single("r"),
@@ -282,4 +341,9 @@ OPERATIONS: dict[str, Plot] = {
     "re-PUT at work, the first fails": _re_put("f", "f"),
     "re-PUT while waiting": _re_put_waiting,
     "enqueue": _enqueue,
+}
+#: What is only looked at as it goes when nothing goes wrong.
+UNDISTURBED: dict[str, Plot] = {
+    "claim the oldest first": _oldest_first,
+    "claim next what ran out": _take_what_ran_out,
 }

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -19,8 +17,9 @@ from rich.table import Table
 
 from .checks import COLUMNS, REASONS
 from .crash_matrix import explore
-from .mutations import MUTATIONS, Catch, Mutation, hunt
+from .mutations import Catch, Mutation, hunt, planted
 from .operations import OPERATIONS
+from .real import rounds
 from .schedules import run
 
 PARTS = ("schedules", "matrix", "bugs", "processes")
@@ -28,6 +27,14 @@ PARTS = ("schedules", "matrix", "bugs", "processes")
 ZERO = ("lost", "unexpected", "duplicate outcomes", "double live leases")
 CHUNK = 100
 MOST_SHOWN = 10
+#: The S3 clients that real processes use, one after the other and side by side.
+STORES = ("boto3", "direct")
+#: How long processes are tormented before they are judged, and about how long a round takes beyond that.
+ROUND_SECONDS = 100.0
+BESIDE_SECONDS = 60.0
+FIRST_SEED = 20261116
+#: At the end of a round, per queue: a kill with no other fault, which shows how soon a message is redelivered.
+CALM_KILLS = 2
 
 
 @dataclass(slots=True)
@@ -38,11 +45,19 @@ class Part:
     counts: Counter[str] = field(default_factory=Counter)
     cases: int = 0
     failures: list[str] = field(default_factory=list)
+    #: Of real processes: what was done to them, and their median and longest times in seconds.
+    done: Counter[str] = field(default_factory=Counter)
+    times: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def add(self, other: Part) -> None:
         self.counts += other.counts
         self.cases += other.cases
         self.failures += other.failures
+        self.done += other.done
+        for name, (median, longest) in other.times.items():
+            # Of medians, the largest: none was worse.
+            known = self.times.get(name, (0.0, 0.0))
+            self.times[name] = (max(known[0], median), max(known[1], longest))
 
 
 def run_seeds(seeds: range) -> Part:
@@ -118,17 +133,43 @@ def catch_bugs(console: Console, mutations: Iterable[Mutation], processes: int) 
     return catches
 
 
-def prove_processes(console: Console, seconds: float) -> Part:
-    """Part 4: real processes on a real server. Raises ImportError, naming it, if that module is missing."""
-    console.print(f"real processes: kill -9 and SIGSTOP for {seconds:.0f} s, then draining …")
-    found: Mapping[str, Any] = importlib.import_module("simulation.processes").run(seconds)
-    reasons = found.get("runs beyond the first", {})
-    part = Part("real processes", Counter({name: int(found.get(name, 0)) for name in COLUMNS}), 1)
-    part.counts.update(reasons)
-    part.failures = [str(detail) for detail in found.get("details", ())]
-    console.print(f"seed {found.get('seed')}: {found.get('kills')} kills, {found.get('pauses')} pauses", markup=False)
-    for failure in part.failures[:MOST_SHOWN]:
-        console.print(failure, style="red", markup=False)
+def prove_processes(console: Console, minutes: float) -> list[Part]:
+    """Part 4: the shipped parts as real processes behind a faulty proxy, once per S3 client, both at the same time."""
+    began = time.monotonic()
+    parts: list[Part] = []
+    # Not forked: what runs here has threads.
+    with ProcessPoolExecutor(len(STORES), multiprocessing.get_context("spawn")) as pool, _bar(console) as bar:
+        futures = [pool.submit(run_rounds, store, minutes * 60) for store in STORES]
+        task = bar.add_task("real processes", total=round(minutes * 60))
+        while not all(future.done() for future in futures):
+            bar.update(task, completed=min(round(time.monotonic() - began), round(minutes * 60)))
+            time.sleep(0.5)
+        parts = [future.result() for future in futures]
+    for part in parts:
+        for failure in part.failures[:MOST_SHOWN]:
+            console.print(failure, style="red", markup=False)
+    return parts
+
+
+def run_rounds(store: str, seconds: float) -> Part:
+    """Rounds with one S3 client, at least one, until the time is up."""
+    part = Part(f"processes, {store}")
+    until = time.monotonic() + seconds
+    while not part.cases or time.monotonic() + BESIDE_SECONDS < until:
+        left = until - time.monotonic() - BESIDE_SECONDS
+        torment = max(8.0, min(ROUND_SECONDS, left))
+        round = rounds.run(torment, store=store, seed=FIRST_SEED + part.cases, calm_kills=CALM_KILLS)
+        part.add(part_of(round))
+    return part
+
+
+def part_of(round: rounds.Round) -> Part:
+    verdict = round.verdict
+    part = Part("", Counter({name: verdict.counts[name] for name in COLUMNS}) + verdict.again, 1, verdict.details)
+    calls = {name: count for name, count in verdict.counts.items() if name.startswith("calls ")}
+    part.done = Counter(calls | {"requests": round.requests}) + round.torments
+    part.done += Counter({f"fault: {name}": count for name, count in round.faults.items()})
+    part.times = verdict.times
     return part
 
 
@@ -141,8 +182,18 @@ def show(console: Console, parts: list[Part]) -> None:
     for name in COLUMNS:
         table.add_row(name, *(f"{part.counts[name]:,}" for part in parts), end_section=name == COLUMNS[-1])
     others = {name for part in parts for name in part.counts} - {*COLUMNS, *REASONS}
-    for reason in (*REASONS, *sorted(others)):
-        table.add_row(f"ran again: {reason}", *(f"{part.counts[reason]:,}" for part in parts))
+    reasons = (*REASONS, *sorted(others))
+    for reason in reasons:
+        is_last = reason == reasons[-1]
+        table.add_row(f"ran again: {reason}", *(f"{part.counts[reason]:,}" for part in parts), end_section=is_last)
+    for name in sorted(
+        {name for part in parts for name in part.done}, key=lambda name: (name.startswith("fault:"), name)
+    ):
+        table.add_row(name, *(f"{part.done[name]:,}" if part.done else "" for part in parts))
+    table.add_section()
+    for name in sorted({name for part in parts for name in part.times}):
+        times = [part.times.get(name) for part in parts]
+        table.add_row(f"{name} within, s", *(f"{found[0]:.1f}, {found[1]:.1f}" if found else "" for found in times))
     console.print(table)
 
 
@@ -150,7 +201,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make proof", description=__doc__)
     parser.add_argument("--schedules", type=int, default=200_000, metavar="N")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="how many at once")
-    parser.add_argument("--seconds", type=float, default=30.0, help="how long real processes are tormented")
+    parser.add_argument("--minutes", type=float, default=30.0, help="how long real processes are tormented, in rounds")
     parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS, metavar="PART", help=", ".join(PARTS))
     options = parser.parse_args(arguments)
     console = Console()
@@ -162,9 +213,9 @@ def main(arguments: list[str] | None = None) -> int:
     if "matrix" in options.only:
         parts.append(prove_matrix(console, options.processes))
     if "bugs" in options.only:
-        uncaught = [catch.mutation for catch in catch_bugs(console, MUTATIONS, options.processes) if not catch.by]
+        uncaught = [catch.mutation for catch in catch_bugs(console, planted(), options.processes) if not catch.by]
     if "processes" in options.only:
-        parts.append(prove_processes(console, options.seconds))
+        parts += prove_processes(console, options.minutes)
     if parts:
         show(console, parts)
     for name in uncaught:

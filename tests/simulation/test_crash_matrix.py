@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from .crash_matrix import explore
-from .operations import OPERATIONS
+from .crash_matrix import Case, explore, run_case
+from .operations import OPERATIONS, UNDISTURBED
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -21,3 +21,8 @@ def test_whatever_dies_is_repaired(operation: str) -> None:
         broken = "\n".join(str(violation) for violation in outcome.verdict.violations)
         assert not broken, f"{outcome.case}:\n{broken}"
     assert cases > 10
+
+
+@pytest.mark.parametrize("operation", UNDISTURBED)
+def test_nothing_goes_wrong_where_nothing_dies(operation: str) -> None:
+    assert not run_case(Case(operation)).verdict.violations

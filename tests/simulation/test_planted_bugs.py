@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from .mutations import MUTATIONS, Mutation, hunt
+from .mutations import Mutation, hunt, planted
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+@pytest.mark.parametrize("mutation", planted(), ids=lambda mutation: mutation.name)
 def test_a_planted_bug_is_caught(mutation: Mutation) -> None:
-    catch = hunt(mutation, seconds=60.0)
+    catch = hunt(mutation, seconds=60.0, remembers=True)
     assert catch.by, f"{mutation.name}: {catch.schedules} schedules and the crash matrix did not notice"

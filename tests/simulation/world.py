@@ -9,18 +9,20 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from greenlet import getcurrent, greenlet
 
-from s3queue.clock import PassedTime, RandomChance
-from s3queue.errors import AccessDenied, Conflict, Contended, Unavailable
-from s3queue.store import Object, Page, Written
-from s3queue.stores.memory import MemoryStore
+from s3queue.clock import RandomChance
+from s3queue.errors import Conflict, Contended, QueueError, Unavailable
 
-EPOCH = datetime(2026, 11, 16, 10, 15, tzinfo=UTC)
+from .bucket import SimulatedStore
+from .machines import EPOCH as EPOCH
+from .machines import Process as Process
+from .machines import ProcessClock as ProcessClock
+from .machines import TrueClock
+
 QUEUE = "q"
 
 
@@ -64,119 +66,13 @@ class Watcher(Protocol):
     def broken(self, promise: str, what: str) -> None: ...
 
 
-@dataclass(eq=False, slots=True)
-class Process:
-    """One operating-system process: it has clocks of its own, it can stand still, and it can die."""
-
-    name: str
-    #: Wall clock: ahead of the true time by this many seconds. Lease logic must not care.
-    skew: float = 0.0
-    #: Monotonic clock: where it started, and how fast it runs.
-    started: float = 0.0
-    rate: float = 1.0
-    #: Since when the machine has been frozen or suspended, and for how long it was before: for so long its monotonic
-    #: clock stood still.
-    frozen_at: float | None = None
-    stood_still: float = 0.0
-    is_alive: bool = True
-    paused_until: float = 0.0
-    died_at: float = 0.0
-    #: Requests sent so far; scripted faults count by them.
-    requests: int = 0
-    on_death: Callable[[], object] | None = None
-    clocks: list[PassedTime] = field(default_factory=list)
-
-    def freeze(self, now: float) -> None:
-        if self.frozen_at is None:
-            self.frozen_at = now
-
-    def thaw(self, now: float) -> None:
-        if self.frozen_at is not None:
-            self.stood_still += now - self.frozen_at
-            self.frozen_at = None
-
-    def set_wall_clock(self, by: float) -> None:
-        """Between two looks of the process at its clocks, it can be set back or the machine can freeze, not both: that
-        cannot be told from neither, see `PassedTime`.
-        """
-        for change in (0.0, by if self.frozen_at is None else 0.0):
-            self.skew += change
-            for clock in self.clocks:
-                clock.seconds()
-
-    def raw_monotonic(self, now: float) -> float:
-        at = now if self.frozen_at is None else self.frozen_at
-        return self.started + (at - self.stood_still) * self.rate
-
-
-class _Actor(greenlet):  # type: ignore[misc]  # it has no types of its own
+class Actor(greenlet):  # type: ignore[misc]  # it has no types of its own
     """A thread of a process."""
 
+    world: World
     process: Process
-
-
-class ProcessClock:
-    """An `s3queue.clock.Clock` of one process: the real code, over this process's raw clocks."""
-
-    def __init__(self, world: World, process: Process) -> None:
-        self._world = world
-        self._process = process
-        self._passed = PassedTime(
-            lambda: process.raw_monotonic(world.now), lambda: EPOCH.timestamp() + world.now + process.skew
-        )
-        process.clocks.append(self._passed)
-
-    def now(self) -> datetime:
-        return EPOCH + timedelta(seconds=self._world.now + self._process.skew)
-
-    def monotonic(self) -> float:
-        return self._passed.seconds()
-
-    def sleep(self, seconds: float) -> None:
-        self._world.sleep(seconds)
-
-
-class _TrueClock:
-    """S3's clock."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def now(self) -> datetime:
-        return EPOCH + timedelta(seconds=self._world.now)
-
-    def monotonic(self) -> float:
-        return self._world.now
-
-    def sleep(self, seconds: float) -> None:
-        raise AssertionError("S3 does not sleep")
-
-
-class SimulatedStore(MemoryStore):
-    """A bucket that can also be uploaded to in parts, with small pages if asked, and an object that nobody may read."""
-
-    page = 1000
-    denied = ""
-
-    def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
-        return super().list(prefix, after=after, delimiter=delimiter, limit=min(limit, self.page))
-
-    def open(self, key: str, *, if_match: str | None = None) -> Object | None:
-        if key == self.denied:
-            raise AccessDenied(f"403 {key}")
-        return super().open(key, if_match=if_match)
-
-    def upload(self, key: str, body: bytes, *, seconds: float) -> None:
-        """Complete a multipart upload that was started so long ago; S3 dates the object by its start."""
-
-        def perform() -> Written:
-            written = self._write(key, body, {}, "application/octet-stream")
-            stored = self._objects[key]
-            started_at = stored.modified_at - timedelta(seconds=int(seconds))
-            self._objects[key] = replace(stored, modified_at=started_at)
-            return written
-
-        self._request("put", key, perform)
+    #: Which entry of the agenda is its next step; it may have been woken before its time.
+    turn: int
 
 
 @dataclass(eq=False)
@@ -193,13 +89,14 @@ class World:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.chance = RandomChance(self.random)
-        self.store = SimulatedStore("simulation", clock=_TrueClock(self), around=self._around)
-        #: Late requests that are still to land.
+        self.store = SimulatedStore("simulation", clock=TrueClock(self), around=self._around)
+        #: Late requests that are still to land, and whether one is landing now.
         self.in_flight = 0
-        self._heap: list[tuple[float, int, _Actor | Callable[[], object]]] = []
+        self.is_landing = False
+        self._heap: list[tuple[float, int, Actor | Callable[[], object]]] = []
         self._order = 0
         self._hub = getcurrent()
-        self._actors: set[_Actor] = set()
+        self._actors: set[Actor] = set()
         self._nobody = Process("nobody")
 
     @property
@@ -222,24 +119,32 @@ class World:
             finally:
                 self._actors.discard(actor)
 
-        actor = _Actor(body, parent=self._hub)
-        actor.process = process
+        actor = Actor(body, parent=self._hub)
+        actor.world, actor.process = self, process
         self._actors.add(actor)
         self._push(self.now + after, actor)
 
     def at(self, time: float, callback: Callable[[], object]) -> None:
         self._push(time, callback)
 
-    def _push(self, time: float, item: _Actor | Callable[[], object]) -> None:
+    def _push(self, time: float, item: Actor | Callable[[], object]) -> None:
         self._order += 1
+        if isinstance(item, Actor):
+            item.turn = self._order
         heapq.heappush(self._heap, (time, self._order, item))
+
+    def wake(self, actor: Actor) -> None:
+        """Let a thread that sleeps go on now."""
+        self._push(self.now, actor)
 
     def run(self, until: float, done: Callable[[], bool] = lambda: False) -> None:
         """Let time pass until nothing is left to happen, `until` has come, or `done` says so."""
         heap = self._heap
         while heap and heap[0][0] <= until and not done():
-            time, _, item = heapq.heappop(heap)
-            if isinstance(item, _Actor):
+            time, turn, item = heapq.heappop(heap)
+            if isinstance(item, Actor):
+                if turn != item.turn:
+                    continue
                 process = item.process
                 if process.is_alive and process.paused_until > time:
                     self._push(process.paused_until, item)
@@ -266,7 +171,7 @@ class World:
 
     def sleep(self, seconds: float) -> None:
         actor = getcurrent()
-        if not isinstance(actor, _Actor):
+        if not isinstance(actor, Actor):
             raise AssertionError("only a process can sleep")
         if not actor.process.is_alive:
             raise Crash
@@ -291,7 +196,7 @@ class World:
 
     def _around(self, operation: str, key: str, perform: Callable[[], Any]) -> Any:
         actor = getcurrent()
-        if not isinstance(actor, _Actor):
+        if not isinstance(actor, Actor):
             return self._perform(self._nobody, operation, key, perform, self.now)
         process = actor.process
         if not process.is_alive:
@@ -353,11 +258,14 @@ class World:
 
     def _land(self, process: Process, operation: str, key: str, perform: Callable[[], Any], sent_at: float) -> None:
         self.in_flight -= 1
+        self.is_landing = True
         try:
             self.note(process, operation, key, "lands late")
             self._perform(process, operation, key, perform, sent_at)
-        except Conflict:
+        except QueueError:
             return
+        finally:
+            self.is_landing = False
 
     def _die(self, process: Process, operation: str, key: str, kind: str) -> None:
         self.note(process, operation, key, kind)

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import random
+import tracemalloc
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from s3queue import Context
 from s3queue.documents.batch import join_lines
 from s3queue.encoding import dump
-from s3queue.errors import CorruptState
+from s3queue.errors import CorruptState, InvalidRequest
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.slots import as_run
 from s3queue.spark_runs.watch import RunWatch
 from s3queue.stores.memory import MemoryStore
 from spark.bulk.plan import read_plan
+from spark.bulk_enqueue import _bounded_lines
 from spark.heavy.batches import read_message
 from spark.heavy.driver import Driver, NotOurs, RunLost
 from spark.heavy.messages import MessageWork
-from spark.history.archive_log import Commit, Part
+from spark.history.archive_log import Commit, Part, _rows
 from spark.rows.record_rows import read_record
 from support.counting_store import CountingStore
 from support.drawn_documents import AT, FULL_RECORD
@@ -27,7 +33,7 @@ from support.forged_documents import HUGE, ForgedStore, forgeries
 from support.workbench import Workbench
 
 FEW = 40
-OPTIONS = {"engine": "spark", "visibility_timeout": 60, "messages_per_run": 3, "retry_base": 1, "max_runs": 2}
+OPTIONS = {"engine": "spark", "visibility_timeout": 60, "messages_per_run": 3, "retry_base": 1, "max_runs": 1}
 
 
 def launched() -> tuple[Workbench, FakeJobs, str, list[str]]:
@@ -139,3 +145,58 @@ def test_an_executor_hands_out_no_line_that_is_too_long_and_says_if_there_are_to
     found = list(read_message(Bucket(store), asked, max_bytes=20))
     assert [(row[1], row[2]) for row in found] == [(1, b'{"n":1}'), (2, None), (3, b'{"n":3}')]
     assert list(read_message(Bucket(store), asked, max_lines=1))[-1][1:3] == (-1, None)
+
+
+def a_part() -> tuple[bytes, pa.Schema]:
+    table = pa.table({"record_key": ["orders/records/messages/a", "b"], "record_etag": ["1", "2"]})
+    target = io.BytesIO()
+    pq.write_table(table, target, compression="zstd")
+    return target.getvalue(), table.schema
+
+
+def test_a_forged_part_of_the_archive_is_corrupt_and_nothing_else():
+    real, schema = a_part()
+    chance = random.Random(7)
+    forged = [HUGE, b"", b"PAR1", b"PAR1PAR1", b"x" * 100, *(real[:end] for end in range(0, len(real), 29))]
+    for _ in range(300):
+        # In the data, not in the footer's lengths: what Parquet's own reader does with those is its authors' business.
+        place = chance.randrange(4, len(real) // 3)
+        forged.append(real[:place] + chance.randbytes(1) + real[place + 1 :])
+    store = ForgedStore()
+    store.put("archive/x", real)
+    assert sum(batch.num_rows for batch in _rows(store, "archive/x", 2, {}, schema)) == 2
+    with pytest.raises(CorruptState, match="archive/x has 2 rows; the archive's log says 3"):
+        list(_rows(store, "archive/x", 3, {}, schema))
+    for body in forged:
+        store.put("archive/x", body)
+        with contextlib.suppress(CorruptState):
+            assert sum(batch.num_rows for batch in _rows(store, "archive/x", 2, {}, schema)) == 2
+
+
+class Endless(io.RawIOBase):
+    """So many bytes, none of them the end of a line."""
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        count = min(len(buffer), self.left)
+        buffer[:count] = b"x" * count
+        self.left -= count
+        return count
+
+
+def test_a_dataset_without_a_newline_is_refused_and_not_held(monkeypatch):
+    monkeypatch.setattr("spark.bulk_enqueue.LINE_BYTES", 1024 * 1024)
+    source = io.BytesIO(b"{}\n" + b"y" * (1024 * 1024) + b"\n")
+    assert [len(line) for (line,) in _bounded_lines("datasets/a", source)] == [2, 1024 * 1024]
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest, match=f"datasets/a: line 1 has {2**28} bytes, at most {2**20} are read"):
+            list(_bounded_lines("datasets/a", io.BufferedReader(Endless(2**28))))
+        assert tracemalloc.get_traced_memory()[1] < 8 * 2**20
+    finally:
+        tracemalloc.stop()

@@ -16,7 +16,7 @@ from spark.storage.bucket import Bucket
 from support.finished_messages import NOON, put_records
 from support.iam_template import Role, Template
 from support.recording_bucket import Request, recording_bucket, requests_in
-from support.spark_stack import QUEUES, bucket_of, role, synthesized
+from support.spark_stack import QUEUES, role, synthesized
 from support.workbench import Workbench
 
 LETTERS = {"put": "p", "get": "g", "head": "g", "delete": "d"}
@@ -99,7 +99,7 @@ def test_archive_and_statistics_run_as_scheduled_under_the_history_role(
     requests = list(requests_in(log))
     assert len(Log(store, "emails").entries()) == 2
     assert store.open(STATISTICS)
-    assert refused(requests, role(template, "HistoryRole"), bucket_of(template)) == []
+    assert refused(requests, role(template, "HistoryRole"), template.queue_bucket) == []
     tables = in_order(HISTORY, HISTORY_DATA, {STATISTICS: "gp"})
     assert used(requests, list(tables)) == tables
 
@@ -111,7 +111,7 @@ def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, 
     ours = recording_bucket(bucket, log)
     store = bucket.store()
     store.put("datasets/emails/1.ndjson", b"".join(b'{"n": %d}\n' % n for n in range(25)))
-    queue = Queue(store=store, name="emails")
+    queue = Queue(store=store, name="emails", settings=QueueSettings.of(max_attempts=1))
     dead = queue.enqueue({"do": "reject"})
     assert Workbench().processor(queue, _reject).run(dead) == "dead"
     (batch,) = queue.enqueue_many([{"do": "reject"}, {"do": "fail"}])
@@ -127,7 +127,7 @@ def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, 
     assert replay.replay(spark, ours, "emails", rejected)["counts"] == {"replayed": 2}
 
     requests = list(requests_in(log))
-    assert refused(requests, role(template, "BulkRole"), bucket_of(template)) == []
+    assert refused(requests, role(template, "BulkRole"), template.queue_bucket) == []
     tables = in_order(BULK, BULK_DATA)
     assert used(requests, list(tables)) == tables
 

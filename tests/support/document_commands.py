@@ -1,16 +1,17 @@
 """What the documents' commands call, where the real program cannot run in a test: `document_commands.py PROGRAM …`.
 
 `s3queue` is the real one. `aws s3 cp` sends the request that the AWS CLI sends, through boto3, because the CLI is not
-installed with this project. `make` and `npx` would build, deploy or test for minutes: what they are asked for is
-checked against the Makefile and the CDK app, and nothing is started. Anything else, and any other form, is an error.
+installed with this project. `make` would build, deploy or test for minutes: what it is asked for is checked against
+the Makefile and the CDK app, and nothing is started; tests/infra/test_cdk_cli.py runs the CDK CLI for real. Anything
+else, and any other form, is an error: `npx` would run what the network has today.
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -74,34 +75,31 @@ def make(arguments: list[str]) -> int:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
     variables = set(re.findall(r"^([A-Z]+)\s*\??=", makefile, re.MULTILINE))
+    given: dict[str, str] = {}
     for argument in arguments:
-        name, is_set, _ = argument.partition("=")
+        name, is_set, value = argument.partition("=")
         if name not in (variables if is_set else targets):
             raise Wrong(f"make {argument}: the Makefile has no such {'variable' if is_set else 'target'}")
+        given[name] = value
+    if "cdk" in given and "ARGS" in given:
+        cdk(shlex.split(given["ARGS"]))
     return 0
 
 
-def npx(arguments: list[str]) -> int:
-    program, command, *options = arguments
-    if program != f"aws-cdk@{cdk_version()}":
-        raise Wrong(f"{program}: the stack is tested with aws-cdk@{cdk_version()}")
+def cdk(arguments: list[str]) -> None:
+    """Check a call of the CDK CLI; the app has two stacks, so that the CLI wants to know which of them."""
+    command, *options = arguments
     if command not in ("bootstrap", "deploy", "destroy"):
         raise Wrong(f"cdk {command}")
-    known = cdk_options()
-    for flag, option in zip(options[::2], options[1::2], strict=True):
+    if command != "bootstrap" and options[:1] != ["--all"]:
+        raise Wrong(f"cdk {command}: the app has more than one stack, say --all first")
+    known, settings = cdk_options(), options[1:]
+    if len(settings) % 2:
+        raise Wrong(f"cdk {' '.join(arguments)}: an option has no value")
+    for flag, option in zip(settings[::2], settings[1::2], strict=True):
         name, _, value = option.partition("=")
         if flag != "-c" or name not in known or value not in known[name]:
             raise Wrong(f"cdk {command} {flag} {option}: the options are {known}")
-    return 0
-
-
-def cdk_version() -> str:
-    """The version of the CDK CLI that the local stack is deployed with."""
-    for manifest in (ROOT / "infra").rglob("package.json"):
-        wanted = json.loads(manifest.read_text(encoding="utf-8")).get("dependencies", {})
-        if "aws-cdk" in wanted:
-            return str(wanted["aws-cdk"])
-    raise Wrong("no package.json below infra names aws-cdk")
 
 
 def cdk_options() -> dict[str, tuple[str, ...]]:
@@ -117,7 +115,7 @@ def cdk_options() -> dict[str, tuple[str, ...]]:
     raise Wrong("no module below infra defines Options")
 
 
-PROGRAMS: Mapping[str, Callable[[list[str]], int]] = {"s3queue": s3queue, "aws": aws, "make": make, "npx": npx}
+PROGRAMS: Mapping[str, Callable[[list[str]], int]] = {"s3queue": s3queue, "aws": aws, "make": make}
 
 
 def install(folder: Path) -> None:

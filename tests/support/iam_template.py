@@ -62,6 +62,12 @@ class Template:
         }
         return forms.get(type_, f"arn:aws:other:{where}:{name}")
 
+    @property
+    def queue_bucket(self) -> str:
+        """The ARN of the bucket that holds the queues, as the sweeper is told its name."""
+        (sweeper,) = (f for f in self.of_type("AWS::Lambda::Function").values() if "sweeper" in str(f.get("Handler")))
+        return f"arn:aws:s3:::{sweeper['Environment']['Variables']['S3QUEUE_BUCKET']}"
+
     def function(self, name: str) -> dict[str, Any]:
         functions = self.of_type("AWS::Lambda::Function").items()
         (found,) = (f for id, f in functions if name in (f.get("FunctionName"), id.lower()))
@@ -69,8 +75,11 @@ class Template:
 
     def role_of(self, function: str) -> Role:
         """The role that a function runs under, by the function's name."""
-        arn = self.function(function)["Role"]
-        return Role(self, list(self._statements_of(arn.rpartition("/")[2])), arn)
+        return self.role(self.function(function)["Role"].rpartition("/")[2])
+
+    def role(self, id: str) -> Role:
+        """A role, by its logical name."""
+        return Role(self, list(self._statements_of(id.lower())), f"arn:aws:iam::{ACCOUNT}:role/{id.lower()}")
 
     def bucket_statements(self) -> list[Mapping[str, Any]]:
         policies = self.of_type("AWS::S3::BucketPolicy").values()
@@ -134,7 +143,10 @@ def _holds(operator: str, key: str, wanted: Sequence[Any], context: Context) -> 
     present = context.get(key)
     if operator == "Null":
         return str(present is None).lower() in wanted
-    # As in IAM, a condition on a key that the request does not have is not met.
+    if operator == "StringNotEquals":
+        # As in IAM: a key that the request does not have is no such value.
+        return present not in wanted
+    # As in IAM, any other condition on a key that the request does not have is not met.
     if present is None:
         return False
     if operator == "StringLike":

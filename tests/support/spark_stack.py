@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import infra
+from infra.packaging.spark_code import PACKED
 from s3queue.settings import QueueSettings
 from support.iam_template import ACCOUNT, REGION, Role, Template
 from support.stack_variant import Queue
@@ -20,7 +21,7 @@ QUEUES = {
     "exports": Queue("exports", QueueSettings.of(engine="spark", visibility_timeout=300)),
     "files": Queue("files", QueueSettings.of(heavy_above="64 MiB")),
 }
-CODE = ("drain.py", "pipeline.py", "code.zip", "packages.tar.gz")
+CODE = ("drain.py", "pipeline.py", "code.zip", f"packages{PACKED}")
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,3 @@ def role(template: Template, name: str) -> Role:
     """JobRole, HistoryRole, BulkRole or SchedulerRole."""
     (id,) = [id for id in template.of_type("AWS::IAM::Role") if name in id]
     return Role(template, list(template._statements_of(id.lower())), f"arn:aws:iam::{ACCOUNT}:role/{id.lower()}")
-
-
-def bucket_of(template: Template) -> str:
-    (name,) = {n["BucketName"] for n in template.of_type("Custom::S3BucketNotifications").values()}
-    return f"arn:aws:s3:::{name}"

@@ -41,8 +41,7 @@ class Variant:
     @property
     def bucket(self) -> str:
         """The ARN of the bucket that holds the queues."""
-        (arn,) = {self.template.resolve(n["BucketName"]) for n in self.of_type("Custom::S3BucketNotifications")}
-        return f"arn:aws:s3:::{arn}"
+        return self.template.queue_bucket
 
     def of_type(self, kind: str) -> list[dict[str, Any]]:
         return list(self.template.of_type(kind).values())

@@ -59,12 +59,19 @@ def test_an_empty_result_is_still_a_result(result):
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"", b"null", b"[]", b"17", b"{}", b'{"v":"1"}', b"\xff\xfe", b"{", b"<xml/>", b"[" * 100_000, b"9" * 10_000],
-    ids=lambda garbage: repr(garbage[:8]),
+    [
+        *(b"", b"null", b"[]", b"17", b"{}", b"\xff\xfe", b"{", b"<xml/>", b"[" * 100_000, b"9" * 10_000),
+        *(b'{"v":"1"}', b'{"v":0}', b'{"v":-1}', b'{"v":10000}', b'{"v":' + b"9" * 4000 + b"}", b'{"v":true}'),
+    ],
+    ids=lambda garbage: repr(garbage[:12]),
 )
 def test_garbage_is_corrupt_state_and_the_error_names_the_key(garbage):
     with pytest.raises(CorruptState, match="emails/leases/messages/a"):
         load(garbage, "emails/leases/messages/a")
+
+
+def test_a_version_that_is_to_come_is_a_version():
+    assert load(b'{"v":2,"new":1}', "key") == {"v": 2, "new": 1}
 
 
 @given(some.datetimes(EARLIEST.replace(tzinfo=None), LATEST.replace(tzinfo=None), timezones=some.just(UTC)))

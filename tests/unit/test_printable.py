@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from s3queue.printable import CleanFormatter, clean
 from spark import drain, pipeline
+from spark.storage.bucket import Bucket
 
 #: Clears the screen, sets the title, answers as if typed, C1 forms of these, a bidi override, a forged line.
 HOSTILE = "\x1b[2J \x1b]0;owned\x07 \x1bP$q\x1b\\ \x9b31m \x9d0;x\x9c \u202egpj.exe \r\n2026 INFO all is well \x00\x08"
@@ -97,4 +98,18 @@ def test_the_pipeline_logs_what_a_terminal_only_shows(
         assert pipeline.main(["archive"]) == 0
     said = capsys.readouterr().err
     assert "owned" in said
+    assert is_safe(said)
+
+
+def test_an_executor_logs_lines_that_a_terminal_only_shows(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody configures logging there: Python's handler of last resort prints what it is given."""
+    monkeypatch.setattr(logging, "lastResort", type(logging.lastResort)(logging.WARNING))
+    with fresh_logging():
+        Bucket("executors", "http://127.0.0.1:9", "eu-west-1").store()
+        logging.getLogger("spark.rows").warning("object skipped: %s", HOSTILE)
+    said = capsys.readouterr().err
+    assert "WARNING spark.rows object skipped: \\x1b[2J" in said
+    assert said.count("\n") == 1
     assert is_safe(said)

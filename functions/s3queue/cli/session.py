@@ -12,7 +12,7 @@ import typer
 from s3queue.connect import open_store
 from s3queue.errors import AccessDenied, InvalidRequest
 from s3queue.queue import Queue
-from s3queue.settings import QueueSettings
+from s3queue.settings import QueueSettings, aws_region
 from s3queue.store import ObjectStore
 
 from .output import Output
@@ -90,7 +90,11 @@ class Session(Output):
         from botocore.config import Config
 
         config = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 3})
-        options: dict[str, Any] = {"endpoint_url": self.endpoint_url, "region_name": self.region, "config": config}
+        options: dict[str, Any] = {
+            "endpoint_url": self.endpoint_url,
+            "region_name": self.region or aws_region(),
+            "config": config,
+        }
         return self._built(lambda: boto3.client(service, **options))  # type: ignore[call-overload]
 
     def s3_client(self) -> Any:

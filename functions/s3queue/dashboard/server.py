@@ -12,12 +12,16 @@ same for everyone.
 from __future__ import annotations
 
 import hmac
+import html
 import json
 import logging
 import socket
+import tempfile
+import webbrowser
 from base64 import b64decode, b64encode
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -37,6 +41,8 @@ PATIENCE = 30
 #: What is still read of a request that was refused before its body: so many times, each waited for so long.
 DRAINED_READS = 8
 DRAINED_SECONDS = 0.2
+#: A page that leads to the dashboard, with its key.
+DOOR = '<!doctype html><title>s3queue</title><meta http-equiv="refresh" content="0;url={url}"><a href="{url}">Open</a>'
 _log = logging.getLogger(__name__)
 
 
@@ -47,6 +53,7 @@ class Server(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    _door: Path | None = None
 
     def __init__(
         self, store: ObjectStore, *, port: int = 0, app: Resolver | None = None, role: Role = "operator"
@@ -58,6 +65,20 @@ class Server(ThreadingHTTPServer):
         self.address = f"http://{HOST}:{self.server_port}"
         self.url = f"{self.address}/#key={self.key}"
         self.hosts = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
+
+    def open_browser(self) -> None:
+        """Show the page in a browser. By way of a file that only this user can read: a browser's command line, which
+        would hold the key, can be read by every user of this machine.
+        """
+        with tempfile.NamedTemporaryFile("w", prefix="s3queue-", suffix=".html", delete=False) as door:
+            door.write(DOOR.format(url=html.escape(self.url)))
+        self._door = Path(door.name)
+        webbrowser.open(self._door.as_uri())
+
+    def server_close(self) -> None:
+        super().server_close()
+        if self._door:
+            self._door.unlink(missing_ok=True)
 
 
 def serve(url: str, port: int = PORT, endpoint_url: str | None = None, *, region: str | None = None) -> Server:

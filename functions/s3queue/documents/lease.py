@@ -35,6 +35,8 @@ from .record import Attempt, Failure
 State = Literal["processing", "waiting", "burying"]
 #: `Date` and `LastModified` are whole seconds, so a difference of the two can be wrong by this much.
 GRAIN = timedelta(seconds=2)
+#: The lease of a dead message that cannot be moved waits until then.
+NEVER = LATEST
 #: Attempts that a lease keeps, so that a huge max_attempts does not make a huge lease.
 ATTEMPTS_KEPT = 20
 #: Larger objects are not read. Twenty attempts with the longest texts, all of them escaped, make half a MiB.
@@ -66,6 +68,20 @@ class Lease:
     lines: Lines | None = None
     #: What the handler last reported: the fraction that is done, and a text.
     progress: tuple[float, str] | None = None
+
+    @property
+    def leased_etag(self) -> str:
+        """The ETag of the message that it is for, as far as that is known."""
+        return self.generation.etag if self.generation else self.expected_etag
+
+    def waits_for(self, present: Generation) -> bool:
+        """Whether what lies there now is what this lease waits to try again; if not, its name was PUT anew.
+
+        Equal bytes are the same message while it is at work. One that waits for ever is dead: any other PUT is anew.
+        """
+        if self.retry_at == NEVER and self.generation:
+            return self.generation == present
+        return self.leased_etag in ("", present.etag)
 
     def to_bytes(self) -> bytes:
         return dump(

@@ -50,8 +50,10 @@ class Slot:
 
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Slot:
-        """Raises CorruptState, which names the key, if the bytes are not a slot."""
+        """Raises CorruptState, with the key, if it is not a slot; NewerFormat if a newer version wrote it."""
         found = load(body, key)
+        if found["v"] > FORMAT:
+            raise _newer(key, found["v"])
         try:
             if found["state"] not in ("launching", "started", "cooling"):
                 raise ValueError(f"unknown state {found['state']!r}")
@@ -63,7 +65,7 @@ class Slot:
                 reason=as_text(found.get("reason", "")),
             )
         except NONSENSE as error:
-            raise CorruptState(f"{key} is not a slot: {cut(error)}; delete it if the queue has no Spark run") from None
+            raise CorruptState(f"{key} is not a slot: {cut(error)}") from None
 
     @classmethod
     def read(cls, found: Object) -> Slot:
@@ -111,7 +113,7 @@ class Manifest:
         """Raises CorruptState, with the key, if it is not a manifest; NewerFormat if a newer version wrote it."""
         found: dict[str, Any] = load(body, key)
         if found["v"] > FORMAT:
-            raise NewerFormat(f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side")
+            raise _newer(key, found["v"])
         try:
             if found["state"] not in ("launching", "running", "closed", "failed"):
                 raise ValueError(f"unknown state {found['state']!r}")
@@ -137,3 +139,7 @@ class Manifest:
     def read(cls, found: Object) -> Manifest:
         """`from_bytes` of an object that was opened; one that is too large is corrupt, and is not read."""
         return cls.from_bytes(found.read(MANIFEST_BYTES), found.key)
+
+
+def _newer(key: str, version: int) -> NewerFormat:
+    return NewerFormat(f"{key} has format {version}, this version reads up to {FORMAT}: upgrade this side")

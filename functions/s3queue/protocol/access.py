@@ -9,7 +9,7 @@ from s3queue.documents.lease import StoredLease
 from s3queue.events import Events
 from s3queue.keys import Keys
 from s3queue.settings import QueueSettings
-from s3queue.store import ObjectStore
+from s3queue.store import ObjectInfo, ObjectStore
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,11 +28,19 @@ class QueueAccess:
     #: What the queue was defined with.
     defined: QueueSettings = field(init=False)
     keys: Keys = field(init=False)
+    #: How many claims led to nothing because of the message itself: it cannot be read, or has a name that no lease can
+    #: have. The backlog must not take them for claims that others won.
+    in_vain: int = field(init=False, default=0, repr=False)
 
     def __post_init__(self) -> None:
         self.keys = Keys(self.name)
         self.defined = self.settings
         self.worker_id = self.worker_id or f"worker-{self.chance.token()}"
+
+    def list_message(self, path: str) -> ObjectInfo | None:
+        """The message as a LIST shows it, also where a HEAD would be refused; None if there is none. One LIST."""
+        key = self.keys.message(path)
+        return next((entry for entry in self.store.list(key, limit=1).objects if entry.key == key), None)
 
     def read_lease(self, path: str) -> StoredLease | None:
         """The lease on a path as it is stored now; None if there is none. One GET.

@@ -80,6 +80,7 @@ class Backlog:
         self._misses = 0
         self._wins = 0
         self._wins_at_refill = -1
+        self._in_vain = queue.in_vain
         self._mutex = threading.Lock()
 
     def take(self) -> Candidate | None:
@@ -107,7 +108,13 @@ class Backlog:
             return self._window[0].priority if self._window and not self.is_stale() else None
 
     def report(self, *, won: bool) -> None:
-        """Tell whether the claim of a candidate succeeded."""
+        """Tell whether the claim of a candidate succeeded.
+
+        One in vain counts as won: nobody else empties the window, and what is left of it may well run.
+        """
+        in_vain = self._queue.in_vain
+        won = won or in_vain != self._in_vain
+        self._in_vain = in_vain
         self._misses = 0 if won else self._misses + 1
         self._wins += won
 

@@ -20,12 +20,12 @@ from s3queue.documents.message import INLINE_BYTES, Generation, Message, is_plac
 from s3queue.encoding import decode_metadata
 from s3queue.errors import AccessDenied, Conflict, CorruptState, NewerFormat, QueueError
 from s3queue.keys import due_of
-from s3queue.store import Object, ObjectInfo, Written, delete_unique
+from s3queue.store import Object, Written, delete_unique
 
 from .access import QueueAccess
-from .backlog import Backlog
+from .backlog import Backlog, Candidate
 from .claim import Claim
-from .expire import expire
+from .expire import expire, restart
 from .lease_protocol import LeaseProtocol
 from .liveness import LiveOwners
 
@@ -53,6 +53,7 @@ class Claiming:
         problem = self.queue.keys.problem(path)
         if problem:
             if self.leases.outcomes.bury_misnamed(path, problem):
+                self.queue.in_vain += 1
                 self.queue.events.emit("message.dead", queue=self.queue.name, path=path, attempt=0, error=problem)
             return None
         due_at = due_of(path)
@@ -90,7 +91,7 @@ class Claiming:
         for candidate in backlog.drain():
             try:
                 if candidate.is_overdue:
-                    self._expire(candidate.path, owners)
+                    self._expire(candidate, owners)
                 claim = self.claim(
                     candidate.path, timeout=timeout, read_first=candidate.read_first, etag=candidate.etag
                 )
@@ -108,13 +109,17 @@ class Claiming:
                 break
         return claims
 
-    def _expire(self, path: str, owners: LiveOwners) -> None:
-        """End a lease that has run out, as the sweeper does: there may be no sweeper.  [P6]"""
+    def _expire(self, candidate: Candidate, owners: LiveOwners) -> None:
+        """End a lease that has run out, or waits for a former message, as the sweeper does: there may be none.  [P6]"""
+        path = candidate.path
         held = self.queue.read_lease(path)
-        if held is None or not held.is_over():
+        if held is None:
             return
-        if not owners.keep(held.lease.owner, path, over_at=held.over_at, now=held.read_at):
-            with contextlib.suppress(Conflict):
+        with contextlib.suppress(Conflict):
+            if held.lease.state == "waiting":
+                if not held.lease.waits_for(Generation(etag=candidate.etag, put_at=candidate.since)):
+                    restart(self.leases, path, held)
+            elif held.is_over() and not owners.keep(held.lease.owner, path, over_at=held.over_at, now=held.read_at):
                 expire(self.leases, path, held)
 
     def adopt(self, path: str) -> Claim | None:
@@ -179,7 +184,7 @@ class Claiming:
             delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=written.etag)
             return None
         message = self._message(path, found)
-        expected = lease.generation.etag if lease.generation else lease.expected_etag
+        expected = lease.leased_etag
         if expected and expected != message.generation.etag:
             # The name was PUT anew, and attempts belong to a generation.  [P5]
             lease = replace(lease, attempt=1, generation=message.generation, failure=None, attempts=(), lines=None)
@@ -208,23 +213,22 @@ class Claiming:
     def _fail_unreadable(self, path: str, lease: Lease, written: Written, before: float, refused: AccessDenied) -> None:
         """A message whose GET is refused has had an attempt: it would be claimed and given back for ever.  [P5]"""
         _log.error("message cannot be read, attempt failed: %s/%s: %s", self.queue.name, path, refused)
-        info = self._described(path)
+        self.queue.in_vain += 1
+        info = self.queue.list_message(path)
         if info is None:
             delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=written.etag)
             return
         generation = Generation(etag=info.etag, put_at=info.modified_at)
         message = Message(queue=self.queue.name, path=path, generation=generation, size=info.size)
+        if lease.leased_etag not in ("", generation.etag):
+            # The name was PUT anew; the attempt is its first. What becomes of it is written with the failure.  [P5]
+            lease = replace(lease, attempt=1, failure=None, attempts=(), lines=None)
         claim = self._claimed(message, lease, written, before)
         record = self.leases.outcomes.read(path)
         if record and record.generation == generation:
             self.leases.finish(claim, record)
         else:
             self.leases.fail(claim, refused)
-
-    def _described(self, path: str) -> ObjectInfo | None:
-        """The message as a LIST knows it, which tells what a refused HEAD would not."""
-        key = self.queue.keys.message(path)
-        return next((entry for entry in self.queue.store.list(key, limit=1).objects if entry.key == key), None)
 
     def _message(self, path: str, found: Object) -> Message:
         inline = None

@@ -13,7 +13,7 @@ from s3queue.documents.message import Generation, Message
 from s3queue.documents.record import Failure, Record
 from s3queue.encoding import decode_metadata
 from s3queue.errors import Conflict, CorruptState, LeaseLost
-from s3queue.store import delete_unique
+from s3queue.store import ObjectInfo, delete_unique
 
 from .claim import Claim
 from .lease_protocol import LeaseProtocol
@@ -38,30 +38,11 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
         _record_vanished(leases, path, held)
         return "gone"
     generation = Generation(etag=stored.etag, put_at=stored.modified_at)
-    claimed_at = lease.claimed_at or held.written_at
-    claim = Claim(
-        message=Message(
-            queue=queue.name,
-            path=path,
-            generation=generation,
-            size=stored.size,
-            metadata=decode_metadata(stored.metadata),
-            content_type=stored.content_type,
-        ),
-        lease=lease,
-        lease_etag=held.etag,
-        claimed_at=claimed_at,
-        since=before - (held.read_at - claimed_at).total_seconds(),
-        deadline=before + lease.timeout.total_seconds(),
-        clock=queue.clock,
-        fence="",
-        lines=lease.lines or Lines(),
-    )
+    claim = _claim(leases, path, held, stored, before)
     if _is_another(held, generation):
-        # The name was PUT anew: those attempts were another generation's, this one has had none.  [P5]
         _restart(leases, claim, held)
         return "restarted"
-    claim.lease = replace(lease, generation=generation, claimed_at=claimed_at)
+    claim.lease = replace(lease, generation=generation, claimed_at=claim.claimed_at)
     record = leases.outcomes.read(path)
     if record and record.generation == generation:
         # Take the lease over first: two sweepers must not delete at different times.
@@ -75,6 +56,46 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
         return "dead"
     # At once: the visibility timeout was the wait. A second less, because due times are rounded up to whole seconds.
     return "dead" if isinstance(leases.fail(claim, failure, retry_after=-1.0), Record) else "retried"
+
+
+def restart(leases: LeaseProtocol, path: str, held: StoredLease) -> LeaseEnding | None:
+    """Let a message run whose name was PUT anew while the former one waits; None if nothing else lies there.  [P1]
+
+    Otherwise it would have to wait for the other's retry: for ever, if the other could not be read.
+
+    Raises:
+        LeaseLost: someone else got to it first.
+    """
+    before = leases.queue.clock.monotonic()
+    stored = leases.queue.list_message(path)
+    if stored is None or held.lease.waits_for(Generation(etag=stored.etag, put_at=stored.modified_at)):
+        return None
+    _restart(leases, _claim(leases, path, held, stored, before), held)
+    return "restarted"
+
+
+def _claim(leases: LeaseProtocol, path: str, held: StoredLease, stored: ObjectInfo, before: float) -> Claim:
+    """What is stored there, claimed in the place of the lease's owner."""
+    queue, lease = leases.queue, held.lease
+    claimed_at = lease.claimed_at or held.written_at
+    return Claim(
+        message=Message(
+            queue=queue.name,
+            path=path,
+            generation=Generation(etag=stored.etag, put_at=stored.modified_at),
+            size=stored.size,
+            metadata=decode_metadata(stored.metadata),
+            content_type=stored.content_type,
+        ),
+        lease=lease,
+        lease_etag=held.etag,
+        claimed_at=claimed_at,
+        since=before - (held.read_at - claimed_at).total_seconds(),
+        deadline=before + lease.timeout.total_seconds(),
+        clock=queue.clock,
+        fence="",
+        lines=lease.lines or Lines(),
+    )
 
 
 def _is_another(held: StoredLease, generation: Generation) -> bool:
@@ -113,6 +134,7 @@ def _record_vanished(leases: LeaseProtocol, path: str, held: StoredLease) -> Non
 
 
 def _restart(leases: LeaseProtocol, claim: Claim, held: StoredLease) -> None:
+    """The name was PUT anew: those attempts were another generation's, this one has had none.  [P5]"""
     due_at = whole_second(held.read_at)
     fresh = Lease(
         state="waiting",

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from s3queue.clock import as_duration, whole_second
-from s3queue.documents.lease import Lease
+from s3queue.documents.lease import NEVER, Lease
+from s3queue.documents.message import Generation
 from s3queue.documents.record import Failure, Outcome, Record
 from s3queue.encoding import storable
 from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
@@ -22,9 +23,6 @@ from s3queue.store import ObjectInfo, Written, delete_unique, put_surely
 from .access import QueueAccess
 from .claim import Claim
 from .outcomes import Outcomes
-
-#: The lease of a dead message that cannot be moved waits until then.
-NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +129,8 @@ class LeaseProtocol:
     def _park(self, claim: Claim) -> None:
         """Keep a dead message that nobody can read where it is: a lease that never becomes due keeps workers off.  [P1]
 
-        Its dead letter stands for it: a replay or a deletion of that letter takes the lease away.
+        Its dead letter stands for it: a replay or a deletion of that letter takes the lease away; so does a new PUT of
+        the name, see `restart`.
         """
         self.write(claim, replace(claim.lease, state="waiting", retry_at=NEVER))
 
@@ -189,7 +188,7 @@ class LeaseProtocol:
         if lease.generation is None or not self.queue.settings.history:
             return
         record = self.outcomes.read(path)
-        if record is None or record.generation.etag != lease.generation.etag:
+        if record is None or not _is_outcome_of(record, lease.generation):
             failure = Failure("MessageVanished", "someone deleted the message before it was finished; not s3queue")
             self.outcomes.write_record(
                 Record(
@@ -244,3 +243,12 @@ class LeaseProtocol:
             claimed_at=claim.claimed_at,
             **fields,
         )
+
+
+def _is_outcome_of(record: Record, generation: Generation) -> bool:
+    """Whether this record is the outcome of the generation that a lease names. Equal bytes are the same message while
+    it is at work, so their dates do not matter; but if they had died before, they were PUT anew, by a replay.
+    """
+    if record.generation.etag != generation.etag:
+        return False
+    return record.outcome != "dead" or record.generation.put_at >= generation.put_at

@@ -187,33 +187,52 @@ class Producer:
         """
         store, key = self.queue.store, self.queue.keys.message(path)
         unknown: Unavailable | None = None
+        arrived: bool | None = False
         for pause in (*PAUSES, None):
-            absent = if_absent or (not put_id and unknown is not None)
-            try:
-                store.put(key, body, if_absent=absent, metadata=metadata, content_type=content_type, once=True)
-                return
-            except Conflict:
-                if unknown is None:
-                    raise
-                return
-            except Unavailable as error:
-                unknown = error
-            if pause is None:
-                raise unknown
-            self.queue.clock.sleep(pause)
-            if self._has_arrived(path, put_id):
-                return
+            # Without an answer to the question whether it arrived, a second PUT would be a blind one.
+            if arrived is not None:
+                # Nobody else uses a name that is ours, so what is there is what this call, or one before it, wrote. And
+                # a producer that may create, but not overwrite, has to say so.
+                absent = if_absent or not put_id
+                try:
+                    store.put(key, body, if_absent=absent, metadata=metadata, content_type=content_type, once=True)
+                    return
+                except Conflict:
+                    if if_absent and unknown is None:
+                        raise
+                    return
+                except Unavailable as error:
+                    unknown = error
+            if pause is not None:
+                self.queue.clock.sleep(pause)
+                arrived = self._has_arrived(path, put_id)
+                if arrived:
+                    return
+        assert unknown is not None
+        raise unknown
 
-    def _has_arrived(self, path: str, put_id: str) -> bool:
-        """Whether this call's message is there, or its outcome. A producer that may only PUT cannot tell."""
-        with suppress(AccessDenied, Unavailable):
+    def _has_arrived(self, path: str, put_id: str) -> bool | None:
+        """Whether this call's message is there, or its outcome; None if that is unknown. A producer that may only PUT
+        cannot tell: False.
+        """
+        is_known = True
+        try:
             found = self.queue.store.head(self.queue.keys.message(path))
             if found and (not put_id or put_id_of(found.metadata) == put_id):
                 return True
-        with suppress(AccessDenied, Unavailable, NewerFormat):
+        except AccessDenied:
+            pass
+        except Unavailable:
+            is_known = False
+        try:
             record = Outcomes(self.queue.store, self.queue.keys, self.queue.chance).read(path)
-            return record is not None and (not put_id or record.put_id == put_id)
-        return False
+            if record is not None and (not put_id or record.put_id == put_id):
+                return True
+        except (AccessDenied, NewerFormat):
+            pass
+        except Unavailable:
+            is_known = False
+        return False if is_known else None
 
     def _path(
         self,

@@ -21,7 +21,7 @@ from botocore.exceptions import (
 )
 
 from s3queue.errors import AccessDenied, Unavailable
-from s3queue.settings import Deployment
+from s3queue.settings import Deployment, aws_region
 
 from .service import Job, JobRequest, NotStarted, Phase
 
@@ -33,6 +33,8 @@ _ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
 _RUNNING = frozenset({"RUNNING", "CANCELLING"})
 #: Time for the driver to close its slot after its last round, before the service ends it by force.
 WRAP_UP_MINUTES = 5
+#: In EMR's image; infra/packaging builds the packages for it.
+PYTHON = "/usr/bin/python3.11"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,19 +158,23 @@ def _parameters(deployment: Deployment, max_executors: int) -> str:
         # Without this, EMR's limit is infinite.
         "spark.dynamicAllocation.maxExecutors": str(max_executors),
         "spark.dynamicAllocation.initialExecutors": "1",
+        # Payloads go through Python, whose memory is the overhead; unless it is set, that is a tenth of the heap.
         "spark.driver.cores": "2",
-        "spark.driver.memory": "4g",
+        "spark.driver.memory": "2g",
+        "spark.driver.memoryOverhead": "3g",
         "spark.executor.cores": "2",
-        "spark.executor.memory": "4g",
+        "spark.executor.memory": "2g",
+        "spark.executor.memoryOverhead": "3g",
         "spark.sql.session.timeZone": "UTC",
     }
+    environment = {"AWS_REGION": deployment.spark_region} if deployment.spark_region else {}
     if deployment.spark_packages:
         # Whether EMR's image has boto3 and pyarrow is not documented: we ship ours, and they come first.
-        settings |= {
-            "spark.archives": f"{deployment.spark_packages}#packages",
-            "spark.emr-serverless.driverEnv.PYTHONPATH": "./packages",
-            "spark.executorEnv.PYTHONPATH": "./packages",
-        }
+        settings["spark.archives"] = f"{deployment.spark_packages}#packages"
+        # The image has several Pythons, and our packages are built for one.
+        environment |= {"PYTHONPATH": "./packages", "PYSPARK_PYTHON": PYTHON, "PYSPARK_DRIVER_PYTHON": PYTHON}
+    for place in ("spark.emr-serverless.driverEnv", "spark.executorEnv"):
+        settings |= {f"{place}.{name}": value for name, value in environment.items()}
     code = f"--py-files {deployment.spark_code} " if deployment.spark_code else ""
     return code + " ".join(f"--conf {name}={value}" for name, value in settings.items())
 
@@ -181,7 +187,7 @@ def client(region: str | None = None) -> Any:
     config = Config(
         retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=10, tcp_keepalive=True
     )
-    return boto3.client("emr-serverless", region_name=region, config=config)
+    return boto3.client("emr-serverless", region_name=region or aws_region(), config=config)
 
 
 def _job(found: Mapping[str, Any]) -> Job:

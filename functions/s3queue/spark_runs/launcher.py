@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from s3queue.documents.run_documents import Manifest
-from s3queue.errors import Conflict, CorruptState, QueueError, Unavailable
+from s3queue.errors import Conflict, CorruptState, QueueError, Unavailable, Unreadable
 from s3queue.protocol.backlog import Backlog
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter
@@ -77,7 +77,8 @@ class Launcher:
         for number in range(queue.settings.max_runs):
             try:
                 found = run_store.slot(number)
-            except CorruptState as error:
+            except (CorruptState, Unreadable) as error:
+                # The sweeper deletes it, if it was forged.
                 _log.error("slot skipped: %s", error)
                 continue
             if found and is_cooling(found):

@@ -13,13 +13,16 @@ from datetime import timedelta
 from typing import Any
 
 from s3queue.documents.run_documents import Manifest, Slot
-from s3queue.errors import CorruptState, NewerFormat
+from s3queue.errors import CorruptState, NewerFormat, QueueError, Unreadable
 from s3queue.queue import Queue
-from s3queue.store import delete_unique, listing, put_surely
+from s3queue.store import ObjectInfo, delete_unique, listing, put_surely
 
 _log = logging.getLogger(__name__)
 #: A run may take this long to start; until then the heartbeat that the launcher wrote keeps its messages.
 START_WITHIN = timedelta(minutes=10)
+#: A slot that cannot be read is deleted after this time; one that says it is of a newer version, once no run of that
+#: version can be behind it.
+FORGED_AFTER, NEWER_AFTER = timedelta(minutes=1), timedelta(days=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +46,30 @@ class RunStore:
         return f"run-{self.queue.chance.name(self.queue.clock.now())}"
 
     def slots(self) -> Iterator[HeldSlot]:
-        """Every slot that is taken and can be read. One LIST, and one GET for each slot."""
+        """Every slot that is taken and can be read. One LIST, and one GET for each slot.
+
+        A slot that cannot be read was forged: no run is behind it, and with `max_runs=1` none could start any more. It
+        is deleted. If it was forged over the slot of a live run, that run ends as it would, beside a new one.
+        """
         for page in listing(self.queue.store, f"{self.queue.keys.prefix('runs')}slot-"):
             for entry in page.objects:
                 number = self.queue.keys.slot_number(entry.key)
                 try:
                     held = self.slot(number) if number is not None else None
-                except CorruptState as error:
-                    _log.error("slot skipped: %s", error)  # the runs of the other slots are not to blame
+                except (CorruptState, Unreadable) as error:
+                    self._delete_forged(entry, page.at - entry.modified_at, error)
                     continue
                 if held:
                     yield held
 
+    def _delete_forged(self, entry: ObjectInfo, age: timedelta, error: QueueError) -> None:
+        if age <= (NEWER_AFTER if isinstance(error, NewerFormat) else FORGED_AFTER):
+            _log.error("slot skipped: %s", error)
+        elif delete_unique(self.queue.store, entry.key, if_match=entry.etag):
+            _log.error("slot deleted, it cannot be read: %s", error)
+
     def slot(self, number: int) -> HeldSlot | None:
-        """The slot; None if it is free. Raises CorruptState if the object is not a slot."""
+        """The slot; None if it is free. Raises CorruptState if it is not a slot; NewerFormat: upgrade this side."""
         found = self.queue.store.open(self.queue.keys.slot(number))
         if found is None:
             return None

@@ -87,7 +87,10 @@ class RunWatch:
             return
         for held in RunStore(queue).slots():
             if held.slot.run == job.run:
-                self._end(queue, held, _failure(job))
+                try:
+                    self._end(queue, held, _failure(job))
+                except CorruptState as error:
+                    _log.error("ended Spark run kept as it is: %s: %s: %s", queue.name, job.run, error)
 
     def resolve(self, queue: Queue, held: HeldSlot) -> None:
         """Do for one slot what its launcher or driver should have done.

@@ -1,13 +1,14 @@
 """DirectStore: S3 without an SDK. It sends the same requests as boto3, with a fraction of its CPU and start time.
 
 boto3 is used for what is rare: presigned URLs, copies of more than 5 GB, and credentials, regions or endpoints that are
-not in the environment. For buckets with FIPS, dual-stack or accelerated addresses, use the store `boto3`.
+not in the environment. For buckets with accelerated addresses, use the store `boto3`.
 """
 
 from __future__ import annotations
 
 import io
-import os
+import logging
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cached_property
@@ -16,21 +17,26 @@ from urllib.parse import quote, unquote_plus, urlsplit
 from xml.etree import ElementTree
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
-from s3queue.errors import AccessDenied, Contended, InvalidRequest, NotFound, Unavailable
+from s3queue.errors import Contended, InvalidRequest, NotFound, Unavailable
 from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
+from .aws_environment import find_credentials, find_place
 from .connections import Answer, Broken, Connections
-from .s3_errors import COPY_BYTES, LOG_IN, is_throttled, is_unknown, refusal
-from .signature import Credentials, Headers
-from .wire import http_date, quoted, unquoted, whole_seconds
+from .s3_errors import COPY_BYTES, is_throttled, is_unknown, refusal
+from .signature import Headers
+from .wire import http_date, quoted, unquoted, whole_etag, whole_seconds
 
 if TYPE_CHECKING:
     from .s3 import S3Store
 
+_log = logging.getLogger(__name__)
 #: How often a request is tried whose answer leaves open what happened, and one that met other writers (409).
 TRIES = 4
 CONTENDED_TRIES = 5
 _META = "x-amz-meta-"
+#: How S3 answers for a bucket of another region, which the answer names.
+_ELSEWHERE = (301, 307, 400)
+_REGION = re.compile(r"[a-z]{2,6}(-[a-z]{2,12}){1,3}-[0-9]{1,2}")
 
 
 class DirectStore:
@@ -51,19 +57,43 @@ class DirectStore:
         plain = bucket.replace("-", "")
         if not (bucket.isascii() and plain.replace(".", "").replace("_", "").isalnum()):
             raise InvalidRequest(f"{bucket!r} is not a valid bucket name")
-        address, region = _place(endpoint_url, region)
         self._place = endpoint_url, region
-        host = urlsplit(address)
+        self._clock = clock or SystemClock()
+        self._credentials = find_credentials()
+        self._go_to(*find_place(endpoint_url, region))
+        self._tries = tries
+        self._chance = chance or RandomChance()
+
+    def _go_to(self, address: str, region: str) -> None:
+        self._address, self._region = address, region
+        host, bucket = urlsplit(address), self._bucket
+        plain = bucket.replace("-", "")
         # Only names that can be part of a host name: old buckets have dots, underscores or capital letters.
         is_label = plain.isalnum() and bucket == bucket.lower() and len(bucket) <= 63
         if (host.hostname or "").startswith("s3.") and ".amazonaws." in address and is_label:
             address, self._root = f"{host.scheme}://{bucket}.{host.netloc}", "/"
         else:
             self._root = f"{host.path.rstrip('/')}/{bucket}/"
-        self._clock = clock or SystemClock()
-        self._connections = Connections(address, region=region, credentials=_credentials(), clock=self._clock)
-        self._tries = tries
-        self._chance = chance or RandomChance()
+        self._connections = Connections(address, region=region, credentials=self._credentials, clock=self._clock)
+
+    def _follow(self, answer: Answer) -> bool:
+        """Whether S3 says that the bucket is in another region; then that is where requests go from now on.
+
+        S3 carried nothing out. Only AWS is believed: an address that someone gave us is the one that was meant.
+        """
+        region = answer.headers.get("x-amz-bucket-region", "")
+        if answer.status not in _ELSEWHERE or not _REGION.fullmatch(region) or region == self._region:
+            return False
+        host = urlsplit(self._address).hostname or ""
+        if not (host.startswith("s3") and ".amazonaws.com" in host):
+            return False
+        address = f"https://s3.{region}.amazonaws.com"
+        if f".{self._region}." in self._address:  # FIPS, dual-stack and other partitions keep their form
+            address = self._address.replace(f".{self._region}.", f".{region}.")
+        _log.info("bucket is in another region, following: %s: %s", self._bucket, region)
+        self._place = self._place[0], region
+        self._go_to(address, region)
+        return True
 
     def put(
         self,
@@ -125,7 +155,7 @@ class DirectStore:
             return self._boto3.copy(source, target, if_match=if_match, metadata=metadata, content_type=content_type)
         if answer.status == 404:
             return None
-        return Written(unquoted(_fields(_parsed(answer, "CopyObjectResult"))["ETag"]), _date(answer))
+        return Written(whole_etag(_fields(_parsed(answer, "CopyObjectResult")).get("ETag")), _date(answer))
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
         asked = {"delimiter": delimiter, "prefix": prefix, "start-after": after} | {
@@ -167,23 +197,25 @@ class DirectStore:
         With `once`, only again if it surely was not carried out.
         """
         what = f"{verb.upper()} {self.url}/{key}"
-        if query:
-            path = self._root.rstrip("/") or "/"
-        elif key:
-            path = self._root + quote(key, safe="/~")
-        else:
+        if not (query or key):
             raise InvalidRequest(f"{what}: the key is empty")
+        path = (self._root.rstrip("/") or "/") if query else self._root + quote(key, safe="/~")
         start = 0 if isinstance(body, bytes) else body.tell()
         unknown = contended = 0
+        has_moved = False
         while True:
-            if unknown + contended and not isinstance(body, bytes):
+            if not isinstance(body, bytes):
                 body.seek(start)
             try:
                 answer = self._connections.send(method, path, headers, body, query=query, streams=streams, what=what)
                 status, (code, said) = answer.status, _refused(verb, answer)
                 if not code:
                     return answer
-                problem = refusal(status, code, said, verb, self._bucket, key, retried=unknown > 0)
+                if not has_moved and self._follow(answer):
+                    has_moved = True
+                    continue
+                # After a 409, too: something between us and S3 may have repeated a write that had succeeded.
+                problem = refusal(status, code, said, verb, self._bucket, key, retried=unknown + contended > 0)
             except Broken as error:
                 status, code, problem = 500, "", error
             may_be_done = not is_throttled(code) and getattr(problem, "was_sent", True)
@@ -284,65 +316,8 @@ def _description(key: str, answer: Answer) -> dict[str, Any]:
 
 
 def _etag(answer: Answer) -> str:
-    try:
-        return unquoted(answer.headers["etag"])
-    except KeyError:
-        raise Unavailable("the server's answer has no ETag header; check for a proxy that removes it") from None
+    return whole_etag(answer.headers.get("etag"))
 
 
 def _date(answer: Answer) -> datetime:
     return http_date(answer.headers.get("date", ""))
-
-
-def _place(endpoint_url: str | None, region: str | None) -> tuple[str, str]:
-    """Address and region, as boto3 would find them; boto3 itself is used only if the environment does not name them."""
-    known = os.environ
-    region = region or known.get("AWS_DEFAULT_REGION") or known.get("AWS_REGION")
-    if not endpoint_url and known.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() != "true":
-        endpoint_url = known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL")
-    if region and endpoint_url:
-        return endpoint_url, region
-    # A configuration file may name another address; other partitions, FIPS and dual-stack have their own.
-    is_usual = not (known.keys() & {"AWS_PROFILE", "AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT"})
-    is_usual &= not os.path.isfile(os.path.expanduser(known.get("AWS_CONFIG_FILE", "~/.aws/config")))
-    if region and is_usual and not region.startswith(("cn-", "us-iso", "eu-iso", "eusc-", "aws-")):
-        return f"https://s3.{region}.amazonaws.com", region
-    from .s3 import client
-
-    found = client(endpoint_url, region).meta
-    return found.endpoint_url, found.region_name
-
-
-def _credentials() -> Callable[[], Credentials]:
-    """A function that returns the current credentials: the environment's, or those that boto3 finds and renews."""
-    known = os.environ
-    if "AWS_PROFILE" not in known and known.get("AWS_ACCESS_KEY_ID") and known.get("AWS_SECRET_ACCESS_KEY"):
-        # A Lambda function's credentials do not change while it runs.
-        fixed = Credentials(known["AWS_ACCESS_KEY_ID"], known["AWS_SECRET_ACCESS_KEY"], known.get("AWS_SESSION_TOKEN"))
-        return lambda: fixed
-    import boto3
-    from botocore.exceptions import (
-        BotoCoreError,
-        ClientError,
-        NoCredentialsError,
-        PartialCredentialsError,
-        SSOError,
-        TokenRetrievalError,
-    )
-
-    session = boto3.Session()
-
-    def current() -> Credentials:
-        try:
-            found = session.get_credentials()
-            if found is None:
-                raise NoCredentialsError
-            frozen = found.get_frozen_credentials()
-        except (NoCredentialsError, PartialCredentialsError, SSOError, TokenRetrievalError) as error:
-            raise AccessDenied(f"{error}: {LOG_IN}") from error
-        except (BotoCoreError, ClientError, RuntimeError) as error:
-            # The service that renews them does not answer; a RuntimeError means that they have expired.
-            raise Unavailable(f"AWS credentials not renewed: {error}; try again") from error
-        return Credentials(frozen.access_key or "", frozen.secret_key or "", frozen.token)
-
-    return current

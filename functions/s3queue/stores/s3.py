@@ -1,4 +1,4 @@
-"""S3Store: S3 through boto3. s3_errors.py says what error answers mean; a 409 is tried again here."""
+"""S3Store: S3 through boto3. s3_errors.py says what error answers mean; 409s and half answers are tried again here."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import boto3
@@ -23,16 +24,20 @@ from botocore.exceptions import (
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
 from s3queue.errors import AccessDenied, Contended, InvalidRequest, NotFound, QueueError, Unavailable
+from s3queue.settings import aws_region
 from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
+from .bodies import ReceivedBody, RestOfStream
+from .connections import WHOLE_BYTES
 from .s3_errors import COPY_BYTES, LOG_IN, is_throttled, is_unknown, refusal
-from .wire import http_date, quoted, unquoted, whole_seconds
+from .wire import http_date, quoted, unquoted, whole_etag, whole_seconds
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 T = TypeVar("T")
-CONTENDED_TRIES = 5
+#: How often a request is tried that meets other writers (409), or half an answer.
+TRIES = 5
 #: Before a body of at least this size, the server is asked (`Expect: 100-continue`), so that a refused one is not sent.
 #: Smaller ones save the round trip.
 ASK_FIRST_BYTES = 1024 * 1024
@@ -51,7 +56,7 @@ def client(endpoint_url: str | None = None, region: str | None = None, connectio
         response_checksum_validation="when_required",
         s3={"addressing_style": "path" if endpoint_url else "auto"},
     )
-    return boto3.client("s3", endpoint_url=endpoint_url, region_name=region, config=config)
+    return boto3.client("s3", endpoint_url=endpoint_url, region_name=region or aws_region(), config=config)
 
 
 class S3Store:
@@ -85,7 +90,7 @@ class S3Store:
             conditions["IfMatch"] = quoted(if_match)
         if if_absent:
             conditions["IfNoneMatch"] = "*"
-        sent: Any = body if isinstance(body, bytes) else _Rest(body)
+        sent: Any = body if isinstance(body, bytes) else RestOfStream(body)
 
         def send() -> Any:
             if not isinstance(sent, bytes):
@@ -99,30 +104,35 @@ class S3Store:
                 **conditions,
             )
 
-        answer = self._request("put", key, send, missing_is_conflict=True, once=once)
-        return Written(unquoted(answer["ETag"]), _date(answer))
+        written: Written = self._request("put", key, send, _written, missing_is_conflict=True, once=once)
+        return written
 
     def open(self, key: str, *, if_match: str | None = None) -> Object | None:
         conditions: dict[str, Any] = {} if if_match is None else {"IfMatch": quoted(if_match)}
-        answer = self._request("get", key, lambda: self._client.get_object(Bucket=self._bucket, Key=key, **conditions))
-        if answer is None:
-            return None
-        return Object(**_described(key, answer), stream=io.BufferedReader(_Body(answer["Body"], key)))
+
+        def send() -> Any:
+            return self._client.get_object(Bucket=self._bucket, Key=key, **conditions)
+
+        found: Object | None = self._request("get", key, send, partial(_opened, key))
+        return found
 
     def head(self, key: str) -> ObjectInfo | None:
-        answer = self._request("head", key, lambda: self._client.head_object(Bucket=self._bucket, Key=key))
-        return None if answer is None else ObjectInfo(**_described(key, answer))
+        def send() -> Any:
+            return self._client.head_object(Bucket=self._bucket, Key=key)
+
+        found: ObjectInfo | None = self._request(
+            "head", key, send, lambda answer: ObjectInfo(**_described(key, answer))
+        )
+        return found
 
     def delete(self, key: str, *, if_match: str | None = None) -> datetime:
         conditions: dict[str, Any] = {} if if_match is None else {"IfMatch": quoted(if_match)}
-        answer = self._request(
-            "delete",
-            key,
-            lambda: self._client.delete_object(Bucket=self._bucket, Key=key, **conditions),
-            missing_is_conflict=if_match is not None,
-            once=True,
-        )
-        return _date(answer) if answer else self.list(key, limit=1).at
+
+        def send() -> Any:
+            return self._client.delete_object(Bucket=self._bucket, Key=key, **conditions)
+
+        at = self._request("delete", key, send, _date, missing_is_conflict=if_match is not None, once=True)
+        return at or self.list(key, limit=1).at
 
     def copy(
         self,
@@ -144,139 +154,96 @@ class S3Store:
             return self._client.copy_object(Bucket=self._bucket, Key=target, CopySource=origin, **options)
 
         try:
-            answer = self._request("copy", target, send, once=True)
+            copied: Written | None = self._request(
+                "copy", target, send, partial(_written, part="CopyObjectResult"), once=True
+            )
+            return copied
         except InvalidRequest:
             info = self.head(source)
             if info is None or info.size <= COPY_BYTES:
                 raise
             return self._copy_in_parts(origin, target, options)
-        return None if answer is None else Written(unquoted(answer["CopyObjectResult"]["ETag"]), _date(answer))
 
     def _copy_in_parts(self, origin: Any, target: str, options: dict[str, Any]) -> Written:
         def send() -> Any:
             self._client.copy(origin, self._bucket, target, ExtraArgs=options, Config=TransferConfig(use_threads=False))
             return self._client.head_object(Bucket=self._bucket, Key=target)
 
-        answer = self._request("copy", target, send)
-        return Written(unquoted(answer["ETag"]), _date(answer))
+        copied: Written = self._request("copy", target, send, _written)
+        return copied
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
         options: dict[str, Any] = ({"StartAfter": after} if after else {}) | (
             {"Delimiter": delimiter} if delimiter else {}
         )
-        answer = self._request(
-            "list",
-            prefix,
-            lambda: self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, MaxKeys=limit, **options),
-        )
-        if answer is None:
+
+        def send() -> Any:
+            return self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, MaxKeys=limit, **options)
+
+        page: Page | None = self._request("list", prefix, send, _page)
+        if page is None:
             raise NotFound(f"LIST {self.url}/{prefix}: there is no bucket {self._bucket!r} here; check name and region")
-        at = _date(answer)
-        objects = tuple(
-            ObjectInfo(
-                key=entry["Key"],
-                etag=unquoted(entry["ETag"]),
-                size=entry["Size"],
-                modified_at=whole_seconds(entry["LastModified"]),
-                at=at,
-            )
-            for entry in answer.get("Contents", ())
-        )
-        prefixes = tuple(entry["Prefix"] for entry in answer.get("CommonPrefixes", ()))
-        return Page(objects, prefixes, cursor_after(objects, prefixes) if answer.get("IsTruncated") else None, at)
+        return page
 
     def presign_put(self, key: str, *, seconds: int, if_absent: bool = False) -> str:
         parameters: dict[str, Any] = {"Bucket": self._bucket, "Key": key} | ({"IfNoneMatch": "*"} if if_absent else {})
         return self._client.generate_presigned_url("put_object", Params=parameters, ExpiresIn=seconds)
 
     def _request(
-        self, verb: str, key: str, send: Callable[[], T], *, missing_is_conflict: bool = False, once: bool = False
+        self,
+        verb: str,
+        key: str,
+        send: Callable[[], Any],
+        understand: Callable[[Any], T],
+        *,
+        missing_is_conflict: bool = False,
+        once: bool = False,
     ) -> Any:
-        """One request; 409 again and again with a growing pause. None: there is no such object.
+        """One request, and what `understand` makes of its answer. None: there is no such object.
 
-        With `once`, boto3 is kept from repeating it.
+        A 409, and half an answer, which `understand` raises Unavailable for, are asked for again, with a growing pause;
+        boto3 itself repeats after no answer. With `once`, only again if it surely was not carried out.
         """
+        what = f"{verb.upper()} {self.url}/{key}"
         retried = False
-        for tries in range(1, CONTENDED_TRIES + 1):
+        problem: Unavailable | None = None
+        for tries in range(1, TRIES + 1):
             try:
-                _sending.once, _sending.may_be_done = once, False
-                return send()
+                _sending.once, _sending.may_be_done, _sending.is_sent = once, False, False
+                return understand(send())
             except _Repetition as error:
-                raise Unavailable(f"{verb.upper()} {self.url}/{key}: no answer, or one that does not say") from error
+                raise Unavailable(f"{what}: no answer, or one that does not say") from error
             except ClientError as error:
                 status = error.response["ResponseMetadata"]["HTTPStatusCode"]
                 code = error.response.get("Error", {}).get("Code", "")
                 said = error.response.get("Error", {}).get("Message", "")
                 # Kept once it is true: the SDK may have repeated a write that had succeeded, before it met a 409.
                 retried = retried or error.response["ResponseMetadata"].get("RetryAttempts", 0) > 0
-                if status == 409:
-                    if tries < CONTENDED_TRIES:
-                        self._clock.sleep(self._chance.uniform(0.01, 0.05) * 2**tries)
-                    continue
                 if status == 404 and code != "NoSuchBucket" and not missing_is_conflict:
                     return None
-                raise refusal(status, code, said, verb, self._bucket, key, retried=retried) from error
+                if status != 409:
+                    raise refusal(status, code, said, verb, self._bucket, key, retried=retried) from error
+                problem = Contended(f"{what}: {TRIES} tries met other writers (409); try again")
             except BotoCoreError as error:
                 raise _failure(error, verb, self._bucket, key) from error
+            except Unavailable as error:
+                problem = Unavailable(f"{what}: {error}")
+            except ValueError as error:
+                if not _sending.is_sent:
+                    raise
+                # boto3 could not read half a header.
+                problem = Unavailable(f"{what}: unreadable answer: {error}")
             finally:
                 _sending.once = False
-        raise Contended(f"{verb.upper()} {self.url}/{key}: {CONTENDED_TRIES} tries met other writers (409); try again")
-
-
-class _Body(io.RawIOBase):
-    """A body that raises Unavailable when its connection breaks."""
-
-    def __init__(self, body: Any, key: str) -> None:
-        self._stream = body
-        self._key = key
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        chunk = self._read(len(buffer))
-        buffer[: len(chunk)] = chunk
-        return len(chunk)
-
-    def readall(self) -> bytes:
-        return self._read(None)
-
-    def _read(self, size: int | None) -> bytes:
-        try:
-            chunk: bytes = self._stream.read(size)
-        except (BotoCoreError, OSError) as error:
-            raise Unavailable(f"GET {self._key}: the connection broke: {error}") from error
-        return chunk
-
-    def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
-        super().close()
-
-
-class _Rest(io.RawIOBase):
-    """A stream from its current position on: with awscrt installed, botocore would send it from the beginning."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._start = stream.tell()
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        chunk = self._stream.read(len(buffer))
-        buffer[: len(chunk)] = chunk
-        return len(chunk)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._stream.seek(offset + (self._start if whence == io.SEEK_SET else 0), whence) - self._start
-
-    def tell(self) -> int:
-        return self._stream.tell() - self._start
+            if once and not isinstance(problem, Contended):
+                break
+            # What comes after this may be the answer to a write that had succeeded: also after a 409, if something
+            # between us and S3 repeated the write.
+            retried = True
+            if tries < TRIES:
+                self._clock.sleep(self._chance.uniform(0.01, 0.05) * 2**tries)
+        assert problem
+        raise problem
 
 
 class _Repetition(Exception):
@@ -284,10 +251,11 @@ class _Repetition(Exception):
 
 
 class _Sending(threading.local):
-    """This thread's present request: whether it may be sent only once, and whether it may have been carried out."""
+    """This thread's present request: whether it may be sent only once, may have been carried out, and was sent."""
 
     once = False
     may_be_done = False
+    is_sent = False
 
 
 _sending = _Sending()
@@ -304,6 +272,7 @@ def _note_answer(response: Any, caught_exception: Exception | None, **_: Any) ->
 def _refuse_to_repeat(request: Any, **_: Any) -> None:
     if _sending.once and _sending.may_be_done:
         raise _Repetition
+    _sending.is_sent = True
 
 
 def _ask_first_if_large(request: Any, **_: Any) -> None:
@@ -312,12 +281,53 @@ def _ask_first_if_large(request: Any, **_: Any) -> None:
         del request.headers["Expect"]
 
 
+def _written(answer: Any, part: str = "") -> Written:
+    found = answer.get(part, {}) if part else answer
+    return Written(whole_etag(found.get("ETag")), _date(answer))
+
+
+def _opened(key: str, answer: Any) -> Object:
+    """Small bodies are read at once, so that a broken connection is repaired by asking again."""
+    described = _described(key, answer)
+    body = ReceivedBody(answer["Body"], key)
+    if described["size"] > WHOLE_BYTES:
+        return Object(**described, stream=io.BufferedReader(body))
+    with body:
+        return Object(**described, stream=io.BytesIO(body.readall()))
+
+
+def _page(answer: Any) -> Page:
+    if "Name" not in answer:
+        raise Unavailable("the answer has no body, and must not look like an empty bucket")
+    at = _date(answer)
+    objects = tuple(
+        ObjectInfo(
+            key=entry["Key"],
+            etag=unquoted(entry["ETag"]),
+            size=entry["Size"],
+            modified_at=whole_seconds(entry["LastModified"]),
+            at=at,
+        )
+        for entry in answer.get("Contents", ())
+    )
+    prefixes = tuple(entry["Prefix"] for entry in answer.get("CommonPrefixes", ()))
+    return Page(objects, prefixes, cursor_after(objects, prefixes) if answer.get("IsTruncated") else None, at)
+
+
 def _described(key: str, answer: Any) -> dict[str, Any]:
+    """What an answer says about its object.
+
+    If a connection ends within a head, `http.client` takes that for the head's end: what is missing, or is half there,
+    makes the answer unknown.
+    """
+    if "ContentLength" not in answer:
+        raise Unavailable(f"the answer about {key} has no Content-Length header: it was cut off")
     return {
         "key": key,
-        "etag": unquoted(answer["ETag"]),
+        "etag": whole_etag(answer.get("ETag")),
         "size": answer["ContentLength"],
-        "modified_at": whole_seconds(answer["LastModified"]),
+        # Not boto3's own: it reads half a date, too.
+        "modified_at": http_date(answer["ResponseMetadata"]["HTTPHeaders"].get("last-modified", "")),
         "at": _date(answer),
         # S3 keeps names in lower case; some servers and proxies change the case.
         "metadata": {name.lower(): value for name, value in answer.get("Metadata", {}).items()},

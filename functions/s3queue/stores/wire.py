@@ -17,6 +17,17 @@ def unquoted(etag: str) -> str:
     return etag.strip('"')
 
 
+def whole_etag(text: str | None) -> str:
+    """The ETag of an answer, without its quotes.
+
+    Raises:
+        Unavailable: there is none, or half of one: that would be another object's.
+    """
+    if not text or text.count('"') == 1:
+        raise Unavailable("the server's answer has no ETag, or half of one; check for a proxy that removes it")
+    return unquoted(text)
+
+
 # All answers of one second have the same text.
 @lru_cache(maxsize=256)
 def http_date(text: str) -> datetime:
@@ -27,6 +38,9 @@ def http_date(text: str) -> datetime:
     """
     if not text:
         raise Unavailable("the server's answer has no Date header; check for a proxy that removes it")
+    if not text.endswith("GMT"):
+        # An answer that was cut off: what is left of its date can be read, as another one.
+        raise Unavailable(f"the server's answer has half a date: {text!r}")
     try:
         return parsedate_to_datetime(text).astimezone(UTC)
     except ValueError as error:

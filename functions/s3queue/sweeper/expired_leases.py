@@ -8,12 +8,14 @@ sweeper knows when the next one can be over, and looks at just that one, then.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from s3queue.documents.lease import GRAIN, StoredLease
+from s3queue.documents.lease import GRAIN, Lease, StoredLease
+from s3queue.documents.message import Generation
 from s3queue.errors import Conflict, CorruptState, NewerFormat, QueueError
-from s3queue.protocol.expire import expire, unreadable_lease
+from s3queue.protocol.expire import LeaseEnding, expire, restart, unreadable_lease
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.liveness import LiveOwners
 from s3queue.queue import Queue
@@ -47,6 +49,9 @@ class ExpiredLeases:
     _waits_until: dict[tuple[str, str], datetime] = field(default_factory=dict)
     #: (key, ETag) of a lease that ran out but that its owner's heartbeat keeps → the owner, whose heartbeat is read.
     _kept_by: dict[tuple[str, str], str] = field(default_factory=dict)
+    #: (key, ETag) of a lease that waits → what it waits for; and path → what the last LIST showed in that place.
+    _waiting: dict[tuple[str, str], Lease] = field(default_factory=dict)
+    _present: dict[str, Generation] = field(default_factory=dict)
 
     def list_all(self, progress: Progress, report: Report) -> None:
         """List all leases, or as many as the budget allows; the next sweep goes on from there."""
@@ -82,6 +87,16 @@ class ExpiredLeases:
             if page.next_after is None or page.next_after > keys.lease(last):
                 break
 
+    def see_messages(self, messages: Iterable[ObjectInfo]) -> None:
+        """Note what lies under the leases. One that waits for what lay there before is read again."""
+        for message in messages:
+            path = self.queue.keys.path(message.key) or ""
+            if lease := self.known.get(path):
+                present = self._present[path] = Generation(etag=message.etag, put_at=message.modified_at)
+                waiting = self._waiting.get((lease.key, lease.etag))
+                if waiting and not waiting.waits_for(present):
+                    self._waits_until.pop((lease.key, lease.etag), None)
+
     def none_exist(self) -> None:
         """A LIST has shown that there are no leases."""
         self._keep_only(set())
@@ -106,6 +121,8 @@ class ExpiredLeases:
         present = {(entry.key, entry.etag) for entry in self.known.values()}
         self._waits_until = {which: at for which, at in self._waits_until.items() if which in present}
         self._kept_by = {which: owner for which, owner in self._kept_by.items() if which in present}
+        self._waiting = {which: lease for which, lease in self._waiting.items() if which in present}
+        self._present = {path: generation for path, generation in self._present.items() if path in self.known}
 
     def next_at(self) -> datetime | None:
         """After this instant the next lease may be over; None if no lease is known."""
@@ -174,13 +191,16 @@ class ExpiredLeases:
         except CorruptState as error:
             report.corrupt[found.key] = str(error)
             unreadable = unreadable_lease(error, self.queue.settings.visibility_timeout)
-            self._expire(path, which, StoredLease.of(found, unreadable), leases, report)
+            self._end(expire, path, which, StoredLease.of(found, unreadable), leases, report)
             return
         if held.lease.state == "waiting":
             if held.is_due():
                 due.append(path)
                 self._wait(which, None)
+            elif path in self._present and not held.lease.waits_for(self._present.pop(path)):
+                self._end(restart, path, which, held, leases, report)
             elif held.lease.retry_at:
+                self._waiting[which] = replace(held.lease, failure=None, attempts=(), lines=None)
                 # Its reminder brings it up when it is due; this is for one whose reminder was lost.
                 self._wait(which, held.lease.retry_at + self.queue.settings.visibility_timeout)
         elif not held.is_over():
@@ -189,10 +209,16 @@ class ExpiredLeases:
             self._kept_by[which] = held.lease.owner
             self._wait(which, owners.fresh_until.get(held.lease.owner))
         else:
-            self._expire(path, which, held, leases, report)
+            self._end(expire, path, which, held, leases, report)
 
-    def _expire(
-        self, path: str, which: tuple[str, str], held: StoredLease, leases: LeaseProtocol, report: Report
+    def _end(
+        self,
+        end: Callable[[LeaseProtocol, str, StoredLease], LeaseEnding | None],
+        path: str,
+        which: tuple[str, str],
+        held: StoredLease,
+        leases: LeaseProtocol,
+        report: Report,
     ) -> None:
         # The first one of a sweep is begun however little is left: otherwise a small budget would never get anywhere.
         if report.endings or report.races:
@@ -200,12 +226,13 @@ class ExpiredLeases:
         # The next LIST shows what became of it; until then there is nothing to do.
         self._wait(which, None)
         try:
-            ending = expire(leases, path, held)
+            ending = end(leases, path, held)
         except Conflict:
             report.races += 1
         except CorruptState as error:
             report.corrupt[held.key] = str(error)
         else:
-            report.endings[ending] = report.endings.get(ending, 0) + 1
-            if ending not in ("retried", "restarted"):
+            if ending:
+                report.endings[ending] = report.endings.get(ending, 0) + 1
+            if ending in ("gone", "finished", "dead"):
                 self.known.pop(path, None)

@@ -134,6 +134,11 @@ class Sweeper:
             pauses.append(self._time.seconds_until(next_at))
         return max(AGAIN_SECONDS, min(pauses)) if pauses else None
 
+    def worker_crashed(self) -> None:
+        """A worker is known to have crashed: list the leases now, so that its own is noticed before it is over."""
+        self._are_leases_expected = True
+        self._next_list = float("-inf")
+
     def expect_leases(self) -> None:
         """Someone saw leases: list them before one can be over, even if nothing was in flight at the last sweep."""
         if not self._in_flight and not self._are_leases_expected:

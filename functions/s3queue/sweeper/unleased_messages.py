@@ -35,6 +35,7 @@ class UnleasedMessages:
                 progress.messages = progress.messages if prefix == resumed else prefix
                 for page in report.budget.pages(prefix, progress.messages):
                     leased = self._leased(page.objects, report)
+                    self._leases.see_messages(page.objects)
                     counter.add(page.objects, leased)
                     orphans = [path for entry in page.objects if (path := self._orphaned(entry, page.at, leased))]
                     report.orphans += self._hand_over.once(orphans)

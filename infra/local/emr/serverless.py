@@ -36,7 +36,7 @@ MAX_CONCURRENT_RUNS = 2
 #: What a run of ours sets. Others name classes, jars and options that a JVM would load.
 _SETTING = re.compile(
     r"spark\.(?:dynamicAllocation\.\w+|(?:driver|executor)\.(?:cores|memory|memoryOverhead)|sql\.session\.timeZone"
-    r"|archives|emr-serverless\.driverEnv\.PYTHONPATH|executorEnv\.PYTHONPATH)"
+    r"|archives|(?:emr-serverless\.driverEnv|executorEnv)\.(?:PYTHONPATH|PYSPARK_(?:DRIVER_)?PYTHON|AWS_REGION))"
 )
 
 

@@ -4,7 +4,7 @@ Read from the templates, so that nothing has to be listed here: the reserved con
 functions, the lifecycle rules of buckets (stored and shown; nothing expires here).
 
 What stays different on this machine: a throttled event is dropped at once, where Lambda retries it for six hours, so
-bursts lean on the sweeper; and no copy of a failed event reaches the bucket of failed events.
+bursts lean on the sweeper.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import hashlib
 import hmac
 import json
@@ -21,12 +22,15 @@ import sys
 import tempfile
 import threading
 import types
+import uuid
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote
 from xml.sax.saxutils import escape
 
+import boto3
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from ministack.app import app
@@ -51,9 +55,10 @@ def main() -> None:
     parser.add_argument("--key")
     arguments = parser.parse_args()
 
-    know_conditional_writes()
+    know_what_a_put_says()
     accept_metric_math()
     unpack_once()
+    keep_failed_events(arguments.port, arguments.certificate)
     make_roles_unguessable(os.environ["AWS_SECRET_ACCESS_KEY"])
     threading.Thread(target=end_with_starter, daemon=True).start()
     # A burst of messages is a burst of sockets.
@@ -268,15 +273,20 @@ def end_with_starter() -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL) if os.getpgrp() == os.getpid() else os._exit(1)
 
 
-def know_conditional_writes() -> None:
-    """Give policies the keys `s3:if-match` and `s3:if-none-match`: without them a bucket that denies unconditional
-    writes denies every write."""
+def know_what_a_put_says() -> None:
+    """Give policies what S3 gives them of a PUT's headers: without `s3:if-none-match` and `s3:if-match`, a bucket that
+    denies unconditional writes denies every write."""
+    encryption = ["x-amz-server-side-encryption" + rest for rest in ("", "-aws-kms-key-id", "-customer-algorithm")]
+    known = ["if-match", "if-none-match", "x-amz-storage-class", *encryption]
     original = iam_actions._s3_object_context
 
     def with_conditions(iam_action: str, query_params: dict[str, Any], path: str, headers: dict[str, str]) -> Any:
         context = original(iam_action, query_params, path, headers)
         if iam_action == "s3:PutObject":
-            context |= {f"s3:{name}": headers[name] for name in ("if-match", "if-none-match") if headers.get(name)}
+            context |= {f"s3:{name}": headers[name] for name in known if headers.get(name)}
+            # The beginning and the parts of an upload make no object yet; its end does.
+            is_part = bool({"uploads", "partNumber"}.intersection(query_params))
+            context["s3:ObjectCreationOperation"] = str(not is_part).lower()
         return context
 
     iam_actions._s3_object_context = with_conditions
@@ -294,6 +304,28 @@ def accept_metric_math() -> None:
         return original(name, props)
 
     provisioners._cw_metric_alarm_record = inert
+
+
+def keep_failed_events(port: int, certificate: str | None) -> None:
+    """Put the record of an invocation that failed for good into the bucket that the function names for it."""
+    original = lambda_svc._route_async_failure
+
+    @functools.cache
+    def s3() -> Any:
+        endpoint = f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
+        return boto3.client("s3", endpoint_url=endpoint, verify=certificate, region_name=lambda_svc.get_region())
+
+    def route(target: str, function: str, event: Any, result: dict[str, Any]) -> None:
+        bucket = target.removeprefix("arn:aws:s3:::")
+        if bucket == target:
+            original(target, function, event, result)
+            return
+        now = datetime.now(UTC)
+        key = f"aws/lambda/async/{function}/{now:%Y/%m/%d}/{now:%Y-%m-%dT%H.%M.%S}-{uuid.uuid4()}"
+        record = {"requestContext": {"condition": "RetriesExhausted"}, "requestPayload": event}
+        s3().put_object(Bucket=bucket, Key=key, Body=json.dumps(record | {"responsePayload": result.get("body")}))
+
+    lambda_svc._route_async_failure = route
 
 
 def unpack_once() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -103,3 +105,54 @@ def die_after_the_lease(bench: Workbench, worker: Queue, path: str, etag: str) -
     with pytest.raises(Died):
         worker.claim(path, etag=etag)
     bench.around = None
+
+
+def test_a_put_does_not_wait_for_the_retry_of_the_one_before_it(bench: Workbench) -> None:
+    queue = bench.queue()
+    dispatched: list[str] = []
+    sweeper = bench.sweeper(queue, dispatched)
+    path = queue.enqueue(b"A", name="daily.csv")
+    queue.fail(queue.claim(path), "try tomorrow", retry_after=86400)
+    bench.clock.advance(60)
+    assert sweeper.sweep().endings == {}
+    queue.enqueue(b"B", name="daily.csv")
+    bench.clock.advance(30)
+
+    assert sweeper.sweep().endings == {"restarted": 1}
+
+    assert dispatched == [path]
+    assert queue.claim(path, read_first=True).attempt == 1
+
+
+def test_a_waiting_lease_is_read_once_however_often_its_message_is_listed(bench: Workbench) -> None:
+    queue = bench.queue()
+    sweeper = bench.sweeper(queue)
+    path = queue.enqueue(b"A", name="daily.csv")
+    queue.fail(queue.claim(path), "try tomorrow", retry_after=86400)
+    for _ in range(5):
+        bench.clock.advance(60)
+        sweeper.sweep()
+
+    assert len([key for operation, key in bench.store.log if (operation, key) == ("get", f"orders/leases/{path}")]) == 1
+
+
+def test_a_list_that_is_outdated_restarts_nothing(bench: Workbench) -> None:
+    """[P5] Between the LIST of the messages and the check of the leases, the former bytes may have been PUT again."""
+    queue = bench.queue()
+    sweeper = bench.sweeper(queue)
+    path = queue.enqueue(b"A", name="daily.csv")
+    queue.fail(queue.claim(path), "try tomorrow", retry_after=86400)
+    queue.enqueue(b"B", name="daily.csv")
+    bench.clock.advance(60)
+
+    def put_before_the_lease_is_read(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "get" and key == f"orders/leases/{path}":
+            bench.around = None
+            queue.enqueue(b"A", name="daily.csv")
+        return perform()
+
+    bench.around = put_before_the_lease_is_read
+
+    assert sweeper.sweep().endings == {}
+
+    assert queue.status(path).lease.attempt == 1

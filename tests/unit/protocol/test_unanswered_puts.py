@@ -143,3 +143,30 @@ def test_metadata_that_leaves_no_room_for_an_id_goes_without_and_nothing_is_lost
     path = queue.enqueue(b"x", name="a", metadata=full)
 
     assert bench.memory.head(f"orders/{path}").metadata == full
+
+
+def test_a_put_without_an_answer_is_not_repeated_while_nobody_can_tell_whether_it_arrived(bench, queue):
+    """[P1] The message ran; its record is there, but the question for it had no answer."""
+    asked = []
+
+    def lose(operation, key, perform):
+        asked.append((operation, key))
+        if len(asked) == 1:
+            perform()
+            bench.around = None
+            worker = bench.queue(worker_id="worker")
+            worker.complete(worker.claim(key.removeprefix("orders/")))
+            bench.around = lose
+            raise Unavailable("time-out")
+        if operation in ("head", "get") and len(asked) <= 4:
+            raise Unavailable("time-out")
+        return perform()
+
+    bench.around = lose
+
+    path = queue.enqueue(b"x", name="order-17")
+
+    bench.around = None
+    assert [operation for operation, _ in asked].count("put") == 1
+    assert queue.status(path).state == "completed"
+    assert bench.keys("orders/messages/") == []

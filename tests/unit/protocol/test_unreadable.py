@@ -129,3 +129,74 @@ def test_a_burial_that_was_interrupted_is_gone_on_with_by_the_sweeper(bench: Wor
     assert queue.status(path).state == "dead"
     bench.around = None
     assert bench.read(f"orders/{path}") == b"payload"
+
+
+@pytest.mark.parametrize("rest", ["", "x" * 995], ids=["archived", "named so that no lease can be"])
+def test_what_cannot_run_hides_nothing_that_can(bench: Workbench, rest: str) -> None:
+    queue = bench.queue(max_attempts=3)
+    for number in range(50):
+        bench.put(f"orders/messages/p255/{number:03d}{rest}", b"{}")
+    path = queue.enqueue(b"ordinary")
+
+    def refuse(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "get" and key.startswith("orders/messages/p255/"):
+            raise ARCHIVED
+        return perform()
+
+    bench.around = refuse
+    assert [claim.path for claim in queue.claim_next()] == [path]
+
+
+@pytest.mark.parametrize("is_new_process", [False, True])
+@pytest.mark.parametrize("body", [b"payload", b"another"], ids=["equal bytes", "other bytes"])
+def test_a_readable_put_of_its_name_runs(bench: Workbench, body: bytes, is_new_process: bool) -> None:
+    """[P1] The lease that waits for ever belongs to what could not be read, not to whatever is PUT there since."""
+    queue = bench.queue(max_attempts=1)
+    path = queue.enqueue(b"payload", name="x")
+    lock(bench, path, ARCHIVED)
+    die(bench, queue, path)
+    dispatched: list[str] = []
+    sweeper = bench.sweeper(queue, dispatched)
+    bench.clock.advance(60)
+    sweeper.sweep()
+    bench.around = None
+    queue.enqueue(body, name="x")
+    if is_new_process:
+        sweeper = bench.sweeper(queue, dispatched)
+    bench.clock.advance(30)
+
+    assert sweeper.sweep().endings == {"restarted": 1}
+
+    assert dispatched == [path]
+    claim = queue.claim(path, read_first=True)
+    assert (claim.attempt, claim.message.body) == (1, body)
+    assert queue.complete(claim).outcome == "completed"
+
+
+@pytest.mark.parametrize("body", [b"payload", b"another"], ids=["equal bytes", "other bytes"])
+def test_claim_next_finds_a_readable_put_of_its_name_without_a_sweeper(bench: Workbench, body: bytes) -> None:
+    queue = bench.queue(max_attempts=1)
+    path = queue.enqueue(b"payload", name="x")
+    lock(bench, path, ARCHIVED)
+    die(bench, queue, path)
+    bench.around = None
+    queue.enqueue(body, name="x")
+    bench.clock.advance(60)
+
+    (claim,) = queue.claim_next()
+
+    assert (claim.attempt, claim.message.body) == (1, body)
+
+
+def test_another_unreadable_put_of_its_name_has_all_its_attempts(bench: Workbench) -> None:  # [P5]
+    queue = bench.queue(max_attempts=2)
+    path = queue.enqueue(b"payload", name="x")
+    lock(bench, path, ARCHIVED)
+    queue.claim(path)
+    queue.enqueue(b"another", name="x")
+    bench.clock.advance(10)
+
+    assert queue.claim(path, read_first=True) is None
+
+    lease = queue.status(path).lease
+    assert (lease.state, lease.attempt, len(lease.attempts)) == ("waiting", 1, 1)

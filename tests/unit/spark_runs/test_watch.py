@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from s3queue.spark_runs.slots import START_WITHIN, RunStore
+import pytest
+
+from s3queue.errors import Unreadable
+from s3queue.spark_runs.slots import FORGED_AFTER, NEWER_AFTER, START_WITHIN, RunStore
 from s3queue.spark_runs.watch import LAUNCH_GRACE, RunWatch
 from support.fake_jobs import silent
 from support.heavy_queue import SPARK, launcher, leases, manifest
@@ -159,3 +162,68 @@ def test_a_manifest_of_many_messages_keeps_them_with_one_heartbeat(bench, jobs):
     bench.clock.advance(queue.settings.visibility_timeout.total_seconds() * 3)
     report = bench.sweeper(queue).sweep()
     assert report.endings == {}
+
+
+def unreadable(operation, key, perform):
+    if operation == "get" and key.endswith("/slot-0"):
+        raise Unreadable(f"GET s3://bench/{key}: InvalidObjectState: archived")
+    return perform()
+
+
+@pytest.mark.parametrize("forged", [b"", b"garbage", b'{"v":1}', b'{"v":1,"state":"started"}', b'{"v":9}', None])
+def test_a_slot_that_cannot_be_read_does_not_block_the_queue_for_ever(bench, jobs, caplog, forged):
+    queue = bench.queue("exports", **SPARK | {"max_runs": 1})
+    path = queue.enqueue({"n": 1})
+    bench.put(queue.keys.slot(0), forged or b"archived")
+    bench.around = unreadable if forged is None else None
+    watch = RunWatch(jobs, "bench")
+
+    watch.check(queue)
+    assert launcher(jobs).launch(queue, [path]) == "busy", "it may be half of something: wait a moment"
+    assert bench.keys("exports/runs/") == ["exports/runs/slot-0"]
+    bench.clock.advance(((NEWER_AFTER if forged == b'{"v":9}' else FORGED_AFTER) + LAUNCH_GRACE).total_seconds())
+    assert watch.check(queue) == 0
+    assert "slot deleted, it cannot be read: " in caplog.text
+    assert "exports/runs/slot-0" in caplog.text
+
+    bench.around = None
+    assert launcher(jobs).launch(queue, [path]) == "started"
+
+
+def newer(bench, queue):
+    """The manifest of a run, as a newer version might have written it."""
+    (key,) = [key for key in bench.keys("exports/runs/") if key.endswith(".json")]
+    found = json.loads(bench.read(key)) | {"v": 99, "paths": {"of": "another form"}}
+    bench.put(key, json.dumps(found).encode())
+    return key
+
+
+@pytest.mark.parametrize("state", ["launching", "started"])
+def test_a_manifest_of_a_newer_version_loses_nothing_and_says_what_to_do(bench, jobs, caplog, state):
+    queue = bench.queue("exports", **SPARK | {"max_runs": 1})
+    path = queue.enqueue({"n": 1})
+    jobs.after = silent if state == "launching" else lambda request: None
+    launcher(jobs).launch(queue, [path])
+    jobs.after = lambda request: None
+    key = newer(bench, queue)
+    held, before = RunStore(queue).slot(0), bench.read(key)
+    jobs.becomes("ended", "FAILED")
+    bench.clock.advance(LAUNCH_GRACE.total_seconds() + 1)
+
+    RunWatch(jobs, "bench").check(queue)
+    # The service's own word comes to the same end.
+    RunWatch(jobs, "bench").job_changed({"exports": queue}, {"jobRunId": f"job-{held.slot.run}"})
+
+    assert f"{key} has format 99" in caplog.text
+    assert "upgrade this side" in caplog.text
+    assert bench.read(key) == before
+    assert RunStore(queue).slot(0).etag == held.etag, "the newer version finds its run as it was"
+    assert queue.status(path).state != "dead"
+    # Whatever becomes of the run, its message is not lost: the lease runs out, and it runs again.
+    bench.clock.advance(10 * START_WITHIN.total_seconds())
+    dispatched = []
+    for _ in range(3):
+        bench.clock.advance(600)
+        bench.sweeper(queue, dispatched).sweep()
+    assert path in dispatched
+    assert queue.status(path).state in ("pending", "waiting")

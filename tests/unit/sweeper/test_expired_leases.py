@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from s3queue import Unavailable
+from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.protocol.liveness import HeartbeatWriter
 from support.killed_store import Killed
 from support.workbench import Workbench
@@ -159,6 +160,20 @@ def test_a_lease_whose_message_is_gone_is_removed_and_the_loss_is_recorded(bench
     bench.clock.advance(60)
 
     assert bench.sweeper(queue).sweep().endings == {"gone": 1}
+    assert not bench.keys("orders/leases/")
+    assert queue.status(path).record.failure.type == "MessageVanished"
+
+
+def test_the_loss_of_a_replayed_message_is_recorded_although_equal_bytes_had_died(bench, queue):  # [P1]
+    path = queue.enqueue(b"x")
+    queue.fail(queue.claim(path), "once", dead=True)
+    bench.clock.advance(5)
+    DeadLetters(queue).replay(path)
+    queue.fail(queue.claim(path), "again")
+    bench.memory.delete(f"orders/{path}")
+    bench.clock.advance(60)
+
+    assert queue.claim(path, read_first=True) is None
     assert not bench.keys("orders/leases/")
     assert queue.status(path).record.failure.type == "MessageVanished"
 

@@ -11,6 +11,7 @@ import pytest
 
 import s3queue
 from s3queue import Context, Unavailable, Worker
+from s3queue.errors import Unreadable
 from s3queue.store import Page
 from support.threads import PATIENCE, eventually, hurry
 
@@ -294,3 +295,27 @@ def test_timeouts_are_the_queues_own(bench):
     Worker(queue, handler, concurrency=1, sweep=False).run_until_empty()
 
     assert left == [timedelta(seconds=77)]
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_messages_that_nobody_can_read_starve_nobody(bench, threads):
+    """The attack: 200 archived objects at the highest priority. Three of them cost a pause, and nothing else ran."""
+    queue = bench.queue(max_attempts=3)
+    hostile = [f"messages/p255/{number:03d}" for number in range(200)]
+    for path in hostile:
+        bench.put(f"orders/{path}", b"{}")
+    ordinary = queue.enqueue({"n": 1})
+
+    def archived(operation: str, key: str, perform: Any) -> Any:
+        if operation in ("get", "copy") and key.startswith("orders/messages/p255/"):
+            raise Unreadable(f"GET s3://bench/{key}: InvalidObjectState: archived")
+        return perform()
+
+    bench.around = archived
+    ran: list[Any] = []
+    # Virtual time stands still: whoever pauses before the ordinary message has had its turn pauses for ever.
+    Worker(queue, ran.append, concurrency=threads, sweep=False).run_until_empty()
+
+    assert ran == [{"n": 1}]
+    assert queue.status(ordinary).state == "completed"
+    assert {queue.status(path).state for path in hostile} == {"waiting"}, "each used an attempt, and has its own pause"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from typing import Annotated
 
 import typer
@@ -51,7 +50,7 @@ def dashboard(
         does = "reads" if read_only else "acts"
         session.note(f"whoever has this address {does} with your credentials; Ctrl-C ends it")
         if open_browser:
-            webbrowser.open(server.url)
+            server.open_browser()
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,7 +18,7 @@ from s3queue.cli.command import command, program
 from s3queue.cli.session import Session
 from s3queue.cli.words import counted, duration, instant, pair
 from s3queue.documents.batch import read_lines
-from s3queue.errors import InvalidRequest
+from s3queue.errors import AccessDenied, InvalidRequest
 from s3queue.queue import Queue
 
 PANEL = "Messages"
@@ -74,7 +75,12 @@ def send(
     dedup_id: Annotated[
         str | None, typer.Option("--dedup-id", help="Do nothing if the queue has a message with this id.")
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="The message's name, instead of a new UUID.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", help="The message's name, instead of a new UUID. A message that waits under it is replaced."
+        ),
+    ] = None,
     metadata: Annotated[
         list[str] | None,
         typer.Option("--metadata", metavar="KEY=VALUE", help="Stored with the message; can be repeated."),
@@ -92,8 +98,10 @@ def send(
         raise InvalidRequest("--count with --dedup-id or --name would send only one message; leave one of them out")
     target = session.queue(queue)
     payload = _payload(body, count)
-    # For max_message_size, max_depth and shards of queue.json: without this, the defaults would apply.
-    target.refresh()
+    # For max_message_size, max_depth and shards of queue.json: without this, and for a producer that may only PUT, the
+    # defaults apply.
+    with suppress(AccessDenied):
+        target.refresh()
     options: dict[str, Any] = {
         "priority": priority,
         "delay": delay,
@@ -134,12 +142,11 @@ def _send_lines(
     if not lines:
         raise InvalidRequest("there is no line to send: every line of an .ndjson file that is not blank is a message")
     whole = b"\n".join(lines) + b"\n"
-    if per_object is None and len(whole) <= queue.settings.max_message_size:
-        name = name or queue.chance.name(queue.clock.now())
+    if name:
+        if per_object is not None or len(whole) > queue.settings.max_message_size:
+            raise InvalidRequest("--name names one object, but these lines need several; leave it out")
         named = name if name.endswith(".ndjson") else f"{name}.ndjson"
         return len(lines), [queue.enqueue(whole, name=named, content_type="application/x-ndjson", **options)]
-    if name:
-        raise InvalidRequest("--name names one object, but these lines need several; leave it out")
     with session.progress("send", len(lines)) as bar:
 
         def counting() -> Iterator[bytes]:

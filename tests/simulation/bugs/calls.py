@@ -1,0 +1,65 @@
+"""Bugs in what producers and operators call: enqueue, replay, configure. The history catches them."""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+BUGS = (
+    Mutation(
+        "an enqueue is repeated blindly after a lost answer",
+        "protocol/producer.py",
+        "                arrived = self._has_arrived(path, put_id)\n",
+        "                arrived = False\n",
+    ),
+    Mutation(
+        "an enqueue is repeated while nobody can tell whether it arrived",
+        "protocol/producer.py",
+        "        return False if is_known else None\n",
+        "        return False\n",
+    ),
+    Mutation(
+        "an enqueue takes another's message for its own",
+        "protocol/producer.py",
+        "if found and (not put_id or put_id_of(found.metadata) == put_id):",
+        "if found:",
+    ),
+    Mutation(
+        "an enqueue takes another's outcome for its own",
+        "protocol/producer.py",
+        "if record is not None and (not put_id or record.put_id == put_id):",
+        "if record is not None:",
+    ),
+    Mutation(
+        "a replay is repeated blindly after a lost answer",
+        "protocol/dead_letters.py",
+        "            except Conflict as conflict:\n",
+        "            except QueueError as unknown:\n"
+        "                if isinstance(unknown, Conflict):\n                    raise\n"
+        "                self._put(target, self._open(path)[1], with_put_id(own, letter.replay_id), if_absent=True)\n"
+        "            except Conflict as conflict:\n",
+    ),
+    Mutation(
+        "a repeated replay runs what has completed since",
+        "protocol/dead_letters.py",
+        'return record is not None and is_its_own and record.outcome == "completed" and not record.dead_lines',
+        "return is_its_own and False",
+    ),
+    Mutation(
+        "a replay takes the place of a message that is there already",
+        "protocol/dead_letters.py",
+        "with_put_id(own, letter.replay_id), if_absent=True)",
+        "with_put_id(own, letter.replay_id))",
+    ),
+    Mutation(
+        "the last of two operators wins the whole of queue.json",
+        "protocol/overrides.py",
+        "                    if_match=etag,\n                    if_absent=etag is None,\n",
+        "",
+    ),
+    Mutation(
+        "coroutines are not run",
+        "worker/definition.py",
+        "return _loop.run(result) if inspect.isawaitable(result) else result",
+        "return str(result)",
+    ),
+)

@@ -1,0 +1,177 @@
+"""Bugs in claiming, leases, heartbeats, clocks and what the sweeper does with a lease that ran out."""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+BUGS = (
+    Mutation(
+        "the heartbeat keeps its pace when the visibility timeout is lowered",
+        "protocol/liveness.py",
+        "due = min([self._beat_at + ttl.total_seconds() / BEATS, *map(self._due, leases)])",
+        "due = self._beat_at + self._queue.defined.visibility_timeout.total_seconds() / BEATS",
+    ),
+    Mutation(
+        "the clock stands still in a freeze",
+        "clock.py",
+        "elif lead - self._lead > TOLERANCE_SECONDS:",
+        "elif not self._wall:",
+    ),
+    Mutation(
+        "leases carry no nonce",
+        "protocol/lease_protocol.py",
+        "lease = replace(lease, nonce=self.queue.chance.token())",
+        'lease = replace(lease, nonce="")',
+    ),
+    Mutation(
+        "the sweeper skips the record check",
+        "protocol/expire.py",
+        "    record = leases.outcomes.read(path)",
+        "    record = None",
+    ),
+    Mutation(
+        "a retry skips the record check",
+        "protocol/claiming.py",
+        "record = None if is_first else self.leases.outcomes.read(path)",
+        "record = None",
+    ),
+    Mutation(
+        "a release forgets the attempts before it",
+        "protocol/lease_protocol.py",
+        'state="waiting", attempt=lease.attempt - 1, retry_at=retry_at)',
+        'state="waiting", attempt=0, retry_at=retry_at)',
+    ),
+    Mutation(
+        "a release burns an attempt",
+        "protocol/lease_protocol.py",
+        'state="waiting", attempt=lease.attempt - 1, retry_at=retry_at)',
+        'state="waiting", attempt=lease.attempt, retry_at=retry_at)',
+    ),
+    Mutation(
+        "a zombie's failure counts",
+        "protocol/lease_protocol.py",
+        'raise LeaseLost(f"{self.queue.name}/{claim.path}: {conflict}") from conflict',
+        "return",
+    ),
+    Mutation(
+        "a claim takes what is taken", "protocol/lease_protocol.py", "if_absent=if_match is None)", "if_absent=False)"
+    ),
+    Mutation(
+        "lease writes do not look whose lease it is",
+        "protocol/lease_protocol.py",
+        "lease.to_bytes(), if_match=if_match, if_absent",
+        "lease.to_bytes(), if_match=None, if_absent",
+    ),
+    Mutation(
+        "the sweeper believes a heartbeat that it read too early",
+        "protocol/liveness.py",
+        "if owner not in self._held or (over_at and (read_at is None or read_at < over_at)):",
+        "if owner not in self._held:",
+    ),
+    Mutation(
+        "heartbeats name nothing",
+        "protocol/liveness.py",
+        "holds=() if self._run else tuple(claim.path for claim in claims)",
+        "holds=()",
+    ),
+    Mutation(
+        "a late heartbeat revives a lease",
+        "protocol/liveness.py",
+        "                if self._is_held(one.claim) and one.claim.is_alive():\n",
+        "                if self._is_held(one.claim):\n",
+    ),
+    Mutation(
+        "the deadline counts from the answer",
+        "protocol/claiming.py",
+        "            deadline=before + lease.timeout.total_seconds(),\n            clock=self.queue.clock",
+        "            deadline=self.queue.clock.monotonic() + lease.timeout.total_seconds(),\n"
+        "            clock=self.queue.clock",
+    ),
+    Mutation(
+        "an extension counts from the answer",
+        "protocol/lease_protocol.py",
+        "claim.deadline = before + lease.timeout.total_seconds()",
+        "claim.deadline = self.queue.clock.monotonic() + lease.timeout.total_seconds()",
+    ),
+    Mutation(
+        "handlers start on a lease that is over",
+        "protocol/claim.py",
+        "        if not self.is_alive():\n",
+        "        if not self.message:\n",
+    ),
+    Mutation(
+        "leases run out early", "documents/lease.py", "GRAIN = timedelta(seconds=2)", "GRAIN = timedelta(seconds=-2)"
+    ),
+    Mutation(
+        "a burial takes no burying lease",
+        "protocol/lease_protocol.py",
+        'self.write(claim, replace(claim.lease, state="burying", failure=failure, attempts=attempts, lines=lines))',
+        "claim.lease = replace(claim.lease, failure=failure, attempts=attempts, lines=lines)",
+    ),
+    Mutation(
+        "the sweeper does not redo the copy",
+        "protocol/lease_protocol.py",
+        "self.outcomes.move_to_dead(record, self._stored(claim), claim.lease.lines)",
+        "_ = record",
+    ),
+    Mutation(
+        "a zombie clears away",
+        "protocol/lease_protocol.py",
+        "        if claim.is_alive():\n            is_repeated",
+        "        if claim:\n            is_repeated",
+    ),
+    Mutation(
+        "a re-PUT keeps the old attempts",
+        "protocol/claiming.py",
+        "if expected and expected != message.generation.etag:",
+        "if expected and not message:",
+    ),
+    Mutation(
+        "the sweeper charges a re-PUT with the old attempts",
+        "protocol/expire.py",
+        "    if _is_another(held, generation):",
+        "    if not generation:",
+    ),
+    Mutation(
+        "a re-PUT is charged with the attempt of a worker that died at once",
+        "protocol/expire.py",
+        "    if lease.expected_etag:\n        return lease.expected_etag != generation.etag\n",
+        "    if lease.expected_etag:\n        return False\n",
+    ),
+    Mutation(
+        "a failure writes no waiting lease",
+        "protocol/lease_protocol.py",
+        "self.write(claim, replace(waiting, lines=claim.progressed()))",
+        "claim.lease = waiting",
+    ),
+    Mutation(
+        "no record is written",
+        "protocol/lease_protocol.py",
+        "        if self.queue.settings.history:\n            record",
+        "        if not self.queue.settings:\n            record",
+    ),
+    Mutation(
+        "an expired lease waits for its backoff",
+        "protocol/expire.py",
+        "leases.fail(claim, failure, retry_after=-1.0)",
+        "leases.fail(claim, failure, retry_after=5.0)",
+    ),
+    Mutation(
+        "a heartbeat counts for the queue's timeout, not for its own",
+        "protocol/liveness.py",
+        "        if not heartbeat.is_fresh(found.at - found.modified_at):\n",
+        "        if found.at - found.modified_at > self._queue.settings.visibility_timeout + GRAIN:\n",
+    ),
+    Mutation(
+        "a shorter heartbeat shortens no deadline",
+        "protocol/liveness.py",
+        "                if one.claim.deadline > one.kept_until(until):\n",
+        "                if one.claim.deadline < 0:\n",
+    ),
+    Mutation(
+        "a replay of a burial is buried again",
+        "protocol/expire.py",
+        'return lease.generation != generation if lease.state == "burying" else',
+        "return",
+    ),
+)

@@ -1,0 +1,101 @@
+"""Bugs in what operators do in the middle of it: pause, purge, delete by hand, replay some, limit a queue."""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+BUGS = (
+    Mutation(
+        "a paused queue is worked on",
+        "worker/invocation.py",
+        "        return not self._queue.settings.paused\n",
+        "        return True\n",
+    ),
+    Mutation(
+        "a purge takes what is at work",
+        "protocol/removal.py",
+        '            if held and held.lease.state != "waiting":\n',
+        "            if not path:\n",
+    ),
+    Mutation(
+        "a count that is not at its end hides what the last one found",
+        "sweeper/progress.py",
+        "return max(self.pending, self.last_pending), max(self.delayed, self.last_delayed)",
+        "return self.pending, self.delayed",
+        more=(
+            (
+                "sweeper/unleased_messages.py",
+                "progress.pending, progress.delayed = before[0] + counter.unleased, before[1] + counter.delayed",
+                "progress.pending, progress.delayed = counter.unleased, counter.delayed",
+            ),
+        ),
+    ),
+    Mutation(
+        "a full queue refuses nothing",
+        "protocol/producer.py",
+        "if self._depth >= self.queue.settings.max_depth:",
+        "if self._depth < 0:",
+    ),
+    Mutation(
+        "what vanished leaves no record",
+        "protocol/lease_protocol.py",
+        "if record is None or not _is_outcome_of(record, lease.generation):",
+        "if record and not path:",
+    ),
+    Mutation(
+        "the record of a former death stands for what vanished",
+        "protocol/lease_protocol.py",
+        '    return record.outcome != "dead" or record.generation.put_at >= generation.put_at\n',
+        "    return True\n",
+    ),
+    Mutation(
+        "the lease of a message that was deleted by hand stays",
+        "protocol/claiming.py",
+        "lambda: self.queue.clock.monotonic() < until)\n"
+        "            delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=written.etag)\n",
+        "lambda: self.queue.clock.monotonic() < until)\n",
+        more=(("protocol/expire.py", "    delete_unique(queue.store, held.key, if_match=etag)\n", ""),),
+    ),
+    Mutation(
+        "replaying some dead lines takes the others with them",
+        "protocol/dead_letters.py",
+        "self._keep(found, [line for line in lines if line.failure.type != error_type])",
+        "self._keep(found, [])",
+    ),
+    Mutation(
+        "lines that are replayed stay in their letter",
+        "protocol/dead_letters.py",
+        "self._keep(found, [line for line in lines if line.failure.type != error_type])",
+        "self._keep(found, lines)",
+    ),
+    Mutation(
+        "a purge of one error takes the lines of the others",
+        "protocol/dead_letters.py",
+        "            return self._discard_lines(letter, error_type)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "a letter that does not name its errors is replayed as a whole",
+        "documents/dead_letter.py",
+        "return not self.lines or self.error_types.keys() == {error_type}",
+        "return not self.lines or not self.error_types.keys() - {error_type}",
+    ),
+    Mutation(
+        "claim_next takes any message of a priority",
+        "protocol/claiming.py",
+        "backlog = Backlog(self.queue, competes=False, overdue=True)",
+        "backlog = Backlog(self.queue, overdue=True)",
+    ),
+    Mutation(
+        "claim_next leaves expired leases to a sweeper",
+        "protocol/claiming.py",
+        "backlog = Backlog(self.queue, competes=False, overdue=True)",
+        "backlog = Backlog(self.queue, competes=False)",
+    ),
+    Mutation(
+        "names decide which message is the oldest",
+        "protocol/backlog.py",
+        "(-one.priority, False, one.since, one.path),",
+        "(-one.priority, False, one.path),",
+    ),
+)

@@ -1,0 +1,133 @@
+"""Bugs in records, dead letters, batches, and in what an unknown answer is taken for."""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+BUGS = (
+    Mutation(
+        "the lease is deleted before the message",
+        "protocol/outcomes.py",
+        "        deleted = self._delete_message(path, generation, is_alive, is_repeated)\n",
+        "        delete_unique(self.store, self.keys.lease(path), if_match=lease_etag)\n"
+        "        deleted = self._delete_message(path, generation, is_alive, is_repeated)\n",
+    ),
+    Mutation(
+        "the completion is not conditional",
+        "protocol/outcomes.py",
+        "put_surely(self.store, key, body, if_absent=True)",
+        "self.store.put(key, body)",
+    ),
+    Mutation("a 409 is taken as lost", "errors.py", "class Contended(Unavailable):", "class Contended(Conflict):"),
+    Mutation(
+        "the dead letter is not copied",
+        "protocol/outcomes.py",
+        "is_moved = self.move_to_dead(written, message, lines)",
+        "is_moved = True",
+    ),
+    Mutation(
+        "what was completed meanwhile is buried all the same",
+        "protocol/outcomes.py",
+        'and (written.outcome == "dead" or written.dead_lines)',
+        "and written",
+    ),
+    Mutation(
+        "the message's delete is not conditional",
+        "store.py",
+        "store.delete(key, if_match=etag)",
+        "store.delete(key)",
+    ),
+    Mutation(
+        "a delete without an answer is repeated blindly",
+        "store.py",
+        "        found = store.head(key)\n        if found is None:\n            return True\n",
+        "        continue\n",
+    ),
+    Mutation(
+        "outcomes compare bytes only, not generations",
+        "protocol/outcomes.py",
+        "if stored and stored.generation == record.generation:",
+        "if stored and stored.generation.etag == record.generation.etag:",
+    ),
+    Mutation(
+        "a newer record is replaced by an older one's",
+        "protocol/outcomes.py",
+        "if stored and not is_alive() and self._is_superseded(record):",
+        "if not stored:",
+    ),
+    Mutation(
+        "S3's dates decide which of two generations is newer",
+        "protocol/outcomes.py",
+        "if stored and not is_alive() and self._is_superseded(record):",
+        "if stored and stored.generation.put_at > record.generation.put_at:",
+    ),
+    Mutation(
+        "the next death under a name overwrites its dead letter",
+        "protocol/outcomes.py",
+        'return None if is_letter_of(found, generation) else f"{key}~{generation_mark(generation)}"',
+        "return None if is_letter_of(found, generation) else key",
+    ),
+    Mutation(
+        "dead lines that did not run are forgotten",
+        "protocol/outcomes.py",
+        "                if number not in lines.done:\n",
+        "                if number in lines.dead:\n",
+    ),
+    Mutation(
+        "a replayed batch of dead lines runs the letter's own lines",
+        "documents/dead_letter.py",
+        "            yield number, dead.body if dead else line",
+        "            yield number, line",
+    ),
+    Mutation(
+        "a 412 after the SDK's own retry is believed",
+        "store.py",
+        "            if unknown is None and not conflict.retried:\n",
+        "            if conflict:\n",
+    ),
+    Mutation(
+        "a batch forgets which lines are done",
+        "documents/batch.py",
+        'done=LineNumbers.from_json(found.get("done", [])),',
+        "done=LineNumbers(),",
+    ),
+    Mutation(
+        "a replay deletes the letter of the next death",
+        "protocol/removal.py",
+        "if found is None or (found.modified_at, found.metadata) != (letter.modified_at, letter.metadata):",
+        "if found is None:",
+    ),
+    Mutation(
+        "a replay deletes before it copies",
+        "protocol/dead_letters.py",
+        "        if self.is_replayed(letter):\n",
+        "        self.queue.store.delete(found.key, if_match=found.etag)\n        if self.is_replayed(letter):\n",
+    ),
+    Mutation(
+        "a replay takes its twin's outcome for its own",
+        "protocol/dead_letters.py",
+        "record.put_id == letter.replay_id",
+        "record.generation.etag == letter.etag",
+    ),
+    Mutation(
+        "a name that ends like a mark is replayed as another",
+        "documents/dead_letter.py",
+        'origin=path.removesuffix(f"~{generation_mark(generation)}") if generation else path,',
+        'origin=path.rpartition("~")[0] or path,',
+    ),
+    Mutation(
+        "a long line that dies again is wrapped twice",
+        "documents/dead_letter.py",
+        "    if head := _HEAD.match(start):\n",
+        '    if head := _HEAD.match(b""):\n',
+    ),
+    Mutation(
+        "each dead line has an object of its own",
+        "protocol/outcomes.py",
+        "                    bury_line(letter, number, failure, line, batch, died_before=names.is_lines(record.path))\n",
+        "                    with tempfile.SpooledTemporaryFile() as own:\n"
+        "                        bury_line(own, number, failure, line, batch, died_before=names.is_lines(record.path))\n"
+        "                        own.seek(0)\n"
+        '                        self.store.put(f"{key}-{number}", own.read())\n',
+    ),
+)

@@ -1,0 +1,68 @@
+"""Bugs that matter when someone else writes into the queue: forged state, refused objects, names that make no sense."""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+BUGS = (
+    Mutation(
+        "a lease that cannot be read keeps its message for ever",
+        "sweeper/expired_leases.py",
+        "self._end(expire, path, which, StoredLease.of(found, unreadable), leases, report)",
+        "self._wait(which, None)",
+    ),
+    Mutation(
+        "a record that cannot be read stops its message",
+        "protocol/outcomes.py",
+        "    except CorruptState:\n        return None\n",
+        "    except CorruptState:\n        raise\n",
+    ),
+    Mutation(
+        "a message that nobody may read is given back for ever",
+        "protocol/claiming.py",
+        "            self._fail_unreadable(path, lease, written, before, refused)\n            return None\n",
+        "            raise\n",
+    ),
+    Mutation(
+        "a dead message that nobody may read is deleted",
+        "protocol/outcomes.py",
+        "            self._stand_for(record, message, refused)\n            return False\n",
+        "            self._stand_for(record, message, refused)\n            return True\n",
+    ),
+    Mutation(
+        "no letter stands for a message that nobody may read",
+        "protocol/outcomes.py",
+        "            self._stand_for(record, message, refused)\n",
+        "",
+    ),
+    Mutation(
+        "the letter of what cannot be read takes what was PUT since",
+        "protocol/dead_letters.py",
+        "return Generation(etag=message.etag, put_at=message.modified_at) == letter.generation",
+        "return message is not None",
+    ),
+    Mutation(
+        "a cursor of any type is believed",
+        "sweeper/progress.py",
+        "if all(isinstance(value, str if name in _CURSORS else int) for name, value in kept.items()):",
+        "if kept is not None:",
+    ),
+    Mutation(
+        "plain names hide the urgent ones",
+        "protocol/backlog.py",
+        "        groups.update(self._groups_beyond(prefix, top.next_after))\n",
+        "",
+    ),
+    Mutation(
+        "what is no reminder stays for ever",
+        "sweeper/due_messages.py",
+        "            if reminded is None:\n                remove([entry], report)\n",
+        "            if reminded is None:\n                continue\n",
+    ),
+    Mutation(
+        "a message whose name makes no sense is left where it is",
+        "protocol/claiming.py",
+        "            if self.leases.outcomes.bury_misnamed(path, problem):\n",
+        "            if not path:\n",
+    ),
+)

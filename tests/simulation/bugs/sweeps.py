@@ -1,0 +1,134 @@
+"""Bugs in the sweeper: what it finds, how much it hands over, and when it wakes up."""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+BUGS = (
+    Mutation(
+        "the sweeper ignores heartbeats",
+        "sweeper/expired_leases.py",
+        "elif owners.keep(",
+        "elif not owners and owners.keep(",
+    ),
+    Mutation(
+        "a lease's age is judged by the sweeper's wall clock",
+        "sweeper/expired_leases.py",
+        "elif not held.is_over():",
+        "elif self.queue.clock.now() <= held.over_at:",
+    ),
+    Mutation(
+        "the sweeper rescues nobody",
+        "sweeper/unleased_messages.py",
+        "report.orphans += self._hand_over.once(orphans)",
+        "_ = orphans",
+    ),
+    Mutation(
+        "a waiting lease without a reminder is forgotten",
+        "sweeper/expired_leases.py",
+        "                due.append(path)\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "what could not be read hides what was PUT there since",
+        "sweeper/expired_leases.py",
+        "elif path in self._present and not held.lease.waits_for(self._present.pop(path)):",
+        "elif not held.lease:",
+    ),
+    Mutation(
+        "a lock is deleted while it is held",
+        "sweeper/cleanup.py",
+        " and age > found.ttl + GRAIN:",
+        ":",
+    ),
+    Mutation(
+        "dispatches are limited per page, not per sweep",
+        "sweeper/hand_over.py",
+        "            self._left = max(0, self._left - len(chunk))\n",
+        "",
+    ),
+    Mutation(
+        "a new sweeper forgets where the last one ended",
+        "sweeper/sweeper.py",
+        "self._progress or Progress.read(queue, store, root)",
+        "self._progress or Progress()",
+    ),
+    Mutation(
+        "the first step of a sweep may use up its budget",
+        "sweeper/budget.py",
+        "max(0, self._requests - self.spent) // steps_left)",
+        "max(0, self._requests - self.spent) // 1)",
+    ),
+    Mutation(
+        "the page of messages that the budget ended is read again",
+        "sweeper/expired_leases.py",
+        'in listing(report.budget.store, keys.prefix("leases"), after=before):',
+        'in report.budget.pages(keys.prefix("leases"), before[:-2]):',
+    ),
+    Mutation(
+        "strangers under the root hide the queue",
+        "protocol/stats.py",
+        "    if root.next_after is not None:\n",
+        "    if root is None:\n",
+    ),
+    Mutation(
+        "leases are listed by whole sweeps only",
+        "sweeper/sweeper.py",
+        '(self._is_turn_of_leases and "leases" in self._kinds)',
+        "False",
+    ),
+    Mutation(
+        "the sweeper does not wake up when a lease ends",
+        "sweeper/sweeper.py",
+        "if next_at := self._expired_leases.next_at():",
+        "if next_at := None:",
+    ),
+    Mutation(
+        "one lease that cannot be read stops the others",
+        "sweeper/expired_leases.py",
+        "            except QueueError as error:\n                # Unknown, or not allowed",
+        "            except Conflict as error:\n                # Unknown, or not allowed",
+    ),
+    Mutation(
+        "the sweeper function begins with the same queue every minute",
+        "handlers/sweeper.py",
+        "return names[first:] + names[:first]",
+        "return names",
+    ),
+    Mutation(
+        "one queue may use up the time of all the others",
+        "handlers/sweeper.py",
+        "share = (end - clock.monotonic()) / (len(agenda) + 1)",
+        "share = end - clock.monotonic()",
+    ),
+    Mutation(
+        "a sweep that did not finish leaves no trace",
+        "sweeper/sweeper.py",
+        "            progress.write(queue, store)\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "the sweeper function goes on beyond its time",
+        "handlers/sweeper.py",
+        "if ticks[name] and max(at, now) >= until:",
+        "if not kept:",
+    ),
+    Mutation(
+        "a dead worker's turn to sweep lasts as long as its lock",
+        "worker/sweep_turns.py",
+        "        return found.at <= fresh_until\n",
+        "        return True\n",
+    ),
+    Mutation(
+        "wall clocks decide who looks after the sweeping worker",
+        "worker/sweep_turns.py",
+        "if self._look_after and self._time.now() <= self._look_after:",
+        "if self._look_after and self._queue.clock.now() <= self._look_after:",
+    ),
+    Mutation(
+        "a worker believes that another one sweeps for ever",
+        "worker/sweep_turns.py",
+        "        return min(self._time.seconds_until(self._look_after), self.lock.ttl.total_seconds())\n",
+        "        return 3600.0\n",
+    ),
+)

@@ -1,0 +1,151 @@
+"""Dead letters, as the judge sees them: each holds what was recorded as dead, and none is ever overwritten."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from s3queue.documents.dead_letter import DeadLine
+from s3queue.documents.record import Record
+from s3queue.keys import LINES, is_batch, is_lines, lines_path, name_of, without_mark
+from s3queue.protocol.removal import HEAD_VALID_SECONDS
+
+from .ledger import Ledger, Life
+from .world import World
+
+
+class Letters:
+    """What was written into `dead/`, and which lives it covers."""
+
+    def __init__(self, ledger: Ledger, broken: Callable[[str, str], None]) -> None:
+        self._ledger = ledger
+        self._broken = broken
+        #: Letter → when it was written, and with which bytes.
+        self.written: dict[str, list[tuple[float, bytes]]] = {}
+        self.deleted_at: dict[str, float] = {}
+        #: Letters taken by a delete that nothing could stop any more.
+        self.unstoppable: set[str] = set()
+        #: Bodies that an operator deleted for good.
+        self.purged: set[bytes] = set()
+        #: Message and bytes → how often a replay PUT them, and how often one deleted a letter that holds them.
+        self._replays: Counter[tuple[str, bytes]] = Counter()
+        self._replayed: Counter[tuple[str, bytes]] = Counter()
+
+    def write(self, path: str, now: float, before: Any, after: Any) -> None:
+        """[P3] A dead letter is the bytes of something that was recorded as dead.  [P1] It is never overwritten."""
+        self.written.setdefault(path, []).append((now, after.body))
+        if before and not bodies_of(before.body) >= bodies_of(after.body):
+            self._broken("P1", f"the dead letter {path} was overwritten by another one")
+        covered = self._covered(path, after)
+        if not covered:
+            self._broken("P3", f"a dead letter {path}, and nothing of these bytes was recorded as dead")
+        for life, lines in covered:
+            life.lettered |= lines
+
+    def _covered(self, path: str, letter: Any) -> list[tuple[Life, set[int]]]:
+        """The lives whose dead lines this letter holds."""
+        origin = self._origin(path)
+        names = {origin, origin.removesuffix(LINES)} if is_lines(origin) else {origin}
+        candidates = [life for name in names for life in self._ledger.lives.get(name, ())]
+        return [(life, lines) for life in candidates if (lines := _covers(life, letter))]
+
+    def deleted(self, path: str, now: float, sent_at: float) -> None:
+        """Whether its bytes are still somewhere is checked at the end.
+
+        Look and delete are two requests: what comes after the look, or while the delete is on its way, is not seen.
+        """
+        self.deleted_at[path] = now
+        if self.written[path][-1][0] > sent_at - HEAD_VALID_SECONDS:
+            self.unstoppable.add(path)
+
+    def replay_put(self, path: str, body: bytes) -> None:
+        self._replays[path, body] += 1
+
+    def replay_deleted(self, path: str, letter: Any) -> None:
+        """[P1] Whoever deletes a letter has replayed it, and not only another one of the same bytes."""
+        origin = self._origin(path)
+        if is_lines(origin):
+            return  # a part of its lines may have been replayed under other names
+        target = (f"messages/{name_of(origin)}", letter.body)
+        self._replayed[target] += 1
+        if self._replayed[target] > self._replays[target]:
+            self._broken("P1", f"the letter {path} was deleted, and only its twin was replayed")
+
+    def _origin(self, path: str) -> str:
+        """The message that a letter is of. A name that looks marked may be a producer's own."""
+        names = {path, path.removesuffix(LINES)}
+        return path if names & self._ledger.lives.keys() else without_mark(path)
+
+    def discard(self, before: Any, after: Any, error_type: str | None) -> None:
+        """An operator deleted a letter, or the lines of a batch that died of one error; no others are his to delete."""
+        gone = bodies_of(before.body) - (bodies_of(after.body) if after else set())
+        dead = [one for line in before.body.splitlines() if (one := DeadLine.from_bytes(line))]
+        self.purged |= gone - {one.body for one in dead if error_type not in (None, one.failure.type)}
+
+    def check_complete(self, life: Life, record: Record) -> None:
+        """[P1] [P3] Every line of a message that is deleted is done or a dead letter, and not both."""
+        if record.failure and record.failure.type == "MessageVanished":
+            return
+        lines = life.lines
+        done = int((record.lines or {}).get("completed", 0))
+        missing = set(lines) - life.lettered
+        alike = self._ledger.alike(life)
+        if len(missing) != done:
+            if life.was_leased and any(one.record for one in alike if one is not life):
+                life.end = "merged"
+                return
+            self._broken("P1", f"{life.path}: {done} of {len(lines)} done, {len(life.lettered)} dead letters")
+        if any(not any(one.succeeded(line) for one in alike) for line in missing):
+            self._broken("P1", f"{life.path}: a line is neither done nor a dead letter")
+
+    def check_kept(self, world: World, root: str, life: Life, line: int) -> None:
+        """[P1] What died lies in `dead/`, on its own or with the rest of its batch, unless it was replayed since, or
+        deleted for good by an operator.
+
+        Also if the name was PUT anew and died again: no letter is ever overwritten.
+        """
+        body = life.lines[line]
+        if body in self.purged:
+            return
+        names = {life.path, lines_path(life.path)} if is_batch(life.path) else {life.path}
+        for path in [path for path in self.written if self._origin(path) in names]:
+            writes = [at for at, written in self.written[path] if body in bodies_of(written)]
+            if not any(at >= life.recorded_at for at in writes):
+                continue
+            letter = world.objects.get(f"{root}dead/{path}")
+            is_there = letter and body in bodies_of(letter.body)
+            if is_there or path in self.unstoppable or self._is_replayed(path, body, life):
+                return
+        self._broken("P1", f"{life.path} line {line} is dead, and neither its letter nor a replay of it is there")
+
+    def _is_replayed(self, path: str, body: bytes, life: Life) -> bool:
+        """As the letter, or as a batch of some of its lines, whose name begins with the batch's."""
+        target = f"messages/{name_of(self._origin(path))}"
+        stem = target.removesuffix(LINES).removesuffix(".ndjson")
+        replays = [
+            one
+            for name, lives in self._ledger.lives.items()
+            if name == target or (is_lines(target) and name.startswith(f"{stem}-"))
+            for one in lives
+        ]
+        return any(one.last_put_at >= life.recorded_at and body in one.lines.values() for one in replays)
+
+
+def _covers(life: Life, stored: Any) -> set[int]:
+    record = life.record
+    if record is None or not (record.outcome == "dead" or record.dead_lines):
+        return set()
+    if "s3queue-unreadable" in stored.metadata:
+        return set(life.lines)  # an empty letter that stands for what could not be read
+    if not is_batch(life.path) or stored.body == life.body:
+        return set(life.lines) if stored.body == life.body else set()
+    dead = [one for line in stored.body.splitlines() if (one := DeadLine.from_bytes(line))]
+    return {one.number for one in dead if life.lines.get(one.number) == one.body}
+
+
+def bodies_of(letter: bytes) -> set[bytes]:
+    """The messages that a letter holds: itself, or the lines of a batch, as they were or as they died."""
+    lines = letter.splitlines()
+    dead = [dead.body for line in lines if (dead := DeadLine.from_bytes(line))]
+    return set(dead) if dead else {letter, *lines}

@@ -1,0 +1,66 @@
+"""What a process of a run tells the history about its claims and outcomes, whatever part of the library makes them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from s3queue import Claim, Queue, Record
+from s3queue.protocol.outcomes import Outcomes
+
+from .history import tell
+
+
+def observe() -> None:
+    """Let the classes of this process tell: each claim, each move of its deadline, each claim that is given up, and
+    each record that was written or found. Once per process.
+    """
+    object_setattr = object.__setattr__
+
+    def moved(claim: Claim, name: str, value: Any) -> None:
+        object_setattr(claim, name, value)
+        if name in ("fence", "deadline") and hasattr(claim, "fence") and claim.fence:
+            message = claim.message
+            tell(
+                "held",
+                queue=message.queue,
+                path=message.path,
+                fence=claim.fence,
+                owner=claim.lease.owner,
+                attempt=claim.lease.attempt,
+                # By the history's clock: the claim's own may count what a suspended machine missed.
+                until=time.monotonic() + claim.deadline - claim.clock.monotonic(),
+            )
+
+    Claim.__setattr__ = moved  # type: ignore[method-assign,assignment]
+    write_record = Outcomes.write_record
+
+    def written(outcomes: Outcomes, record: Record, is_alive: Callable[[], bool]) -> Record:
+        found = write_record(outcomes, record, is_alive)
+        tell(
+            "recorded",
+            queue=outcomes.keys.root.strip("/"),
+            path=found.path,
+            nonce=found.nonce,
+            outcome=found.outcome,
+            generation=[found.generation.etag, found.generation.put_at.isoformat()],
+            # After the write: nobody else can have had the message before it.
+            alive=is_alive(),
+        )
+        return found
+
+    Outcomes.write_record = written  # type: ignore[method-assign,assignment]
+    for name in ("complete", "complete_lines", "fail", "release"):
+        setattr(Queue, name, _giving_up(getattr(Queue, name)))
+
+
+def _giving_up(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Told before the request that does it is sent."""
+
+    def observed(queue: Queue, claim: Claim, *arguments: Any, **options: Any) -> Any:
+        if claim.fence:
+            tell("given up", queue=queue.name, path=claim.path, fence=claim.fence)
+        return method(queue, claim, *arguments, **options)
+
+    return observed
