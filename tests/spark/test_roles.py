@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from s3queue import Queue, Reject
+from s3queue import Queue, QueueSettings, Reject
 from s3queue.keys import Keys
 from spark import archive, bulk_enqueue, pipeline, replay, statistics
 from spark.history.archive_log import Log
