@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from s3queue.documents.dead_letter import DeadLine
 from s3queue.encoding import parse_json
 from s3queue.errors import QueueError, Unavailable
 
@@ -100,6 +101,7 @@ class History:
             if call.name == "replay":
                 self.replayed.update(life.lines.values())
                 self._check_repeated(call, life)
+                self._check_chosen(call, life)
         if not self._world.is_landing:
             call.puts[key] += 1
             if call.puts[key] > 1 and life:
@@ -140,6 +142,15 @@ class History:
         replayed = {line for life in call.lives for line in life.lines.values()}
         if letter and is_same and call.asked.get("error_type") and replayed & bodies_of(letter.body):
             self._broken("P5", f"lines of {path} were replayed, and are still in their letter")
+
+    def _check_chosen(self, call: Call, life: Life) -> None:
+        """Of a batch's dead lines, only those with the error that was asked for are replayed."""
+        wanted = call.asked.get("error_type")
+        letters = [body for _, body in self._letters.written.get(call.asked["path"], ())]
+        dead = [one for body in letters for line in body.splitlines() if (one := DeadLine.from_bytes(line))]
+        chosen = {one.body for one in dead if one.failure.type == wanted}
+        if wanted and dead and not chosen.issuperset(life.lines.values()):
+            self._broken("unexpected", f"lines of {call.asked['path']} that did not die of {wanted} were replayed")
 
     def _check_repeated(self, call: Call, life: Life) -> None:
         """[P4] What was replayed from a letter, and completed, is not run again by whoever repeats the call."""

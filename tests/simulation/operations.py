@@ -185,17 +185,21 @@ def _re_put_waiting(stage: Stage) -> str:
     return path
 
 
-def _re_put_unreadable(stage: Stage) -> str:
+def _re_put_unreadable(act: Callable[[Container], Any]) -> Plot:
     """The name is PUT anew over a message that nobody could read, died, and had to stay where it was."""
-    path = stage.put("m", script("m", "k"))
-    key = f"{QUEUE}/{path}"
-    stage.world.store.refused[key] = Unreadable
-    for number in range(SETTINGS.max_attempts):
-        stage.prepare(partial(_process, path=path, read_first=number > 0))
-    del stage.world.store.refused[key]
-    stage.put("m", script("n", "k"))
-    stage.act(lambda worker: Sweeper(queue=worker.queue, dispatch=lambda paths: None).sweep())
-    return path
+
+    def plot(stage: Stage) -> str:
+        path = stage.put("m", script("m", "k"))
+        key = f"{QUEUE}/{path}"
+        stage.world.store.refused[key] = Unreadable
+        for number in range(SETTINGS.max_attempts):
+            stage.prepare(partial(_process, path=path, read_first=number > 0))
+        del stage.world.store.refused[key]
+        stage.put("m", script("n", "k"))
+        stage.act(act)
+        return path
+
+    return plot
 
 
 def _claim_next_behind_others(stage: Stage) -> str:
@@ -350,7 +354,10 @@ OPERATIONS: dict[str, Plot] = {
     "replay a dead line": _replay("b.ndjson", batch("k", "r"), "b.ndjson.lines"),
     "replay, and again if unknown": _replay_surely,
     "sweep past a heartbeat": _sweep_past_a_heartbeat,
-    "re-PUT of what cannot be read": _re_put_unreadable,
+    "re-PUT of what cannot be read": _re_put_unreadable(
+        lambda worker: Sweeper(queue=worker.queue, dispatch=lambda paths: None).sweep()
+    ),
+    "purge, after a re-PUT of what cannot be read": _re_put_unreadable(lambda worker: worker.queue.letters().purge()),
     "claim next behind others": _claim_next_behind_others,
     "claim first, extend, complete": _single("k", extends=True),
     "claim first, fail": _single("fk"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from s3queue.documents import dead_letter
 from s3queue.keys import format_due
 from s3queue.protocol import outcomes
 from s3queue.settings import QueueSettings
@@ -33,6 +34,8 @@ from .world import QUEUE, World
 ROUNDS_EVERY = 40
 #: Longer lines are not held in memory; no script is as short as that.
 SHORT_LINE = 16
+#: Characters of `{"HandlerFailed": 12}`.
+ONE_ERROR = 21
 #: Virtual seconds that the sweeper and the workers have for repairing everything.
 REPAIR_SECONDS = 240.0
 
@@ -190,9 +193,11 @@ def _profile_of(seed: int) -> Profile | None:
 
 @contextmanager
 def short_lines() -> Iterator[None]:
-    """Every line of a batch counts as one that is too long to be held in memory when it is buried."""
-    kept = outcomes.HELD_BYTES
-    outcomes.HELD_BYTES = SHORT_LINE
+    """Every line of a batch counts as one that is too long to be held in memory when it is buried, and a letter's
+    metadata has room for one kind of error only.
+    """
+    kept = outcomes.HELD_BYTES, dead_letter.TYPES_CHARACTERS
+    outcomes.HELD_BYTES, dead_letter.TYPES_CHARACTERS = SHORT_LINE, ONE_ERROR
     try:
         yield
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from s3queue import Queue, Reject
+from s3queue import Queue, QueueSettings, Reject
 from s3queue.keys import Keys
 from spark import archive, bulk_enqueue, pipeline, replay, statistics
 from spark.history.archive_log import Log
@@ -111,7 +111,7 @@ def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, 
     ours = recording_bucket(bucket, log)
     store = bucket.store()
     store.put("datasets/emails/1.ndjson", b"".join(b'{"n": %d}\n' % n for n in range(25)))
-    queue = Queue(store=store, name="emails")
+    queue = Queue(store=store, name="emails", settings=QueueSettings.of(max_attempts=1))
     dead = queue.enqueue({"do": "reject"})
     assert Workbench().processor(queue, _reject).run(dead) == "dead"
     (batch,) = queue.enqueue_many([{"do": "reject"}, {"do": "fail"}])

@@ -75,6 +75,12 @@ BUGS = (
         "            pass\n",
     ),
     Mutation(
+        "a letter that does not name its errors is replayed as a whole",
+        "documents/dead_letter.py",
+        "return not self.lines or self.error_types.keys() == {error_type}",
+        "return not self.lines or not self.error_types.keys() - {error_type}",
+    ),
+    Mutation(
         "claim_next takes any message of a priority",
         "protocol/claiming.py",
         "backlog = Backlog(self.queue, competes=False, overdue=True)",

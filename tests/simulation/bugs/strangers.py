@@ -36,6 +36,12 @@ BUGS = (
         "",
     ),
     Mutation(
+        "the letter of what cannot be read takes what was PUT since",
+        "protocol/dead_letters.py",
+        "return Generation(etag=message.etag, put_at=message.modified_at) == letter.generation",
+        "return message is not None",
+    ),
+    Mutation(
         "a cursor of any type is believed",
         "sweeper/progress.py",
         "if all(isinstance(value, str if name in _CURSORS else int) for name, value in kept.items()):",
