@@ -201,7 +201,7 @@ def short_lines() -> Iterator[None]:
     try:
         yield
     finally:
-        outcomes.HELD_BYTES = kept
+        outcomes.HELD_BYTES, dead_letter.TYPES_CHARACTERS = kept
 
 
 def run(seed: int) -> Verdict:
