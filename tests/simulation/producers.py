@@ -33,7 +33,8 @@ class Producers:
         """One name, PUT once or several times."""
         chance, profile = self._world.random, self._cast.profile
         number = self._cast.count("messages")
-        form = chance.choice(FORMS)
+        # Only names that are PUT anew can be overtaken by an upload that began before.
+        form = chance.choice(FORMS[:4] if profile.multipart else FORMS)
         puts = [(chance.random() * self._lasts * 0.4, self._body(f"{number}a", form))]
         while profile.re_puts and form not in ONCE and len(puts) < 4 and chance.random() < 0.5:
             body = puts[-1][1]

@@ -17,7 +17,7 @@ from typing import Any
 from greenlet import getcurrent
 
 import handlers.sweeper as sweeper_function
-from s3queue.settings import SWEEPER_STAYS_SECONDS, QueueSettings
+from s3queue.settings import QueueSettings
 from s3queue.sweeper.report import Report
 from s3queue.sweeper.sweeper import Sweeper
 
@@ -42,7 +42,7 @@ SWEEP_REQUESTS = 30
 SLOWEST = 1.4
 RESCUE_AFTER = timedelta(seconds=10)
 #: How long the schedule lasts, and until when messages come.
-LASTS = 560.0
+LASTS = 660.0
 LAST_PUT = 60.0
 
 
@@ -222,16 +222,16 @@ class Rounds:
     def _check_started(self) -> None:
         """Whatever may run has started within what the settings promise, in every queue.
 
-        A message is found by the first sweep after `rescue_after`, and every queue is swept every minute; where sweeps
-        do not come to the end of a queue, the next ones go on. If one queue kills the sweeper, the others have their
-        turn in the minutes in which they come before it.
+        A message is found by a sweep after `rescue_after`, the second one if it lies on the second page; every queue is
+        swept every minute, first or last; where sweeps do not come to the end of a queue, the next ones go on. If one
+        queue kills the sweeper, the others have their turn in the minutes in which they come before it.
         """
-        minutes = len(NAMES) if self.poison else 1
+        minutes = len(NAMES) if self.poison else 2
         for name, judge in self.judges.items():
             if self.poison and name in self.large:
                 continue
             sweeps = 6 if name in self.large else 0
-            bound = RESCUE_AFTER.total_seconds() + EVERY * (minutes + sweeps) + SWEEPER_STAYS_SECONDS
+            bound = RESCUE_AFTER.total_seconds() + EVERY * (minutes + sweeps) + LIMIT
             for life in judge.ledger.all():
                 if (name, life.path) in self._held or life.end == "overwritten":
                     continue

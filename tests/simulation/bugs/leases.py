@@ -156,16 +156,4 @@ BUGS = (
         "leases.fail(claim, failure, retry_after=-1.0)",
         "leases.fail(claim, failure, retry_after=5.0)",
     ),
-    Mutation(
-        "a heartbeat counts for the queue's timeout, not for its own",
-        "protocol/liveness.py",
-        "        if not heartbeat.is_fresh(found.at - found.modified_at):\n",
-        "        if found.at - found.modified_at > self._queue.settings.visibility_timeout + GRAIN:\n",
-    ),
-    Mutation(
-        "a shorter heartbeat shortens no deadline",
-        "protocol/liveness.py",
-        "                if one.claim.deadline > one.kept_until(until):\n",
-        "                if one.claim.deadline < 0:\n",
-    ),
 )

@@ -109,10 +109,11 @@ BUGS = (
         "return names",
     ),
     Mutation(
-        "one queue may use up the time of all the others",
+        "the first queues use up the time of all the others, every minute",
         "handlers/sweeper.py",
-        "share = (end - clock.monotonic()) / (len(agenda) + 1)",
-        "share = end - clock.monotonic()",
+        "seconds = max(SHORTEST_SWEEP_SECONDS, min(SWEEP_SECONDS, share))",
+        "seconds = 600.0",
+        more=(("handlers/sweeper.py", "return names[first:] + names[:first]", "return names"),),
     ),
     Mutation(
         "a sweep that did not finish leaves no trace",
