@@ -22,7 +22,7 @@ WORKER: Mapping[str, str] = {
     "delayed": "gd",
     "leases": "gpd",
     "records": "gp",
-    "retries": "p",
+    "retries": "pd",
     "dead": "gp",
     # For handlers: Lock, S3PersistenceLayer, and a place for what they make.
     "locks": "gp",

@@ -25,6 +25,8 @@ LAST_FORMAT = 9999
 RESULT_BYTES = 256 * 1024
 #: Lists and objects within each other, in a result and in anything that is read. Deeper ones end programs that recurse.
 DEPTH = 100
+#: A document may be deeper by what it wraps a result in: of a batch, itself, `lines`, `results`, and a line's pair.
+DOCUMENT_DEPTH = DEPTH + 4
 #: Lists, objects and commas of one document: a byte of JSON may become thirty bytes of memory.
 PARTS = 4_500_000
 #: The largest whole number of a document: what 64 bits can hold.
@@ -70,7 +72,7 @@ def load(body: bytes, key: str) -> dict[str, Any]:
         CorruptState: the bytes are not a document; the text names the key.
     """
     try:
-        document = parse_json(body)
+        document = parse_json(body, deepest=DOCUMENT_DEPTH)
     except (ValueError, RecursionError) as error:
         raise CorruptState(f"{key} is not JSON ({cut(error)}); s3queue did not write it") from None
     if not isinstance(document, dict) or not _is_version(document.get("v")):
@@ -82,7 +84,7 @@ def _is_version(found: Any) -> bool:
     return type(found) is int and 1 <= found <= LAST_FORMAT
 
 
-def parse_json(body: bytes) -> Any:
+def parse_json(body: bytes, *, deepest: int = DEPTH) -> Any:
     """JSON of limited depth and size, without NaN and infinities, which nothing that JSON is passed on to can read.
 
     Raises:
@@ -92,15 +94,15 @@ def parse_json(body: bytes) -> Any:
     if containers + body.count(b",") > PARTS:
         raise ValueError(f"it has more than {PARTS} parts")
     found = json.loads(body, parse_constant=_refuse, parse_float=_finite)
-    if containers > DEPTH:
-        check_depth(found)
+    if containers > deepest:
+        check_depth(found, deepest)
     return found
 
 
-def check_depth(found: Any) -> None:
+def check_depth(found: Any, deepest: int = DEPTH) -> None:
     """Raises ValueError if lists and objects are nested too deeply."""
     level = [found] if isinstance(found, _CONTAINERS) else []
-    for _ in range(DEPTH):
+    for _ in range(deepest):
         level = [
             inner
             for outer in level
@@ -109,7 +111,7 @@ def check_depth(found: Any) -> None:
         ]
         if not level:
             return
-    raise ValueError(f"lists and objects are nested more than {DEPTH} deep")
+    raise ValueError(f"lists and objects are nested more than {deepest} deep")
 
 
 def _refuse(constant: str) -> Any:
@@ -178,16 +180,26 @@ def as_object(value: Any) -> dict[str, Any]:
     return value
 
 
+def size_of_result(result: Any) -> int:
+    """The bytes of a handler's result, as a document that can be read back keeps it.
+
+    Raises:
+        TypeError, ValueError, RecursionError: no document can keep it.
+    """
+    text = json.dumps(result, allow_nan=False)
+    if text.count("[") + text.count("{") > DEPTH:
+        check_depth(result)
+    return len(text)
+
+
 def storable(result: Any) -> tuple[Any, str]:
     """A handler's result as a record can keep it; if it cannot, None and the reason."""
     try:
-        text = json.dumps(result, allow_nan=False)
-        if text.count("[") + text.count("{") > DEPTH:
-            check_depth(result)
+        size = size_of_result(result)
     except (TypeError, ValueError, RecursionError) as error:
         return None, f"the handler returned {type(result).__name__}, which is not JSON: {error}"
-    if len(text) > RESULT_BYTES:
-        return None, f"the handler returned {len(text)} bytes of JSON; a record keeps at most {RESULT_BYTES}"
+    if size > RESULT_BYTES:
+        return None, f"the handler returned {size} bytes of JSON; a record keeps at most {RESULT_BYTES}"
     return result, ""
 
 

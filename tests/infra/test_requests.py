@@ -68,6 +68,10 @@ def a_day(day: Deployed) -> None:
     day.bench.memory.put("emails/delayed/tomorrow/x", b"{}")
     assert day.run("delayed/tomorrow/x") is None
     day.run(producer.enqueue(FAIL))
+    # It finds its own failure again, and the reminder is of no use any more.
+    day.bench.clock.advance(60)
+    for claim in day.worker.claim_next():
+        day.worker.fail(claim, "again")
     for path in producer.enqueue_many([FINE, REJECT, FAIL]):
         day.run(path)
     producer.enqueue(FINE, delay=30)

@@ -50,7 +50,9 @@ class PullWorker:
                     self._queue.refresh()
                     if self._queue.settings.paused or self._world.now >= self._until:
                         break
-                    backlog.report(won=self.work(candidate.path, candidate.read_first, candidate.etag))
+                    won = self.work(candidate.path, candidate.read_first, candidate.etag)
+                    self._queue.leases.forget(candidate.reminder)
+                    backlog.report(won=won, is_hint=candidate.is_hint)
             except QueueError:
                 pass
             self._world.sleep(2.0)

@@ -104,8 +104,8 @@ class Cast:
         run.ended_at = self.world.now
         plan = script["plan"]
         step = plan[min(context.attempt, len(plan)) - 1]
-        if script.get("heals") and body in self.judge.history.replayed:
-            step = "k"
+        if "heals" in script and body in self.judge.history.replayed:
+            step = script["heals"]
         return self._end_later(run, step, script) if script.get("later") else self._end(run, step, script)
 
     async def _end_later(self, run: Run, step: str, script: dict[str, Any]) -> Any:

@@ -160,7 +160,8 @@ class Container:
                 for candidate in backlog.drain():
                     if self._is_out_of_time():
                         return
-                    backlog.report(won=self._run(candidate.path, candidate.read_first, candidate.etag))
+                    won = self._run(candidate.path, candidate.read_first, candidate.etag)
+                    backlog.report(won=won, is_hint=candidate.is_hint)
             except QueueError:
                 return
 

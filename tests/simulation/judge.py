@@ -102,6 +102,10 @@ class Judge:
                 life = self.ledger.put(path, after, self.world.now, was_leased=is_leased)
                 if process.name.startswith(REPLAYERS):
                     self.letters.replay_put(path, after.body)
+                call = self.history.asked(process, sent_at)
+                # What could not be read is replayed in its place, with the same bytes.
+                if before and before.body != after.body and call and call.name == "replay":
+                    self.broken("P1", f"a replay of {path} overwrote what was PUT there")
                 self.history.put(process, key, sent_at, life)
             else:
                 self._deleted(process, path, sent_at)

@@ -9,9 +9,11 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 from s3queue.errors import QueueError, Unavailable, Unreadable
-from s3queue.keys import is_batch
+from s3queue.keys import format_due, is_batch
+from s3queue.protocol import backlog
 from s3queue.settings import QueueSettings
 from s3queue.sweeper.sweeper import Sweeper
 
@@ -20,7 +22,7 @@ from .cast import Cast
 from .faults import Profile, ScriptedFaults
 from .functions import Container
 from .judge import Judge
-from .world import QUEUE, World
+from .world import EPOCH, QUEUE, World
 
 SETTINGS = QueueSettings(
     visibility_timeout=timedelta(seconds=4),
@@ -200,6 +202,30 @@ def _re_put_unreadable(act: Callable[[Container], Any]) -> Plot:
     return plot
 
 
+def _claim_next_behind_others(stage: Stage) -> str:
+    """A delayed message that waits for its retry, and the reminder of a finished one, are older than what may run."""
+    due = format_due(EPOCH)
+    waits = f"delayed/{due}/waits"
+    stage.helper.queue.settings = replace(SETTINGS, retry_base=timedelta(seconds=30), retry_cap=timedelta(seconds=30))
+    stage.world.store.put(f"{QUEUE}/{waits}", script("waits", "fk"))
+    stage.world.store.put(f"{QUEUE}/retries/{due}/messages/finished", b"")
+    stage.prepare(partial(_process, path=waits, read_first=True))
+    path = stage.put("m", script("m", "k"))
+
+    def claim_next(worker: Container) -> None:
+        # One lost claim ends a round here, so that one message can hide the others.
+        with patch.object(backlog, "MISSES", 1):
+            claims = worker.queue.claim_next()
+        if stage.cast.profile.exact and [claim.path for claim in claims] != [path]:
+            stage.judge.broken("P6", f"{path} starves behind messages that wait, and reminders of what is finished")
+        for claim in claims:
+            stage.hold(worker.process, claim)
+            worker.processor.process(claim)
+
+    stage.act(claim_next)
+    return path
+
+
 def _replay(name: str, body: bytes, letter: str) -> Plot:
     def plot(stage: Stage) -> str:
         path = stage.put(name, body)
@@ -212,7 +238,7 @@ def _replay(name: str, body: bytes, letter: str) -> Plot:
 
 def _replay_surely(stage: Stage) -> str:
     """An operator who repeats a replay that has no answer."""
-    path = stage.put("m", script("m", "r", heals=True))
+    path = stage.put("m", script("m", "r", heals="k"))
     stage.prepare(lambda helper: helper.processor.run(path))
 
     def replay(worker: Container) -> None:
@@ -288,6 +314,16 @@ def _replay_twins(stage: Stage) -> str:
     return path
 
 
+def _delete_a_replay(stage: Stage) -> str:
+    """Someone deletes a message that died, was replayed, and waits for its next attempt: a record has to say so."""
+    path = stage.put("m", script("m", "r", heals="f"))
+    stage.prepare(lambda helper: helper.processor.run(path))
+    stage.prepare(lambda helper: helper.queue.letters().replay(path))
+    stage.prepare(lambda helper: helper.processor.run(path))
+    stage.act(lambda worker: worker.queue.remove(path))
+    return path
+
+
 def _enqueue(stage: Stage) -> str:
     stage.act(lambda worker: worker.queue.enqueue(script("m", "k"), name="m"))
     return "messages/m"
@@ -322,6 +358,7 @@ OPERATIONS: dict[str, Plot] = {
         lambda worker: Sweeper(queue=worker.queue, dispatch=lambda paths: None).sweep()
     ),
     "purge, after a re-PUT of what cannot be read": _re_put_unreadable(lambda worker: worker.queue.letters().purge()),
+    "claim next behind others": _claim_next_behind_others,
     "claim first, extend, complete": _single("k", extends=True),
     "claim first, fail": _single("fk"),
     "claim first, bury": _single("r"),
@@ -346,4 +383,5 @@ OPERATIONS: dict[str, Plot] = {
 UNDISTURBED: dict[str, Plot] = {
     "claim the oldest first": _oldest_first,
     "claim next what ran out": _take_what_ran_out,
+    "delete a replayed message by hand": _delete_a_replay,
 }

@@ -125,9 +125,12 @@ class Operators:
 
     def _delete_by_hand(self, queue: WatchedQueue) -> None:
         """As `aws s3 rm` does it, whatever the message is at; or as a purge does, which leaves what is at work."""
-        for _ in range(4):
+        for _ in range(6):
             self._somewhen(self.world.now, self.world.now + 8.0)
             paths = sorted(path for path in self.judge.ledger.present if path not in self._parked)
+            # What has a lease, at work or waiting, leaves the most behind.
+            leased = [path for path in paths if queue.keys.lease(path) in self.world.objects]
+            paths = leased if leased and self.world.random.random() < 0.7 else paths
             if paths and self.world.random.random() < 0.5:
                 queue.remove(self.world.random.choice(paths))
             elif paths:

@@ -122,5 +122,5 @@ class Producers:
         if chance.random() < 0.2:
             script["later"] = True
         if chance.random() < 0.5:
-            script["heals"] = True
+            script["heals"] = "k"
         return json.dumps(script).encode()

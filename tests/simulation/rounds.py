@@ -108,7 +108,7 @@ class Rounds:
         )
         names = chance.sample(NAMES, len(NAMES))
         self.large = set(names[: chance.choice((2, 5, 6))])
-        self.poison = names[0] if chance.random() < 0.4 else ""
+        self.poison = names[0] if chance.random() < 0.5 else ""
         self.judges = {name: Judge(world, self.settings.max_attempts, name) for name in NAMES}
         self.casts = {name: Cast(world, judge, self.settings, ROUNDS, name=name) for name, judge in self.judges.items()}
         self.fleets = {name: Fleet(cast, 2, drains=False) for name, cast in self.casts.items()}
@@ -226,9 +226,9 @@ class Rounds:
         do not come to the end of a queue, the next ones go on. If one queue kills the sweeper, the others have their
         turn in the minutes in which they come before it.
         """
-        minutes = len(NAMES) + 2 if self.poison else 1
+        minutes = len(NAMES) if self.poison else 1
         for name, judge in self.judges.items():
-            if name == self.poison:
+            if self.poison and name in self.large:
                 continue
             sweeps = 6 if name in self.large else 0
             bound = RESCUE_AFTER.total_seconds() + EVERY * (minutes + sweeps) + SWEEPER_STAYS_SECONDS

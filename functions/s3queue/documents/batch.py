@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, Any, overload
 
-from s3queue.encoding import MOST_LINES, as_list, as_object, as_whole
+from s3queue.encoding import MOST_LINES, as_list, as_object, as_whole, size_of_result
 from s3queue.errors import MessageTooLarge, NoSpace
 
 from .message import INLINE_BYTES
@@ -233,7 +233,7 @@ class Lines:
         self.failed.pop(line, None)
         if result is not None and self.results_bytes <= RESULTS_BYTES:
             try:
-                self.results_bytes += len(json.dumps(result, allow_nan=False))
+                self.results_bytes += size_of_result(result)
             except (TypeError, ValueError, RecursionError):
                 return
             if self.results_bytes <= RESULTS_BYTES:

@@ -51,7 +51,11 @@ class Failure:
         if isinstance(error, str):
             return cls("Error", error[:ERROR_CHARACTERS])
         frames = "".join(traceback.format_tb(error.__traceback__, limit=-4)) if error.__traceback__ else ""
-        return cls(type(error).__name__, str(error)[:ERROR_CHARACTERS], frames[-ERROR_CHARACTERS:])
+        try:
+            text = str(error)
+        except Exception as broken:
+            text = f"its text cannot be made: {type(broken).__name__}"
+        return cls(type(error).__name__, text[:ERROR_CHARACTERS], frames[-ERROR_CHARACTERS:])
 
     def to_json(self) -> dict[str, str]:
         return {"type": self.type, "message": self.message} | ({"details": self.details} if self.details else {})

@@ -31,6 +31,8 @@ class QueueAccess:
     #: How many claims led to nothing because of the message itself: it cannot be read, or has a name that no lease can
     #: have. The backlog must not take them for claims that others won.
     in_vain: int = field(init=False, default=0, repr=False)
+    #: Messages that can be neither claimed nor buried; the backlog leaves them out.
+    set_aside: set[str] = field(init=False, default_factory=set, repr=False)
 
     def __post_init__(self) -> None:
         self.keys = Keys(self.name)

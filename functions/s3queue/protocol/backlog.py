@@ -6,9 +6,9 @@ One refill finds up to a page of messages, so that draining a queue costs one LI
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from s3queue.documents.lease import GRAIN
 from s3queue.documents.message import is_placeholder
@@ -28,6 +28,8 @@ MISSES = 3
 WINDOW = 1000
 #: Pages that one refill reads to find messages without a lease; the sweeper finds messages beyond them.
 PAGES = 10
+#: Messages with an old lease that one refill tries. Most of these wait for a retry, and each costs a look at its lease.
+OVERDUE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,19 @@ class Candidate:
     priority: int
     since: datetime
     read_first: bool = False
-    #: Bytes and ETag, if the LIST told.
+    #: Bytes, ETag and when it was PUT, if the LIST told.
     size: int | None = None
     etag: str = ""
+    put_at: datetime | None = None
     #: It has a lease that seems to have run out: see `Claiming.claim_next`.
     is_overdue: bool = False
+    #: The key of the reminder that named it. Delete it after the claim, see `LeaseProtocol.forget`.
+    reminder: str = ""
+
+    @property
+    def is_hint(self) -> bool:
+        """Whether it may well not be due: a claim that fails says nothing about the rest of the window."""
+        return self.is_overdue or bool(self.reminder)
 
 
 class Backlog:
@@ -107,15 +117,15 @@ class Backlog:
         with self._mutex:
             return self._window[0].priority if self._window and not self.is_stale() else None
 
-    def report(self, *, won: bool) -> None:
-        """Tell whether the claim of a candidate succeeded.
+    def report(self, *, won: bool, is_hint: bool = False) -> None:
+        """Tell whether the claim of a candidate succeeded, and if it was a hint only.
 
         One in vain counts as won: nobody else empties the window, and what is left of it may well run.
         """
         in_vain = self._queue.in_vain
         won = won or in_vain != self._in_vain
         self._in_vain = in_vain
-        self._misses = 0 if won else self._misses + 1
+        self._misses = 0 if won else self._misses + (not is_hint)
         self._wins += won
 
     def is_fruitless(self) -> bool:
@@ -164,36 +174,35 @@ class Backlog:
         queue = self._queue
         root, kinds = find_kinds(queue.store, queue.keys, ("messages", "delayed", "leases", "retries"))
         self.saw_leases = "leases" in kinds
+        leases = _Leases(queue) if self.saw_leases else None
         found: list[Candidate] = []
         if "retries" in kinds:
-            found += self._due("retries", root.at)
+            found += self._reminded(root.at)
         if "delayed" in kinds:
-            found += self._due("delayed", root.at)
+            prefix = queue.keys.prefix("delayed")
+            found += self._first_unleased(queue.store.list(prefix), prefix, leases, due_by=root.at)
         if "messages" in kinds:
-            found += self._messages(has_leases="leases" in kinds)
+            found += self._messages(leases)
         if self._overdue:
             # Some of these may be alive: they must not always be the ones that are tried.
-            overdue = queue.chance.shuffled([one for one in found if one.is_overdue])
+            overdue = queue.chance.shuffled([one for one in found if one.is_overdue])[:OVERDUE]
             found = [*(one for one in found if not one.is_overdue), *overdue]
         return sorted(
             found,
             key=lambda one: (-one.priority, True) if one.is_overdue else (-one.priority, False, one.since, one.path),
         )
 
-    def _due(self, kind: str, now: datetime) -> Iterator[Candidate]:
-        """Retries and delayed messages that are due; their keys are in the order of their due times."""
+    def _reminded(self, now: datetime) -> Iterator[Candidate]:
+        """Retries that are due; the keys of reminders are in the order of their due times."""
         keys = self._queue.keys
-        for entry in self._queue.store.list(keys.prefix(kind)).objects:
-            reminded = keys.reminded(entry.key) if kind == "retries" else None
-            path = reminded[1] if reminded else keys.path(entry.key)
-            due_at = reminded[0] if reminded else due_of(path or "")
-            if due_at and due_at > now:
-                return
-            size = None if reminded else entry.size
-            if path and (reminded or (not is_placeholder(entry) and self._wants(entry.size))):
-                yield Candidate(path, priority_of(path), due_at or entry.modified_at, read_first=True, size=size)
+        for entry in self._queue.store.list(keys.prefix("retries")).objects:
+            if reminded := keys.reminded(entry.key):
+                due_at, path = reminded
+                if due_at > now:
+                    return
+                yield Candidate(path, priority_of(path), due_at, read_first=True, reminder=entry.key)
 
-    def _messages(self, *, has_leases: bool) -> list[Candidate]:
+    def _messages(self, leases: _Leases | None) -> list[Candidate]:
         """The first messages of each priority, highest first, without those that have a lease."""
         queue = self._queue
         prefix = queue.keys.prefix("messages")
@@ -204,14 +213,14 @@ class Backlog:
         urgent = sorted((group for group in ranked if ranked[group]), key=lambda group: (-ranked[group], group))
         found: list[Candidate] = []
         for group in urgent:
-            found += self._first_unleased(queue.store.list(group), group, has_leases=has_leases)
+            found += self._first_unleased(queue.store.list(group), group, leases)
             if len(found) >= WINDOW:
                 return found
-        found += self._first_unleased(top, prefix, has_leases=has_leases, delimiter="/", groups=groups)
+        found += self._first_unleased(top, prefix, leases, delimiter="/", groups=groups)
         for group in queue.chance.shuffled(sorted(groups - set(urgent))):
             if len(found) >= WINDOW:
                 break
-            found += self._first_unleased(queue.store.list(group), group, has_leases=has_leases)
+            found += self._first_unleased(queue.store.list(group), group, leases)
         return found
 
     def _groups_beyond(self, prefix: str, cursor: str | None) -> Iterator[str]:
@@ -228,46 +237,84 @@ class Backlog:
                 cursor = page.next_after
 
     def _first_unleased(
-        self, page: Page, prefix: str, *, has_leases: bool, delimiter: str = "", groups: set[str] | None = None
+        self,
+        page: Page,
+        prefix: str,
+        leases: _Leases | None,
+        *,
+        delimiter: str = "",
+        groups: set[str] | None = None,
+        due_by: datetime | None = None,
     ) -> list[Candidate]:
         """The messages of a page without a lease. If nearly all have one, the next pages are read too: the first page
-        must not hide them.
+        must not hide them. With `due_by`, up to the first that is due later: their keys are in that order.
         """
         found: list[Candidate] = []
         for turned in range(1, PAGES + 1):
-            found += self._unleased(page.objects, has_leases=has_leases)
-            if len(found) >= CHOICES or page.next_after is None or turned == PAGES:
+            due = list(self._until(due_by, page.objects)) if due_by else page.objects
+            found += self._unleased(due, leases)
+            if len(found) >= CHOICES or page.next_after is None or turned == PAGES or len(due) < len(page.objects):
                 break
             page = self._queue.store.list(prefix, after=page.next_after, delimiter=delimiter)
             if groups is not None:
                 groups.update(page.prefixes)
         return found
 
-    def _unleased(self, messages: tuple[ObjectInfo, ...], *, has_leases: bool) -> Iterator[Candidate]:
+    def _until(self, due_by: datetime, messages: Iterable[ObjectInfo]) -> Iterator[ObjectInfo]:
+        for message in messages:
+            due_at = due_of(self._queue.keys.path(message.key) or "")
+            if due_at and due_at > due_by:
+                return
+            yield message
+
+    def _unleased(self, messages: Iterable[ObjectInfo], leases: _Leases | None) -> Iterator[Candidate]:
         keys = self._queue.keys
         paths = {
-            path: message for message in messages if not is_placeholder(message) and (path := keys.path(message.key))
+            path: message
+            for message in messages
+            if not is_placeholder(message)
+            and self._wants(message.size)
+            and (path := keys.path(message.key))
+            and path not in self._queue.set_aside
         }
-        leased: dict[str, bool] = {}
-        if paths and has_leases:
-            age = self._queue.settings.visibility_timeout + GRAIN
-            first, last = min(paths), max(paths)
+        ages = leases.between(min(paths), max(paths)) if paths and leases else {}
+        limit = self._queue.settings.visibility_timeout + GRAIN
+        for path, message in paths.items():
+            age, due_at = ages.get(path), due_of(path)
+            is_overdue = self._overdue and age is not None and age > limit
+            if age is None or is_overdue:
+                yield Candidate(
+                    path,
+                    priority_of(path),
+                    due_at or message.modified_at,
+                    # S3's clock decides whether a delayed message is due.
+                    read_first=is_overdue or path.startswith("delayed/"),
+                    size=message.size,
+                    etag=message.etag,
+                    put_at=message.modified_at,
+                    is_overdue=is_overdue,
+                )
+
+
+class _Leases:
+    """The leases that one refill has to know."""
+
+    def __init__(self, queue: QueueAccess) -> None:
+        self._queue = queue
+        self._ages: dict[str, timedelta] = {}
+        self._are_all_known = False
+
+    def between(self, first: str, last: str) -> Mapping[str, timedelta]:
+        """Path → the age of its lease, at least for the paths from `first` to `last`."""
+        keys = self._queue.keys
+        if not self._are_all_known:
             # One character less than the first path, so that its own lease is listed too.
             for page in listing(self._queue.store, keys.prefix("leases"), after=keys.lease(first)[:-1]):
                 for lease in page.objects:
                     if path := keys.path_under("leases", lease.key):
-                        leased[path] = page.at - lease.modified_at > age
+                        self._ages[path] = page.at - lease.modified_at
                 if page.next_after is None or page.next_after > keys.lease(last):
+                    # Delayed messages come first: what follows them is listed only once if it is not too much.
+                    self._are_all_known = page.next_after is None and first.startswith("delayed/")
                     break
-        for path, message in paths.items():
-            is_overdue = self._overdue and leased.get(path, False)
-            if (path not in leased or is_overdue) and self._wants(message.size):
-                yield Candidate(
-                    path,
-                    priority_of(path),
-                    message.modified_at,
-                    read_first=is_overdue,
-                    size=message.size,
-                    etag=message.etag,
-                    is_overdue=is_overdue,
-                )
+        return self._ages

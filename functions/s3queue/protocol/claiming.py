@@ -30,6 +30,8 @@ from .lease_protocol import LeaseProtocol
 from .liveness import LiveOwners
 
 _log = logging.getLogger(__name__)
+#: Messages that one process sets aside; more of them hold it up, but take no more of its memory.
+MOST_SET_ASIDE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Claiming:
             return None
         problem = self.queue.keys.problem(path)
         if problem:
-            if self.leases.outcomes.bury_misnamed(path, problem):
+            if self._bury_misnamed(path, problem):
                 self.queue.in_vain += 1
                 self.queue.events.emit("message.dead", queue=self.queue.name, path=path, attempt=0, error=problem)
             return None
@@ -83,6 +85,19 @@ class Claiming:
         )
         return self._take(path, mine, before, if_match=held.etag)
 
+    def _bury_misnamed(self, path: str, problem: str) -> bool:
+        """Whether it was buried. One that cannot be read either has no lease that could make it wait: this process sets
+        it aside, or every look at the queue would begin with it.
+        """
+        try:
+            return self.leases.outcomes.bury_misnamed(path, problem) is not None
+        except AccessDenied as refused:
+            _log.error("message cannot be claimed or buried, set aside: %s/%s: %s", self.queue.name, path, refused)
+            if path not in self.queue.set_aside and len(self.queue.set_aside) < MOST_SET_ASIDE:
+                self.queue.set_aside.add(path)
+                self.queue.in_vain += 1
+            return False
+
     def claim_next(self, limit: int, *, timeout: float | timedelta | None = None) -> list[Claim]:
         """See `Queue.claim_next`, which checks for a pause first."""
         backlog = Backlog(self.queue, competes=False, overdue=True)
@@ -102,7 +117,9 @@ class Claiming:
                 if not claims:
                     raise
                 break  # return the claims so far: if they were lost here, nobody would work on them until they run out
-            backlog.report(won=claim is not None)
+            else:
+                self.leases.forget(candidate.reminder)
+            backlog.report(won=claim is not None, is_hint=candidate.is_hint)
             if claim:
                 claims.append(claim)
             if len(claims) >= limit:
@@ -117,7 +134,8 @@ class Claiming:
             return
         with contextlib.suppress(Conflict):
             if held.lease.state == "waiting":
-                if not held.lease.waits_for(Generation(etag=candidate.etag, put_at=candidate.since)):
+                put_at = candidate.put_at or candidate.since
+                if not held.lease.waits_for(Generation(etag=candidate.etag, put_at=put_at)):
                     restart(self.leases, path, held)
             elif held.is_over() and not owners.keep(held.lease.owner, path, over_at=held.over_at, now=held.read_at):
                 expire(self.leases, path, held)

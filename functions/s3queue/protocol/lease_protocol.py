@@ -174,6 +174,7 @@ class LeaseProtocol:
         try:
             claim.lease, written = self.put_lease(claim.path, lease, if_match=claim.lease_etag)
         except Conflict as conflict:
+            claim.deadline = float("-inf")  # whatever the own clock says: no handler may start on it any more  [P4]
             raise LeaseLost(f"{self.queue.name}/{claim.path}: {conflict}") from conflict
         claim.lease_etag = written.etag
         claim.deadline = before + lease.timeout.total_seconds()
@@ -182,6 +183,14 @@ class LeaseProtocol:
         """A hint for the sweeper. Without it, the sweeper still finds the waiting lease, only later."""
         with contextlib.suppress(QueueError):
             self.queue.store.put(self.queue.keys.reminder(at, path), b"")
+
+    def forget(self, reminder: str) -> None:
+        """Delete a reminder that was followed, whether or not the claim succeeded: it says nothing new. One that is
+        written again at the same second goes too; then the sweeper finds the waiting lease, only later.
+        """
+        if reminder:
+            with contextlib.suppress(QueueError):
+                self.queue.store.delete(reminder)
 
     def record_vanished(self, path: str, lease: Lease, at: datetime, is_alive: Callable[[], bool]) -> None:
         """Record that someone deleted a claimed message, unless it was finished before.  [P1]"""

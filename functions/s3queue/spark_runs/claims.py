@@ -97,7 +97,7 @@ def claim_heavy(
             finally:
                 with mutex:
                     claiming -= 1
-                    backlog.report(won=claim is not None)
+                    backlog.report(won=claim is not None, is_hint=candidate.is_hint)
                     claims.extend([claim] if claim else [])
 
     in_parallel(work, range(min(threads, limit)), threads)
@@ -114,7 +114,9 @@ def _claim(queue: Queue, candidate: Candidate) -> Claim | None:
         found = queue.store.head(queue.keys.message(candidate.path))
         if found is None or not queue.settings.is_heavy(found.size):
             return None
-    return queue.claim(candidate.path, read_first=candidate.read_first, etag=candidate.etag)
+    claim = queue.claim(candidate.path, read_first=candidate.read_first, etag=candidate.etag)
+    queue.leases.forget(candidate.reminder)
+    return claim
 
 
 def in_parallel(work: Callable[[T], None], items: Sequence[T], threads: int = THREADS) -> None:

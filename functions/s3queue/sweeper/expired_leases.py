@@ -14,6 +14,7 @@ from datetime import datetime
 
 from s3queue.documents.lease import GRAIN, Lease, StoredLease
 from s3queue.documents.message import Generation
+from s3queue.encoding import LATEST
 from s3queue.errors import Conflict, CorruptState, NewerFormat, QueueError
 from s3queue.protocol.expire import LeaseEnding, expire, restart, unreadable_lease
 from s3queue.protocol.lease_protocol import LeaseProtocol
@@ -162,6 +163,11 @@ class ExpiredLeases:
                 _log.warning("lease not checked, trying again: %s/%s: %s", self.queue.name, path, error)
                 report.complete = False
                 self._wait(which, None)
+            except Exception as error:
+                # Whatever someone wrote there, or a bug: one lease must not keep the others from being checked.
+                _log.exception("unexpected error, continuing with the next lease: %s/%s", self.queue.name, path)
+                report.error, report.complete = error, False
+                self._wait(which, None)
         return ""
 
     def _wait(self, which: tuple[str, str], until: datetime | None) -> None:
@@ -202,7 +208,8 @@ class ExpiredLeases:
             elif held.lease.retry_at:
                 self._waiting[which] = replace(held.lease, failure=None, attempts=(), lines=None)
                 # Its reminder brings it up when it is due; this is for one whose reminder was lost.
-                self._wait(which, held.lease.retry_at + self.queue.settings.visibility_timeout)
+                timeout = self.queue.settings.visibility_timeout
+                self._wait(which, min(held.lease.retry_at, LATEST - timeout) + timeout)
         elif not held.is_over():
             self._waits_until[which] = held.over_at
         elif owners.keep(held.lease.owner, path, over_at=held.over_at, now=held.read_at):

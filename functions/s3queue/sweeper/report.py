@@ -37,7 +37,7 @@ class Report:
     stats: Stats | None = None
     #: Seconds until the next tick; None: nothing is in flight, so the next regular sweep is soon enough.
     next_tick: float | None = None
-    #: The error that ended a tick early; the next tick starts again.
+    #: The error that ended a tick early, or an unexpected one about a lease; the next tick tries again.
     error: Exception | None = None
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 
 from s3queue.errors import QueueError, Unavailable
 from s3queue.protocol.backlog import Backlog
@@ -101,7 +101,9 @@ class InvocationRunner:
         self._ran_out = self._ran_out or is_over
         return is_over
 
-    def _serve(self, path: str, *, read_first: bool, size: int | None = None, etag: str = "") -> bool | None:
+    def _serve(
+        self, path: str, *, read_first: bool, size: int | None = None, etag: str = "", reminder: str = ""
+    ) -> bool | None:
         """Claim and process one message; whether it was claimed. None: it is heavy, and was set aside for Spark."""
         with self._around_message(path):
             try:
@@ -109,6 +111,7 @@ class InvocationRunner:
                     self._heavy[path] = None
                     return None
                 ending = self._processor.run(path, read_first=read_first, etag=etag)
+                self._queue.leases.forget(reminder)
                 if ending == "lost":
                     _log.warning("lease lost or outcome unknown, left to the sweeper: %s/%s", self._queue.name, path)
                 self._counts[ending or "not claimed"] += 1
@@ -143,10 +146,15 @@ class InvocationRunner:
                     return
                 if self._queue.clock.now() - candidate.since <= self._queue.settings.late_after:
                     continue  # its own event is on its way: the second of the two claims would fail, and cost a PUT
-                won = self._serve(candidate.path, read_first=candidate.read_first, etag=candidate.etag)
+                won = self._serve(
+                    candidate.path,
+                    read_first=candidate.read_first,
+                    etag=candidate.etag,
+                    reminder=candidate.reminder,
+                )
                 # A message set aside for Spark is not a lost claim: it says nothing about the others.
                 if won is not None:
-                    backlog.report(won=won)
+                    backlog.report(won=won, is_hint=candidate.is_hint)
         except QueueError as error:
             _log.warning("queue not listed, left to the sweeper: %s: %s", self._queue.name, error)
 
@@ -166,10 +174,7 @@ class InvocationRunner:
 
     def _retry_due(self) -> None:
         while self._retries.wait() == 0.0 and not self._is_over() and (retry := self._retries.take_due()):
-            if self._serve(retry.path, read_first=True):
-                # The sweeper needs no reminder for it any more; if one stays, it costs one dispatch.
-                with suppress(QueueError):
-                    self._queue.store.delete(self._queue.keys.reminder(retry.retry_at, retry.path))
+            self._serve(retry.path, read_first=True, reminder=self._queue.keys.reminder(retry.retry_at, retry.path))
 
     # Heavy messages
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -99,9 +100,8 @@ class Processor:
             claim.check_alive()
             with self.around_call(claim, ()):
                 result = self.definition.call(argument, self._context(claim))
-        except LeaseLost:
-            raise
-        except (Exception, SystemExit) as error:
+        except failures() as error:
+            _check_ours(claim, error)
             return self._fail(claim, error, after=error.after if isinstance(error, Retry) else None)
         self._known(lambda: self.queue.complete(claim, result, clear=self.clears))
         return "completed"
@@ -188,9 +188,8 @@ class Processor:
                     results: list[Any] = [None] * len(parsed)
                 else:
                     results = [self.definition.call(parsed[0][1], context)]
-        except LeaseLost:
-            raise
-        except (Exception, SystemExit) as error:
+        except failures() as error:
+            _check_ours(claim, error)
             self._fail_lines(claim, numbers, Failure.of(error), dead=isinstance(error, Reject))
             return error.after if isinstance(error, Retry) else None
         for (number, _), result in zip(parsed, results, strict=True):
@@ -229,6 +228,20 @@ class Processor:
     def _context(self, claim: Claim, line: int = 0) -> Context:
         renew = self.renew or self.queue.extend
         return Context(claim=claim, max_attempts=self.queue.settings.max_attempts, renew=renew, line=line)
+
+
+def failures() -> tuple[type[BaseException], ...]:
+    """What a handler may raise to fail its attempt. asyncio is not imported for that, because it is a tenth of a cold
+    start: who raises its CancelledError has it.
+    """
+    cancelled = getattr(sys.modules.get("asyncio"), "CancelledError", SystemExit)
+    return (Exception, SystemExit, cancelled)
+
+
+def _check_ours(claim: Claim, error: BaseException) -> None:
+    """Raises the error if it says that this claim is over. One of the handler's own locks is a failure like any."""
+    if isinstance(error, LeaseLost) and not claim.is_alive():
+        raise error
 
 
 def until_known(queue: Queue, step: Callable[[], T]) -> T:

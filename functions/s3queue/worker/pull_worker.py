@@ -161,7 +161,9 @@ class Worker:
                 signal.signal(number, handler)
 
     def run_until_empty(self) -> None:
-        """Work until no message can run and none is running; for jobs and tests. Waiting and delayed messages stay."""
+        """Work until no message can run and none is running; for jobs and tests. Waiting and delayed messages stay, and
+        all messages of a paused queue.
+        """
         self.start()
         try:
             while not self._stopping.is_set():
@@ -204,7 +206,8 @@ class Worker:
         handed_over = False
         try:
             claim = self.queue.claim(candidate.path, read_first=candidate.read_first, etag=candidate.etag)
-            self._backlog.report(won=claim is not None)
+            self._backlog.report(won=claim is not None, is_hint=candidate.is_hint)
+            self.queue.leases.forget(candidate.reminder)
             while claim is not None:
                 if self._stopping.is_set():
                     self.queue.release(claim)  # claimed while the worker was told to stop: the handler never started
@@ -217,6 +220,9 @@ class Worker:
                 self._statistics.count(ending)
                 if claim.is_recorded and self._clearing and self._clearing.hand_over(claim):
                     handed_over = True
+                    return
+                if claim.superseded and self.queue.settings.paused:
+                    self._inbox.append(claim.path)
                     return
                 claim = self._processor.claim_again(claim)
         finally:
@@ -272,9 +278,12 @@ class Worker:
             self._heartbeat.changed.set()  # its thread waits for the last message
 
     def _choose(self) -> Candidate | None:
+        if self.queue.settings.paused:
+            return None  # retries, inbox and window are kept for later
         now = self.queue.clock.monotonic()
         if retry := self._retries.take_due():
-            return Candidate(retry.path, 0, self.queue.clock.now(), read_first=True)
+            reminder = self.queue.keys.reminder(retry.retry_at, retry.path)
+            return Candidate(retry.path, 0, self.queue.clock.now(), read_first=True, reminder=reminder)
         if self._inbox and self._backlog.is_stale():
             # Something more urgent than what the sweep found may have come.
             self._refill(self._in_hand)
@@ -298,7 +307,9 @@ class Worker:
 
     def _is_idle(self) -> bool:
         with self._mutex:
-            return not self._busy and not self._inbox and self._backlog.is_fruitless()
+            # In a pause no message can run, whatever was found before.
+            is_empty = not self._inbox and self._backlog.is_fruitless()
+            return not self._busy and (is_empty or self.queue.settings.paused)
 
     # Keeping house
 

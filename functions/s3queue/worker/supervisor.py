@@ -109,7 +109,13 @@ class Supervisor:
             "".join(stack.format()),
         )
         claim = self._heartbeat.take_over(call.claim)
-        self._crew.replace(call.thread, partial(self._let_go, claim, call.lines, failure))
+        try:
+            self._crew.replace(call.thread, partial(self._let_go, claim, call.lines, failure))
+        except RuntimeError as error:
+            # No thread can be started now. The heartbeat must not keep the message; `follow` starts the thread later.
+            _log.error("thread not started, lease will run out: %s/%s: %s", self._queue.name, claim.path, error)
+            self._heartbeat.drop(claim)
+            self._ended(claim, "lost")
 
     def _let_go(self, claim: Claim, lines: Sequence[int], failure: Failure) -> None:
         ending: AttemptEnding = "lost"

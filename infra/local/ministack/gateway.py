@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import functools
 import hashlib
 import hmac
 import json
@@ -308,12 +307,7 @@ def accept_metric_math() -> None:
 
 def keep_failed_events(port: int, certificate: str | None) -> None:
     """Put the record of an invocation that failed for good into the bucket that the function names for it."""
-    original = lambda_svc._route_async_failure
-
-    @functools.cache
-    def s3() -> Any:
-        endpoint = f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
-        return boto3.client("s3", endpoint_url=endpoint, verify=certificate, region_name=lambda_svc.get_region())
+    original, endpoint = lambda_svc._route_async_failure, f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
 
     def route(target: str, function: str, event: Any, result: dict[str, Any]) -> None:
         bucket = target.removeprefix("arn:aws:s3:::")
@@ -323,7 +317,8 @@ def keep_failed_events(port: int, certificate: str | None) -> None:
         now = datetime.now(UTC)
         key = f"aws/lambda/async/{function}/{now:%Y/%m/%d}/{now:%Y-%m-%dT%H.%M.%S}-{uuid.uuid4()}"
         record = {"requestContext": {"condition": "RetriesExhausted"}, "requestPayload": event}
-        s3().put_object(Bucket=bucket, Key=key, Body=json.dumps(record | {"responsePayload": result.get("body")}))
+        s3 = boto3.client("s3", endpoint_url=endpoint, verify=certificate, region_name=lambda_svc.get_region())
+        s3.put_object(Bucket=bucket, Key=key, Body=json.dumps(record | {"responsePayload": result.get("body")}))
 
     lambda_svc._route_async_failure = route
 

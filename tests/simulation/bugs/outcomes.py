@@ -124,10 +124,9 @@ BUGS = (
     Mutation(
         "each dead line has an object of its own",
         "protocol/outcomes.py",
-        "                    bury_line(letter, number, failure, line, batch, died_before=names.is_lines(record.path))\n",
-        "                    with tempfile.SpooledTemporaryFile() as own:\n"
-        "                        bury_line(own, number, failure, line, batch, died_before=names.is_lines(record.path))\n"
-        "                        own.seek(0)\n"
-        '                        self.store.put(f"{key}-{number}", own.read())\n',
+        "bury_line(letter, number, failure, line, batch, died_before=names.is_lines(record.path))\n",
+        "letter.seek(0), letter.truncate()\n"
+        "                    bury_line(letter, number, failure, line, batch, died_before=names.is_lines(record.path))\n"
+        '                    self.store.put(f"{key}-{number}", (letter.seek(0), letter.read())[1])\n',
     ),
 )

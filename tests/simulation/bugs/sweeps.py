@@ -30,6 +30,18 @@ BUGS = (
         "                pass\n",
     ),
     Mutation(
+        "delayed messages that wait hide the others",
+        "protocol/backlog.py",
+        "queue.store.list(prefix), prefix, leases, due_by=root.at)",
+        "queue.store.list(prefix), prefix, None, due_by=root.at)",
+    ),
+    Mutation(
+        "reminders of what is finished hide the others",
+        "protocol/backlog.py",
+        "self._misses + (not is_hint)",
+        "self._misses + 1",
+    ),
+    Mutation(
         "what could not be read hides what was PUT there since",
         "sweeper/expired_leases.py",
         "elif path in self._present and not held.lease.waits_for(self._present.pop(path)):",
@@ -87,7 +99,8 @@ BUGS = (
         "one lease that cannot be read stops the others",
         "sweeper/expired_leases.py",
         "            except QueueError as error:\n                # Unknown, or not allowed",
-        "            except Conflict as error:\n                # Unknown, or not allowed",
+        "            except QueueError:\n                raise\n            except Conflict as error:\n"
+        "                # Unknown, or not allowed",
     ),
     Mutation(
         "the sweeper function begins with the same queue every minute",

@@ -52,7 +52,10 @@ def serve(place: Place, function: str, connection: Connection) -> None:
     """An execution environment: one invocation after the other. Frozen between them, and killed, from outside."""
     queue = next((name for name, one in WORKERS.items() if one == function), "")
     place.enter(function, queue)
-    handler = sweeper.handle if function == SWEEPER else worker.handle
+    handler, kept = (sweeper.handle, sweeper.runtime) if function == SWEEPER else (worker.handle, worker.runtime)
+    # Lambda's init phase, which does not count.
+    kept()
+    connection.send("ready")
     while True:
         event, seconds = connection.recv()
         answer: Any

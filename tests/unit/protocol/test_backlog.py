@@ -317,3 +317,57 @@ def test_a_drain_whose_finds_all_belong_to_others_ends(queue, backlog):
         tried += 1
 
     assert tried == MISSES
+
+
+def wait(bench, queue, count, *, seconds=3600, **options):
+    """Messages that failed once, and wait for their next attempt."""
+    paths = [queue.enqueue(b"x", **options) for _ in range(count)]
+    bench.clock.advance(options.get("delay", 0) + 1)
+    for path in paths:
+        queue.fail(queue.claim(path, read_first=True), "later", retry_after=seconds)
+    return paths
+
+
+def test_a_delayed_message_that_is_at_work_or_waits_is_no_candidate(bench, queue, backlog):
+    wait(bench, queue, 1, delay=5)
+    at_work, free = queue.enqueue(b"x", delay=5), queue.enqueue(b"x", delay=5)
+    bench.clock.advance(10)
+    assert queue.claim(at_work)
+    backlog.refill()
+
+    assert taken(backlog) == [free]
+
+
+def test_delayed_messages_that_wait_do_not_hide_the_next_page(bench, queue, backlog):
+    for number in range(WINDOW):
+        bench.put(f"orders/delayed/20200101T000000Z/{number:04d}", b"x")
+        bench.put(f"orders/leases/delayed/20200101T000000Z/{number:04d}", b"{}")
+    bench.put("orders/delayed/20200102T000000Z/free", b"x")
+    bench.put("orders/delayed/20990101T000000Z/later", b"x")
+    backlog.refill()
+
+    assert taken(backlog) == ["delayed/20200102T000000Z/free"]
+
+
+def test_the_leases_of_delayed_and_other_messages_are_listed_once(bench, queue, backlog):
+    wait(bench, queue, 3, delay=5)
+    wait(bench, queue, 3, seconds=1)
+    queue.enqueue(b"x", delay=5)
+    queue.enqueue(b"x")
+    bench.clock.advance(10)
+    bench.store.take()
+
+    # Three retries that are due, and two messages without a lease.
+    assert backlog.refill() == 5
+    # The root, retries, delayed, messages, leases.
+    assert bench.store.take() == {"list": 5}
+
+
+def test_a_hint_that_leads_nowhere_says_nothing_about_the_window(queue, backlog):
+    for _ in range(10):
+        queue.enqueue(b"x")
+    backlog.refill()
+    for _ in range(2 * MISSES):
+        backlog.report(won=False, is_hint=True)
+
+    assert backlog.take() is not None

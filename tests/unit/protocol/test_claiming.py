@@ -195,3 +195,73 @@ def test_claim_next_hands_over_what_it_has_when_the_store_falls_silent(bench):
     assert len(queue.claim_next(3)) == 2
     with pytest.raises(Unavailable):
         queue.claim_next(3)
+
+
+def _fail(bench: Workbench, queue: Queue, count: int, *, retry_after: float, **options: float) -> list[str]:
+    paths = [queue.enqueue(b"x", **options) for _ in range(count)]
+    bench.clock.advance(options.get("delay", 0) + 1)
+    for path in paths:
+        queue.fail(queue.claim(path, read_first=True), "the backend is down", retry_after=retry_after)
+    return paths
+
+
+@pytest.mark.parametrize("options", [{"delay": 5}, {"priority": 200}, {}], ids=["delayed", "urgent", "ordinary"])
+def test_messages_that_wait_for_their_retry_hide_no_others(bench: Workbench, options: dict[str, float]) -> None:
+    queue = bench.queue()
+    _fail(bench, queue, 40, retry_after=3600, **options)
+    bench.clock.advance(60)
+    free = {queue.enqueue(b"x") for _ in range(10)}
+
+    assert {claim.path for claim in queue.claim_next(20)} == free
+
+
+def test_reminders_of_finished_messages_hide_no_others_and_go(bench: Workbench) -> None:
+    queue = bench.queue()
+    for path in _fail(bench, queue, 40, retry_after=1):
+        bench.clock.advance(1)
+        queue.complete(queue.claim(path, read_first=True))
+    assert len(bench.keys("orders/retries/")) == 40
+    free = queue.enqueue(b"x")
+
+    assert [claim.path for claim in queue.claim_next(2)] == [free]
+
+    assert bench.keys("orders/retries/") == []
+
+
+def test_a_retry_that_is_claimed_needs_no_reminder_any_more(bench: Workbench) -> None:
+    queue = bench.queue()
+    (path,) = _fail(bench, queue, 1, retry_after=1)
+    bench.clock.advance(2)
+
+    assert [claim.path for claim in queue.claim_next()] == [path]
+
+    assert bench.keys("orders/retries/") == []
+
+
+def test_a_reminder_stays_if_nobody_knows_what_became_of_the_claim(bench: Workbench) -> None:
+    queue = bench.queue()
+    _fail(bench, queue, 1, retry_after=1)
+    bench.clock.advance(2)
+
+    def no_answer(operation, key, perform):
+        if operation == "get" and "/leases/" in key:
+            raise Unavailable("503 SlowDown")
+        return perform()
+
+    bench.around = no_answer
+    with pytest.raises(Unavailable):
+        queue.claim_next()
+
+    assert len(bench.keys("orders/retries/")) == 1
+
+
+def test_claim_next_finds_a_delayed_message_whose_worker_crashed(bench: Workbench) -> None:  # [P6]
+    queue = bench.queue(visibility_timeout=5)
+    path = queue.enqueue(b"x", delay=5)
+    bench.clock.advance(6)
+    assert bench.queue(worker_id="crashed").claim(path, timeout=5)
+    bench.clock.advance(60)
+
+    (claim,) = queue.claim_next()
+
+    assert (claim.path, claim.attempt) == (path, 2)

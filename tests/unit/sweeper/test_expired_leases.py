@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from s3queue import Unavailable
+from s3queue.documents.lease import NEVER, Lease
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.protocol.liveness import HeartbeatWriter
 from support.killed_store import Killed
@@ -305,3 +306,43 @@ def test_one_message_that_cannot_be_repaired_does_not_stop_the_others(bench, que
 
     assert report.endings == {"retried": 2}
     assert not report.complete
+
+
+def wait_for_ever(bench, path):
+    lease = Lease(state="waiting", attempt=1, owner="w", nonce="1", timeout=timedelta(seconds=30), retry_at=NEVER)
+    bench.put(f"orders/leases/{path}", lease.to_bytes())
+
+
+def test_a_lease_that_waits_for_ever_stops_nobody_however_long_the_visibility_timeout_is(bench, dispatched):  # [P6]
+    queue = bench.queue(visibility_timeout=2 * 86400)
+    for name in ("a", "b"):
+        queue.enqueue(b"x", name=name)
+    wait_for_ever(bench, "messages/a")
+    assert queue.claim("messages/b")
+    sweeper = bench.sweeper(queue, dispatched)
+    for _ in range(3):
+        bench.clock.advance(86400)
+        report = sweeper.tick()
+        assert report.error is None
+
+    assert report.endings == {"retried": 1}
+    assert dispatched == ["messages/b"]
+
+
+def test_an_unexpected_error_about_one_lease_is_reported_and_keeps_no_other_from_its_check(bench, queue, dispatched):
+    for name in ("a", "b"):
+        assert queue.claim(queue.enqueue(b"x", name=name))
+    sweeper = bench.sweeper(queue, dispatched)
+    bench.clock.advance(60)
+
+    def break_down(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "get" and key == "orders/leases/messages/a":
+            raise ZeroDivisionError("a bug")
+        return perform()
+
+    bench.around = break_down
+    report = sweeper.tick()
+
+    assert report.endings == {"retried": 1}
+    assert isinstance(report.error, ZeroDivisionError)
+    assert dispatched == ["messages/b"]

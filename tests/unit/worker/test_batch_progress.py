@@ -202,3 +202,35 @@ def test_lease_lost_inside_a_batch_stops_it(bench, queue):  # [P4]
 
     assert bench.processor(queue, handler).run(path) == "lost"
     assert runs == [0, 1, 2]
+
+
+def nested(depth: int) -> list:
+    deep: list = []
+    for _ in range(depth - 1):
+        deep = [deep]
+    return deep
+
+
+@pytest.mark.parametrize("depth", [100, 101, 500])
+def test_a_deep_result_does_not_make_what_is_written_about_it_unreadable(bench, depth):
+    """[P3] A record or lease that cannot be read back counts as garbage: it would be replaced, or bury the batch."""
+    queue = bench.queue()
+    single = queue.enqueue({})
+    queue.complete(queue.claim(single), nested(depth))
+    assert queue.status(single).record.result == (nested(depth) if depth == 100 else None)
+    (path,) = queue.enqueue_many([1, 2])
+
+    def handler(number: int, context: Context) -> list:
+        if (number, context.attempt) == (2, 1):
+            raise ValueError("once")
+        return nested(depth)
+
+    processor = bench.processor(queue, handler)
+    assert processor.run(path) == "retried"
+    bench.clock.advance(60)
+    assert queue.status(path).state == "waiting"
+    assert processor.run(path, read_first=True) == "completed"
+
+    assert queue.status(path).record.lines.get("results") == (
+        [[1, nested(depth)], [2, nested(depth)]] if depth == 100 else None
+    )

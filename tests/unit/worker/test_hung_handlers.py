@@ -129,8 +129,40 @@ def test_stop_does_not_wait_for_a_handler_that_hangs(bench):
         handler.let_go.set()
 
 
-def test_a_handler_that_says_that_it_is_alive_has_its_time_anew(bench):
+def test_a_message_whose_handler_hangs_is_let_go_even_if_no_thread_can_be_started(bench, monkeypatch):
     queue = bench.queue(handler_timeout=25, visibility_timeout=30)
+    path, other = queue.enqueue(b"1"), queue.enqueue(b"2", delay=1)
+    handler = Hanging()
+    worker = Worker(queue, handler.handle, concurrency=1, sweep=False)
+    hurry(worker)
+    worker.start()
+    try:
+        assert handler.hangs.wait(PATIENCE)
+        start, refusals = threading.Thread.start, ["can't start new thread"]
+
+        def refuse_once(thread: threading.Thread) -> None:
+            if refusals and thread.name.startswith(queue.worker_id):
+                raise RuntimeError(refusals.pop())
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", refuse_once)
+        bench.clock.advance(26)
+        eventually(lambda: worker.stats()["lost"] == 1)
+        assert worker.stats()["running"] == 0  # its heartbeat keeps nothing for it
+        eventually(lambda: worker.stats()["succeeded"] == 1)  # another thread, a little later, does the other one
+        bench.clock.advance(60)
+        bench.sweeper(bench.queue()).sweep()
+        assert queue.status(path).lease.failure.type == "LeaseExpired"
+        assert queue.status(other).state == "completed"
+    finally:
+        handler.let_go.set()
+        assert worker.stop(PATIENCE)
+    assert worker._busy == 0
+
+
+def test_a_handler_that_says_that_it_is_alive_has_its_time_anew(bench):
+    # Longer than the handler takes in all: whether the heartbeat's thread gets its turn is not the question here.
+    queue = bench.queue(handler_timeout=25, visibility_timeout=60)
     queue.enqueue(b"1")
     looked = threading.Event()
 

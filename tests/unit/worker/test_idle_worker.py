@@ -2,35 +2,112 @@
 
 from __future__ import annotations
 
-from s3queue import Worker
+from s3queue import Context, Reject, Worker
 from support.threads import eventually, hurry
 
 
-def test_a_look_ahead_heeds_a_pause_so_that_a_large_backlog_stops_too(bench, monkeypatch):
-    # Every look asks for the settings, however soon after the last: what is tested is that a look ahead asks at all.
-    monkeypatch.setattr("s3queue.protocol.overrides.REFRESH_SECONDS", 0.0)
-    queue = bench.queue(concurrency=1)
-    for number in range(2500):
+def learn(bench, queue):
+    """Ten seconds pass, and the worker's own look at `queue.json` need not be waited for."""
+    bench.clock.advance(10)
+    queue.refresh()
+
+
+def test_a_pause_stops_a_worker_that_has_found_a_large_backlog(bench):
+    queue, operator = bench.queue(), bench.queue()
+    for number in range(50):
         queue.enqueue(str(number))
-    operator = bench.queue()
     seen: list[int] = []
 
     def handler(number: int) -> None:
         seen.append(number)
         if len(seen) == 10:
-            operator.configure(paused=True)
+            operator.pause()
+            learn(bench, queue)
 
-    worker = Worker(queue, handler, sweep=False)
+    worker = Worker(queue, handler, concurrency=1, sweep=False)
     pauses = hurry(worker)
     worker.start()
     try:
         # Paused is what a thread does that has nothing more to do.
         pauses.wait_for_all(2)
-        assert queue.settings.paused
+        assert len(seen) == 10
+        assert worker.stats()["succeeded"] == 10  # what had begun has ended
+        operator.resume()
+        bench.clock.advance(10)
+        eventually(lambda: len(seen) == 50)
     finally:
         worker.stop()
 
-    assert len(seen) == 1000
+
+def test_own_retries_and_what_the_sweep_found_wait_for_the_end_of_a_pause(bench):
+    queue, operator = bench.queue(retry_base=1, retry_cap=1), bench.queue()
+    queue.enqueue("1")
+    found = queue.enqueue("2", name="found")
+    seen: list[int] = []
+
+    def handler(number: int, context: Context) -> None:
+        seen.append(number)
+        if context.attempt == 1 and number == 1:
+            operator.pause()
+            learn(bench, queue)
+            worker._accept([found])
+            raise ValueError("again")
+
+    worker = Worker(queue, handler, concurrency=1, sweep=False)
+    pauses = hurry(worker)
+    worker.start()
+    try:
+        eventually(lambda: worker.stats()["retried"] == 1)
+        for _ in range(5):
+            bench.clock.advance(5)
+            pauses.wait_for_all(2)
+        assert seen == [1]
+        operator.resume()
+        bench.clock.advance(10)
+        eventually(lambda: sorted(seen) == [1, 1, 2])
+    finally:
+        worker.stop()
+
+
+def test_a_name_that_is_put_anew_in_a_pause_runs_after_it(bench):
+    queue, operator = bench.queue(), bench.queue()
+    queue.enqueue("1", name="x")
+    seen: list[int] = []
+
+    def handler(number: int) -> None:
+        seen.append(number)
+        if number == 1:
+            queue.enqueue("2", name="x")
+            operator.pause()
+            learn(bench, queue)
+            raise Reject("so that this thread itself clears it away")
+
+    worker = Worker(queue, handler, concurrency=1, sweep=False)
+    pauses = hurry(worker)
+    worker.start()
+    try:
+        eventually(lambda: worker.stats()["dead"] == 1)
+        pauses.wait_for_all(2)
+        assert seen == [1]
+        operator.resume()
+        bench.clock.advance(10)
+        eventually(lambda: seen == [1, 2])
+    finally:
+        worker.stop()
+
+
+def test_a_worker_that_runs_until_nothing_can_run_does_not_wait_for_the_end_of_a_pause(bench):
+    queue = bench.queue()
+    queue.enqueue("1")
+    bench.queue().pause()
+    ran: list[int] = []
+    worker = Worker(queue, ran.append, concurrency=1, sweep=False)
+    hurry(worker)
+
+    worker.run_until_empty()
+
+    assert ran == []
+    assert queue.stats().pending == 1
 
 
 def test_a_paused_queue_is_left_alone_until_it_is_resumed(bench):

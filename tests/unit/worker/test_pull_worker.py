@@ -232,6 +232,7 @@ def test_own_retries_need_no_sweeper(bench):
 
     assert attempts == [1, 2, 3]
     assert worker.stats()["succeeded"] == 1
+    assert bench.keys("orders/retries/") == []
 
 
 def test_a_worker_can_be_started_once_at_a_time_and_again_after_a_stop(bench):
@@ -295,6 +296,35 @@ def test_timeouts_are_the_queues_own(bench):
     Worker(queue, handler, concurrency=1, sweep=False).run_until_empty()
 
     assert left == [timedelta(seconds=77)]
+
+
+@pytest.mark.parametrize("key", ["messages/p255/{}" + "x" * 995, "delayed/tomorrow/{}"])
+def test_messages_that_can_be_neither_claimed_nor_buried_starve_nobody(bench, key):
+    """Names that no lease can have, and archived as well: each cost a thread its pause, again and again."""
+    queue = bench.queue()
+    hostile = [f"orders/{key.format(f'{number:03d}')}" for number in range(100)]
+    for one in hostile:
+        bench.put(one, b"{}")
+    queue.enqueue({"n": 1})
+
+    def archived(operation: str, key: str, perform: Any) -> Any:
+        if operation in ("get", "copy") and key.startswith(
+            ("orders/messages/p255/", "orders/delayed/", "orders/dead/")
+        ):
+            raise Unreadable(f"GET s3://bench/{key}: InvalidObjectState: archived")
+        return perform()
+
+    bench.around = archived
+    ran: list[Any] = []
+    worker = Worker(queue, ran.append, concurrency=1, sweep=False)
+    worker.run_until_empty()
+
+    assert ran == [{"n": 1}]
+    assert set(hostile) <= set(bench.keys("orders/")), "they stay, for whoever can make them readable"
+    assert queue.status(hostile[0].removeprefix("orders/")).state in ("pending", "delayed")
+    bench.around = None
+    assert queue.claim(hostile[0].removeprefix("orders/")) is None
+    assert hostile[0] not in bench.keys("orders/"), "once it can be read, it is buried"
 
 
 @pytest.mark.parametrize("threads", [1, 4])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from s3queue import (
     Context,
     DeadLetters,
+    Lock,
     Worker,
 )
 from support.workbench import CALM
@@ -183,3 +185,67 @@ def test_an_error_of_any_size_and_script_can_be_kept_and_read(bench, queue, erro
     stored = bench.memory.head(f"orders/dead/{path}").metadata
     assert sum(len(name) + len(value) for name, value in stored.items()) <= 2048
     assert stored["note"] == "y" * 1500
+
+
+async def cancelled(body: Any) -> None:
+    task = asyncio.ensure_future(asyncio.sleep(10))
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def speechless(body: Any) -> None:
+    raise Speechless
+
+
+@pytest.mark.parametrize(("handler", "error_type"), [(cancelled, "CancelledError"), (speechless, "Speechless")])
+@pytest.mark.parametrize("is_stopping", [False, True])
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_whatever_a_handler_raises_is_a_failure_of_its_attempt(bench, handler, error_type, is_stopping, is_batch):
+    queue = bench.queue()
+    path = queue.enqueue_many([1, 2])[0] if is_batch else queue.enqueue(1)
+
+    ending = bench.processor(queue, handler, should_stop=lambda: is_stopping).run(path)
+
+    # A batch that is told to stop gives back the lines that it has not started.
+    assert ending == ("released" if is_batch and is_stopping else "retried")
+    lease = queue.status(path).lease
+    failure = lease.lines.failed[1][1] if lease.lines else lease.failure
+    assert (lease.state, failure.type) == ("waiting", error_type)
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_lock_that_the_handler_lost_is_a_failure_and_not_the_loss_of_its_message(bench, is_batch):
+    queue = bench.queue()
+    path = queue.enqueue_many([1, 2])[0] if is_batch else queue.enqueue(1)
+
+    def handler(body: int) -> None:
+        lock = Lock(queue.store, queue.keys.lock("report"), ttl=5, clock=bench.clock)
+        assert lock.acquire()
+        bench.clock.advance(6)
+        lock.check()
+
+    assert bench.processor(queue, handler).run(path) == "retried"
+    assert queue.status(path).lease.state == "waiting"
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_handler_that_learns_that_its_message_is_lost_fails_nothing_and_starts_nothing_more(bench, is_batch):
+    """[P4] Also if its own clock says that there is time left: someone else wrote the lease."""
+    queue = bench.queue()
+    path = queue.enqueue_many([1, 2])[0] if is_batch else queue.enqueue(1)
+    started: list[int] = []
+
+    def handler(body: int, context: Context) -> None:
+        started.append(body)
+        bench.put(f"orders/leases/{path}", bench.read(f"orders/leases/{path}").replace(b"nonce", b"nonCe"))
+        context.extend()
+
+    assert bench.processor(queue, handler).run(path) == "lost"
+    assert started == [1]
+    assert b"nonCe" in bench.read(f"orders/leases/{path}")
