@@ -78,6 +78,7 @@ class Schedule:
             late = REDELIVERED_WITHIN if self.profile is PROMPT else TAKEN_OVER_WITHIN
             self.judge.redelivered_within = self.settings.visibility_timeout.total_seconds() + late
             self.judge.workers = self.cast.workers
+            self.judge.do_workers_sweep = self.profile is TURNS
         self._is_quiet = False
 
     def _settings(self) -> QueueSettings:

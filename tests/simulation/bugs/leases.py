@@ -168,10 +168,4 @@ BUGS = (
         "                if one.claim.deadline > one.kept_until(until):\n",
         "                if one.claim.deadline < 0:\n",
     ),
-    Mutation(
-        "a replay of a burial is buried again",
-        "protocol/expire.py",
-        'return lease.generation != generation if lease.state == "burying" else',
-        "return",
-    ),
 )
