@@ -10,7 +10,7 @@ from s3queue.documents.lease import Lease
 from s3queue.documents.record import Record
 from s3queue.protocol.claim import Claim
 
-from .history import History
+from .history import Call, History
 from .ledger import Holding, Ledger, Life, Run
 from .letters import Letters
 from .machines import EPOCH
@@ -20,8 +20,6 @@ from .world import QUEUE, Process, World
 LOOKED_WITHIN = 1.0
 #: Every process knows its settings within ten seconds, and claims nothing later than it has read them.
 REFRESHED_WITHIN = 12.0
-#: Processes whose PUTs of messages are replays: operators, and whoever is on trial in the crash matrix.
-REPLAYERS = ("operator", "subject")
 #: Keys of a stranger, who may write into the queue, have this in them: what becomes of them, `Strangers` judges.
 STRAY = "stray"
 
@@ -95,16 +93,16 @@ class Judge:
                 self.letters.write(path, self.world.now, before, after)
             else:
                 self.letters.deleted(path, self.world.now, sent_at)
-                if call.name == "replay" if call else process.name.startswith("subject"):
+                if _is_replay(call, process):
                     self.letters.replay_deleted(path, before)
         elif kind in ("messages", "delayed"):
             path = f"{kind}/{path}"
             if after:
                 is_leased = self._leases + path in self.world.objects
                 life = self.ledger.put(path, after, self.world.now, was_leased=is_leased)
-                if process.name.startswith(REPLAYERS):
-                    self.letters.replay_put(path, after.body)
                 call = self.history.asked(process, sent_at)
+                if _is_replay(call, process):
+                    self.letters.replay_put(path, after.body)
                 # What could not be read is replayed in its place, with the same bytes.
                 if before and before.body != after.body and call and call.name == "replay":
                     self.broken("P1", f"a replay of {path} overwrote what was PUT there")
@@ -281,6 +279,11 @@ class Judge:
         if len(runs) > self.max_attempts * life.puts:
             self.broken("P5", f"{claim.path} line {line}: start {len(runs)} of at most {self.max_attempts}")
         return run
+
+
+def _is_replay(call: Call | None, process: Process) -> bool:
+    """Whether a request is part of a replay; whoever is on trial in the crash matrix replays, if anything, letters."""
+    return call.name == "replay" if call else process.name.startswith("subject")
 
 
 def _is_new_claim(former: Lease, lease: Lease) -> bool:
