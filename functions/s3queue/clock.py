@@ -11,6 +11,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol, TypeVar
 
+from .encoding import LONGEST
+from .errors import InvalidRequest
+
 T = TypeVar("T")
 #: The wall clock may be ahead of the monotonic one by this much before it counts: an NTP daemon slews smaller errors
 #: away. A sweeper spares a lease for a second longer than it lasts (`GRAIN`), so half a second more is harmless.
@@ -147,8 +150,27 @@ class RandomChance:
         return drawn
 
 
-def as_duration(seconds: float | timedelta) -> timedelta:
-    return seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
+def as_duration(seconds: float | timedelta, what: str = "a duration") -> timedelta:
+    """The duration that a caller gave.
+
+    Raises:
+        InvalidRequest: it is not one, or dates cannot be reckoned with it.
+    """
+    try:
+        found = seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidRequest(f"{what} must be a number of seconds or a timedelta, not {seconds!r}") from None
+    if not -LONGEST <= found <= LONGEST:
+        raise InvalidRequest(f"{what} must be at most {LONGEST.days} days, not {seconds!r}")
+    return found
+
+
+def as_positive_duration(seconds: float | timedelta, what: str) -> timedelta:
+    """As `as_duration`; InvalidRequest also if it is not longer than nothing."""
+    found = as_duration(seconds, what)
+    if found <= timedelta():
+        raise InvalidRequest(f"{what} must be more than 0 seconds, not {seconds!r}")
+    return found
 
 
 def whole_second(at: datetime) -> datetime:

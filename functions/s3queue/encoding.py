@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
-from .errors import CorruptState
+from .errors import CorruptState, InvalidRequest
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | Mapping[str, Json] | None"
 
@@ -238,6 +238,8 @@ def encode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
         return {name: text if _is_plain(text) else _ENCODED + quote(text, errors="replace") for name, text in raw}
     encoded = {}
     for name, value in metadata.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidRequest(f"metadata must be text: {name!r} is {value!r}")
         is_safe = _is_plain(value) and not value.startswith(_ENCODED)
         encoded[name.lower()] = value if is_safe else _ENCODED + quote(value, errors="replace")
     return encoded

@@ -280,6 +280,8 @@ def check_name(name: str) -> str:
     Raises:
         InvalidName: it is empty, looks like a folder, or has parts that some HTTP clients rewrite.
     """
+    if not isinstance(name, str):
+        raise InvalidName(f"message name {name!r} is not text")
     if not name or name.endswith("/"):
         raise InvalidName(f"message name {name!r} is empty or ends with '/', which S3 consoles show as a folder")
     if any(part in ("", ".", "..") for part in name.split("/")):

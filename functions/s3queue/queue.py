@@ -141,6 +141,8 @@ class Queue(QueueAccess):
 
     def claim_next(self, limit: int = 1, *, timeout: float | timedelta | None = None) -> list[Claim]:
         """Up to `limit` messages that may run now, highest priority first, then oldest; none while paused."""
+        if limit < 1:
+            return []
         self.refresh()
         return [] if self.settings.paused else self._claiming.claim_next(limit, timeout=timeout)
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+
 import pytest
 
 from s3queue import (
     InvalidName,
+    InvalidRequest,
+    Queue,
 )
+from support.workbench import Workbench
 
 
 @pytest.mark.parametrize(
@@ -43,3 +49,41 @@ def test_two_queues_of_which_one_name_begins_the_other_do_not_see_each_other(ben
     assert {of_a, of_ab} <= {claim.path for claim in claims} | {claim.path for claim in ab.claim_next(10)}
     assert a.purge() == 2
     assert len(bench.keys("a-b/messages/")) == 1
+
+
+WRONG_CALLS = {
+    "delay of a trillion seconds": lambda queue: queue.enqueue("x", delay=1e12),
+    "endless delay": lambda queue: queue.enqueue("x", delay=float("inf")),
+    "delay that is no number": lambda queue: queue.enqueue("x", delay=float("nan")),
+    "delay of text": lambda queue: queue.enqueue("x", delay="5"),
+    "longest timedelta": lambda queue: queue.enqueue("x", delay=timedelta.max),
+    "last datetime": lambda queue: queue.enqueue("x", due_at=datetime.max.replace(tzinfo=UTC)),
+    "beyond the last datetime": lambda queue: queue.enqueue(
+        "x", due_at=datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))
+    ),
+    "dedup_id of half a surrogate pair": lambda queue: queue.enqueue("x", dedup_id="\ud800"),
+    "dedup_id of a number": lambda queue: queue.enqueue("x", dedup_id=17),
+    "name of a number": lambda queue: queue.enqueue("x", name=17),
+    "metadata of a number": lambda queue: queue.enqueue("x", metadata={"a": 1}),
+    "expires before it begins": lambda queue: queue.presign(expires=-1),
+    "negative timeout": lambda queue: queue.claim(queue.enqueue("x"), timeout=-5),
+    "no timeout at all": lambda queue: queue.claim(queue.enqueue("x"), timeout=0),
+    "extension by nothing": lambda queue: queue.extend(queue.claim(queue.enqueue("x")), 0),
+    "endless retry": lambda queue: queue.fail(queue.claim(queue.enqueue("x")), "e", retry_after=float("inf")),
+    "longest retry": lambda queue: queue.fail(queue.claim(queue.enqueue("x")), "e", retry_after=timedelta.max),
+}
+
+
+@pytest.mark.parametrize("call", WRONG_CALLS.values(), ids=list(WRONG_CALLS))
+def test_a_call_that_cannot_be_meant_is_refused_and_says_why(bench: Workbench, call: Callable[[Queue], object]) -> None:
+    with pytest.raises(InvalidRequest, match=r"must|text|between"):
+        call(bench.queue())
+
+
+def test_asking_for_no_message_claims_none_and_costs_nothing(bench: Workbench) -> None:
+    queue = bench.queue()
+    queue.enqueue("x")
+    bench.store.take()
+
+    assert queue.claim_next(0) == []
+    assert bench.store.take() == {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import IO
 
-from s3queue.clock import as_duration
+from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import Lines
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import INLINE_BYTES, Generation, Message, is_placeholder
@@ -49,7 +49,9 @@ class Claiming:
         After an event, nothing is read before the lease is written: most messages are free, and a lost try costs only
         one PUT.
         """
-        limit = as_duration(timeout) if timeout is not None else self.queue.settings.visibility_timeout
+        limit = self.queue.settings.visibility_timeout
+        if timeout is not None:
+            limit = as_positive_duration(timeout, "the timeout of a claim")
         if path.endswith("/") and is_placeholder(self.queue.store.head(self.queue.keys.message(path))):
             return None
         problem = self.queue.keys.problem(path)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from s3queue.clock import as_duration, whole_second
+from s3queue.clock import as_duration, as_positive_duration, whole_second
 from s3queue.documents.lease import NEVER, Lease
 from s3queue.documents.message import Generation
 from s3queue.documents.record import Failure, Outcome, Record
@@ -96,7 +96,9 @@ class LeaseProtocol:
         retry = self.queue.settings.retry
         if dead or isinstance(error, Reject) or not retry.can_retry(claim.attempt):
             return self.bury(claim, failure)
-        after = as_duration(retry_after) if retry_after is not None else retry.delay(claim.attempt, self.queue.chance)
+        after = retry.delay(claim.attempt, self.queue.chance)
+        if retry_after is not None:
+            after = as_duration(retry_after, "retry_after")
         retry_at = whole_second(claim.now() + after)
         waiting = replace(
             claim.lease, state="waiting", retry_at=retry_at, failure=failure, attempts=claim.tried(failure)
@@ -136,7 +138,7 @@ class LeaseProtocol:
 
     def extend(self, claim: Claim, timeout: float | timedelta | None = None) -> None:
         """PUT the lease again; its age counts from then.  [P2]"""
-        limit = as_duration(timeout) if timeout is not None else claim.lease.timeout
+        limit = claim.lease.timeout if timeout is None else as_positive_duration(timeout, "the timeout of a claim")
         self.write(claim, replace(claim.lease, timeout=limit, lines=claim.progressed()))
 
     def release(self, claim: Claim) -> None:

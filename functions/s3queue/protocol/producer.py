@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from s3queue import keys as names
-from s3queue.clock import as_duration
+from s3queue.clock import as_duration, as_positive_duration
 from s3queue.documents.batch import join_lines
 from s3queue.documents.message import encode_body
-from s3queue.encoding import Json, encode_metadata, put_id_of, with_put_id
+from s3queue.encoding import EARLIEST, LATEST, Json, encode_metadata, put_id_of, with_put_id
 from s3queue.errors import (
     AccessDenied,
     Conflict,
@@ -73,9 +73,7 @@ class Producer:
             raise InvalidRequest("give a name or a dedup_id, not both: a dedup_id becomes the name")
         encoded, found_type = encode_body(body)
         if dedup_id is not None:
-            if not dedup_id:
-                raise InvalidRequest("a dedup_id must not be empty")
-            name = f"dedup-{hashlib.sha256(dedup_id.encode()).hexdigest()[:40]}"
+            name = _name_of_dedup_id(dedup_id)
         self._keep_up()
         path = self._path(name, priority, delay, due_at)
         self._check_size(len(encoded), f"{self.queue.name}/{path}")
@@ -163,7 +161,7 @@ class Producer:
     ) -> tuple[str, str]:
         """See `Queue.presign`. No request is sent."""
         path = self._path(name, priority, None, None)
-        seconds = int(as_duration(expires).total_seconds())
+        seconds = int(as_positive_duration(expires, "expires").total_seconds())
         return self.queue.store.presign_put(self.queue.keys.message(path), seconds=seconds, if_absent=once), path
 
     def _put(
@@ -244,15 +242,15 @@ class Producer:
     ) -> str:
         if delay is not None and due_at is not None:
             raise InvalidRequest("give a delay or a due_at, not both")
-        if due_at is not None and due_at.tzinfo is None:
-            raise InvalidRequest(f"due_at {due_at} has no time zone; give an aware datetime")
+        if due_at is not None:
+            due_at = _as_instant(due_at)
         now = self.queue.clock.now()
         name = names.check_name(name) if name is not None else self.queue.chance.name(now) + suffix
         if self.queue.settings.shards:
             shard = hashlib.sha256(name.encode()).digest()[0] * self.queue.settings.shards // 256
             name = f"{shard:02x}/{name}"
         name = names.priority_prefix(priority) + name
-        due_at = now + as_duration(delay) if delay is not None else due_at
+        due_at = now + as_duration(delay, "the delay") if delay is not None else due_at
         path = f"delayed/{names.format_due(due_at)}/{name}" if due_at and due_at > now else f"messages/{name}"
         problem = self.queue.keys.problem(path)
         if problem:
@@ -288,3 +286,25 @@ class Producer:
                 f"queue full: {self.queue.name}: {self._depth} messages at the sweeper's last count, max_depth is "
                 f"{self.queue.settings.max_depth}; wait, or raise it with configure(max_depth=…)"
             )
+
+
+def _as_instant(due_at: datetime) -> datetime:
+    """In UTC. InvalidRequest if it has no time zone, or if no key can name it."""
+    if due_at.tzinfo is None:
+        raise InvalidRequest(f"due_at {due_at} has no time zone; give an aware datetime")
+    try:
+        found = due_at.astimezone(UTC)
+    except OverflowError:
+        found = LATEST + timedelta(seconds=1)
+    if not EARLIEST <= found <= LATEST:
+        raise InvalidRequest(f"due_at {due_at} is not between {EARLIEST:%Y} and {LATEST:%Y}")
+    return found
+
+
+def _name_of_dedup_id(dedup_id: str) -> str:
+    try:
+        if dedup_id:
+            return f"dedup-{hashlib.sha256(dedup_id.encode()).hexdigest()[:40]}"
+    except (AttributeError, UnicodeEncodeError):
+        pass
+    raise InvalidRequest(f"a dedup_id must be text that is not empty, not {dedup_id!r}")

@@ -15,6 +15,8 @@ from s3queue.protocol.access import QueueAccess
 from s3queue.store import ObjectStore, Page
 
 _log = logging.getLogger(__name__)
+#: Larger objects are not read: four keys and four numbers.
+PROGRESS_BYTES = 64 * 1024
 
 
 @dataclass(slots=True)
@@ -57,7 +59,7 @@ class Progress:
         if found is None:
             return cls()
         try:
-            document = load(found.read(), key)
+            document = load(found.read(PROGRESS_BYTES), key)
             kept = {one.name: document[one.name] for one in fields(cls) if one.name in document}
             if all(isinstance(value, str if name in _CURSORS else int) for name, value in kept.items()):
                 return cls(**kept)

@@ -13,6 +13,7 @@ from s3queue.documents.lease import GRAIN
 from s3queue.encoding import load
 from s3queue.errors import CorruptState
 from s3queue.protocol.locks import Lock
+from s3queue.protocol.stats import STATS_BYTES
 from s3queue.queue import Queue
 from s3queue.sweeper.store_time import StoreTime
 
@@ -105,7 +106,7 @@ class SweepTurns:
             return False
         self._time.note(found.at)
         try:
-            ttl = Heartbeat.from_bytes(found.read(), found.key).ttl
+            ttl = Heartbeat.read(found).ttl
         except CorruptState:
             ttl = self._queue.settings.visibility_timeout
         fresh_until = found.modified_at + ttl + GRAIN
@@ -122,7 +123,7 @@ class SweepTurns:
         self._time.note(found.at)
         recent_until = found.modified_at + max(SWEEP_TTL, self._queue.settings.rescue_after * 2)
         try:
-            is_function = load(found.read(), found.key).get("by") != BY_WORKER
+            is_function = load(found.read(STATS_BYTES), found.key).get("by") != BY_WORKER
         except CorruptState:
             return False
         if not is_function or found.at > recent_until:
