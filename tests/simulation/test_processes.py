@@ -19,6 +19,7 @@ from simulation.real.claims import (
     starts_beyond,
 )
 from simulation.real.history import Json
+from simulation.real.torment import ALWAYS
 from simulation.real.verdict import judge
 from support.fault_proxy import FAULTS
 
@@ -32,11 +33,9 @@ def test_nothing_is_lost_when_http_fails_and_processes_are_killed(store: str) ->
     assert done.verdict.details == []
     counts = done.verdict.counts
     assert counts["enqueued"] == counts["completed"] + counts["dead"] > 20
-    assert counts["dead"] > 0
     # A run in which nothing went wrong would prove nothing.
     assert [name for name in FAULTS if not done.faults[name]] == []
-    assert done.torments["pull workers killed"] > 0
-    assert sum(count for name, count in done.torments.items() if name.startswith("functions")) > 0
+    assert [name for name in ALWAYS if not done.torments[name]] == []
 
 
 # The judge

@@ -29,6 +29,8 @@ PAUSE_SECONDS = (4.5, 9.0)
 #: How much of the requests meets a fault: in a round one of these; more in an outage, which lasts this long.
 USUAL_RATES, OUTAGE_RATE = (0.02, 0.05, 0.12), 0.6
 OUTAGE_SECONDS = (1.0, 4.0)
+#: A run without these would prove little.
+ALWAYS = ("pull workers killed", "functions killed")
 #: Between two torments.
 INTERVAL_SECONDS = (0.5, 1.5)
 ROOT = Path(__file__).resolve().parents[3]
@@ -88,7 +90,7 @@ class Torment:
         return self.processes.start(roles.produce, self.chance.random(), self.rate / CLIENTS)
 
     def run(self, seconds: float, progress: Callable[[], None]) -> None:
-        """For so many seconds, and until every kind of fault was met; then everything that is paused goes on."""
+        """For so many seconds, and until nothing is missing; then everything that is paused goes on."""
         acts = {
             self._kill_pull_worker: 4,
             self._pause_pull_worker: 3,
@@ -104,7 +106,7 @@ class Torment:
         deck: list[Callable[[], bool]] = []
         self.proxy.rate = self.faults
         began = time.monotonic()
-        while (lasted := time.monotonic() - began) < seconds or (lasted < 4 * seconds and self.proxy.missing()):
+        while (lasted := time.monotonic() - began) < seconds or (lasted < 4 * seconds and self.missing()):
             self._pass(self.chance.uniform(*INTERVAL_SECONDS), progress)
             if not deck:
                 deck = [act for act, count in acts.items() for _ in range(count)]
@@ -117,6 +119,10 @@ class Torment:
         self.proxy.rate = 0.0
         while self._paused:
             self._pass(0.1, progress)
+
+    def missing(self) -> list[str]:
+        """What every run has to have seen, and this one has not yet."""
+        return self.proxy.missing() + [name for name in ALWAYS if not self.counts[name]]
 
     def keep_up(self, until: Callable[[], bool], seconds: float, progress: Callable[[], None]) -> None:
         """Torment no more, but replace workers that messages kill, until it is enough, or for so many seconds."""
