@@ -12,12 +12,6 @@ BUGS = (
         "                arrived = False\n",
     ),
     Mutation(
-        "an enqueue is repeated while nobody can tell whether it arrived",
-        "protocol/producer.py",
-        "        return False if is_known else None\n",
-        "        return False\n",
-    ),
-    Mutation(
         "a lost enqueue is taken for what lay under its name before",
         "protocol/producer.py",
         "        if etag is None or found.etag == etag:\n",
@@ -35,12 +29,6 @@ BUGS = (
         "protocol/dead_letters.py",
         "return record.generation.etag == letter.etag and record.generation.put_at > letter.modified_at",
         "return False",
-    ),
-    Mutation(
-        "a replay takes the place of a message that is there already",
-        "protocol/dead_letters.py",
-        "self.queue.store.put(key, body, if_absent=True, metadata=metadata, content_type=kind, once=True)",
-        "self.queue.store.put(key, body, metadata=metadata, content_type=kind, once=True)",
     ),
     Mutation(
         "the last of two operators wins the whole of queue.json",
