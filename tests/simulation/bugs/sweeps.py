@@ -122,12 +122,6 @@ BUGS = (
         "            pass\n",
     ),
     Mutation(
-        "the sweeper function goes on beyond its time",
-        "handlers/sweeper.py",
-        "if ticks[name] and max(at, now) >= until:",
-        "if not kept:",
-    ),
-    Mutation(
         "a dead worker's turn to sweep lasts as long as its lock",
         "worker/sweep_turns.py",
         "        return found.at <= fresh_until\n",
