@@ -123,6 +123,8 @@ class History:
         since = call.invoked_at - GRAIN_SECONDS
         if not any((is_any or one.body == call.asked["body"]) and _was_there(one, since) for one in found):
             self._broken("P1", f"{call.answer} was acknowledged, and never stored")
+        elif not is_any and not call.lives:
+            self._broken("P1", f"{call.answer} was acknowledged, and only an equal one had been stored before")
 
     def _check_enqueue_many(self, call: Call) -> None:
         stored = [one.body for path in call.answer for one in self._ledger.lives.get(path, ())[:1]]
