@@ -57,6 +57,8 @@ class History:
         self._letters = letters
         self._broken = broken
         self.calls: dict[Process, list[Call]] = {}
+        #: Key → who wrote it last.
+        self._last_put: dict[str, Process] = {}
         #: Messages that were replayed; what their handlers lacked may be there by now.
         self.replayed: set[bytes] = set()
         #: When the queue was paused for certain; None while it is not.
@@ -91,7 +93,8 @@ class History:
 
     def put(self, process: Process, key: str, sent_at: float, life: Life | None) -> None:
         """A message or `queue.json` was written; someone must have asked for it, and for no more of it."""
-        call = self.asked(process, sent_at)
+        call, is_mine = self.asked(process, sent_at), self._last_put.get(key) is process
+        self._last_put[key] = process
         if call is None:
             if process.name.startswith(_SERVANTS):
                 self._broken("unexpected", f"{process.name} wrote {key}, and nobody had asked for it")
@@ -104,7 +107,8 @@ class History:
                 self._check_chosen(call, life)
         if not self._world.is_landing:
             call.puts[key] += 1
-            if call.puts[key] > 1 and life:
+            # If someone else has PUT the name since, it is no repetition: nobody can tell that ours was there.
+            if call.puts[key] > 1 and life and is_mine:
                 self._broken("P5", f"{key} was asked for once, and written {call.puts[key]} times by one {call.name}")
 
     def asked(self, process: Process, sent_at: float) -> Call | None:
@@ -123,6 +127,8 @@ class History:
         since = call.invoked_at - GRAIN_SECONDS
         if not any((is_any or one.body == call.asked["body"]) and _was_there(one, since) for one in found):
             self._broken("P1", f"{call.answer} was acknowledged, and never stored")
+        elif not is_any and not call.lives:
+            self._broken("P1", f"{call.answer} was acknowledged, and only an equal one had been stored before")
 
     def _check_enqueue_many(self, call: Call) -> None:
         stored = [one.body for path in call.answer for one in self._ledger.lives.get(path, ())[:1]]
