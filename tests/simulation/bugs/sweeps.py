@@ -66,18 +66,6 @@ BUGS = (
         "self._progress or Progress()",
     ),
     Mutation(
-        "the first step of a sweep may use up its budget",
-        "sweeper/budget.py",
-        "max(0, self._requests - self.spent) // steps_left)",
-        "max(0, self._requests - self.spent) // 1)",
-    ),
-    Mutation(
-        "the page of messages that the budget ended is read again",
-        "sweeper/expired_leases.py",
-        'in listing(report.budget.store, keys.prefix("leases"), after=before):',
-        'in report.budget.pages(keys.prefix("leases"), before[:-2]):',
-    ),
-    Mutation(
         "strangers under the root hide the queue",
         "protocol/stats.py",
         "    if root.next_after is not None:\n",
