@@ -63,6 +63,12 @@ BUGS = (
         "lease.to_bytes(), if_match=None, if_absent",
     ),
     Mutation(
+        "the sweeper believes a heartbeat that it read too early",
+        "protocol/liveness.py",
+        "if owner not in self._held or (over_at and (read_at is None or read_at < over_at)):",
+        "if owner not in self._held:",
+    ),
+    Mutation(
         "heartbeats name nothing",
         "protocol/liveness.py",
         "holds=() if self._run else tuple(claim.path for claim in claims)",
