@@ -22,10 +22,12 @@ class Claim:
     lease_etag: str
     #: By S3's clock.
     claimed_at: datetime
-    #: By this process's monotonic clock: when the request of the claim was sent, and when the claim is over.
+    #: By this process's monotonic clock: when the request of the claim was sent, and until when its lease keeps it.
     since: float
-    deadline: float
+    leased_until: float
     clock: Clock
+    #: Until when the worker's heartbeat keeps it, whatever its own lease says.
+    named_until: float = float("-inf")
     #: Different for every claim of a message, and greater for later attempts: a system that the handler writes to can
     #: refuse a late writer.
     fence: str
@@ -45,6 +47,14 @@ class Claim:
     @property
     def attempt(self) -> int:
         return self.lease.attempt
+
+    @property
+    def deadline(self) -> float:
+        return max(self.leased_until, self.named_until)
+
+    def end(self) -> None:
+        """It is over, whatever the own clock says: no handler may start on it any more.  [P4]"""
+        self.leased_until = self.named_until = float("-inf")
 
     def remaining(self) -> timedelta:
         return timedelta(seconds=max(0.0, self.deadline - self.clock.monotonic()))

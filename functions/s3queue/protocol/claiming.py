@@ -224,7 +224,7 @@ class Claiming:
             lease_etag=written.etag,
             claimed_at=written.at,
             since=before,
-            deadline=before + lease.timeout.total_seconds(),
+            leased_until=before + lease.timeout.total_seconds(),
             clock=self.queue.clock,
             fence=f"{lease.attempt}-{lease.nonce}",
             lines=lease.lines or Lines(),

@@ -91,7 +91,7 @@ def _claim(leases: LeaseProtocol, path: str, held: StoredLease, stored: ObjectIn
         lease_etag=held.etag,
         claimed_at=claimed_at,
         since=before - (held.read_at - claimed_at).total_seconds(),
-        deadline=before + lease.timeout.total_seconds(),
+        leased_until=before + lease.timeout.total_seconds(),
         clock=queue.clock,
         fence="",
         lines=lease.lines or Lines(),

@@ -176,10 +176,11 @@ class LeaseProtocol:
         try:
             claim.lease, written = self.put_lease(claim.path, lease, if_match=claim.lease_etag)
         except Conflict as conflict:
-            claim.deadline = float("-inf")  # whatever the own clock says: no handler may start on it any more  [P4]
+            claim.end()
             raise LeaseLost(f"{self.queue.name}/{claim.path}: {conflict}") from conflict
         claim.lease_etag = written.etag
-        claim.deadline = before + lease.timeout.total_seconds()
+        # Also if that is sooner than before; what the heartbeat has promised stays promised.
+        claim.leased_until = before + lease.timeout.total_seconds()
 
     def remind(self, path: str, at: datetime) -> None:
         """A hint for the sweeper. Without it, the sweeper still finds the waiting lease, only later."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from s3queue.documents.heartbeat import Heartbeat
@@ -27,25 +27,6 @@ BEATS = 3
 AGAIN = 10
 
 
-@dataclass(slots=True, eq=False)
-class _Held:
-    """A claim, and until when its own lease keeps it, by the monotonic clock."""
-
-    claim: Claim
-    own: float
-    #: The deadline as the last heartbeat left it. If it is another one now, the lease itself was written since.
-    given: float
-
-    def kept_until(self, beat: float) -> float:
-        """The deadline with a heartbeat that counts until `beat`."""
-        if self.claim.deadline != self.given:
-            self.own = self.claim.deadline
-        return max(self.own, beat)
-
-    def move(self, deadline: float) -> None:
-        self.claim.deadline = self.given = deadline
-
-
 class HeartbeatWriter:
     """Writes the heartbeat of one worker, and moves the deadlines of the claims that the worker holds.
 
@@ -58,7 +39,7 @@ class HeartbeatWriter:
         self._fixed_ttl = ttl
         self._run = run
         self._started_at = queue.clock.now()
-        self._claims: dict[str, _Held] = {}
+        self._claims: dict[str, Claim] = {}
         self._etag: str | None = None
         self._beat_at = float("-inf")
         self._last_ttl = self.ttl
@@ -73,7 +54,7 @@ class HeartbeatWriter:
 
     def hold(self, claim: Claim) -> None:
         with self._mutex:
-            self._claims[claim.path] = _Held(claim, claim.deadline, claim.deadline)
+            self._claims[claim.path] = claim
             is_sooner = self._due(claim) < self._told
         if is_sooner:
             self.changed.set()
@@ -91,14 +72,14 @@ class HeartbeatWriter:
         with self._mutex:
             other = replace(claim)
             if self._is_held(claim):
-                self._claims[claim.path] = _Held(other, other.deadline, other.deadline)
-            claim.deadline = float("-inf")
+                self._claims[claim.path] = other
+            claim.end()
         return other
 
     def held(self) -> list[Claim]:
         """The claims that are held now."""
         with self._mutex:
-            return [held.claim for held in self._claims.values()]
+            return list(self._claims.values())
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -109,7 +90,7 @@ class HeartbeatWriter:
         A lease may be shorter than the ttl, because someone changed the visibility timeout; it has to be named in time.
         """
         with self._mutex:
-            leases = [held.claim for held in self._claims.values() if held.claim.is_alive()]
+            leases = [claim for claim in self._claims.values() if claim.is_alive()]
             ttl = min(self.ttl, self._last_ttl)
             shortest = min([ttl, *(claim.lease.timeout for claim in leases)])
             due = min([self._beat_at + ttl.total_seconds() / BEATS, *map(self._due, leases)])
@@ -122,8 +103,7 @@ class HeartbeatWriter:
         return claim.deadline - kept.total_seconds() * (BEATS - 1) / BEATS
 
     def _is_held(self, claim: Claim) -> bool:
-        found = self._claims.get(claim.path)
-        return found is not None and found.claim is claim
+        return self._claims.get(claim.path) is claim
 
     def beat(self, stats: Mapping[str, int]) -> bool:
         """Write the heartbeat; False if it could not be written, so that the deadlines do not move.
@@ -136,11 +116,9 @@ class HeartbeatWriter:
         with self._mutex:
             self._beat_at, self._last_ttl = self._queue.clock.monotonic(), ttl
             until = self._beat_at + ttl.total_seconds()
-            held = list(self._claims.values())
-            for one in held:
-                if one.claim.deadline > one.kept_until(until):
-                    one.move(one.kept_until(until))
-        claims = [one.claim for one in held]
+            claims = list(self._claims.values())
+            for claim in claims:
+                claim.named_until = min(claim.named_until, until)
         document = Heartbeat(
             worker=self._queue.worker_id,
             started_at=self._started_at,
@@ -154,9 +132,9 @@ class HeartbeatWriter:
         if not self._write(document):
             return False
         with self._mutex:
-            for one in held:
-                if self._is_held(one.claim) and one.claim.is_alive():
-                    one.move(one.kept_until(until))
+            for claim in claims:
+                if self._is_held(claim) and claim.is_alive():
+                    claim.named_until = until
         return True
 
     def _write(self, document: Heartbeat) -> bool:

@@ -77,21 +77,21 @@ BUGS = (
     Mutation(
         "a late heartbeat revives a lease",
         "protocol/liveness.py",
-        "                if self._is_held(one.claim) and one.claim.is_alive():\n",
-        "                if self._is_held(one.claim):\n",
+        "                if self._is_held(claim) and claim.is_alive():\n",
+        "                if self._is_held(claim):\n",
     ),
     Mutation(
         "the deadline counts from the answer",
         "protocol/claiming.py",
-        "            deadline=before + lease.timeout.total_seconds(),\n            clock=self.queue.clock",
-        "            deadline=self.queue.clock.monotonic() + lease.timeout.total_seconds(),\n"
+        "            leased_until=before + lease.timeout.total_seconds(),\n            clock=self.queue.clock",
+        "            leased_until=self.queue.clock.monotonic() + lease.timeout.total_seconds(),\n"
         "            clock=self.queue.clock",
     ),
     Mutation(
         "an extension counts from the answer",
         "protocol/lease_protocol.py",
-        "claim.deadline = before + lease.timeout.total_seconds()",
-        "claim.deadline = self.queue.clock.monotonic() + lease.timeout.total_seconds()",
+        "claim.leased_until = before + lease.timeout.total_seconds()",
+        "claim.leased_until = self.queue.clock.monotonic() + lease.timeout.total_seconds()",
     ),
     Mutation(
         "handlers start on a lease that is over",
@@ -155,5 +155,12 @@ BUGS = (
         "protocol/expire.py",
         "leases.fail(claim, failure, retry_after=-1.0)",
         "leases.fail(claim, failure, retry_after=5.0)",
+    ),
+    Mutation(
+        "a lease that is written anew takes away what the heartbeat gave",
+        "protocol/lease_protocol.py",
+        "        claim.leased_until = before + lease.timeout.total_seconds()\n",
+        "        claim.leased_until = before + lease.timeout.total_seconds()\n"
+        '        claim.named_until = float("-inf")\n',
     ),
 )

@@ -139,3 +139,24 @@ def test_what_another_thread_took_over_is_over_for_the_first(bench):  # [P2]
     assert heartbeat.held() == [other]
     assert other.is_alive()
     assert not claim.is_alive()
+
+
+def test_a_short_lease_that_is_written_anew_takes_nothing_from_what_the_heartbeat_gave(bench):  # [P2]
+    """The timeout was raised since the claim: its lease is short, and the next heartbeat is far away."""
+    queue, path, heartbeat = _held(bench, visibility_timeout=30)
+    claim = queue.claim(path, timeout=2)
+    heartbeat.hold(claim)
+    assert heartbeat.beat({})
+    bench.clock.advance(1)
+
+    queue.extend(claim)
+
+    assert claim.remaining() == timedelta(seconds=29)
+    assert heartbeat.seconds_to_beat() == pytest.approx(9)
+
+
+def test_a_lease_that_is_written_for_less_long_ends_sooner_where_no_heartbeat_names_it(bench):  # [P2]
+    queue = bench.queue()
+    claim = queue.claim(queue.enqueue(b"x"), timeout=100)
+    queue.extend(claim, 3)
+    assert claim.remaining() == timedelta(seconds=3)
