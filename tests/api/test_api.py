@@ -80,7 +80,18 @@ def test_a_delayed_message_waits(bench: Workbench, ask: Ask) -> None:
     assert [(row["path"], row["due_at"]) for row in rows] == [(path, "2099-12-31T22:00:00Z")]
 
 
-@pytest.mark.parametrize("due_at", ["9999-12-31T23:59:59.999-12:00", "0001-01-01T00:00:00+12:00"])
+@pytest.mark.parametrize(
+    "due_at",
+    [
+        "9999-12-31T23:59:59.999-12:00",
+        "9999-12-30T23:59:59-12:00",
+        "0001-01-01T00:00:00+12:00",
+        "0273-09-23T08:11:44Z",
+        "1969-12-31T23:00:00Z",
+        "1970-01-01T00:00:00+12:00",
+        "1971-01-01T00:00:00+12:00",
+    ],
+)
 def test_the_ends_of_the_calendar_are_no_error(bench: Workbench, ask: Ask, due_at: str) -> None:
     bench.queue().configure(max_attempts=3)
     assert ask("POST", f"{ORDERS}/messages", body={"body": "x", "due_at": due_at}).status == 201

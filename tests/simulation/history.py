@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from s3queue.documents.dead_letter import DeadLine
-from s3queue.encoding import parse_json
+from s3queue.encoding import parse_json, put_id_of
 from s3queue.errors import QueueError, Unavailable
 
 from .ledger import Ledger, Life
@@ -25,6 +25,8 @@ from .world import World
 
 #: Equal bytes under one name within S3's grain of time are one message: nobody can tell which PUT wrote them.
 GRAIN_SECONDS = 3.0
+#: To look and to write are two requests: what happens in between was not seen.
+LOOKED_WITHIN = 1.0
 #: Whoever works for the queue asks for nothing.
 _SERVANTS = ("function", "pull", "sweeper", "subject", "helper")
 
@@ -57,8 +59,6 @@ class History:
         self._letters = letters
         self._broken = broken
         self.calls: dict[Process, list[Call]] = {}
-        #: Key → who wrote it last.
-        self._last_put: dict[str, Process] = {}
         #: Messages that were replayed; what their handlers lacked may be there by now.
         self.replayed: set[bytes] = set()
         #: When the queue was paused for certain; None while it is not.
@@ -91,10 +91,9 @@ class History:
 
     # What the store saw
 
-    def put(self, process: Process, key: str, sent_at: float, life: Life | None) -> None:
+    def put(self, process: Process, key: str, sent_at: float, before: Any, after: Any, life: Life | None) -> None:
         """A message or `queue.json` was written; someone must have asked for it, and for no more of it."""
-        call, is_mine = self.asked(process, sent_at), self._last_put.get(key) is process
-        self._last_put[key] = process
+        call = self.asked(process, sent_at)
         if call is None:
             if process.name.startswith(_SERVANTS):
                 self._broken("unexpected", f"{process.name} wrote {key}, and nobody had asked for it")
@@ -107,9 +106,19 @@ class History:
                 self._check_chosen(call, life)
         if not self._world.is_landing:
             call.puts[key] += 1
-            # If someone else has PUT the name since, it is no repetition: nobody can tell that ours was there.
-            if call.puts[key] > 1 and life and is_mine:
+            if call.puts[key] > 1 and life and self._has_arrived(life.path, sent_at, before, after):
                 self._broken("P5", f"{key} was asked for once, and written {call.puts[key]} times by one {call.name}")
+
+    def _has_arrived(self, path: str, sent_at: float, before: Any, after: Any) -> bool:
+        """Whether a call that looked could have seen that its first PUT had arrived. If equal bytes were at work, they
+        were taken for one message, and it could not.
+        """
+        put_id = put_id_of(after.metadata)
+        if not put_id:
+            return True  # nobody else uses a name that is the library's own
+        seen = [(life.recorded_at, life.record) for life in self._ledger.lives.get(path, ()) if life.record]
+        last = max(((at, one.put_id) for at, one in seen if at < sent_at - LOOKED_WITHIN), default=(0.0, ""))
+        return last[1] == put_id or (before is not None and put_id_of(before.metadata) == put_id)
 
     def asked(self, process: Process, sent_at: float) -> Call | None:
         """The call in which this request was sent; its answer may have come, or been given up, since."""

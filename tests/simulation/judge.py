@@ -10,14 +10,12 @@ from s3queue.documents.lease import Lease
 from s3queue.documents.record import Record
 from s3queue.protocol.claim import Claim
 
-from .history import Call, History
+from .history import LOOKED_WITHIN, Call, History
 from .ledger import Holding, Ledger, Life, Run
 from .letters import Letters
 from .machines import EPOCH
 from .world import QUEUE, Process, World
 
-#: A purge looks at a lease and deletes the message: what is claimed in between was not at work yet.
-LOOKED_WITHIN = 1.0
 #: Every process knows its settings within ten seconds, and claims nothing later than it has read them.
 REFRESHED_WITHIN = 12.0
 #: Keys of a stranger, who may write into the queue, have this in them: what becomes of them, `Strangers` judges.
@@ -92,8 +90,8 @@ class Judge:
             if after:
                 self.letters.write(path, self.world.now, before, after)
             else:
-                self.letters.deleted(path, self.world.now, sent_at)
-                if _is_replay(call, process):
+                was_seen = self.letters.deleted(path, self.world.now, sent_at)
+                if was_seen and _is_replay(call, process):
                     self.letters.replay_deleted(path, before)
         elif kind in ("messages", "delayed"):
             path = f"{kind}/{path}"
@@ -106,11 +104,11 @@ class Judge:
                 # What could not be read is replayed in its place, with the same bytes.
                 if before and before.body != after.body and call and call.name == "replay":
                     self.broken("P1", f"a replay of {path} overwrote what was PUT there")
-                self.history.put(process, key, sent_at, life)
+                self.history.put(process, key, sent_at, before, after, life)
             else:
                 self._deleted(process, path, sent_at)
         elif kind == "queue.json" and after:
-            self.history.put(process, key, sent_at, None)
+            self.history.put(process, key, sent_at, before, after, None)
 
     def stepped(self) -> None:
         """[P2] Whoever believes, by his own clock, that he holds a message is the one whose lease lies there."""

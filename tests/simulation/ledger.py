@@ -94,15 +94,16 @@ class Ledger:
         former = self.present.get(path)
         if former:
             former.end = "overwritten"
+        self._order += 1
         same = self.find(path, stored.etag, stored.modified_at)
         if same:
             same.puts += 1
+            same.order = self._order  # another one may have lain there in between
             same.end = ""
             same.was_leased = same.was_leased or was_leased
             same.last_put_at = now
             self.present[path] = same
             return same
-        self._order += 1
         life = Life(path, stored.etag, stored.modified_at, stored.body, now, self._order, was_leased, last_put_at=now)
         lives.append(life)
         self.present[path] = life

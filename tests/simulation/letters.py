@@ -50,14 +50,17 @@ class Letters:
         candidates = [life for name in names for life in self._ledger.lives.get(name, ())]
         return [(life, lines) for life in candidates if (lines := _covers(life, letter))]
 
-    def deleted(self, path: str, now: float, sent_at: float) -> None:
-        """Whether its bytes are still somewhere is checked at the end.
+    def deleted(self, path: str, now: float, sent_at: float) -> bool:
+        """Whether someone could have known better than to delete this letter. Whether its bytes are still somewhere is
+        checked at the end.
 
         Look and delete are two requests: what comes after the look, or while the delete is on its way, is not seen.
         """
         self.deleted_at[path] = now
-        if self.written[path][-1][0] > sent_at - HEAD_VALID_SECONDS:
+        is_unseen = self.written[path][-1][0] > sent_at - HEAD_VALID_SECONDS
+        if is_unseen:
             self.unstoppable.add(path)
+        return not is_unseen
 
     def replay_put(self, path: str, body: bytes) -> None:
         self._replays[path, body] += 1

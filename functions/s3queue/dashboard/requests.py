@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
+from s3queue.encoding import EARLIEST, LATEST
+
 from .models import AnyJson
 
 MOST_ROWS = 200
 MOST_REPLAYS = 500
 #: A longer delay is a mistake.
 LONGEST_SECONDS = 10 * 365 * 86_400
-#: The last day that a key can name.
-_LAST = datetime(9999, 12, 31, tzinfo=UTC)
 _METADATA_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
 
 
@@ -89,11 +89,14 @@ class Enqueue(Request):
     def _is_one_instant(cls, due_at: datetime | None, info: ValidationInfo) -> datetime | None:
         if due_at is not None and info.data.get("delay_seconds") is not None:
             raise ValueError("give delay_seconds or due_at, not both")
+        if due_at is None:
+            return None
         try:
-            return min(due_at.astimezone(UTC), _LAST) if due_at else None
-        except OverflowError:
-            # In UTC, it is before the first or after the last day of the calendar.
-            return _LAST if due_at and due_at > _LAST.replace(year=5000) else None
+            at = due_at.astimezone(UTC)
+        except OverflowError:  # in UTC, it is before the first or after the last day of the calendar
+            at = LATEST if due_at.year > LATEST.year // 2 else EARLIEST
+        # Long ago means at once, and what no key can name comes as late as one can.
+        return min(max(at, EARLIEST), LATEST)
 
 
 class Replay(Request):
