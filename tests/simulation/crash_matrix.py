@@ -13,8 +13,9 @@ from .actors import sweeping
 from .checks import check_quiet, leftovers, tally
 from .faults import Profile, ScriptedFaults
 from .functions import Fleet
-from .operations import OPERATIONS, UNDISTURBED, Stage
+from .operations import OPERATIONS, UNDISTURBED
 from .schedules import Verdict, short_lines, silenced
+from .stage import Stage
 from .threads import greenlets
 from .world import Fault
 

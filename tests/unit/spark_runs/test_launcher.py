@@ -81,7 +81,11 @@ def test_a_thousand_heavy_messages_at_once_start_at_most_max_runs_runs(max_runs,
 
     assert len(jobs.started) == max_runs
     named = [path for run in jobs.started for path in RunStore(queues[0]).manifest(run)[0].paths]
-    assert len(named) == len(set(named)) == 10 * max_runs
+    assert len(named) == len(set(named))
+    leased = store.list(queues[0].keys.prefix("leases")).objects
+    assert set(named) == {queues[0].keys.path_under("leases", entry.key) for entry in leased}
+    # Two launches may compete for the same ten messages. Each has some, and their drivers claim the others.
+    assert max_runs <= len(named) <= 10 * max_runs
 
 
 def test_a_second_run_starts_only_if_a_full_batch_more_is_waiting(bench, jobs):
