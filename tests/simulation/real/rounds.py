@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 from s3queue import Queue, connect
 from support.fault_proxy import FAULTS, fault_proxy
@@ -121,13 +122,14 @@ def _run(done: Round, folder: Path, seconds: float, rate: float, calm_kills: int
 
 def _as_operator(bucket: str, client: object) -> dict[str, Queue]:
     """The queues, seen past the proxy; whatever an operator changed is undone."""
-    add_queues()
     import queues as definitions
 
-    found = {}
-    for name in QUEUES:
-        found[name] = connect(f"s3://{bucket}/{name}", settings=definitions.load_one(name).settings, client=client)
-        found[name].configure(paused=None, concurrency=None, visibility_timeout=None)
+    with patch.object(definitions, "__path__", [*definitions.__path__]):
+        add_queues()
+        settings = {name: definitions.load_one(name).settings for name in QUEUES}
+    found = {name: connect(f"s3://{bucket}/{name}", settings=settings[name], client=client) for name in QUEUES}
+    for queue in found.values():
+        queue.configure(paused=None, concurrency=None, visibility_timeout=None)
     return found
 
 
