@@ -18,9 +18,19 @@ def load() -> dict[str, Definition]:
     """Every queue by name.
 
     Raises:
-        InvalidRequest: a module defines no queue, or two define the same one; the text names them.
+        InvalidRequest: a module defines no queue, two define the same one, or one sends to a queue that none defines;
+            the text names them.
     """
-    return {name: _definition(module) for name, module in _modules().items()}
+    modules = _modules()
+    defined = {name: _definition(module) for name, module in modules.items()}
+    for name, definition in defined.items():
+        for target in definition.sends_to:
+            if target not in defined:
+                raise InvalidRequest(
+                    f"{modules[name].__name__} sends to the queue {target!r}, which no module in {__name__} defines; "
+                    f"it has {', '.join(defined)}"
+                )
+    return defined
 
 
 def load_one(name: str) -> Definition:
