@@ -214,15 +214,15 @@ def per_message(spark: Any, message: dict[str, str], context: Context) -> None:
 def test_without_an_application_heavy_queues_are_deployed_and_wait(tmp_path: Path) -> None:
     from aws_cdk import App
     from aws_cdk import aws_lambda as lambda_
-    from aws_cdk.assertions import Template as Synthesized
 
     from infra.options import Options
     from infra.queue_stack import QueueStack
 
     (tmp_path / "handlers.py").touch()
     code = lambda_.Code.from_asset(str(tmp_path))
-    stack = QueueStack(App(), "s3queue", queues=QUEUES, code=code, options=Options())
-    template = Template(Synthesized.from_stack(stack).to_json()["Resources"])
+    app = App()
+    stack = QueueStack(app, "s3queue", queues=QUEUES, code=code, options=Options())
+    template = Template.read(Path(app.synth().directory) / stack.template_file)
     assert stack.spark_runs is None
     assert "S3QUEUE_SPARK_APPLICATION" not in variables(template, "s3queue-exports")
     assert not template.role_of("s3queue-exports").may("emr-serverless:StartJobRun", ARN)
