@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -120,7 +121,7 @@ def _acknowledge_spark_runs(stack: QueueStack, spark_runs: SparkRuns) -> None:
 def _runs_of(stack: QueueStack, spark_runs: SparkRuns) -> str:
     """The runs' ARN as cdk-nag writes it, with what only CloudFormation knows in its own words."""
     application = stack.resolve(spark_runs.application)
-    named = application if isinstance(application, str) else application["Fn::ImportValue"]
+    named = application if isinstance(application, str) else json.dumps(application, separators=(",", ":"))
     where = "arn:<AWS::Partition>:emr-serverless:<AWS::Region>:<AWS::AccountId>"
     return f"{where}:/applications/{named}/jobruns/*"
 

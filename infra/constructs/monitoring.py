@@ -94,7 +94,7 @@ class Monitoring(Construct):
         function = queue.function
         return [
             self._alarm(
-                "OldestTooOld",
+                f"OldestTooOld-{name}",
                 queue_metric("AgeOfOldest", name, "Maximum", Duration.minutes(1)),
                 (queue.settings.visibility_timeout + TOO_OLD).total_seconds(),
                 f"{name}: the oldest runnable message waits too long. Is the queue paused? Does every handler fail? "
@@ -103,14 +103,14 @@ class Monitoring(Construct):
                 scope=queue,
             ),
             self._alarm(
-                "DeadLetters",
+                f"DeadLetters-{name}",
                 queue_metric("Dead", name, "Sum"),
                 0,
                 f"{name}: messages died. `s3queue dead list` groups them by error; fix the cause, then replay.",
                 scope=queue,
             ),
             self._alarm(
-                "EventsDropped",
+                f"EventsDropped-{name}",
                 function.metric("AsyncEventsDropped", statistic="Sum", period=FIVE_MINUTES),
                 0,
                 f"{name}: Lambda gave up on an invocation: a crash, a time-out, or six hours of throttling. The "
@@ -119,7 +119,7 @@ class Monitoring(Construct):
             ),
             # A burst behind a concurrency limit is throttled, and drains: only what lasts is worth a person.
             self._alarm(
-                "Throttled",
+                f"Throttled-{name}",
                 function.metric_throttles(statistic="Sum", period=FIVE_MINUTES),
                 0,
                 f"{name}: throttled for 15 minutes on end. Raise its concurrency, or the account's limit.",

@@ -12,13 +12,11 @@ from support.stack_variant import QUEUES, Variant
 
 
 def alarms(stack: Variant) -> dict[str, Any]:
-    """By the construct's name, and the queue's that has it."""
-    found = {}
-    for id, properties in stack.template.of_type("AWS::CloudWatch::Alarm").items():
-        queue = re.match(r"Queue(\w+?)[0-9A-F]{8}Queue", id)
-        name = id.removeprefix(queue[0] if queue else "Monitoring")[:-8]
-        found[f"{name}{queue[1] if queue else ''}"] = properties
-    return found
+    """By the construct's name, whichever stack it is in."""
+    return {
+        re.sub(r"^Monitoring|^Queue\w+?[0-9A-F]{8}Queue", "", id)[:-8]: properties
+        for id, properties in stack.template.of_type("AWS::CloudWatch::Alarm").items()
+    }
 
 
 def watched(alarm: dict[str, Any]) -> tuple[str, str, dict[str, str]]:
