@@ -18,9 +18,7 @@ from .runner import FOLDER, Fact, differences, facts
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="aws_facts", description="Ask S3 whether it does what s3.toml says.")
-    parser.add_argument(
-        "--bucket", required=True, help="one that you may write to; only aws-facts/ is used"
-    )
+    parser.add_argument("--bucket", required=True, help="one that you may write to; only aws-facts/ is used")
     parser.add_argument("--profile", help="of your AWS configuration")
     parser.add_argument("--region")
     parser.add_argument("--endpoint", help="of another server that speaks S3")
