@@ -80,8 +80,8 @@ MESSAGES: Sequence[str] = ("*/messages/*", "*/delayed/*")
 CONDITIONAL: Sequence[str] = ("leases", "records", "locks")
 #: The same, in as few letters as tell them from the other kinds: a bucket has one policy, of 20,480 characters.
 _CONDITIONAL_PATTERNS: Sequence[str] = ("l*", "rec*")
-#: Names in one condition. A policy is split between statements, so none may be large.
-_NAMES_PER_STATEMENT = 20
+#: A policy is split between statements, so none may be large. CDK joins small ones, as far as they fit.
+_NAMES_PER_STATEMENT, _PREFIXES_PER_STATEMENT = 4, 20
 
 _ACTIONS = {"g": "s3:GetObject", "p": "s3:PutObject", "d": "s3:DeleteObject"}
 
@@ -237,8 +237,7 @@ def _below(data: Mapping[str, str]) -> dict[str, str]:
 
 
 def _on_objects(bucket: s3.IBucket, *patterns: Mapping[str, str]) -> list[iam.PolicyStatement]:
-    # Grouped by what is allowed, so that each name appears once; and no statement is so large that it would not fit
-    # into a policy of its own.
+    # Grouped by what is allowed, so that each name appears once.
     pairs = sorted({(letters, pattern) for some in patterns for pattern, letters in some.items()})
     by_letters = {allowed: [pattern for letters, pattern in pairs if letters == allowed] for allowed, _ in pairs}
     return [
@@ -247,7 +246,7 @@ def _on_objects(bucket: s3.IBucket, *patterns: Mapping[str, str]) -> list[iam.Po
             resources=[bucket.arn_for_objects(pattern) for pattern in some],
         )
         for allowed, found in by_letters.items()
-        for some in _chunks(found)
+        for some in _chunks(found, _NAMES_PER_STATEMENT)
     ]
 
 
@@ -259,9 +258,9 @@ def _list(bucket: s3.IBucket, prefixes: Sequence[str]) -> list[iam.PolicyStateme
             resources=[bucket.bucket_arn],
             conditions={"StringLike": {"s3:prefix": some}},
         )
-        for some in _chunks(prefixes)
+        for some in _chunks(prefixes, _PREFIXES_PER_STATEMENT)
     ]
 
 
-def _chunks(names: Sequence[str]) -> list[list[str]]:
-    return [list(names[at : at + _NAMES_PER_STATEMENT]) for at in range(0, len(names), _NAMES_PER_STATEMENT)]
+def _chunks(names: Sequence[str], size: int) -> list[list[str]]:
+    return [list(names[at : at + size]) for at in range(0, len(names), size)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -75,7 +76,7 @@ class QueueStack(Stack):
         uploaded = self._uploaded(code)
         self.queues = {
             name: S3Queue(
-                NestedStack(self, f"Queue-{name}", description=f"s3queue: the queue {name}"),
+                self._nested(name),
                 "Queue",
                 queue=name,
                 settings=of,
@@ -107,6 +108,15 @@ class QueueStack(Stack):
             producers = Construct(self, f"Producers-{name}")
             CfnOutput(producers, "ProducerPolicy", value=queue.producer_policy.managed_policy_arn)
         Validations.of(Stage.of(self) or self).add_plugins(Quotas(self.template_file))
+
+    def _nested(self, queue: str) -> NestedStack:
+        stack = NestedStack(self, f"Queue-{queue}", description=f"s3queue: the queue {queue}")
+        resource = stack.nested_stack_resource
+        assert resource
+        # CDK's own name has the queue's twice, and everything in here that refers to it repeats it.
+        letters = "".join(filter(str.isalnum, queue))
+        resource.override_logical_id(f"Queue{letters}{hashlib.sha256(queue.encode()).hexdigest()[:8].upper()}")
+        return stack
 
     def _uploaded(self, code: lambda_.Code) -> lambda_.Code:
         """The same code for functions in nested stacks: an asset belongs to one stack, its place in S3 to nobody."""

@@ -53,7 +53,7 @@ def _file_of(resource: Template, root: Path) -> Path:
 
 def _inside(stack: str, name: str) -> str:
     """A logical id that no other stack's resource has: in their own stacks, two queues' functions have the same."""
-    return f"{stack.partition('NestedStack')[0]}{stack[-8:]}{name}"
+    return f"{stack}{name}"
 
 
 @dataclass(frozen=True)
