@@ -114,10 +114,13 @@ class ObjectStore(Protocol):
         target: str,
         *,
         if_match: str | None = None,
+        if_absent: bool = False,
         metadata: Mapping[str, str] | None = None,
         content_type: str = "",
     ) -> Written | None:
         """Copy inside the bucket, `if_match` on the source; None if the source is gone. Sent once.
+
+        With `if_absent`, nothing may be there yet; what has to be copied in parts only looks first.
 
         Metadata and content type are copied too; if `metadata` is given, both are replaced.
         """

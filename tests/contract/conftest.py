@@ -28,6 +28,7 @@ MOTO = Server(
     "moto",
     {
         "copy_conditions": "moto ignores the conditions of a COPY",
+        "copy_target_conditions": "moto ignores the conditions of a COPY",
         "name:messages/%41": "moto decodes a key twice",
         "name:messages/q?x=1&y=2#z": "moto's COPY and LIST cut a key at its question mark",
         "name:messages/new\nline": "moto routes no newline",

@@ -249,6 +249,18 @@ def test_a_copy_of_another_generation_is_not_made(store):
     assert store.head("b") is None
 
 
+@pytest.mark.promise("copy_target_conditions")
+def test_a_copy_onto_something_is_refused_if_nothing_may_be_there(store):
+    store.put("a", b"1")
+    store.put("b", b"2")
+
+    with pytest.raises(Conflict):
+        store.copy("a", "b", if_absent=True)
+
+    assert body_of(store, "b") == b"2"
+    assert store.copy("a", "c", if_absent=True)
+
+
 def test_a_conditional_copy_of_what_is_gone_is_none(store):
     assert store.copy("a", "b", if_match="0" * 32) is None
 

@@ -386,7 +386,9 @@ def test_a_copy_beyond_one_request_goes_in_parts_and_keeps_its_description(moto_
     copying = S3Store(store.url[5:], client=refusing)
 
     copying.copy("large", "dead/a", if_match=etag)
-    copying.copy("large", "dead/b", metadata={"error": "it broke"}, content_type="application/json")
+    copying.copy("large", "dead/b", if_absent=True, metadata={"error": "it broke"}, content_type="application/json")
+    with pytest.raises(Conflict):
+        copying.copy("large", "dead/a", if_absent=True, metadata={})
 
     kept, replaced = store.open("dead/a"), store.open("dead/b")
     assert kept.read() == replaced.read() == body

@@ -35,13 +35,15 @@ class SimulatedStore(MemoryStore):
         target: str,
         *,
         if_match: str | None = None,
+        if_absent: bool = False,
         metadata: Mapping[str, str] | None = None,
         content_type: str = "",
     ) -> Written | None:
         if source in self.refused:
             refused: Written | None = self._request("copy", target, lambda: self._refuse("copy", source))
             return refused
-        return super().copy(source, target, if_match=if_match, metadata=metadata, content_type=content_type)
+        options: dict[str, Any] = {"metadata": metadata, "content_type": content_type}
+        return super().copy(source, target, if_match=if_match, if_absent=if_absent, **options)
 
     def upload(self, key: str, body: bytes, *, seconds: float) -> None:
         """Complete a multipart upload that was started so long ago; S3 dates the object by its start."""

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
-from typing import IO
+from typing import IO, Any
 
 from s3queue.store import Object, ObjectInfo, ObjectStore, Page, Written
 
@@ -72,11 +72,13 @@ class CountingStore:
         target: str,
         *,
         if_match: str | None = None,
+        if_absent: bool = False,
         metadata: Mapping[str, str] | None = None,
         content_type: str = "",
     ) -> Written | None:
         self._count("copy", target)
-        return self.inner.copy(source, target, if_match=if_match, metadata=metadata, content_type=content_type)
+        options: dict[str, Any] = {"metadata": metadata, "content_type": content_type}
+        return self.inner.copy(source, target, if_match=if_match, if_absent=if_absent, **options)
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
         self._count("list", prefix)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import IO
 
 from s3queue import keys as names
 from s3queue.clock import Chance
@@ -115,42 +117,62 @@ class Outcomes:
         try:
             if lines and (lines.done or lines.dead):
                 self._move_lines(record, message, lines)
-            elif key := self._free_letter(record.path, record.generation):
-                self._copy(record, message, key)
+            else:
+                self._write_letter(record.path, record.generation, lambda key: self._copy(record, message, key))
         except AccessDenied as refused:
             self._stand_for(record, message, refused)
             return False
         return True
 
-    def _free_letter(self, path: str, generation: Generation) -> str | None:
-        """Where the letter of a generation goes; None if it is there already.
+    def _write_letter(self, path: str, generation: Generation, write: Callable[[str], None]) -> None:
+        """Let `write` create the letter of a generation at a free key, unless it is there already.
 
-        What died before under the same name may still wait for a decision: it is never overwritten.  [P1]
+        What died before under the same name may still wait for a decision, and `a.ndjson.lines` may die while the lines
+        of `a.ndjson` do: no letter is ever overwritten.  [P1]
         """
         key = self.keys.dead(path)
-        found = self.store.head(key)
-        if found is None:
-            return key
-        return None if is_letter_of(found, generation) else f"{key}~{generation_mark(generation)}"
+        others = iter((generation_mark(generation),))
+        letter = key
+        while found := self._written(letter, write):
+            if is_letter_of(found, generation):
+                return
+            letter = f"{key}~{next(others, self.chance.token()[:12])}"
+
+    def _written(self, letter: str, write: Callable[[str], None]) -> ObjectInfo | None:
+        """The letter that is there already; None if this one was written now."""
+        while True:
+            if found := self.store.head(letter):
+                return found
+            with suppress(Conflict):
+                write(letter)
+                return None
 
     def _copy(self, record: Record, message: ObjectInfo, key: str) -> None:
-        source, etag = message.key, record.generation.etag
         metadata = dead_metadata(message, record, record.failure)
         try:
-            self.store.copy(source, key, if_match=etag, metadata=metadata, content_type=message.content_type)
-        except Conflict:
-            return  # the producer PUT the name again: that generation has an outcome of its own
+            self._copy_as(record, message, key, metadata)
         except InvalidRequest:
             # The producer's own metadata or content type cannot be written again: the letter goes without it.
             bare = replace(message, metadata={}, content_type="")
-            metadata = dead_metadata(bare, record, record.failure, dropped="all")
-            self.store.copy(source, key, if_match=etag, metadata=metadata)
+            self._copy_as(record, bare, key, dead_metadata(bare, record, record.failure, dropped="all"))
+
+    def _copy_as(self, record: Record, message: ObjectInfo, key: str, metadata: Mapping[str, str]) -> None:
+        """Raises Conflict if another letter is there."""
+        etag, described = record.generation.etag, message.content_type
+        try:
+            self.store.copy(message.key, key, if_match=etag, if_absent=True, metadata=metadata, content_type=described)
+        except Conflict:
+            now = self.store.head(message.key)
+            if now and now.etag == etag:
+                raise
+            # The producer PUT the name again: that generation has an outcome of its own.
 
     def _move_lines(self, record: Record, message: ObjectInfo, lines: Lines) -> None:
+        path = names.lines_path(record.path)
+        self._write_letter(path, record.generation, lambda key: self._put_lines(record, message, lines, key))
+
+    def _put_lines(self, record: Record, message: ObjectInfo, lines: Lines, key: str) -> None:
         """All lines that did not complete go into one object: one PUT, however many of them died."""
-        key = self._free_letter(names.lines_path(record.path), record.generation)
-        if key is None:
-            return
         try:
             found = self.store.open(self.keys.message(record.path), if_match=record.generation.etag)
         except Conflict:
@@ -171,19 +193,20 @@ class Outcomes:
             first = next(iter(lines.dead.values()), unfinished)
             metadata = dead_metadata(message, record, first, counts)
             try:
-                self.store.put(key, letter, metadata=metadata, content_type=NDJSON, once=True)
+                self._put_new(key, letter, metadata, NDJSON)
             except InvalidRequest:
                 letter.seek(0)
                 metadata = dead_metadata(replace(message, metadata={}), record, first, counts, dropped="all")
-                self.store.put(key, letter, metadata=metadata, content_type=NDJSON, once=True)
+                self._put_new(key, letter, metadata, NDJSON)
 
     def _stand_for(self, record: Record, message: ObjectInfo, refused: AccessDenied) -> None:
         """A message that nobody may read (archived, a foreign key) stays where it is; an empty letter stands for it."""
-        key = self._free_letter(record.path, record.generation)
-        if key:
-            bare = replace(message, metadata={}, content_type="")
-            failure = record.failure or Failure.of(refused)
-            self.store.put(key, b"", metadata=dead_metadata(bare, record, failure, unreadable="true"), once=True)
+        bare = replace(message, metadata={}, content_type="")
+        metadata = dead_metadata(bare, record, record.failure or Failure.of(refused), unreadable="true")
+        self._write_letter(record.path, record.generation, lambda key: self._put_new(key, b"", metadata))
+
+    def _put_new(self, key: str, body: bytes | IO[bytes], metadata: Mapping[str, str], content_type: str = "") -> None:
+        self.store.put(key, body, if_absent=True, metadata=metadata, content_type=content_type, once=True)
 
     def clear(
         self,
@@ -234,8 +257,7 @@ class Outcomes:
             size=message.size,
         )
         self.write_record(record, lambda: True)
-        if key := self._free_letter(buried, generation):
-            self._copy(record, message, key)
+        self._write_letter(buried, generation, lambda key: self._copy(record, message, key))
         delete_seen(self.store, message.key, etag=message.etag, modified_at=message.modified_at)
         return record
 

@@ -136,12 +136,15 @@ class DirectStore:
         target: str,
         *,
         if_match: str | None = None,
+        if_absent: bool = False,
         metadata: Mapping[str, str] | None = None,
         content_type: str = "",
     ) -> Written | None:
         headers = [("x-amz-copy-source", quote(f"{self._bucket}/{source}", safe="/~"))]
         if if_match is not None:
             headers.append(("x-amz-copy-source-if-match", quoted(if_match)))
+        if if_absent:
+            headers.append(("if-none-match", "*"))
         if metadata is not None:
             # Tags are not copied: that needs permissions that nothing else here needs.
             headers += [("x-amz-metadata-directive", "REPLACE"), ("x-amz-tagging-directive", "REPLACE")]
@@ -152,7 +155,8 @@ class DirectStore:
             info = self.head(source)
             if info is None or info.size <= COPY_BYTES:
                 raise
-            return self._boto3.copy(source, target, if_match=if_match, metadata=metadata, content_type=content_type)
+            options: dict[str, Any] = {"metadata": metadata, "content_type": content_type}
+            return self._boto3.copy(source, target, if_match=if_match, if_absent=if_absent, **options)
         if answer.status == 404:
             return None
         return Written(whole_etag(_fields(_parsed(answer, "CopyObjectResult")).get("ETag")), _date(answer))

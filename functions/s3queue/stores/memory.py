@@ -118,6 +118,7 @@ class MemoryStore:
         target: str,
         *,
         if_match: str | None = None,
+        if_absent: bool = False,
         metadata: Mapping[str, str] | None = None,
         content_type: str = "",
     ) -> Written | None:
@@ -128,6 +129,8 @@ class MemoryStore:
                     return None
                 if if_match is not None and found.etag != if_match:
                     raise Conflict(f"COPY {source}: the object was written again")
+                if if_absent and target in self._objects:
+                    raise Conflict(f"COPY {source}: {target} exists already")
                 if metadata is None:
                     return self._write(target, found.body, found.metadata, found.content_type)
                 return self._write(target, found.body, _described(metadata), content_type or "binary/octet-stream")

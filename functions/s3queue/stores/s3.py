@@ -23,7 +23,7 @@ from botocore.exceptions import (
 )
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
-from s3queue.errors import AccessDenied, Contended, InvalidRequest, NotFound, QueueError, Unavailable
+from s3queue.errors import AccessDenied, Conflict, Contended, InvalidRequest, NotFound, QueueError, Unavailable
 from s3queue.settings import aws_region
 from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
@@ -140,6 +140,7 @@ class S3Store:
         target: str,
         *,
         if_match: str | None = None,
+        if_absent: bool = False,
         metadata: Mapping[str, str] | None = None,
         content_type: str = "",
     ) -> Written | None:
@@ -151,26 +152,26 @@ class S3Store:
         origin: Any = {"Bucket": self._bucket, "Key": source}
 
         def send() -> Any:
-            return self._client.copy_object(Bucket=self._bucket, Key=target, CopySource=origin, **options)
+            into: dict[str, Any] = {"Bucket": self._bucket, "Key": target} | ({"IfNoneMatch": "*"} if if_absent else {})
+            return self._client.copy_object(CopySource=origin, **into, **options)
 
+        read = partial(_written, part="CopyObjectResult")
         try:
-            copied: Written | None = self._request(
-                "copy", target, send, partial(_written, part="CopyObjectResult"), once=True
-            )
+            copied: Written | None = self._request("copy", target, send, read, once=True)
             return copied
         except InvalidRequest:
             info = self.head(source)
             if info is None or info.size <= COPY_BYTES:
                 raise
-            return self._copy_in_parts(origin, target, options)
+            if if_absent and self.head(target):
+                raise Conflict(f"COPY {source}: {target} exists already") from None
 
-    def _copy_in_parts(self, origin: Any, target: str, options: dict[str, Any]) -> Written:
-        def send() -> Any:
+        def send_parts() -> Any:
             self._client.copy(origin, self._bucket, target, ExtraArgs=options, Config=TransferConfig(use_threads=False))
             return self._client.head_object(Bucket=self._bucket, Key=target)
 
-        copied: Written = self._request("copy", target, send, _written)
-        return copied
+        in_parts: Written = self._request("copy", target, send_parts, _written)
+        return in_parts
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
         options: dict[str, Any] = ({"StartAfter": after} if after else {}) | (

@@ -64,8 +64,14 @@ BUGS = (
     Mutation(
         "the next death under a name overwrites its dead letter",
         "protocol/outcomes.py",
-        'return None if is_letter_of(found, generation) else f"{key}~{generation_mark(generation)}"',
-        "return None if is_letter_of(found, generation) else key",
+        "            if found := self.store.head(letter):\n                return found\n",
+        "            if found := self.store.head(letter):\n                self.store.delete(letter)\n",
+    ),
+    Mutation(
+        "a letter that was written since the look is overwritten",
+        "protocol/outcomes.py",
+        "self.store.put(key, body, if_absent=True, metadata=metadata,",
+        "self.store.put(key, body, metadata=metadata,",
     ),
     Mutation(
         "dead lines that did not run are forgotten",

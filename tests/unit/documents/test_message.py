@@ -22,12 +22,12 @@ GROWING = "utf-8''" + "," * 1500 + "%C3%A9"
 class StrictStore(MemoryStore):
     """Refuses to copy what S3 refuses: too much metadata, or headers that HTTP cannot carry."""
 
-    def copy(self, source, target, *, if_match=None, metadata=None, content_type=""):
+    def copy(self, source, target, *, metadata=None, content_type="", **conditions):
         if sum(len(name) + len(value) for name, value in (metadata or {}).items()) > METADATA_BYTES:
             raise InvalidRequest("MetadataTooLarge")
         if not (content_type.isascii() and content_type.isprintable()):
             raise InvalidRequest("a header cannot carry this")
-        return super().copy(source, target, if_match=if_match, metadata=metadata, content_type=content_type)
+        return super().copy(source, target, metadata=metadata, content_type=content_type, **conditions)
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "text/\u00e9", "text/\x00plain", "x" * 5000])

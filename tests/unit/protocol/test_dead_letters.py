@@ -335,6 +335,32 @@ def test_a_dead_letter_is_never_overwritten_by_the_next_death_under_its_name(ben
     assert letters.replay(other) == path
 
 
+@pytest.mark.parametrize("name", ["m", "m.ndjson"])
+def test_a_letter_that_was_written_since_the_look_is_not_overwritten(bench, queue, letters, name, monkeypatch):
+    """`m.ndjson` and its replayed lines, `m.ndjson.lines`, may die at the same time: both want the same letter."""
+    path = queue.enqueue(b"1\n2\n", name=name)
+    wanted = f"orders/dead/{path}" + (".lines" if name == "m.ndjson" else "")
+    look = bench.memory.head
+
+    def write_after_the_look(key):
+        found = look(key)
+        if key == wanted and found is None:
+            bench.memory.put(wanted, b"another's")
+        return found
+
+    monkeypatch.setattr(bench.memory, "head", write_after_the_look)
+    claim = queue.claim(path)
+    if name == "m.ndjson":
+        claim.lines.done.add(1)
+    queue.fail(claim, "no good", dead=True)
+
+    monkeypatch.undo()
+    assert bench.memory.open(wanted).read() == b"another's"
+    (mine,) = (letter for letter in letters.list() if f"orders/dead/{letter.path}" != wanted)
+    assert mine.error == "no good"
+    assert queue.store.head(f"orders/{path}") is None
+
+
 def test_what_was_replayed_and_has_completed_is_not_replayed_again(bench, queue, letters):
     """A crash between the PUT and the deletion of the letter leaves both."""
     path = bury(queue, body=b"work")

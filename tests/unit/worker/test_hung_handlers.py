@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from s3queue import Context, Worker
+from s3queue import Context, Queue, Worker
 from s3queue.errors import LeaseLost
 from s3queue.worker.watchdog import Call, Watchdog
 from support.threads import PATIENCE, eventually, hurry
@@ -28,15 +30,25 @@ class Hanging:
         return "in time"
 
 
-def test_a_message_whose_handler_hangs_is_retried_and_its_thread_replaced(bench, caplog):
-    queue = bench.queue(handler_timeout=25, max_attempts=2)
-    path = queue.enqueue(b"1")
-    handler = Hanging()
+@contextmanager
+def until_it_hangs(queue: Queue, handler: Hanging) -> Iterator[Worker]:
+    """A worker of one thread, from when its handler hangs; it is stopped at the end."""
     worker = Worker(queue, handler.handle, concurrency=1, sweep=False)
     hurry(worker)
     worker.start()
     try:
         assert handler.hangs.wait(PATIENCE)
+        yield worker
+    finally:
+        handler.let_go.set()
+        assert worker.stop(PATIENCE)
+
+
+def test_a_message_whose_handler_hangs_is_retried_and_its_thread_replaced(bench, caplog):
+    queue = bench.queue(handler_timeout=25, max_attempts=2)
+    path = queue.enqueue(b"1")
+    handler = Hanging()
+    with until_it_hangs(queue, handler) as worker:
         bench.clock.advance(26)
         eventually(lambda: worker.stats()["retried"] == 1)
         assert worker.stats()["running"] == 0  # its heartbeat keeps nothing for it
@@ -44,9 +56,6 @@ def test_a_message_whose_handler_hangs_is_retried_and_its_thread_replaced(bench,
         eventually(worker._retries.wait)
         bench.clock.advance(worker._retries.wait() + 1)
         eventually(lambda: worker.stats()["succeeded"] == 1)
-    finally:
-        handler.let_go.set()
-        assert worker.stop(PATIENCE)
 
     assert handler.ran == [1, 1]
     record = queue.status(path).record
@@ -62,11 +71,7 @@ def test_a_message_whose_handler_always_hangs_is_buried(bench):
     queue = bench.queue(handler_timeout=25, max_attempts=1)
     path = queue.enqueue(b"1")
     handler = Hanging()
-    worker = Worker(queue, handler.handle, concurrency=1, sweep=False)
-    hurry(worker)
-    worker.start()
-    try:
-        assert handler.hangs.wait(PATIENCE)
+    with until_it_hangs(queue, handler) as worker:
         bench.clock.advance(26)
         eventually(lambda: worker.stats()["dead"] == 1)
         # What the hung thread returns at last is nobody's: neither a second outcome nor a deletion.
@@ -75,9 +80,6 @@ def test_a_message_whose_handler_always_hangs_is_buried(bench):
         other = queue.enqueue(b"2")
         bench.clock.advance(10)
         eventually(lambda: worker.stats()["succeeded"] == 1)
-    finally:
-        handler.let_go.set()
-        assert worker.stop(PATIENCE)
 
     record = queue.status(path).record
     assert (record.outcome, record.failure.type) == ("dead", "HandlerTimeout")
@@ -89,11 +91,7 @@ def test_the_other_lines_of_a_batch_go_on_without_the_one_that_hangs(bench):  # 
     queue = bench.queue(handler_timeout=25, max_attempts=1)
     (path,) = queue.enqueue_many([1, 2, 3], per_object=3)
     handler = Hanging(body=2)
-    worker = Worker(queue, handler.handle, concurrency=1, sweep=False)
-    hurry(worker)
-    worker.start()
-    try:
-        assert handler.hangs.wait(PATIENCE)
+    with until_it_hangs(queue, handler):
         bench.clock.advance(26)
 
         def is_finished() -> bool:
@@ -101,9 +99,6 @@ def test_the_other_lines_of_a_batch_go_on_without_the_one_that_hangs(bench):  # 
             return bool(queue.store.head(f"orders/records/{path}"))
 
         eventually(is_finished)
-    finally:
-        handler.let_go.set()
-        assert worker.stop(PATIENCE)
 
     assert handler.ran == [1, 2, 3]
     record = queue.status(path).record
@@ -115,29 +110,19 @@ def test_stop_does_not_wait_for_a_handler_that_hangs(bench):
     queue = bench.queue(handler_timeout=25)
     path = queue.enqueue(b"1")
     handler = Hanging()
-    worker = Worker(queue, handler.handle, concurrency=1, sweep=False)
-    hurry(worker)
-    worker.start()
-    try:
-        assert handler.hangs.wait(PATIENCE)
+    with until_it_hangs(queue, handler) as worker:
         assert not worker.stop(timeout=0.05)
         bench.clock.advance(26)
         assert worker.stop(PATIENCE)
         assert not handler.returned.is_set()
         assert queue.status(path).lease.failure.type == "HandlerTimeout"
-    finally:
-        handler.let_go.set()
 
 
 def test_a_message_whose_handler_hangs_is_let_go_even_if_no_thread_can_be_started(bench, monkeypatch):
     queue = bench.queue(handler_timeout=25, visibility_timeout=30)
     path = queue.enqueue(b"1")
     handler = Hanging()
-    worker = Worker(queue, handler.handle, concurrency=1, sweep=False)
-    hurry(worker)
-    worker.start()
-    try:
-        assert handler.hangs.wait(PATIENCE)
+    with until_it_hangs(queue, handler) as worker:
         start, refusals = threading.Thread.start, ["can't start new thread"]
 
         def refuse_once(thread: threading.Thread) -> None:
@@ -155,9 +140,6 @@ def test_a_message_whose_handler_hangs_is_let_go_even_if_no_thread_can_be_starte
         # A thread that was started a little later tries it again.
         worker._accept(dispatched)
         eventually(lambda: worker.stats()["succeeded"] == 1)
-    finally:
-        handler.let_go.set()
-        assert worker.stop(PATIENCE)
     failures = [attempt.failure and attempt.failure.type for attempt in queue.status(path).record.attempts]
     assert failures == ["LeaseExpired", None]
     assert worker._busy == 0
