@@ -42,9 +42,10 @@ def build(app: App) -> QueueStack:
         stack.add_stack_dependency(spark)
     Tags.of(stack).add("application", SERVICE)
     if interpreter(built_for) is None:
-        Annotations.of(stack).add_info(
+        Annotations.of(stack).add_warning_v2(
+            "s3queue:no-bytecode",
             "The zip has no bytecode, because this machine has no Python {}.{}: every cold start takes about a second "
-            "longer. Install it, or synthesize where it is.".format(*built_for.python)
+            "longer. Install it, or synthesize where it is.".format(*built_for.python),
         )
     acknowledge(stack)
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))

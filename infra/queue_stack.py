@@ -87,7 +87,12 @@ class QueueStack(Stack):
         self.storage.tell_of_failures(self.sweeper.function)
         self.api = api.Api(self, "Api", queues=self.queues, bucket=self.storage.bucket, code=code, options=options)
         self.monitoring = Monitoring(
-            self, "Monitoring", queues=self.queues, sweeper=self.sweeper.function, pipeline=self.pipeline
+            self,
+            "Monitoring",
+            queues=self.queues,
+            sweeper=self.sweeper.function,
+            metrics=options.metrics,
+            pipeline=self.pipeline,
         )
         self._own_cdks_log_groups()
         self._warn_of_secrets(environment or {})

@@ -22,7 +22,7 @@ LOGS_KEPT = logs.RetentionDays.TWO_WEEKS
 
 
 class QueueFunction(Construct):
-    """One function whose role starts with nothing but its own log group and its traces."""
+    """One function whose role starts with nothing but its own log group, and its traces if they are switched on."""
 
     def __init__(
         self,
@@ -71,6 +71,7 @@ class QueueFunction(Construct):
                 **(environment or {}),
                 **deployment.to_env(),
                 "S3QUEUE_STORE": "direct" if options.direct_store else "boto3",
+                "S3QUEUE_METRICS": options.metrics,
                 "POWERTOOLS_SERVICE_NAME": SERVICE,
                 "POWERTOOLS_METRICS_NAMESPACE": SERVICE,
             },
@@ -79,6 +80,6 @@ class QueueFunction(Construct):
             reserved_concurrent_executions=concurrency if options.reserved_concurrency else None,
             # A handler may enqueue to its own bucket; Lambda would stop such a chain after 16 messages, without a word.
             recursive_loop=lambda_.RecursiveLoop.ALLOW,
-            tracing=lambda_.Tracing.ACTIVE,
+            tracing=lambda_.Tracing.ACTIVE if options.tracing else lambda_.Tracing.DISABLED,
             log_group=self.log_group,
         )

@@ -13,6 +13,8 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+from s3queue.settings import METRICS, Metrics
+
 from .functions import SERVICE
 from .pipeline import Pipeline
 from .s3_queue import S3Queue
@@ -36,9 +38,12 @@ class Monitoring(Construct):
         *,
         queues: Mapping[str, S3Queue],
         sweeper: lambda_.IFunction,
+        metrics: Metrics,
         pipeline: Pipeline | None = None,
     ) -> None:
         super().__init__(scope, id)
+        #: What the functions publish; nothing else is watched or drawn.
+        self._published = METRICS[metrics]
         self.topic = self._topic()
         self.alarms = self._sweeper_alarms(sweeper)
         if pipeline and (dropped := pipeline.dropped()):
@@ -85,7 +90,9 @@ class Monitoring(Construct):
         return [silent, failing]
 
     def _queue_alarms(self, name: str, queue: S3Queue) -> list[cloudwatch.Alarm]:
-        function = queue.function
+        return [*(self._own_alarms(name, queue) if self._published else ()), *self._lambda_alarms(name, queue)]
+
+    def _own_alarms(self, name: str, queue: S3Queue) -> list[cloudwatch.Alarm]:
         return [
             self._alarm(
                 f"OldestTooOld-{name}",
@@ -96,11 +103,24 @@ class Monitoring(Construct):
                 periods=3,
             ),
             self._alarm(
+                f"TooManyPending-{name}",
+                queue_metric("Pending", name, "Maximum", Duration.minutes(1)),
+                queue.settings.pending_alarm,
+                f"{name}: more messages are pending than its pending_alarm. Producers send faster than the queue "
+                "works: raise its concurrency, or slow them down (max_depth).",
+                periods=5,
+            ),
+            self._alarm(
                 f"DeadLetters-{name}",
                 queue_metric("Dead", name, "Sum"),
                 0,
                 f"{name}: messages died. `s3queue dead list` groups them by error; fix the cause, then replay.",
             ),
+        ]
+
+    def _lambda_alarms(self, name: str, queue: S3Queue) -> list[cloudwatch.Alarm]:
+        function = queue.function
+        return [
             self._alarm(
                 f"EventsDropped-{name}",
                 function.metric("AsyncEventsDropped", statistic="Sum", period=FIVE_MINUTES),
@@ -146,34 +166,36 @@ class Monitoring(Construct):
             ),
         )
         for name, queue in queues.items():
-            dashboard.add_widgets(*_queue_row(name, queue))
+            dashboard.add_widgets(*self._queue_row(name, queue))
 
-
-def _queue_row(name: str, queue: S3Queue) -> list[cloudwatch.IWidget]:
-    outcomes = ("Completed", "Failed", "Retried", "Dead", "Rescued", "ClaimConflicts")
-    return [
-        cloudwatch.GraphWidget(
-            title=f"{name}: outcomes", width=6, left=[queue_metric(metric, name, "Sum") for metric in outcomes]
-        ),
-        cloudwatch.GraphWidget(
-            title=f"{name}: oldest message", width=6, left=[queue_metric("AgeOfOldest", name, "Maximum")]
-        ),
-        cloudwatch.GraphWidget(
-            title=f"{name}: wait and run",
-            width=6,
-            left=[queue_metric(metric, name, p) for metric in ("WaitTime", "RunTime") for p in ("p50", "p99")],
-        ),
-        cloudwatch.GraphWidget(
-            title=f"{name}: invocations",
-            width=6,
-            left=[
-                queue.function.metric("ConcurrentExecutions", statistic="Maximum"),
-                queue.function.metric_throttles(),
-                queue.function.metric_errors(),
-                queue.function.metric("DestinationDeliveryFailures", statistic="Sum"),
-            ],
-        ),
-    ]
+    def _queue_row(self, name: str, queue: S3Queue) -> list[cloudwatch.IWidget]:
+        drawn = {
+            "outcomes": (
+                ("Completed", "Failed", "Retried", "Dead", "Rescued", "ClaimConflicts", "LateEvents"),
+                ["Sum"],
+            ),
+            "oldest message": (("AgeOfOldest",), ["Maximum"]),
+            "pending messages": (("Pending",), ["Maximum"]),
+            "wait and run": (("WaitTime", "RunTime"), ["p50", "p99"]),
+        }
+        own = {
+            title: [
+                queue_metric(metric, name, of) for metric in metrics if metric in self._published for of in statistics
+            ]
+            for title, (metrics, statistics) in drawn.items()
+        }
+        invocations = [
+            queue.function.metric("ConcurrentExecutions", statistic="Maximum"),
+            queue.function.metric_invocations(statistic="Sum"),
+            queue.function.metric_throttles(),
+            queue.function.metric_errors(),
+            queue.function.metric("DestinationDeliveryFailures", statistic="Sum"),
+        ]
+        return [
+            cloudwatch.GraphWidget(title=f"{name}: {title}", width=6, left=metrics)
+            for title, metrics in (own | {"invocations": invocations}).items()
+            if metrics
+        ]
 
 
 def queue_metric(name: str, queue: str, statistic: str, period: Duration = FIVE_MINUTES) -> cloudwatch.Metric:

@@ -21,6 +21,8 @@ FLIPPED = {
     "enforce_conditional_writes": False,
     "create_only_producers": True,
     "direct_store": False,
+    "tracing": True,
+    "metrics": "all",
 }
 
 

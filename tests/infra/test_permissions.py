@@ -273,13 +273,16 @@ def test_plain_http_is_refused_to_everyone(stack: Variant) -> None:
         assert not administrator(stack).may("s3:GetObject", key, {"aws:SecureTransport": "false"})
 
 
-def test_only_tracing_names_no_resource_and_no_action_is_a_pattern(stack: Variant) -> None:
+@pytest.mark.parametrize("tracing", [False, True])
+def test_only_tracing_names_no_resource_and_no_action_is_a_pattern(synthesize: Synthesize, tracing: bool) -> None:
+    stack = synthesize(tracing=tracing)
     for kind in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
         for policy in stack.of_type(kind):
             for statement in policy["PolicyDocument"]["Statement"]:
                 actions, resources = listed(statement["Action"]), listed(statement["Resource"])
                 assert not any("*" in action for action in actions), statement
                 if "*" in resources:
+                    assert tracing
                     assert all(action.startswith("xray:") for action in actions), statement
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from s3queue.settings import Deployment, QueueSettings
+from support.document_commands import CHOICES
 from support.stack_variant import QUEUES, Synthesize, Variant
 
 
@@ -93,11 +94,9 @@ def test_the_sweeper_runs_every_minute_and_a_late_tick_is_dropped(stack: Variant
     assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 60, "MaximumRetryAttempts": 0}
 
 
-def test_traces_and_logs_are_kept_for_a_while_and_no_longer(stack: Variant) -> None:
+def test_logs_are_kept_for_a_while_and_no_longer(stack: Variant) -> None:
     for function in stack.of_type("AWS::Lambda::Function"):
         assert function["LoggingConfig"]["LogGroup"]
-        if "FunctionName" in function:
-            assert function["TracingConfig"] == {"Mode": "Active"}
     assert all(group["RetentionInDays"] == 14 for group in stack.of_type("AWS::Logs::LogGroup"))
 
 
@@ -205,10 +204,21 @@ def test_a_flag_is_true_or_false_and_nothing_that_looks_like_it(flag: str) -> No
         Options.from_context(App(context={flag: "no"}).node)
 
 
-def test_an_unknown_target_is_refused() -> None:
+@pytest.mark.parametrize(("option", "kind"), [("target", "Target"), ("metrics", "Metrics")])
+def test_an_option_is_one_of_its_choices(option: str, kind: str) -> None:
     from aws_cdk import App
 
     from infra.options import Options
 
-    with pytest.raises(ValueError, match="aws, local"):
-        Options.from_context(App(context={"target": "gcp"}).node)
+    for choice in CHOICES[kind]:
+        assert getattr(Options.from_context(App(context={option: choice}).node), option) == choice
+    with pytest.raises(ValueError, match=", ".join(CHOICES[kind])):
+        Options.from_context(App(context={option: "some"}).node)
+
+
+def test_options_that_are_not_given_are_the_defaults() -> None:
+    from aws_cdk import App
+
+    from infra.options import Options
+
+    assert Options.from_context(App().node) == Options()

@@ -21,7 +21,10 @@ QUEUES = {
     queue.name: queue
     for queue in (
         Queue("emails", QueueSettings(concurrency=5, record_retention=timedelta(days=5))),
-        Queue("webhooks", QueueSettings(events="failures", dead_retention=timedelta(days=30), memory_mib=256)),
+        Queue(
+            "webhooks",
+            QueueSettings(events="failures", dead_retention=timedelta(days=30), memory_mib=256, pending_alarm=50),
+        ),
         # A name that begins like another's: prefixes must end at the slash.
         Queue(
             "emails-bulk", QueueSettings(handler_timeout=timedelta(minutes=5), visibility_timeout=timedelta(hours=1))

@@ -1,6 +1,6 @@
 """Bill: what a workload costs in a month, line by line, with s3queue and with SQS, and when which is cheaper.
 
-Not included on either side: logs and metrics, data transfer, cold starts, free tiers.
+Not included on either side: log lines, data transfer, cold starts, free tiers.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .estimate import WORKER_GB, WORKER_VCPU, Estimate, Function, Runs, estimate
+from .lines import SECONDS, Line
+from .monitoring import GB, sqs_watching, watching
 from .prices import MILLION, PRICES
 from .requests import BILLED_AS_READS, BILLED_AS_WRITES, RequestCounts
-from .workload import MONTH, Workload
+from .workload import Workload
 
 #: SQS bills a request per 64 KiB of payload, accepts ten messages in one request, and no message above 1 MiB.
 SQS_CHUNK = 64 * 1024
@@ -27,24 +29,6 @@ SQS_SECONDS = 0.005
 RECORD_BYTES = 450
 DEAD_BYTES = 400
 LARGEST_BATCH = 10_000
-GB = 1000**3
-SECONDS = MONTH.total_seconds()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One line of a bill: what, how many, and at which price per how many."""
-
-    what: str
-    count: float
-    price: float
-    how: str = ""
-    unit: str = "requests"
-    per: int = MILLION
-
-    @property
-    def cost(self) -> float:
-        return self.count * self.price / self.per
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +74,7 @@ def bill_of(found: Estimate) -> Bill:
         ),
         *_function("Lambda: worker", found.worker),
         *_function("Lambda: sweeper", found.sweeper),
+        *watching(load, found.worker, found.sweeper),
     ]
     if load.settings.events != "off":
         count = _events(load) * SECONDS
@@ -124,6 +109,7 @@ def sqs_bill_of(found: Estimate, *, batched: bool) -> Bill:
         Line(what="SQS: delete", how="1 for ten messages", count=tens, price=price),
         Line(what="SQS: empty receives", how="Lambda's long polls of an empty queue", count=empty, price=price),
         *_function("Lambda: worker", worker),
+        *sqs_watching(load, worker),
     ]
     if in_s3:
         lines += _requests("payloads", "above 1 MiB", RequestCounts.of("PUT payloads", "GET payloads") * load.rate)

@@ -80,7 +80,7 @@ def test_the_lines_of_a_bill_are_all_that_was_asked():
     assert billed == pytest.approx((asked.total() - asked.total(frozenset({"DELETE"}))) * 30 * 86400)
 
 
-@pytest.mark.parametrize("rate", [1, 1000, 100_000])
+@pytest.mark.parametrize("rate", [10, 1000, 100_000])
 def test_the_break_even_batch_is_the_first_that_costs_no_more(rate):
     def dearer(batch: int) -> bool:
         found = estimate(Workload(rate=rate, batch=batch))
