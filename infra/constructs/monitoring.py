@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
+import jsii
 from aws_cdk import CfnOutput, Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
+from aws_cdk.interfaces.aws_events import IRuleRef
 from constructs import Construct
 
 from s3queue.settings import METRICS, Metrics
@@ -22,6 +25,10 @@ from .s3_queue import S3Queue
 #: How long a message may wait, beyond one whole visibility timeout, before someone should look.
 TOO_OLD = timedelta(minutes=15)
 FIVE_MINUTES = Duration.minutes(5)
+RUN_FAILED = (
+    "RunFailed: Spark run {jobRunId} of application {applicationId} is {state}. Read its log. Messages of a heavy run "
+    "are tried again; of archive and statistics, the next turn does what is left, but records expire."
+)
 NOT_STARTED = (
     "Archive or statistics could not be started for half an hour. The next turn does what is left, but records expire: "
     "look at the application's quota, and at the scheduler role."
@@ -48,6 +55,8 @@ class Monitoring(Construct):
         self.alarms = self._sweeper_alarms(sweeper)
         if pipeline and (dropped := pipeline.dropped()):
             self.alarms.append(self._alarm("PipelineNotStarted", dropped, 0, NOT_STARTED))
+        if pipeline and (failed := pipeline.failed()):
+            self._tell_of_runs(failed)
         for name, queue in queues.items():
             self.alarms += self._queue_alarms(name, queue)
         for alarm in self.alarms:
@@ -67,6 +76,19 @@ class Monitoring(Construct):
             )
         )
         return topic
+
+    def _tell_of_runs(self, failed: events.EventPattern) -> None:
+        """Straight to the topic: an alarm needs a metric, and EMR's says nothing while its application is stopped."""
+        rule = events.Rule(self, "RunFailed", description="Tells of Spark runs that failed", event_pattern=failed)
+        rule.add_target(_Topic(self.topic))
+        self.topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                principals=[iam.ServicePrincipal("events.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[self.topic.topic_arn],
+                conditions={"ArnEquals": {"aws:SourceArn": rule.rule_arn}},
+            )
+        )
 
     def _sweeper_alarms(self, sweeper: lambda_.IFunction) -> list[cloudwatch.Alarm]:
         # Two plain alarms, not one on `invocations - errors`: the emulator that runs this stack knows no metric math.
@@ -207,3 +229,19 @@ def queue_metric(name: str, queue: str, statistic: str, period: Duration = FIVE_
         statistic=statistic,
         period=period,
     )
+
+
+@jsii.implements(events.IRuleTarget)
+class _Topic:
+    """CDK's SnsTopic lets every rule of every account publish."""
+
+    def __init__(self, topic: sns.ITopic) -> None:
+        self._arn = topic.topic_arn
+
+    @jsii.member(jsii_name="bind")
+    def bind(self, rule: IRuleRef, id: str | None = None) -> events.RuleTargetConfig:
+        told = {
+            name: events.EventField.from_path(f"$.detail.{name}") for name in ("jobRunId", "applicationId", "state")
+        }
+        text = events.RuleTargetInput.from_text(RUN_FAILED.format(**told))
+        return events.RuleTargetConfig(arn=self._arn, input=text)
