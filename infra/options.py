@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -10,6 +11,8 @@ from constructs import Node
 from s3queue.settings import Metrics
 
 Target = Literal["aws", "local"]
+#: Not an alias: a policy has to name the key itself.
+_KEY = re.compile(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,8 @@ class Options:
     tracing: bool = False
     #: `-c metrics=all` or `off`: each queue's own metrics, $0.30 a month each. By default those that its alarms watch.
     metrics: Metrics = "alarms"
+    #: `-c kms_key=arn:aws:kms:…:key/…`: buckets, logs and the alarms' topic are encrypted with this key of yours.
+    kms_key: str = ""
 
     @classmethod
     def from_context(cls, node: Node) -> Options:
@@ -50,7 +55,10 @@ class Options:
             raise ValueError(
                 "-c schedule_pipeline=true: an emulator has no such schedules; run spark/archive.py yourself"
             )
-        return cls(target=target, metrics=metrics, **chosen)
+        kms_key = node.try_get_context("kms_key") or ""
+        if kms_key and not _KEY.fullmatch(str(kms_key)):
+            raise ValueError(f"-c kms_key={kms_key}: it is the ARN of a key, arn:aws:kms:REGION:ACCOUNT:key/ID")
+        return cls(target=target, metrics=metrics, kms_key=kms_key, **chosen)
 
 
 def _choice(node: Node, name: str, choices: tuple[str, ...], default: str) -> Any:

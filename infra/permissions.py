@@ -7,7 +7,9 @@ worker of one queue see the names, and so the existence, of every other queue's 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 
@@ -98,6 +100,7 @@ def worker_statements(
         *_on_objects(bucket, _patterns(keys, table) | {keys.overrides: "g"}),
         _list(bucket, [f"{keys.root}*"]),
         *(producer_statement(bucket, target) for target in sends_to),
+        *use_key(bucket),
     ]
 
 
@@ -111,7 +114,7 @@ def job_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.Policy
     parts = iam.PolicyStatement(
         actions=["s3:AbortMultipartUpload"], resources=[bucket.arn_for_objects(f"{exports.DESTINATION}*")]
     )
-    return [*_on_objects(bucket, patterns), listed, parts]
+    return [*_on_objects(bucket, patterns), listed, parts, *use_key(bucket)]
 
 
 def history_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
@@ -120,7 +123,7 @@ def history_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.Po
     for keys in map(Keys, queues):
         patterns |= _patterns(keys, HISTORY)
     outcomes = [f"{Keys(queue).prefix(kind)}*" for queue in queues for kind in HISTORY]
-    return [*_on_objects(bucket, patterns), _list(bucket, [*outcomes, "archive/*", STATISTICS])]
+    return [*_on_objects(bucket, patterns), _list(bucket, [*outcomes, "archive/*", STATISTICS]), *use_key(bucket)]
 
 
 def bulk_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
@@ -129,7 +132,7 @@ def bulk_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.Polic
     for keys in map(Keys, queues):
         patterns |= _patterns(keys, BULK)
     roots = [*(f"{Keys(queue).root}*" for queue in queues), *(f"{prefix}*" for prefix in BULK_DATA)]
-    return [*_on_objects(bucket, patterns), _list(bucket, roots)]
+    return [*_on_objects(bucket, patterns), _list(bucket, roots), *use_key(bucket)]
 
 
 def sweeper_statements(
@@ -140,7 +143,8 @@ def sweeper_statements(
     for keys in map(Keys, queues):
         table = {**SWEEPER, **(LAUNCHER if keys.queue in heavy else {})}
         patterns |= _patterns(keys, table) | {keys.overrides: "g", keys.stats: "p", keys.progress: "gpd"}
-    return [*_on_objects(bucket, patterns), _list(bucket, [f"{Keys(queue).root}*" for queue in queues])]
+    listed = _list(bucket, [f"{Keys(queue).root}*" for queue in queues])
+    return [*_on_objects(bucket, patterns), listed, *use_key(bucket)]
 
 
 def api_statements(bucket: s3.IBucket, queues: Sequence[str], *, changes: bool = True) -> list[iam.PolicyStatement]:
@@ -149,7 +153,8 @@ def api_statements(bucket: s3.IBucket, queues: Sequence[str], *, changes: bool =
     for keys in map(Keys, queues):
         own = {keys.overrides: "gp" if changes else "g", keys.stats: "g"}
         patterns |= _patterns(keys, API if changes else API_READER) | own
-    return [*_on_objects(bucket, patterns), _list(bucket, [*(f"{Keys(queue).root}*" for queue in queues), STATISTICS])]
+    listed = _list(bucket, [*(f"{Keys(queue).root}*" for queue in queues), STATISTICS])
+    return [*_on_objects(bucket, patterns), listed, *use_key(bucket, writes=changes)]
 
 
 def producer_statement(bucket: s3.IBucket, queue: str) -> iam.PolicyStatement:
@@ -170,6 +175,58 @@ def create_only_statements(bucket: s3.IBucket, queue: str) -> list[iam.PolicySta
     whole.add_condition("Null", {"s3:if-none-match": "false"})
     parts.add_condition("Bool", {"s3:ObjectCreationOperation": "false"})
     return [whole, parts]
+
+
+def use_key(bucket: s3.IBucket, *, reads: bool = True, writes: bool = True) -> list[iam.PolicyStatement]:
+    """What S3 asks for in the caller's name if the bucket has a KMS key: for this bucket's objects, and no others.
+
+    The parts of an upload are read again when they are put together, so whoever writes large objects needs both.
+    """
+    if bucket.encryption_key is None:
+        return []
+    actions = [*(["kms:Decrypt"] if reads else []), *(["kms:GenerateDataKey"] if writes else [])]
+    # With a bucket key S3 names the bucket; whoever switches that off in a PUT, the object.
+    named = [bucket.bucket_arn, bucket.arn_for_objects("*")]
+    return [
+        iam.PolicyStatement(
+            actions=actions,
+            resources=[bucket.encryption_key.key_arn],
+            conditions={"StringLike": {"kms:EncryptionContext:aws:s3:arn": named}},
+        )
+    ]
+
+
+def key_statements(stack: Stack) -> list[dict[str, Any]]:
+    """What the key's own policy has to allow AWS's services; roles are allowed by their own policies."""
+    logs = stack.format_arn(
+        service="logs", resource="log-group", resource_name="*", arn_format=ArnFormat.COLON_RESOURCE_NAME
+    )
+    return [
+        {
+            "Sid": "Logs",
+            "Effect": "Allow",
+            "Principal": {"Service": f"logs.{stack.region}.{stack.url_suffix}"},
+            "Action": ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"],
+            "Resource": "*",
+            "Condition": {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": logs}},
+        },
+        {
+            "Sid": "Alarms",
+            "Effect": "Allow",
+            "Principal": {"Service": "cloudwatch.amazonaws.com"},
+            "Action": ["kms:Decrypt", "kms:GenerateDataKey*"],
+            "Resource": "*",
+            "Condition": {"StringEquals": {"aws:SourceAccount": stack.account}},
+        },
+        {
+            # EventBridge says neither account nor rule when it asks KMS; a condition would drop every notice.
+            "Sid": "FailedRuns",
+            "Effect": "Allow",
+            "Principal": {"Service": "events.amazonaws.com"},
+            "Action": ["kms:Decrypt", "kms:GenerateDataKey*"],
+            "Resource": "*",
+        },
+    ]
 
 
 def deny_unconditional_writes(bucket: s3.IBucket, queues: Sequence[str]) -> iam.PolicyStatement:
@@ -219,6 +276,8 @@ def deny_unreadable_messages(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
                 deny("DenyForeignKmsKeys", **other_than(kms_key, own.key_arn)),
                 # Then S3 takes the key `aws/s3`, of whichever account.
                 deny("DenyUnnamedKmsKeys", StringLike={encryption: "aws:kms*"}, Null={kms_key: "true"}),
+                # Anybody who may read the bucket could read it, without the key.
+                deny("DenyOtherEncryption", StringEquals={encryption: "AES256"}),
             ]
         ),
     ]

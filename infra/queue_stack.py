@@ -21,6 +21,7 @@ from .constructs.queue_bucket import QueueBucket
 from .constructs.s3_queue import S3Queue
 from .constructs.spark_runs import SparkCode, SparkRuns
 from .options import Options
+from .permissions import key_statements
 
 #: Names of variables whose value nobody should read in a template.
 SECRET = re.compile("PASSWORD|SECRET|TOKEN|PRIVATE|CREDENTIAL")
@@ -93,12 +94,16 @@ class QueueStack(Stack):
             sweeper=self.sweeper.function,
             metrics=options.metrics,
             pipeline=self.pipeline,
+            key=self.storage.key,
         )
         self._own_cdks_log_groups()
         self._warn_of_secrets(environment or {})
         self._say_what_concurrency_costs(settings, options)
         CfnOutput(self, "Bucket", value=self.storage.bucket.bucket_name)
         CfnOutput(self, "FailedEvents", value=self.storage.failed_events.bucket_name)
+        if options.kms_key:
+            policy = self.to_json_string(key_statements(self))
+            CfnOutput(self, "KeyPolicy", value=policy, description="Statements that the key's own policy needs")
 
     def _spark_runs(
         self, settings: Mapping[str, QueueSettings], application: str, code: SparkCode | None
@@ -121,7 +126,13 @@ class QueueStack(Stack):
     def _own_cdks_log_groups(self) -> None:
         # The handlers of CDK's own custom resources log to groups that Lambda makes when they first run, without an
         # end date, and that `cdk destroy` leaves behind.
-        log_group = logs.LogGroup(self, "CustomResourceLogs", retention=LOGS_KEPT, removal_policy=RemovalPolicy.DESTROY)
+        log_group = logs.LogGroup(
+            self,
+            "CustomResourceLogs",
+            retention=LOGS_KEPT,
+            removal_policy=RemovalPolicy.DESTROY,
+            encryption_key=self.storage.key,
+        )
         for resource in self.node.find_all():
             if isinstance(resource, lambda_.CfnFunction) or not CfnResource.is_cfn_resource(resource):
                 continue

@@ -14,7 +14,7 @@ from infra.options import Options
 from infra.packaging.platforms import Platform
 from s3queue.settings import Deployment
 
-from .queue_bucket import write_logs
+from .queue_bucket import customer_key, write_logs
 
 #: Also the CloudWatch namespace of the functions' own metrics.
 SERVICE = "s3queue"
@@ -47,6 +47,7 @@ class QueueFunction(Construct):
             self,
             "Logs",
             log_group_name=f"/aws/lambda/{name}",
+            encryption_key=customer_key(self, options),
             retention=LOGS_KEPT,
             removal_policy=RemovalPolicy.DESTROY,
         )

@@ -13,7 +13,7 @@ from aws_cdk import aws_s3_notifications as notifications
 from constructs import Construct
 
 from infra.options import Options
-from infra.permissions import create_only_statements, producer_statement, worker_statements
+from infra.permissions import create_only_statements, producer_statement, use_key, worker_statements
 from s3queue.keys import Keys
 from s3queue.settings import FAILED_INVOCATIONS, LAMBDA_LIMIT, WRAP_UP, Deployment, QueueSettings
 
@@ -106,8 +106,8 @@ class S3Queue(Construct):
 
     def _producer(self, *, create_only: bool) -> list[iam.PolicyStatement]:
         if create_only:
-            return create_only_statements(self._bucket, self.queue)
-        return [producer_statement(self._bucket, self.queue)]
+            return [*create_only_statements(self._bucket, self.queue), *use_key(self._bucket)]
+        return [producer_statement(self._bucket, self.queue), *use_key(self._bucket)]
 
 
 def worker_name(stack_name: str, queue: str) -> str:
@@ -153,6 +153,7 @@ def _leave_failures(bucket: s3.IBucket, prefix: str) -> list[iam.PolicyStatement
     return [
         iam.PolicyStatement(actions=["s3:PutObject"], resources=[bucket.arn_for_objects(f"{prefix}*")]),
         iam.PolicyStatement(actions=["s3:ListBucket"], resources=[bucket.bucket_arn]),
+        *use_key(bucket, reads=False),
     ]
 
 

@@ -105,6 +105,7 @@ class SparkRuns(Construct):
             self,
             "Logs",
             log_group_name=f"/s3queue/{stack.stack_name}/spark",
+            encryption_key=bucket.encryption_key,
             retention=LOGS_KEPT,
             removal_policy=RemovalPolicy.DESTROY,
         )

@@ -75,7 +75,13 @@ def _call(client: Any, bucket: str, folder: str, name: str, options: dict[str, A
     body = answer["Body"].read().decode() if "Body" in answer else None
     # HTTP's header names have no case; botocore tells metadata as the server wrote it.
     described = {name.lower(): value for name, value in answer.get("Metadata", {}).items()}
-    return {**answer, "Metadata": described, "status": status, "code": answer.get("Error", {}).get("Code"), "Body": body}
+    return {
+        **answer,
+        "Metadata": described,
+        "status": status,
+        "code": answer.get("Error", {}).get("Code"),
+        "Body": body,
+    }
 
 
 def _field(answer: Mapping[str, Any], name: str, folder: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,7 +38,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedStack]:
     variables = for_this_machine(home)
     # Quiet while all is well; a failure brings the CLI's last words with it.
     steps = Steps(Console(file=io.StringIO()))
-    with local_stack(home, auth=True, variables=variables, steps=steps) as stack:
+    # As `-c` takes them: `S3QUEUE_E2E_OPTIONS="kms_key=arn:…" make test T=tests/e2e` runs all of it on that variant.
+    options = os.environ.get("S3QUEUE_E2E_OPTIONS", "").split()
+    with local_stack(home, auth=True, context=options, variables=variables, steps=steps) as stack:
         made = DeployedStack(stack, Path(variables["EMAIL_OUTBOX"]))
         # Not thumbnails: what runs there within a minute was woken by its event and by nothing else.
         made.queue("emails").configure(rescue_after=5, retry_jitter=False)

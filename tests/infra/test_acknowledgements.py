@@ -8,12 +8,19 @@ from pathlib import Path
 import pytest
 
 import infra
-from support.stack_variant import QUEUES, Synthesize
+from support.stack_variant import KEY, QUEUES, Synthesize
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"keep_data": False}, {"reserved_concurrency": False}, {"target": "local"}, {"tracing": True}],
+    [
+        {},
+        {"keep_data": False},
+        {"reserved_concurrency": False},
+        {"target": "local"},
+        {"tracing": True},
+        {"kms_key": KEY},
+    ],
     ids=str,
 )
 def test_every_variant_passes(synthesize: Synthesize, options: dict[str, object]) -> None:

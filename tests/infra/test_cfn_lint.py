@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.spark_stack import synthesized
-from support.stack_variant import Synthesize
+from support.stack_variant import KEY, Synthesize
 
 #: CDK names a dependency that a reference already implies.
 IGNORED = ("W3005",)
@@ -23,6 +23,7 @@ FLIPPED = {
     "direct_store": False,
     "tracing": True,
     "metrics": "all",
+    "kms_key": KEY,
 }
 
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 JUDGES = ("doctor",)
 
 #: What an option of each kind can be; tests/infra/test_stack.py holds it against the options themselves.
-CHOICES = {"bool": ("true", "false"), "Target": ("aws", "local"), "Metrics": ("all", "alarms", "off")}
+CHOICES = {"bool": ("true", "false"), "Target": ("aws", "local"), "Metrics": ("all", "alarms", "off"), "str": ()}
 
 
 class Wrong(Exception):

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from s3queue.settings import QueueSettings
-from support.iam_template import Template
+from support.iam_template import ACCOUNT, REGION, Template
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,8 @@ class Queue:
     settings: QueueSettings
 
 
+#: A customer's KMS key.
+KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 QUEUES = {
     queue.name: queue
     for queue in (

@@ -27,6 +27,9 @@ class Prices:
     eventbridge_event: float = 1.00
     #: Recorded, not looked at.
     xray_trace: float = 5.00
+    #: Requests of KMS; a key per month.
+    kms_request: float = 3.00
+    kms_key: float = 1.00
     #: Per month, of the first ten thousand; logs per GB.
     cloudwatch_metric: float = 0.30
     cloudwatch_alarm: float = 0.10

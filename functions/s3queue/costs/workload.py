@@ -55,7 +55,8 @@ class Workload:
     request_seconds: float = REQUEST_SECONDS
     #: memory_mib, history, max_attempts, shards, messages_per_run, max_runs, …
     settings: QueueSettings = field(default_factory=QueueSettings)
-    #: As `-c tracing=…` and `-c metrics=…` are deployed.
+    #: As `-c kms_key=…`, `-c tracing=…` and `-c metrics=…` are deployed.
+    kms: bool = False
     tracing: bool = False
     metrics: Metrics = "alarms"
 

@@ -38,6 +38,14 @@ def test_every_metric_of_every_queue_is_paid_for(metrics):
     assert ("CloudWatch: metrics' log lines" in found) == (metrics == "all")
 
 
+def test_a_key_of_ones_own_costs_a_hundredth_of_a_request_for_each():
+    found = costs(kms=True, handler_seconds=0.0)
+    # Three PUT and a GET of each message.
+    assert found["KMS: requests"] == pytest.approx(4 * 0.01 * 1000 * 30 * 86400 * 3e-6, rel=0.02)
+    assert found["KMS: key"] == 1.00
+    assert "KMS: requests" not in costs()
+
+
 def test_which_metrics_is_one_of_three():
     with pytest.raises(InvalidRequest, match="all, alarms or off"):
         Workload(rate=1, metrics="some")

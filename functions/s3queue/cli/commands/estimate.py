@@ -91,6 +91,7 @@ def estimate(
     metrics: Annotated[
         str, typer.Option("--metrics", metavar="WHICH", help="Metrics of each queue: all, alarms or off.")
     ] = "alarms",
+    kms: Annotated[bool, typer.Option("--kms", help="A KMS key of your own.")] = False,
     tracing: Annotated[bool, typer.Option("--tracing", help="Traces on X-Ray.")] = False,
     queues: Annotated[int, typer.Option("--queues", min=1, help="Number of queues.")] = 1,
     heavy: Annotated[Any, _share("--heavy", "Share of messages that go to Spark.")] = "0",
@@ -124,6 +125,7 @@ def estimate(
         queues=queues,
         metrics=metrics,  # type: ignore[arg-type]  # checked there
         tracing=tracing,
+        kms=kms,
         request_seconds=latency.total_seconds(),
         settings=settings,
     )
