@@ -50,6 +50,7 @@ class QueueStack(Stack):
         options: Options,
         sends_to: Mapping[str, Sequence[str]] | None = None,
         environment: Mapping[str, Mapping[str, str]] | None = None,
+        secrets: Mapping[str, Mapping[str, str]] | None = None,
         spark_application: str = "",
         spark_code: SparkCode | None = None,
         **stack: Any,
@@ -72,6 +73,7 @@ class QueueStack(Stack):
                 options=options,
                 sends_to=(sends_to or {}).get(name, ()),
                 environment=(environment or {}).get(name),
+                secrets=(secrets or {}).get(name),
                 spark_runs=self.spark_runs,
             )
             for name, of in settings.items()
@@ -143,11 +145,11 @@ class QueueStack(Stack):
 
     def _warn_of_secrets(self, environment: Mapping[str, Mapping[str, str]]) -> None:
         for queue, variables in environment.items() if self.options.target == "aws" else ():
-            for name, value in variables.items():
-                if SECRET.search(name) and not value.startswith("{{resolve:"):
+            for name in variables:
+                if SECRET.search(name):
                     Annotations.of(self.queues[queue]).add_warning(
-                        f"{name} goes into the template as it is, for everyone to read who can see the stack. Put it "
-                        f"into Secrets Manager and set {name}='{{{{resolve:secretsmanager:NAME:SecretString:KEY}}}}'."
+                        f"{name} goes into the function's configuration, for everyone to read who sees the function. "
+                        "Name it in the module's SECRETS instead, and read it with queues.secret."
                     )
 
     def _say_what_concurrency_costs(self, settings: Mapping[str, QueueSettings], options: Options) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 import jsii
-from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import ArnFormat, CfnOutput, Duration, Stack
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_notifications as notifications
@@ -14,6 +17,7 @@ from constructs import Construct
 
 from infra.options import Options
 from infra.permissions import create_only_statements, producer_statement, use_key, worker_statements
+from queues._secrets import VARIABLE, Reference
 from s3queue.keys import Keys
 from s3queue.settings import FAILED_INVOCATIONS, LAMBDA_LIMIT, WRAP_UP, Deployment, QueueSettings
 
@@ -29,7 +33,8 @@ class S3Queue(Construct):
     """One queue's worker function, the event filter that wakes it, its role, its log group and its producers' policy.
 
     The role reaches this queue's prefix and, to enqueue, the queues in `sends_to`; nothing else in the bucket.
-    `environment` is what the queue's own handler reads.
+    `environment` is what the queue's own handler reads; `secrets` are the names and references of what it reads at run
+    time, and its role may read exactly those.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class S3Queue(Construct):
         options: Options,
         sends_to: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
         spark_runs: SparkRuns | None = None,
     ) -> None:
         super().__init__(scope, id)
@@ -71,12 +77,13 @@ class S3Queue(Construct):
                 *(spark_runs.launch_statements() if spark_runs else []),
                 *_leave_failures(storage.failed_events, self.failures_prefix),
                 *([put_events(self)] if publishes else []),
+                *(read_secrets(self, secrets.values(), storage.key) if secrets else []),
             ],
             timeout=function_timeout(queue, settings),
             memory_mib=settings.memory_mib,
             concurrency=settings.concurrency,
             options=options,
-            environment=environment,
+            environment={**(environment or {}), **({VARIABLE: json.dumps(dict(secrets))} if secrets else {})},
         )
         self.function = self.worker.function
         self.function.configure_async_invoke(
@@ -146,6 +153,39 @@ def put_events(scope: Construct) -> iam.PolicyStatement:
     """To the account's default bus."""
     bus = Stack.of(scope).format_arn(service="events", resource="event-bus", resource_name=DEFAULT_BUS)
     return iam.PolicyStatement(actions=["events:PutEvents"], resources=[bus])
+
+
+def read_secrets(scope: Construct, references: Iterable[str], key: kms.IKey | None) -> list[iam.PolicyStatement]:
+    """Exactly these; with a key of the customer's, which they may be encrypted with, as far as they are."""
+    stack, arns = Stack.of(scope), defaultdict[str, list[str]](list)
+    for one in map(Reference.parse, references):
+        if one.service == "ssm":
+            arns["ssm:GetParameter"].append(
+                stack.format_arn(service="ssm", resource="parameter", resource_name=one.name.lstrip("/"))
+            )
+        elif one.name.startswith("arn:"):
+            arns["secretsmanager:GetSecretValue"].append(one.name)
+        else:
+            # Secrets Manager adds six characters of its own to every name.
+            arns["secretsmanager:GetSecretValue"].append(
+                stack.format_arn(
+                    service="secretsmanager",
+                    resource="secret",
+                    resource_name=f"{one.name}-??????",
+                    arn_format=ArnFormat.COLON_RESOURCE_NAME,
+                )
+            )
+    statements = [iam.PolicyStatement(actions=[action], resources=named) for action, named in sorted(arns.items())]
+    contexts = {"ssm:GetParameter": "PARAMETER_ARN", "secretsmanager:GetSecretValue": "SecretARN"}
+    return statements + [
+        iam.PolicyStatement(
+            actions=["kms:Decrypt"],
+            resources=[key.key_arn],
+            conditions={"StringLike": {f"kms:EncryptionContext:{contexts[action]}": named}},
+        )
+        for action, named in sorted(arns.items())
+        if key
+    ]
 
 
 def _leave_failures(bucket: s3.IBucket, prefix: str) -> list[iam.PolicyStatement]:

@@ -57,10 +57,13 @@ def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
     def variant(
         sends_to: Mapping[str, Sequence[str]] | None = None,
         environment: Mapping[str, Mapping[str, str]] | None = None,
+        secrets: Mapping[str, Mapping[str, str]] | None = None,
         **options: Any,
     ) -> Variant:
         # As text, which can be a key of the cache.
-        return once(Options(**options), json.dumps({"sends_to": sends_to, "environment": environment}))
+        return once(
+            Options(**options), json.dumps({"sends_to": sends_to, "environment": environment, "secrets": secrets})
+        )
 
     return variant
 

@@ -159,13 +159,15 @@ def test_the_local_stack_differs_only_in_runtime_and_transport(stack: Variant, s
         assert here == there
 
 
-def test_a_secret_in_the_template_is_warned_of_and_a_reference_to_one_is_not(synthesize: Synthesize) -> None:
+def test_a_variable_that_looks_like_a_secret_is_warned_of(synthesize: Synthesize) -> None:
     bare = synthesize(environment={"emails": {"SMTP_PASSWORD": "hunter2", "SMTP_HOST": "mail"}})
     (warning,) = bare.warnings
     assert "SMTP_PASSWORD" in warning
     assert "hunter2" not in warning
-    reference = {"SMTP_PASSWORD": "{{resolve:secretsmanager:smtp:SecretString:password}}"}
-    assert not synthesize(environment={"emails": reference}).warnings
+    # Resolved by CloudFormation, it is in the function's configuration for everyone to read, too.
+    resolved = {"SMTP_PASSWORD": "{{resolve:secretsmanager:smtp:SecretString:password}}"}
+    assert synthesize(environment={"emails": resolved}).warnings
+    assert not synthesize(secrets={"emails": {"SMTP_PASSWORD": "secretsmanager:smtp#password"}}).warnings
 
 
 def test_a_handler_that_outlives_its_lease_is_refused_with_what_to_change() -> None:
