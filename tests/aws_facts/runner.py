@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import tomllib
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -14,6 +14,8 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 FACTS = Path(__file__).parent / "s3.toml"
+#: Everything that is asked lies below this prefix.
+FOLDER = "aws-facts/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +29,18 @@ class Fact:
     steps: tuple[Mapping[str, Any], ...]
     #: Server → how it differs.
     differs: Mapping[str, str] = field(default_factory=dict)
-    #: The only thing that whoever has the conversation may do; needs a server that knows IAM.
-    allowed: Mapping[str, Any] | None = None
+    #: All that whoever has the conversation may do; empty: everything. Only AWS knows IAM.
+    allowed: tuple[str, ...] = ()
 
 
 def facts() -> list[Fact]:
     found = tomllib.loads(FACTS.read_text("utf-8"))["fact"]
-    return [
-        Fact(one["name"], one["source"], one["read"], tuple(one["steps"]), one.get("differs", {}), one.get("as"))
-        for one in found
-    ]
+    return [Fact(**one | {"steps": tuple(one["steps"]), "allowed": tuple(one.get("allowed", ()))}) for one in found]
 
 
 def differences(fact: Fact, client: Any, bucket: str, wait: Callable[[float], None] = time.sleep) -> list[str]:
     """How the server's answers differ from S3's; in a bucket that may hold anything under other names."""
-    folder = f"aws-facts/{uuid.uuid4().hex}/"
+    folder = f"{FOLDER}{uuid.uuid4().hex}/"
     answers: list[Mapping[str, Any]] = []
     found: list[str] = []
     for number, step in enumerate(fact.steps, 1):
@@ -110,10 +109,3 @@ def _filled(value: Any, answers: list[Mapping[str, Any]]) -> Any:
     if isinstance(value, dict):
         return {name: _filled(one, answers) for name, one in value.items()}
     return [_filled(one, answers) for one in value] if isinstance(value, list) else value
-
-
-def judged(server: str, client: Any, bucket: str) -> Iterator[tuple[Fact, list[str]]]:
-    """Every fact that this server can be asked for, and how it differs; IAM is asked by whoever can make a role."""
-    for fact in facts():
-        if fact.allowed is None:
-            yield fact, differences(fact, client, bucket)
