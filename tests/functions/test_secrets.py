@@ -22,9 +22,10 @@ class Vault:
 
     def __init__(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
-        options: Any = {"endpoint_url": endpoint, "region_name": REGION}
-        self.ssm = boto3.client("ssm", **options)
-        self.manager = boto3.client("secretsmanager", **options)
+        # A session of its own: boto3's default one would keep what it finds here for other tests.
+        session = boto3.Session(region_name=REGION)
+        self.ssm: Any = session.client("ssm", endpoint_url=endpoint)
+        self.manager: Any = session.client("secretsmanager", endpoint_url=endpoint)
         self.name = f"/s3queue/emails/{uuid.uuid4().hex}"
 
     def tell(self, **references: str) -> None:
@@ -35,8 +36,6 @@ class Vault:
 def vault(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Vault]:
     for name, value in {"AWS_ENDPOINT_URL": moto_endpoint, "AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     monkeypatch.delenv("PASSWORD", raising=False)
     forget()
     yield Vault(moto_endpoint, monkeypatch)
