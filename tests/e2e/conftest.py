@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+import queues
 from infra.local.application import for_this_machine
 from infra.local.home import Home
 from infra.local.stack import local_stack
@@ -35,10 +37,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedStack]:
     home = Home(tmp_path_factory.mktemp("stack"))
     variables = for_this_machine(home)
+    # Not from the function's configuration, as `make up` has it: the worker reads it where it would on AWS.
+    secret = variables.pop("WEBHOOK_SECRET")
     # Quiet while all is well; a failure brings the CLI's last words with it.
     steps = Steps(Console(file=io.StringIO()))
-    with local_stack(home, auth=True, variables=variables, steps=steps) as stack:
+    # As `-c` takes them: `S3QUEUE_E2E_OPTIONS="kms_key=arn:…" make test T=tests/e2e` runs all of it on that variant.
+    options = os.environ.get("S3QUEUE_E2E_OPTIONS", "").split()
+    with local_stack(home, auth=True, context=options, variables=variables, steps=steps) as stack:
         made = DeployedStack(stack, Path(variables["EMAIL_OUTBOX"]))
+        parameter = queues.secrets("webhooks", "s3queue")["WEBHOOK_SECRET"].removeprefix("ssm:")
+        stack.client("ssm").put_parameter(Name=parameter, Value=secret, Type="SecureString")
         # Not thumbnails: what runs there within a minute was woken by its event and by nothing else.
         made.queue("emails").configure(rescue_after=5, retry_jitter=False)
         made.queue("webhooks").configure(rescue_after=5, visibility_timeout=10)
@@ -70,3 +78,26 @@ def endpoint() -> Iterator[WebhookReceiver]:
 def unique() -> str:
     """For names and addresses: the tests share their queues."""
     return uuid.uuid4().hex[:8]
+
+
+@pytest.fixture
+def keys_of(bench: DeployedStack, unique: str) -> Iterator[Callable[..., tuple[str, str]]]:
+    """Access key and secret of a new user with these policies."""
+    iam = bench.stack.client("iam")
+    users: list[tuple[str, str, tuple[str, ...]]] = []
+
+    def keys(*policies: str) -> tuple[str, str]:
+        name = f"user-{unique}-{len(users)}"
+        iam.create_user(UserName=name)
+        for policy in policies:
+            iam.attach_user_policy(UserName=name, PolicyArn=policy)
+        key = iam.create_access_key(UserName=name)["AccessKey"]
+        users.append((name, key["AccessKeyId"], policies))
+        return key["AccessKeyId"], key["SecretAccessKey"]
+
+    yield keys
+    for name, key, policies in users:
+        iam.delete_access_key(UserName=name, AccessKeyId=key)
+        for policy in policies:
+            iam.detach_user_policy(UserName=name, PolicyArn=policy)
+        iam.delete_user(UserName=name)
