@@ -13,10 +13,11 @@ from .actors import sweeping
 from .checks import check_quiet, leftovers, tally
 from .faults import Profile, ScriptedFaults
 from .functions import Fleet
-from .operations import OPERATIONS, UNDISTURBED
+from .operations import OPERATIONS
 from .schedules import Verdict, short_lines, silenced
 from .stage import Stage
 from .threads import greenlets
+from .undisturbed import UNDISTURBED
 from .world import Fault
 
 WRITES = ("put", "delete", "copy")

@@ -27,8 +27,9 @@ def verdicts(first: str) -> Iterator[tuple[str, Verdict]]:
     """What catches most comes first: schedules and the operations of the crash matrix take turns, without its pairs."""
     # Not before the bug is planted.
     from .crash_matrix import run_case, single_cases
-    from .operations import OPERATIONS, UNDISTURBED
+    from .operations import OPERATIONS
     from .schedules import run
+    from .undisturbed import UNDISTURBED
 
     if first.startswith(MATRIX):
         operation, _, place = first.removeprefix(MATRIX).rpartition(" ")

@@ -16,6 +16,7 @@ from .cast import Cast
 from .faults import Profile, ScriptedFaults
 from .functions import Container
 from .judge import Judge
+from .machines import Process
 from .world import QUEUE, World
 
 SETTINGS = QueueSettings(
@@ -68,6 +69,17 @@ class Stage:
             else script("again", "k")
         )
         self.put(path.removeprefix("messages/"), body)
+
+    def kill_after(self, doomed: Process, last: str) -> None:
+        """Kill a process when it has written this key."""
+        performed = self.performed
+
+        def watched(process: Process, operation: str, key: str, *more: Any) -> None:
+            performed(process, operation, key, *more)
+            if process is doomed and key == last:
+                self.world.at(self.world.now, lambda: self.world.kill(doomed))
+
+        self.performed = watched  # type: ignore[assignment]
 
     def prepare(self, step: Callable[[Container], Any]) -> None:
         """Something that happened before, without faults."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import pytest
 
 from .crash_matrix import Case, explore, run_case
-from .operations import OPERATIONS, UNDISTURBED
+from .operations import OPERATIONS
+from .undisturbed import UNDISTURBED
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

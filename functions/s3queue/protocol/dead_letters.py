@@ -134,18 +134,19 @@ class DeadLetters:
 
         Raises:
             MessageNotFound: no dead letter has this path, or no line of it has this error.
-            Conflict: a message of that name is there already; let it finish, or delete one of the two.
+            Conflict: a message of that name is there already, or its burial is not finished.
             Unreadable: the message still cannot be read where it lies.
             NoSpace: the temporary folder cannot hold it.
             Unavailable: unknown whether it was replayed; calling again is safe.
         """
         letter, found = self._open(path)
+        target = f"messages/{name_of(letter.origin)}"
+        self._check_buried(letter, found, target)
         if error_type is not None and not letter.has_only(error_type):
             return self._replay_lines(letter, found, error_type)
         if letter.is_unreadable:
             found.stream.close()
             return self._replay_in_place(letter, found)
-        target = f"messages/{name_of(letter.origin)}"
         if self.is_replayed(letter):
             found.stream.close()
         else:
@@ -153,11 +154,20 @@ class DeadLetters:
             try:
                 self._put(target, found, with_put_id(own, letter.replay_id), if_absent=True)
             except Conflict as conflict:
-                taken = f"{self.queue.name}/{target} exists already: let it finish, or delete one of the two"
-                raise Conflict(taken) from conflict
+                way_out = "let it finish, or delete one of the two"
+                raise Conflict(f"{self.queue.name}/{target} exists already: {way_out}") from conflict
         delete_letter(self.queue, found)
         self.queue.events.emit("message.enqueued", queue=self.queue.name, path=target, size=found.size, replayed=True)
         return target
+
+    def _check_buried(self, letter: DeadLetter, found: Object, target: str) -> None:
+        """Raises Conflict while its message lies there under another name: its burial would write the letter again."""
+        key = self.queue.keys.message(letter.origin.removesuffix(LINES))
+        is_same = letter.is_unreadable or key == self.queue.keys.message(target)
+        message = None if is_same else self.queue.store.head(key)
+        if message and _is_of(message, letter):
+            found.stream.close()
+            raise Conflict(f"{key} is still being buried; replay its letter when the sweeper has deleted it")
 
     def _put(self, path: str, found: Object, metadata: Mapping[str, str], **condition: Any) -> None:
         """PUT what was read as a message. No COPY: it overwrites what a producer has PUT there meanwhile.  [P1]"""

@@ -6,6 +6,12 @@ from simulation.mutations import Mutation
 
 BUGS = (
     Mutation(
+        "a letter is replayed in the middle of its burial, and comes back",
+        "protocol/dead_letters.py",
+        "        self._check_buried(letter, found, target)\n",
+        "",
+    ),
+    Mutation(
         "an invocation's own retries take no notice of a pause",
         "worker/invocation.py",
         "self._retries.wait() == 0.0 and self._may_claim()",

@@ -417,3 +417,37 @@ def test_an_object_that_someone_else_put_into_dead_is_a_letter_of_unknown_cause(
     (letter,) = letters.list()
     assert (letter.path, letter.error_type, letter.attempts) == ("messages/by hand", "unknown", 0)
     assert letters.replay("messages/by hand") == "messages/by hand"
+
+
+@pytest.mark.parametrize("kind", ["batch", "delayed"])
+def test_a_letter_is_not_replayed_before_its_burial_is_finished(bench, kind):
+    """The sweeper would write it again, and what the replay has completed would be dead once more."""
+    queue = bench.queue(max_attempts=1)
+    letters = DeadLetters(queue)
+    path = queue.enqueue_many([1, 2], per_object=2)[0] if kind == "batch" else queue.enqueue(b"1", delay=5)
+    bench.clock.advance(6)
+    claim = queue.claim(path, read_first=True)
+    if kind == "batch":
+        claim.lines.done.add(1)
+
+    def die(operation, key, perform):
+        if (operation, key) == ("delete", f"orders/{path}"):
+            raise Killed
+        return perform()
+
+    bench.around = die
+    with pytest.raises(Killed):
+        queue.fail(claim, "no good", dead=True)
+    bench.around = None
+    (letter,) = letters.list()
+
+    with pytest.raises(Conflict, match="still being buried"):
+        letters.replay(letter.path)
+
+    bench.clock.advance(60)
+    bench.sweeper(queue, []).sweep()
+    replayed = letters.replay(letter.path)
+    queue.complete(queue.claim(replayed))
+    bench.clock.advance(60)
+    bench.sweeper(queue, []).sweep()
+    assert list(letters.list()) == []
