@@ -116,9 +116,11 @@ class History:
         put_id = put_id_of(after.metadata)
         if not put_id:
             return True  # nobody else uses a name that is the library's own
-        seen = [(life.recorded_at, life.record) for life in self._ledger.lives.get(path, ()) if life.record]
-        last = max(((at, one.put_id) for at, one in seen if at < sent_at - LOOKED_WITHIN), default=(0.0, ""))
-        return last[1] == put_id or (before is not None and put_id_of(before.metadata) == put_id)
+        recorded = [(life.recorded_at, life.record.put_id) for life in self._ledger.lives.get(path, ()) if life.record]
+        # There is one record for all generations of a name: the last one's.
+        at, last = max(recorded, default=(0.0, ""))
+        is_recorded = last == put_id and at < sent_at - LOOKED_WITHIN
+        return is_recorded or (before is not None and put_id_of(before.metadata) == put_id)
 
     def asked(self, process: Process, sent_at: float) -> Call | None:
         """The call in which this request was sent; its answer may have come, or been given up, since."""
