@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from infra import ROOT
+from s3queue.dashboard.api import build
 from s3queue.dashboard.server import Server
 from s3queue.stores.s3 import S3Store
 
@@ -106,7 +107,7 @@ def _up(console: Console, *, auth: bool, context: Sequence[str]) -> int:
 @contextmanager
 def _dashboard(stack: LocalStack) -> Iterator[str]:
     """The page over the stack's bucket, in a thread, opened where there is a screen."""
-    with Server(S3Store(stack.bucket, client=stack.client("s3"))) as server:
+    with Server(build(S3Store(stack.bucket, client=stack.client("s3")))) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         # Elsewhere webbrowser would start a text browser in this very terminal.
         if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform in ("darwin", "win32"):

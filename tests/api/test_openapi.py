@@ -30,7 +30,7 @@ def test_the_document_in_the_package_is_current() -> None:
 def server() -> Iterator[Server]:
     bench = Workbench()
     working_hour(bench)
-    with Server(bench.memory) as server:
+    with Server(api.build(bench.memory)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         yield server

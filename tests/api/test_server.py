@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from s3queue.dashboard.api import build
 from s3queue.dashboard.server import KEY_HEADER, Server, serve
 from s3queue.store import Page
+from support.api_calls import serving
 from support.workbench import Workbench
 
 
@@ -39,23 +41,8 @@ class Slow:
 def server() -> Iterator[Server]:
     bench = Workbench()
     bench.queue().enqueue("x")
-    with running(Server(bench.memory)) as server:
+    with serving(Server(build(bench.memory))) as server:
         yield server
-
-
-class running:  # noqa: N801
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-
-    def __enter__(self) -> Server:
-        self.thread.start()
-        return self.server
-
-    def __exit__(self, *_: object) -> None:
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
 
 
 def ask(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[int, Any, http.client.HTTPMessage]:
@@ -144,7 +131,7 @@ def test_a_body_that_was_not_read_is_not_the_next_request(server: Server, head: 
 def reader() -> Iterator[Server]:
     bench = Workbench()
     bench.queue().enqueue("secret words")
-    with running(Server(bench.memory, role="reader")) as server:
+    with serving(Server(build(bench.memory, role="reader"))) as server:
         yield server
 
 
@@ -198,7 +185,7 @@ def test_requests_are_served_side_by_side_and_never_mixed_up() -> None:
     for number in range(8):
         bench.queue(f"queue-{number}").enqueue("x")
     seen: dict[int, str] = {}
-    with running(Server(Slow(bench.memory, 8))) as server:
+    with serving(Server(build(Slow(bench.memory, 8)))) as server:
 
         def look(number: int) -> None:
             seen[number] = json.loads(ask(server, f"/api/queues/queue-{number}")[1]).get("name", "")
@@ -212,7 +199,7 @@ def test_requests_are_served_side_by_side_and_never_mixed_up() -> None:
 
 
 def test_it_serves_the_bucket_that_a_url_names() -> None:
-    with running(serve("memory://served", port=0)) as server:
+    with serving(serve("memory://served", port=0)) as server:
         assert json.loads(ask(server, "/api/queues")[1])["bucket"] == "memory://served"
 
 
@@ -227,7 +214,7 @@ def test_the_key_is_on_no_command_line(bench: Workbench, monkeypatch: pytest.Mon
     """A browser is started with the address as an argument, which every user of this machine can read."""
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    with Server(bench.memory) as server:
+    with Server(build(bench.memory)) as server:
         server.open_browser()
         (address,) = opened
         assert server.key not in address

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from s3queue.dashboard.api import build
 from s3queue.dashboard.server import Server
 from support import chromium
 from support.sample_bucket import working_hour
@@ -50,7 +51,7 @@ def busy(bench: Workbench) -> Workbench:
 @pytest.fixture
 def server(bench: Workbench) -> Iterator[Server]:
     """The dashboard of the bench's bucket; asked for after whatever fills it."""
-    with Server(bench.memory) as server:
+    with Server(build(bench.memory)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         yield server

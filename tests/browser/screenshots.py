@@ -9,6 +9,7 @@ from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 
 from s3queue.dashboard import server
+from s3queue.dashboard.api import build
 from support import chromium
 from support.sample_bucket import working_hour
 from support.workbench import Workbench
@@ -26,7 +27,7 @@ def main() -> None:
     assert found, "no Chromium for this machine: name one in S3QUEUE_CHROMIUM"
     executable, environment = found
     FOLDER.mkdir(exist_ok=True)
-    with server.Server(bench.memory) as serving, sync_playwright() as playwright:
+    with server.Server(build(bench.memory)) as serving, sync_playwright() as playwright:
         threading.Thread(target=serving.serve_forever, daemon=True).start()
         browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS, env=environment)
         for name, scheme, where in PICTURES:

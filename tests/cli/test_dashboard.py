@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from s3queue.dashboard.api import build
 from s3queue.dashboard.server import KEY_HEADER, Server
+from support.function_url import REGION, function_url
 
 
 def test_it_prints_an_address_that_works(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,6 +43,28 @@ def test_read_only_refuses_changes(cli: Any, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_port_that_is_taken_is_said(cli: Any) -> None:
-    with Server(cli.queue().store) as taken:
+    with Server(build(cli.queue().store)) as taken:
         ran = cli("dashboard", "--no-open", "--port", str(taken.server_port), code=2)
     assert "choose another with --port" in ran.err
+
+
+def test_a_deployed_api_is_shown_with_ones_own_signature(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli("send", "orders", "hello")
+    roles: list[str] = []
+    monkeypatch.setattr(Server, "serve_forever", lambda server: roles.append(server.app.role))
+    keys = {
+        "AWS_ACCESS_KEY_ID": "AKIAME",
+        "AWS_SECRET_ACCESS_KEY": "mine",
+        "AWS_REGION": REGION,
+        "AWS_DEFAULT_REGION": "",
+    }
+    with function_url(build(cli.queue().store), {"AKIAME": "mine"}) as deployed:
+        asked = ("dashboard", "--api", deployed.url, "--no-open", "--port", "0", "--json")
+        shown = cli(*asked, **keys).json
+        assert (shown["api"], shown["role"], "bucket" in shown) == (deployed.url, "operator", False)
+        assert cli(*asked, "--read-only", **keys).json["role"] == "reader"
+        refused = cli(*asked, **keys | {"AWS_SECRET_ACCESS_KEY": "another"}, code=3)
+        assert "OperatorPolicy" in refused.err
+        assert "one of them" in cli(*asked, "--url", "s3://bucket", code=2).err
+    assert "did not answer" in cli(*asked, **keys, code=3).err
+    assert roles == ["operator", "reader"]

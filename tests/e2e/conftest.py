@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -70,3 +70,26 @@ def endpoint() -> Iterator[WebhookReceiver]:
 def unique() -> str:
     """For names and addresses: the tests share their queues."""
     return uuid.uuid4().hex[:8]
+
+
+@pytest.fixture
+def keys_of(bench: DeployedStack, unique: str) -> Iterator[Callable[..., tuple[str, str]]]:
+    """Access key and secret of a new user with these policies."""
+    iam = bench.stack.client("iam")
+    users: list[tuple[str, str, tuple[str, ...]]] = []
+
+    def keys(*policies: str) -> tuple[str, str]:
+        name = f"user-{unique}-{len(users)}"
+        iam.create_user(UserName=name)
+        for policy in policies:
+            iam.attach_user_policy(UserName=name, PolicyArn=policy)
+        key = iam.create_access_key(UserName=name)["AccessKey"]
+        users.append((name, key["AccessKeyId"], policies))
+        return key["AccessKeyId"], key["SecretAccessKey"]
+
+    yield keys
+    for name, key, policies in users:
+        iam.delete_access_key(UserName=name, AccessKeyId=key)
+        for policy in policies:
+            iam.detach_user_policy(UserName=name, PolicyArn=policy)
+        iam.delete_user(UserName=name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,26 +14,9 @@ from support.iam_template import Template
 
 
 @pytest.fixture
-def s3_of(bench: DeployedStack, unique: str) -> Iterator[Any]:
+def s3_of(bench: DeployedStack, keys_of: Any) -> Any:
     """An S3 client of a new user with these policies."""
-    iam = bench.stack.client("iam")
-    users: list[tuple[str, str, list[str]]] = []
-
-    def client(*policies: str) -> Any:
-        name = f"user-{unique}-{len(users)}"
-        iam.create_user(UserName=name)
-        for policy in policies:
-            iam.attach_user_policy(UserName=name, PolicyArn=policy)
-        key = iam.create_access_key(UserName=name)["AccessKey"]
-        users.append((name, key["AccessKeyId"], list(policies)))
-        return bench.stack.client_as("s3", key["AccessKeyId"], key["SecretAccessKey"])
-
-    yield client
-    for name, key, policies in users:
-        iam.delete_access_key(UserName=name, AccessKeyId=key)
-        for policy in policies:
-            iam.detach_user_policy(UserName=name, PolicyArn=policy)
-        iam.delete_user(UserName=name)
+    return lambda *policies: bench.stack.client_as("s3", *keys_of(*policies))
 
 
 def is_denied(call: Any, **arguments: Any) -> bool:

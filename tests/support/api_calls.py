@@ -1,14 +1,17 @@
-"""Calls of the API as Lambda makes them: a function-URL event in, an answer out."""
+"""Calls of the API: as Lambda makes them, a function-URL event in and an answer out; and over HTTP."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from s3queue.dashboard.resolver import Resolver
+from s3queue.dashboard.server import Server
 
 
 @dataclass(frozen=True)
@@ -47,3 +50,16 @@ def asking(app: Resolver) -> Ask:
         return Answer(found["statusCode"], json.loads(found["body"]) if is_json else found["body"], found["headers"])
 
     return ask
+
+
+@contextmanager
+def serving(server: Server) -> Iterator[Server]:
+    """The local server, in a thread."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,9 +1,10 @@
 """What the documents' commands call, where the real program cannot run in a test: `document_commands.py PROGRAM …`.
 
-`s3queue` is the real one. `aws s3 cp` sends the request that the AWS CLI sends, through boto3, because the CLI is not
-installed with this project. `make` would build, deploy or test for minutes: what it is asked for is checked against
-the Makefile and the CDK app, and nothing is started; tests/infra/test_cdk_cli.py runs the CDK CLI for real. Anything
-else, and any other form, is an error: `npx` would run what the network has today.
+`s3queue` is the real one; the address that `dashboard --api` names is served here. `aws s3 cp` sends the request that
+the AWS CLI sends, through boto3, because the CLI is not installed with this project. `make` would build, deploy or test
+for minutes: what it is asked for is checked against the Makefile and the CDK app, and nothing is started;
+tests/infra/test_cdk_cli.py runs the CDK CLI for real. Anything else, and any other form, is an error: `npx` would run
+what the network has today.
 """
 
 from __future__ import annotations
@@ -32,9 +33,26 @@ class Wrong(Exception):
 def s3queue(arguments: list[str]) -> int:
     command = [sys.executable, "-m", "s3queue.cli", *arguments]
     if arguments[:1] == ["dashboard"]:
-        return _until_it_answers(command)
+        return _with_an_api(command) if "--api" in command else _until_it_answers(command)
     code = subprocess.run(command, check=False).returncode
     return 0 if code == 1 and arguments[:1][0] in JUDGES else code
+
+
+def _with_an_api(command: list[str]) -> int:
+    """The documents' address is nobody's; what stands in for it serves the test's bucket, and checks signatures."""
+    # Beside this file, which runs as a program.
+    from function_url import REGION, function_url  # type: ignore[import-not-found]
+
+    from s3queue.connect import open_store
+    from s3queue.dashboard.api import build
+
+    store, _ = open_store(os.environ["S3QUEUE_URL"], endpoint_url=os.environ.get("AWS_ENDPOINT_URL"))
+    keys = {os.environ["AWS_ACCESS_KEY_ID"]: os.environ["AWS_SECRET_ACCESS_KEY"]}
+    at = command.index("--api") + 1
+    if not re.fullmatch(r"https://\w+\.lambda-url\.[a-z0-9-]+\.on\.aws/", command[at]):
+        raise Wrong(f"--api {command[at]}: a function URL looks different")
+    with function_url(build(store), keys) as served:
+        return _until_it_answers([*command[:at], served.url, *command[at + 1 :], "--region", REGION])
 
 
 def _until_it_answers(command: list[str]) -> int:
@@ -42,7 +60,7 @@ def _until_it_answers(command: list[str]) -> int:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         printed = process.stdout.readline()
-        address = re.search(r"http://127\.0\.0\.1:\S+", printed)
+        address = re.search(r"http://127\.0\.0\.1:\d+/#\S+", printed)
         try:
             if not address:
                 raise Wrong(f"the dashboard printed no address, but {printed!r}")

@@ -19,7 +19,7 @@ from s3queue.store import ObjectStore
 
 from . import browse, letters, models, requests, stuck
 from .bucket_view import BucketView
-from .pages import register_pages
+from .pages import register_document, register_pages
 from .resolver import JSON, Resolver, Role
 from .throughput import flow
 
@@ -68,7 +68,8 @@ def build(
     _register_queues(app, view)
     _register_messages(app, view)
     _register_dead(app, view)
-    register_pages(app, lambda: document(app))
+    register_pages(app)
+    register_document(app, lambda: document(app))
     return app
 
 

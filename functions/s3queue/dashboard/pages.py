@@ -27,11 +27,15 @@ def is_page(path: str) -> bool:
     return "/" not in name and Path(name).suffix in TYPES and (FOLDER / name).is_file()
 
 
-def register_pages(app: Resolver, document: Callable[[], dict[str, Any]]) -> None:
+def register_pages(app: Resolver) -> None:
     """One route for each file, so that no request can name another one."""
     for file in sorted(FOLDER.iterdir()):
         if file.suffix in TYPES:
             _register(app, "/" if file.name == FRONT else f"/{file.name}", file)
+
+
+def register_document(app: Resolver, document: Callable[[], dict[str, Any]]) -> None:
+    """The OpenAPI document, made when it is asked for."""
 
     @app.get("/openapi.json", include_in_schema=False)
     def openapi() -> Response[str]:

@@ -1,4 +1,4 @@
-"""The server of `s3queue dashboard`: the API and its page on 127.0.0.1, with the operator's own credentials.
+"""The server of `s3queue dashboard`: an API and its page on 127.0.0.1, with the operator's own credentials.
 
 Whoever reaches this port acts with those credentials, so three things are asked of a request: it names this host (a
 page elsewhere whose name resolves to 127.0.0.1 does not), it carries the key that was printed at the start (another
@@ -27,11 +27,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from s3queue.clock import RandomChance
 from s3queue.connect import open_store
-from s3queue.store import ObjectStore
 
 from .api import build
 from .pages import is_page
-from .resolver import JSON, MOST_BYTES, SECURITY_HEADERS, Resolver, Role
+from .resolver import JSON, MOST_BYTES, SECURITY_HEADERS, Resolver
 
 HOST = "127.0.0.1"
 PORT = 8765
@@ -47,19 +46,14 @@ _log = logging.getLogger(__name__)
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one bucket. `url` is what to open in a browser; it holds the key.
-
-    For a reader it changes nothing and shows no payload, whatever the credentials could.
-    """
+    """Serves one API: of a bucket, or a deployed one. `url` is what to open in a browser; it holds the key."""
 
     daemon_threads = True
     _door: Path | None = None
 
-    def __init__(
-        self, store: ObjectStore, *, port: int = 0, app: Resolver | None = None, role: Role = "operator"
-    ) -> None:
+    def __init__(self, app: Resolver, *, port: int = 0) -> None:
         super().__init__((HOST, port), _Handler)
-        self.app = app or build(store, role=role)
+        self.app = app
         chance = RandomChance()
         self.key = chance.token() + chance.token()
         self.address = f"http://{HOST}:{self.server_port}"
@@ -89,7 +83,7 @@ def serve(url: str, port: int = PORT, endpoint_url: str | None = None, *, region
         OSError: the port is taken.
     """
     store, _ = open_store(url, endpoint_url=endpoint_url, region=region)
-    return Server(store, port=port)
+    return Server(build(store), port=port)
 
 
 class _Handler(BaseHTTPRequestHandler):
