@@ -28,6 +28,8 @@ class Options:
     direct_store: bool = True
     #: `-c schedule_pipeline=true`: archive every night and statistics every hour, each a run that is paid for.
     schedule_pipeline: bool = False
+    #: `-c smoke_queue=true`: with the queue of `make aws-smoke`, whose messages can kill its worker.
+    smoke_queue: bool = False
 
     @classmethod
     def from_context(cls, node: Node) -> Options:

@@ -1,0 +1,207 @@
+"""The paths of a message, each travelled once: every function sends what it needs, waits, and says what it saw."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import statistics
+import threading
+import time
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from infra.local.demo import messages
+from infra.local.demo.accounts import THUMBNAIL_SIDE
+from infra.local.demo.messages import Sent
+from s3queue.dashboard.server import KEY_HEADER, Server
+from s3queue.dashboard.signed_api import SignedApi
+from s3queue.keys import due_of, format_due, name_of
+from s3queue.protocol.dead_letters import DeadLetters
+from s3queue.protocol.overrides import REFRESH_SECONDS
+from s3queue.settings import FAILED_INVOCATIONS
+
+from .installation import Failed, Installation
+
+#: One after the other, after a first one that finds no function running.
+WARM = 10
+LINES = 20
+DELAY = timedelta(seconds=20)
+RESCUE_SECONDS = 5
+
+
+def light(site: Installation) -> str:
+    """PutObject → S3's event → handler, timed."""
+    cold, *warm = (_latency(site, f"light-{number:02}") for number in range(1 + WARM))
+    slowest = max(warm)
+    site.measured("PutObject sent → handler, first message (cold)", f"{cold:.2f} s")
+    site.measured(f"PutObject sent → handler, the next {WARM}, median", f"{statistics.median(warm):.3f} s")
+    site.measured(f"PutObject sent → handler, the next {WARM}, slowest", f"{slowest:.3f} s")
+    observed = site.account.observed
+    clocks = f"{observed.ahead_seconds:+.3f} s, ±{observed.unsure_seconds:.3f} s"
+    site.measured("S3's clock against this machine's, corrected above", clocks)
+    return f"{1 + WARM} messages completed"
+
+
+def _latency(site: Installation, name: str) -> float:
+    sent = site.task(name)
+    sent_at = site.put(sent)
+    record = site.outcome(sent)
+    return float(record.result["began_at"]) - sent_at
+
+
+def image(site: Installation) -> str:
+    """A handler with compiled dependencies, and a result in the bucket."""
+    from PIL import Image
+
+    sent = next(messages.images())
+    site.put(sent)
+    site.outcome(sent)
+    key = f"{sent.queue}/results/{name_of(sent.path)}.jpg"
+    body = site.account.client("s3").get_object(Bucket=site.bucket, Key=key)["Body"].read()
+    with Image.open(io.BytesIO(body)) as small:
+        _require(max(small.size) == THUMBNAIL_SIDE, f"the thumbnail has {small.size} pixels")
+    return f"a picture became a thumbnail of {THUMBNAIL_SIDE} pixels"
+
+
+def batch(site: Installation) -> str:
+    """Many messages in one object."""
+    lines = b"\n".join([json.dumps({"do": "return"}).encode()] * (LINES - 1) + [b'{"do": "fail"}'])
+    sent = Sent(kind="batch", queue="smoke", path="messages/batch.ndjson", body=lines, count=LINES)
+    site.put(sent)
+    record = site.outcome(sent)
+    _require(bool(record.lines and record.lines["completed"] == LINES), f"its lines: {record.lines}")
+    _require(record.attempt == 2, f"the failed line was completed at attempt {record.attempt}")
+    return f"{LINES} lines completed, one of them at its second attempt"
+
+
+def delayed(site: Installation) -> str:
+    """A message that must not run yet."""
+    # By S3's clock: a laptop's may be minutes off.
+    now = site.account.client("s3").head_bucket(Bucket=site.bucket)["ResponseMetadata"]["HTTPHeaders"]["date"]
+    path = f"delayed/{format_due(parsedate_to_datetime(now) + DELAY)}/later.json"
+    sent = Sent(kind="delayed", queue="smoke", path=path, body=b'{"do": "return"}', due_at=due_of(path))
+    site.put(sent)
+    record = site.outcome(sent)
+    assert sent.due_at
+    late = (record.attempts[0].started_at - sent.due_at).total_seconds()
+    _require(late >= 0, f"it started {-late:.1f} s before its time")
+    site.measured("delayed message, started after its due time by", f"{late:.1f} s")
+    return f"not before its time, and {late:.1f} s after it"
+
+
+def retry(site: Installation) -> str:
+    """A handler that raises."""
+    sent = site.task("retry", do="fail")
+    site.put(sent)
+    record = site.outcome(sent)
+    _require([bool(one.failure) for one in record.attempts] == [True, False], f"its attempts: {record.attempts}")
+    first, second = record.attempts
+    pause = (second.started_at - first.ended_at).total_seconds()
+    site.measured("retry after a failure", f"{pause:.1f} s")
+    return f"failed once, completed {pause:.1f} s later"
+
+
+def dead_and_replay(site: Installation) -> str:
+    """A message that is refused, and an operator who puts it back."""
+    sent = site.task("dead", do="reject")
+    site.put(sent)
+    site.outcome(sent, how="dead")
+    letters = DeadLetters(site.queue(sent.queue))
+    letter = site.until(lambda: [one for one in letters.list() if one.path == sent.path], "there is no dead letter")[0]
+    _require(letters.get(letter.path)[1] == sent.body, "the dead letter is not what was sent")
+    letters.replay(letter.path)
+    site.outcome(sent)
+    return "dead at once, its letter unchanged; replayed, it completed"
+
+
+def killed_worker(site: Installation) -> str:
+    """A function that dies in the middle of a message."""
+    sent = site.task("killed", do="die")
+    site.put(sent)
+    record = site.outcome(sent)
+    first, second = record.attempts
+    _require(
+        bool(first.failure and first.failure.type == "LeaseExpired"), f"the first attempt ended by {first.failure}"
+    )
+    again = (second.started_at - first.started_at).total_seconds()
+    lease = site.queue("smoke").defined.visibility_timeout.total_seconds()
+    site.measured(f"redelivery after a kill (the lease is {lease:.0f} s)", f"{again:.1f} s")
+    prefix, kept = f"{FAILED_INVOCATIONS}{site.deployment.workers['smoke']}/", site.output("FailedEvents")
+    s3 = site.account.client("s3")
+
+    def noted() -> bool:
+        return bool(s3.list_objects_v2(Bucket=kept, Prefix=prefix).get("KeyCount"))
+
+    site.until(noted, f"Lambda left no record of the crash in {kept}/{prefix}")
+    return f"another worker completed it {again:.1f} s after the claim; Lambda kept a record of the crash"
+
+
+def lost_event(site: Installation) -> str:
+    """A message whose event led to nothing: its queue was paused when it came."""
+    queue = site.queue("emails")
+    worker = site.deployment.workers["emails"]
+    queue.configure(paused=True, rescue_after=RESCUE_SECONDS)
+    sent = Sent(kind="lost", queue="emails", path="messages/lost.json", body=messages.email("lost", "example.com"))
+    try:
+        # A process reads queue.json again within this time.
+        if site.is_stopped.wait(REFRESH_SECONDS + 1):
+            raise Failed("nobody waits any longer")
+        site.put(sent)
+        site.until(lambda: site.logged(worker, "queue paused, nothing claimed"), "S3's event did not reach the worker")
+        _require(queue.status(sent.path).state == "pending", "the paused queue ran it")
+        resumed_at = time.monotonic()
+    finally:
+        queue.resume()
+    site.outcome(sent)
+    seconds = time.monotonic() - resumed_at
+    site.until(lambda: [line for line in site.logged(site.sweeper, '"swept"') if _rescued(line)], "nobody rescued it")
+    site.measured(f"rescue after a lost event (rescue_after is {RESCUE_SECONDS} s)", f"{seconds:.1f} s")
+    return f"its event came while the queue was paused; the sweeper found it {seconds:.1f} s after it was resumed"
+
+
+def _rescued(line: str) -> bool:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return False
+    return bool(said.get("queue") == "emails" and said.get("orphans"))
+
+
+def dashboard(site: Installation) -> str:
+    """The API behind its function URL, through the proxy that signs for a browser."""
+    url = site.account.function_url(site.output("ApiUrl"))
+    api = SignedApi(url, session=site.account.signer(), region=site.account.region)
+    _require(api.check() == "operator", "the account's owner is no operator")
+    with Server(api) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            names = [queue["name"] for queue in _ask(server, "GET", "/api/queues", 200)["queues"]]
+            _require("smoke" in names, f"it shows the queues {names}")
+            enqueued = _ask(server, "POST", "/api/queues/smoke/messages", 201, {"body": {"do": "return"}})
+        finally:
+            server.shutdown()
+    sent = Sent(kind="dashboard", queue="smoke", path=enqueued["path"], body=b"")
+    site.sent.append(sent)
+    site.outcome(sent)
+    return f"it showed {len(names)} queues, and a message that it enqueued completed"
+
+
+def _ask(server: Server, method: str, path: str, status: int, body: Any = None) -> Any:
+    connection = http.client.HTTPConnection(urlsplit(server.address).netloc, timeout=90)
+    try:
+        headers = {KEY_HEADER: server.key, "x-s3queue": "1", "content-type": "application/json"}
+        connection.request(method, path, json.dumps(body) if body else None, headers)
+        answer = connection.getresponse()
+        said = answer.read()
+    finally:
+        connection.close()
+    _require(answer.status == status, f"{method} {path} was answered with {answer.status}: {said[:300]!r}")
+    return json.loads(said)
+
+
+def _require(is_true: bool, otherwise: str) -> None:
+    if not is_true:
+        raise Failed(otherwise)

@@ -1,0 +1,159 @@
+"""One smoke, from the deployment to the clean-up, which runs however the rest ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.markup import escape
+
+from infra import FUNCTIONS, ROOT
+from infra.local.demo.accounts import Accounts
+from infra.local.steps import StepFailed, Steps
+
+from . import cleanup, cost, paths, spark_paths
+from .account import Account
+from .installation import Installation
+from .report import Result, Smoke
+
+Path = Callable[[Installation], str]
+#: Alone and first: it is timed, and nothing is warm yet.
+FIRST: Sequence[Path] = (paths.light,)
+BESIDE_EACH_OTHER: Sequence[Path] = (
+    spark_paths.heavy,
+    paths.killed_worker,
+    paths.lost_event,
+    paths.delayed,
+    paths.retry,
+    paths.dead_and_replay,
+    paths.batch,
+    paths.image,
+    paths.dashboard,
+)
+#: When every other message has its record.
+LAST: Sequence[Path] = (spark_paths.archive,)
+#: What the stack is deployed with.
+CONTEXT = ("keep_data=false", "smoke_queue=true")
+#: A module of the tests, which measures again what AWS answers.
+FACTS = ROOT / "tests" / "aws_facts" / "__main__.py"
+FACTS_SECONDS = 900.0
+
+
+def smoke(account: Account, console: Console, name: str, context: Sequence[str] = ()) -> Smoke:
+    """Deploy, travel every path, measure, remove; what was seen.
+
+    Ctrl-C and a failure end it early; everything is removed then, too.
+    """
+    began, chosen = time.monotonic(), (*CONTEXT, *account.check(), *context)
+    site = Installation(account, name)
+    told = Smoke(
+        title=account.title,
+        is_aws=account.is_aws,
+        name=name,
+        commit=_commit(),
+        began_at=datetime.now(UTC),
+        context=chosen,
+        figures=site.figures,
+    )
+    try:
+        account.deploy([f"stack={name}", *chosen])
+        deployed = time.monotonic()
+        site.measured("deployment", f"{deployed - began:.0f} s")
+        for group in (FIRST, BESIDE_EACH_OTHER, LAST):
+            _travel(site, console, told, group)
+        told.accounts = _accounts(site)
+        _measure_facts(site, console, told)
+        _count(site, told, hours=(time.monotonic() - deployed) / 3600)
+    except KeyboardInterrupt:
+        told.failure = "it was interrupted"
+    except StepFailed as failed:
+        told.failure = f"{failed.what}: {failed.tail}"
+    except Exception as error:
+        told.failure = f"{type(error).__name__}: {error}"
+    finally:
+        _say(console, told)
+        with Steps(console).step("Remove everything"):
+            told.left = cleanup.remove(site)
+    told.minutes = (time.monotonic() - began) / 60
+    return told
+
+
+def _travel(site: Installation, console: Console, told: Smoke, group: Sequence[Path]) -> None:
+    travellers = ThreadPoolExecutor(len(group))
+    try:
+        for done in as_completed([travellers.submit(_travelled, site, path) for path in group]):
+            result = done.result()
+            told.results.append(result)
+            mark = "[green]✓[/]" if result.is_true else "[bold red]✗[/]"
+            said = f"{mark} {result.path}: {escape(result.said)} [dim]{result.seconds:.0f} s[/]"
+            console.print(said, soft_wrap=True)
+    except BaseException:
+        # Whoever still waits would hold the clean-up up for minutes.
+        site.is_stopped.set()
+        raise
+    finally:
+        travellers.shutdown(cancel_futures=True)
+
+
+def _travelled(site: Installation, path: Path) -> Result:
+    began, name = time.monotonic(), path.__name__.replace("_", " ")
+    try:
+        said, is_true = path(site), True
+    except Exception as error:
+        said, is_true = f"{type(error).__name__}: {error}", False
+    return Result(name, said, is_true, time.monotonic() - began)
+
+
+def _accounts(site: Installation) -> str:
+    accounts = Accounts({one.queue: site.queue(one.queue) for one in site.sent}, site.sent)
+    enqueued, completed, dead = accounts.totals()
+    return f"{enqueued} messages: {completed} completed, {dead} dead, {accounts.missing} missing."
+
+
+def _measure_facts(site: Installation, console: Console, told: Smoke) -> None:
+    """What tests/aws_facts says of this account; it measures in the same bucket, before that is removed."""
+    if not FACTS.exists():
+        console.print("[yellow]-[/] facts: skipped, this working tree has no tests/aws_facts")
+        told.facts = "Skipped: this working tree has no `tests/aws_facts`."
+        return
+    arguments, environment = site.account.facts(site.bucket)
+    found = os.pathsep.join(map(str, (FUNCTIONS, ROOT / "tests", ROOT)))
+    with Steps(console).step("Measure facts about AWS again") as step:
+        done = subprocess.run(
+            [sys.executable, "-m", "aws_facts", *arguments],
+            cwd=ROOT,
+            env={**environment, "PYTHONPATH": found},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=FACTS_SECONDS,
+        )
+    is_true = done.returncode == 0
+    verdict = "as they are written down" if is_true else f"not as they are written down (exit status {done.returncode})"
+    told.results.append(Result("facts", verdict, is_true, step.seconds))
+    told.facts = f"```text\n{done.stdout.strip() or done.stderr.strip()[-2000:]}\n```"
+
+
+def _count(site: Installation, told: Smoke, *, hours: float) -> None:
+    told.asked = dict(site.account.observed.requests)
+    jobs = spark_paths.job_runs(site)
+    told.lines = cost.spent(site.sent, told.asked, jobs, queues=len(site.deployment.workers), hours=hours)
+
+
+def _say(console: Console, told: Smoke) -> None:
+    if told.failure:
+        console.print(f"[bold red]{escape(told.failure)}[/]", soft_wrap=True)
+    elif told.accounts:
+        console.print(told.accounts)
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty"]
+    asked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or "unknown"
