@@ -59,13 +59,13 @@ def _is_first(context: Context) -> bool:
     """Whether this message was never seen before: a replayed one starts at its first attempt again."""
     key = f"{Keys(context.queue).prefix('idempotency')}{name_of(context.path)}"
     try:
-        put_surely(_store(), key, secrets.token_bytes(16), if_absent=True)
+        put_surely(bucket(), key, secrets.token_bytes(16), if_absent=True)
     except Conflict:
         return False
     return True
 
 
 @cache
-def _store() -> ObjectStore:
-    # The worker's own: its role reaches no other bucket.
+def bucket() -> ObjectStore:
+    """Where it notes what it has seen; opened by the first refusal."""
     return open_store(f"s3://{Deployment.from_env(os.environ).bucket}")[0]

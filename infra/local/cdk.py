@@ -62,14 +62,6 @@ class Cdk:
         arguments = ["deploy", "--all", "--require-approval=never", f"--output={self.home.cdk_out}"]
         self._run("Deploy", [*arguments, *self._context()], state, cwd=self.app)
 
-    def destroy(self, state: State) -> None:
-        """Remove every stack that was last deployed, whatever the working tree says by now.
-
-        Raises:
-            StepFailed: with the CLI's last words; something is left.
-        """
-        self._run("Destroy", ["destroy", "--all", "--force", f"--app={self.home.cdk_out}"], state, cwd=self.app)
-
     def synth(self, output: Path, arguments: Sequence[str]) -> None:
         """Write the templates that `cdk deploy` would ship to AWS."""
         command: list[str | Path] = [*toolchain.cdk(self.steps), "synth", "--quiet", f"--output={output}", *arguments]

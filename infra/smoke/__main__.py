@@ -12,18 +12,19 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
 
-import boto3
+import botocore.session
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.markup import escape
 
 import queues
 from infra import ROOT
+from infra.local.home import Home
 from infra.local.steps import Steps
 
 from . import cost, report
-from .account import HOME, Account, AwsAccount, NotReady
-from .emulator import Emulator
+from .account import HOME, Account, NotReady
+from .emulator import emulator
 from .run import smoke
 
 #: To be committed. A rehearsal is written elsewhere: nobody should take it for a run on AWS.
@@ -35,7 +36,9 @@ MOST_DOLLARS = 1.0
 Ask = Callable[[str], str]
 
 
-def main(arguments: Sequence[str] | None = None, *, ask: Ask = input, console: Console | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, *, ask: Ask = input, console: Console | None = None, home: Home = HOME
+) -> int:
     """0: every path was as it has to be, and nothing is left. 1: not so. 2: nothing was created."""
     parser = argparse.ArgumentParser(prog="make aws-smoke", description="One message down every path, on AWS.")
     parser.add_argument("--profile", help="of ~/.aws/config; asked for if left out")
@@ -53,36 +56,40 @@ def main(arguments: Sequence[str] | None = None, *, ask: Ask = input, console: C
     if not (given and chosen.yes) and not sys.stdin.isatty():
         console.print("There is no terminal to ask in: give --profile, --region and --yes.", markup=False)
         return 2
-    name = f"s3queue-smoke-{secrets.token_hex(3)}"
+    name, is_begun = f"s3queue-smoke-{secrets.token_hex(3)}", False
     try:
-        with _account(chosen, ask, Steps(console)) as account:
+        with _account(chosen, ask, Steps(console), home) as account:
+            context = [*account.check(), *chosen.context]
             if not _is_agreed(account, name, ask, console, is_asked=not chosen.yes):
                 console.print("Nothing was created.")
                 return 2
-            told = smoke(account, console, name, chosen.context)
+            is_begun = True
+            told = smoke(account, console, name, context)
     except (NotReady, BotoCoreError, ClientError) as refused:
         console.print(f"[red]{escape(str(refused))}[/]\nNothing was created.", soft_wrap=True)
         return 2
     except KeyboardInterrupt:
-        console.print("Nothing was created.")
+        console.print(_interrupted(name) if is_begun else "Nothing was created.", soft_wrap=True, markup=False)
         return 130
-    target = chosen.report or (REPORT if told.is_aws else HOME.path / REPORT.name)
+    target = chosen.report or (REPORT if told.is_aws else home.path / REPORT.name)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(report.markdown(told))
     _say_how_it_ended(console, told, target)
     return 0 if told.is_fine else 1
 
 
-def _account(chosen: argparse.Namespace, ask: Ask, steps: Steps) -> AbstractContextManager[Account]:
+def _account(chosen: argparse.Namespace, ask: Ask, steps: Steps, home: Home) -> AbstractContextManager[Account]:
     if chosen.local:
-        return Emulator(steps)
-    known = boto3.session.Session().available_profiles
-    profile = chosen.profile or ask(f"Profile ({', '.join(known) or 'none is configured'}): ").strip()
-    configured = boto3.session.Session(profile_name=profile).region_name
+        return emulator(steps, home)
+    known = botocore.session.Session().available_profiles
+    # Always a profile by name: keys in the shell would otherwise win, unseen.
+    profile = chosen.profile or ask(f"Profile [default] of {', '.join(known) or 'none'}: ").strip() or "default"
+    session = botocore.session.Session(profile=profile)
+    configured = session.get_config_variable("region")
     region = chosen.region or ask(f"Region [{configured or ''}]: ").strip() or configured
     if not region:
         raise NotReady("no region was given, and the profile has none")
-    return nullcontext(AwsAccount(profile, region, steps))
+    return nullcontext(Account(session, region, steps, home))
 
 
 def _is_agreed(account: Account, name: str, ask: Ask, console: Console, *, is_asked: bool) -> bool:
@@ -120,11 +127,17 @@ It costs about ${dollars:.2f}, at list prices of us-east-1, without log lines an
 """
 
 
+def _interrupted(name: str) -> str:
+    commands = "\n".join(f"  aws cloudformation delete-stack --stack-name {stack}" for stack in (name, f"{name}-spark"))
+    return f"The clean-up was interrupted, and nobody looked what is left. Remove it yourself:\n{commands}"
+
+
 def _say_how_it_ended(console: Console, told: report.Smoke, target: Path) -> None:
     if told.left:
         console.print("\n[bold red]The clean-up did not remove everything. It costs until you do:[/]")
         for thing, command in told.left.things.items():
             console.print(f"  {thing}\n    {command}", soft_wrap=True, markup=False)
+        console.print(told.left.why, soft_wrap=True, markup=False)
     said = "every path as it has to be, nothing left" if told.is_fine else "FAILED"
     console.print(f"\n[bold {'green' if told.is_fine else 'red'}]{said}[/]: {escape(str(target))}", soft_wrap=True)
 

@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from infra.local.steps import StepFailed
 
 from .account import Account
-from .installation import Failed, Installation
+from .installation import ASK_SECONDS, Failed, Installation
 
 #: States in which EMR Serverless lets an application be deleted; CloudFormation's own delete fails in any other.
 AT_REST = ("CREATED", "STOPPED", "TERMINATED")
@@ -24,6 +24,8 @@ class Left:
     """What is still there, each with the command that removes it."""
 
     things: dict[str, str] = field(default_factory=dict)
+    #: What stood in the way, as far as it is known.
+    why: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.things)
@@ -33,6 +35,7 @@ def remove(site: Installation) -> Left:
     """Remove every stack, emptying its buckets if they stand in the way; what is left. Ctrl-C gives up, and says so."""
     # Before they are gone: who asks later cannot tell what there was.
     buckets: list[str] = []
+    why = ""
     try:
         buckets = list(_buckets(site))
         if standing(site):
@@ -44,10 +47,15 @@ def remove(site: Installation) -> Left:
                 for bucket in buckets:
                     _empty(site.account, bucket)
                 site.account.destroy()
-    except (StepFailed, Failed, KeyboardInterrupt, ClientError, BotoCoreError):
-        # What counts is what is left.
-        pass
-    return left(site, buckets)
+    except KeyboardInterrupt:
+        why = "it was interrupted"
+    except StepFailed as failed:
+        why = f"{failed.what}\n{failed.tail}\nAll of it: {failed.log}"
+    except (Failed, ClientError, BotoCoreError) as error:
+        why = str(error)
+    found = left(site, buckets)
+    found.why = why
+    return found
 
 
 def standing(site: Installation) -> dict[str, str]:
@@ -88,8 +96,9 @@ def left(site: Installation, buckets: list[str]) -> Left:
 
 def _buckets(site: Installation) -> Iterator[str]:
     for stack in standing(site):
-        resources = site.account.client("cloudformation").describe_stack_resources(StackName=stack)["StackResources"]
-        for resource in resources:
+        # Not describe_stack_resources, which ends after a hundred.
+        pages = site.account.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
+        for resource in (resource for page in pages for resource in page["StackResourceSummaries"]):
             if resource["ResourceType"] == "AWS::S3::Bucket" and resource.get("PhysicalResourceId"):
                 yield resource["PhysicalResourceId"]
 
@@ -118,7 +127,8 @@ def _stop_spark(site: Installation) -> None:
         return False
 
     site.is_stopped.clear()
-    site.until(is_at_rest, f"the Spark application {application} does not stop", seconds=STOP_SECONDS)
+    otherwise = f"the Spark application {application} does not stop"
+    site.until(is_at_rest, otherwise, seconds=STOP_SECONDS, every=ASK_SECONDS)
 
 
 def _empty(account: Account, bucket: str) -> None:

@@ -1,80 +1,107 @@
-"""Emulator: MiniStack and the local EMR Serverless as an Account, so that the smoke can be tried without one."""
+"""Emulator: MiniStack and the local EMR Serverless behind a profile, so that the smoke can be tried without an account.
+
+All that differs from an account is here: where it is, that it is empty at first, and what it lacks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 import botocore.session
 
 from infra.local.application import for_this_machine
-from infra.local.cdk import Cdk, environment
+from infra.local.cdk import Cdk
 from infra.local.home import Home
-from infra.local.ministack.server import REGION, start
+from infra.local.ministack import gaps
+from infra.local.ministack.server import REGION, Server, start
 from infra.local.stack import LocalStack, emr_serverless
 from infra.local.steps import Steps
 
-from .account import HOME
-from .observed import Observed
+from .account import HOME, Account
+
+PROFILE = "emulator"
 
 
-class Emulator:
-    """A server of its own, with IAM enforced: `with Emulator(steps) as account:` starts and ends it."""
+@contextmanager
+def emulator(steps: Steps, home: Home = HOME) -> Iterator[Account]:
+    """A server of its own, with IAM enforced, bootstrapped; ended afterwards."""
+    server = start(home, steps, auth=True)
+    try:
+        local = LocalStack(server, Cdk(home, steps, variables={}))
+        # An account that somebody uses has been bootstrapped; this one is new every time.
+        local.cdk.bootstrap(server.state)
+        with ExitStack() as ending:
+            yield Emulator(local, steps, ending)
+    finally:
+        server.stop()
 
-    is_aws = False
-    region = REGION
+
+class Emulator(Account):
+    """An account as a profile of this machine describes it."""
+
     title = "NOT AWS, but the emulator of this machine (MiniStack, and spark-submit for EMR Serverless)"
 
-    def __init__(self, steps: Steps, home: Home = HOME) -> None:
-        self.home, self.observed = home, Observed()
-        self._steps, self._ending = steps, ExitStack()
-        self._stack: LocalStack
-
-    def __enter__(self) -> Emulator:
-        server = start(self.home, self._steps, auth=True)
-        self._ending.callback(server.stop)
-        self._use(LocalStack(server, Cdk(self.home, self._steps, variables=for_this_machine(self.home))))
-        # An account that somebody uses has been bootstrapped; this one is new every time.
-        self._stack.cdk.bootstrap(server.state)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ending.close()
-
-    def _use(self, stack: LocalStack) -> None:
-        self._stack = stack
-        self.observed.watch(stack.client("s3"))
+    def __init__(self, local: LocalStack, steps: Steps, ending: ExitStack) -> None:
+        home = local.server.home
+        self._local, self._ending = local, ending
+        self._config = _write_profile(local.server)
+        session = botocore.session.Session(profile=PROFILE)
+        session.set_config_variable("config_file", self._config)
+        session.set_config_variable("credentials_file", os.devnull)
+        # Also where a shell has another one.
+        session.set_config_variable("ca_bundle", local.state.certificate)
+        super().__init__(session, REGION, steps, home)
+        self.variables = for_this_machine(home)
 
     def client(self, service: str) -> Any:
-        return self._stack.client(service)
-
-    def signer(self) -> botocore.session.Session:
-        session = botocore.session.Session()
-        session.set_credentials(self._stack.state.key, self._stack.state.secret)
-        session.set_config_variable("ca_bundle", self._stack.state.certificate)
-        return session
+        # Told everything: what a shell says of endpoints and certificates would win over the profile.
+        if service not in self._clients and service == "s3":
+            self.observed.watch(self._local.client(service))
+        return self._clients.setdefault(service, self._local.client(service))
 
     def function_url(self, url: str) -> str:
         # Its name says where AWS would serve it; the emulator serves it below its own address.
-        return f"{self._stack.state.endpoint}/_aws/lambda-url/{urlsplit(url).netloc.partition('.')[0]}/"
-
-    def check(self) -> Sequence[str]:
-        return []
+        return f"{self._local.state.endpoint}/_aws/lambda-url/{urlsplit(url).netloc.partition('.')[0]}/"
 
     def deploy(self, context: Sequence[str]) -> None:
-        server, variables = self._stack.server, for_this_machine(self.home)
-        # It is bootstrapped: only what was never deployed would be.
-        server.state = self.home.remember(server.state, deployed="nothing yet")
-        self._use(LocalStack(server, Cdk(self.home, self._steps, context=context, variables=variables)))
-        self._stack.deploy_if_changed()
-        self._ending.enter_context(emr_serverless(self._stack))
+        super().deploy(["target=local", *context])
+        gaps.fill(self._local.cdk.templates(), self.client)
+        self._ending.enter_context(emr_serverless(self._local))
 
-    def destroy(self) -> None:
-        self._stack.cdk.destroy(self._stack.state)
+    def environment(self, shell: Mapping[str, str]) -> dict[str, str]:
+        # Nothing of the shell's, so that whatever is started cannot reach the account that it is logged in to.
+        foreign = {name: value for name, value in shell.items() if not name.startswith(("AWS_", "CDK_"))}
+        state = self._local.state
+        return super().environment(foreign) | {
+            "AWS_CONFIG_FILE": self._config,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_ENDPOINT_URL": state.endpoint,
+            "AWS_CA_BUNDLE": state.certificate,
+            "NODE_EXTRA_CA_CERTS": state.certificate,
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
 
-    def facts(self, bucket: str) -> tuple[list[str], dict[str, str]]:
-        state = self._stack.state
-        trust = {"AWS_CA_BUNDLE": state.certificate} if state.certificate else {}
-        return ["--region", self.region, "--bucket", bucket], environment(state) | trust
+
+def _write_profile(server: Server) -> str:
+    """As `~/.aws/config` would have it."""
+    state, file = server.state, server.home.path / "aws-config"
+    # It holds the secret: nobody else on this machine may read it, not even for a moment.
+    file.unlink(missing_ok=True)
+    file.touch(mode=0o600)
+    file.write_text(
+        f"[profile {PROFILE}]\n"
+        f"region = {REGION}\n"
+        f"aws_access_key_id = {state.key}\n"
+        f"aws_secret_access_key = {state.secret}\n"
+        f"ca_bundle = {state.certificate}\n"
+        f"endpoint_url = {state.endpoint}\n"
+        f"services = {PROFILE}\n"
+        f"[services {PROFILE}]\n"
+        f"emr_serverless =\n  endpoint_url = {state.emr_endpoint}\n"
+    )
+    return str(file)

@@ -25,6 +25,8 @@ PATIENCE_SECONDS = 240.0
 #: EMR Serverless starts a run in about a minute; an account without room queues it.
 SPARK_SECONDS = 1200.0
 LOOK_SECONDS = 0.3
+#: Services other than S3 answer ten questions a second, or fewer.
+ASK_SECONDS = 2.0
 
 
 class Failed(Exception):
@@ -42,8 +44,8 @@ class Figure:
 class Installation:
     """A deployed stack. Everything is asked as an operator asks it: S3, Lambda, CloudFormation, logs."""
 
-    def __init__(self, account: Account, name: str) -> None:
-        self.account, self.name = account, name
+    def __init__(self, account: Account, name: str, kms_key: str = "") -> None:
+        self.account, self.name, self.kms_key = account, name, kms_key
         self.sent: list[Sent] = []
         self.figures: list[Figure] = []
         #: Ends every wait.
@@ -83,11 +85,11 @@ class Installation:
         return connect(f"s3://{self.bucket}/{name}", settings=settings, client=self.account.client("s3"))
 
     def put(self, sent: Sent) -> float:
-        """A plain PutObject, as any producer's; when it was sent, by S3's clock."""
+        """A plain PutObject, as any producer's; when it was sent, by this machine's clock."""
         self.sent.append(sent)
         at = time.time()
         self.account.client("s3").put_object(Bucket=self.bucket, Key=sent.key, Body=sent.body)
-        return at + self.account.observed.ahead_seconds
+        return at
 
     def task(self, name: str, do: str = "return") -> Sent:
         """A message for the smoke queue's handler, not sent yet."""
@@ -112,7 +114,14 @@ class Installation:
             state = self.queue(sent.queue).status(sent.path).state
             raise Failed(f"{failed}; it is {state}") from None
 
-    def until(self, question: Callable[[], T | None], otherwise: str, *, seconds: float = PATIENCE_SECONDS) -> T:
+    def until(
+        self,
+        question: Callable[[], T | None],
+        otherwise: str,
+        *,
+        seconds: float = PATIENCE_SECONDS,
+        every: float = LOOK_SECONDS,
+    ) -> T:
         """The first answer that is not false.
 
         Raises:
@@ -122,7 +131,7 @@ class Installation:
         while not (answer := question()):
             if time.monotonic() > deadline:
                 raise Failed(f"{otherwise} after {seconds:.0f} s")
-            if self.is_stopped.wait(LOOK_SECONDS):
+            if self.is_stopped.wait(every):
                 raise Failed(f"{otherwise}, and nobody waits any longer")
         return answer
 

@@ -35,8 +35,6 @@ class Smoke:
     context: Sequence[str] = ()
     results: list[Result] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
-    #: By which every message is accounted for; empty if it did not get so far.
-    accounts: str = ""
     lines: Sequence[Line] = ()
     #: Operation of S3 → requests of the smoke itself.
     asked: Mapping[str, int] = field(default_factory=dict)
@@ -75,7 +73,6 @@ def markdown(smoke: Smoke) -> str:
             for one in smoke.results
         ),
         "",
-        *([smoke.accounts, ""] if smoke.accounts else []),
         "## Measured",
         "",
         "| | |",
@@ -113,7 +110,8 @@ def _left(smoke: Smoke) -> list[str]:
     if not smoke.left:
         return [f"No stack, no bucket and no log group of this name is left. {stays}"]
     told = [f"- {thing}\n\n  ```\n  {command}\n  ```" for thing, command in smoke.left.things.items()]
-    return ["The clean-up did not remove everything:", "", *told, "", stays]
+    why = ["", "What stood in the way:", "", "```text", smoke.left.why, "```"] if smoke.left.why else []
+    return ["The clean-up did not remove everything:", "", *told, *why, "", stays]
 
 
 def _cell(text: str) -> str:

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from infra import FUNCTIONS, ROOT
-from infra.local.demo.accounts import Accounts
 from infra.local.steps import StepFailed, Steps
 
 from . import cleanup, cost, paths, spark_paths
@@ -37,7 +36,7 @@ BESIDE_EACH_OTHER: Sequence[Path] = (
     paths.dashboard,
 )
 #: When every other message has its record.
-LAST: Sequence[Path] = (spark_paths.archive,)
+LAST: Sequence[Path] = (spark_paths.archive, paths.accounted)
 #: What the stack is deployed with.
 CONTEXT = ("keep_data=false", "smoke_queue=true")
 #: A module of the tests, which measures again what AWS answers.
@@ -50,8 +49,9 @@ def smoke(account: Account, console: Console, name: str, context: Sequence[str] 
 
     Ctrl-C and a failure end it early; everything is removed then, too.
     """
-    began, chosen = time.monotonic(), (*CONTEXT, *account.check(), *context)
-    site = Installation(account, name)
+    began, chosen = time.monotonic(), (*CONTEXT, *context)
+    given = dict(setting.split("=", 1) for setting in context)
+    site = Installation(account, name, kms_key=given.get("kms_key", ""))
     told = Smoke(
         title=account.title,
         is_aws=account.is_aws,
@@ -65,9 +65,9 @@ def smoke(account: Account, console: Console, name: str, context: Sequence[str] 
         account.deploy([f"stack={name}", *chosen])
         deployed = time.monotonic()
         site.measured("deployment", f"{deployed - began:.0f} s")
-        for group in (FIRST, BESIDE_EACH_OTHER, LAST):
+        beside = (*BESIDE_EACH_OTHER, *((paths.encrypted,) if site.kms_key else ()))
+        for group in (FIRST, beside, LAST):
             _travel(site, console, told, group)
-        told.accounts = _accounts(site)
         _measure_facts(site, console, told)
         _count(site, told, hours=(time.monotonic() - deployed) / 3600)
     except KeyboardInterrupt:
@@ -110,25 +110,19 @@ def _travelled(site: Installation, path: Path) -> Result:
     return Result(name, said, is_true, time.monotonic() - began)
 
 
-def _accounts(site: Installation) -> str:
-    accounts = Accounts({one.queue: site.queue(one.queue) for one in site.sent}, site.sent)
-    enqueued, completed, dead = accounts.totals()
-    return f"{enqueued} messages: {completed} completed, {dead} dead, {accounts.missing} missing."
-
-
 def _measure_facts(site: Installation, console: Console, told: Smoke) -> None:
     """What tests/aws_facts says of this account; it measures in the same bucket, before that is removed."""
     if not FACTS.exists():
         console.print("[yellow]-[/] facts: skipped, this working tree has no tests/aws_facts")
         told.facts = "Skipped: this working tree has no `tests/aws_facts`."
         return
-    arguments, environment = site.account.facts(site.bucket)
+    account = site.account
     found = os.pathsep.join(map(str, (FUNCTIONS, ROOT / "tests", ROOT)))
     with Steps(console).step("Measure facts about AWS again") as step:
         done = subprocess.run(
-            [sys.executable, "-m", "aws_facts", *arguments],
+            [sys.executable, "-m", "aws_facts", "--profile", account.profile, "--bucket", site.bucket],
             cwd=ROOT,
-            env={**environment, "PYTHONPATH": found},
+            env=account.environment(os.environ) | {"PYTHONPATH": found},
             capture_output=True,
             text=True,
             check=False,
@@ -149,8 +143,6 @@ def _count(site: Installation, told: Smoke, *, hours: float) -> None:
 def _say(console: Console, told: Smoke) -> None:
     if told.failure:
         console.print(f"[bold red]{escape(told.failure)}[/]", soft_wrap=True)
-    elif told.accounts:
-        console.print(told.accounts)
 
 
 def _commit() -> str:

@@ -13,8 +13,9 @@ from infra.local.demo.accounts import Accounts
 from s3queue.keys import Keys
 from s3queue.store import listing
 
-from .installation import SPARK_SECONDS, Failed, Installation
+from .installation import ASK_SECONDS, SPARK_SECONDS, Failed, Installation
 
+BILLED_SECONDS = 90.0
 ENDED = ("SUCCESS", "FAILED", "CANCELLED")
 
 
@@ -31,7 +32,7 @@ def heavy(site: Installation) -> str:
     site.measured("heavy message, PutObject → record", f"{seconds:.0f} s")
     queue = site.queue(exports.QUEUE)
     # The run closes a few requests after the last record.
-    site.until(lambda: not _open_runs(site), "its run does not end", seconds=SPARK_SECONDS)
+    site.until(lambda: not _open_runs(site), "its run does not end", seconds=SPARK_SECONDS, every=ASK_SECONDS)
     records = Accounts({exports.QUEUE: queue}, [asked.sent]).records
     checks = list(exports.checks(queue, [asked], records))
     if wrong := [check.said for check in checks if not check.is_true]:
@@ -53,7 +54,7 @@ def archive(site: Installation) -> str:
         job: dict[str, Any] = emr.get_job_run(applicationId=request["applicationId"], jobRunId=run)["jobRun"]
         return job if job["state"] in ENDED else None
 
-    job = site.until(ended, f"the archive's run {run} does not end", seconds=SPARK_SECONDS)
+    job = site.until(ended, f"the archive's run {run} does not end", seconds=SPARK_SECONDS, every=ASK_SECONDS)
     if job["state"] != "SUCCESS":
         raise Failed(f"the archive's run {run} is {job['state']}: {job.get('stateDetails', '')}")
     site.measured("archive, StartJobRun → end", f"{time.monotonic() - began:.0f} s")
@@ -91,4 +92,16 @@ def job_runs(site: Installation) -> list[dict[str, Any]]:
     application, emr = site.deployment.spark_application, site.account.client("emr-serverless")
     pages = emr.get_paginator("list_job_runs").paginate(applicationId=application)
     ids = [run["id"] for page in pages for run in page["jobRuns"]]
-    return [emr.get_job_run(applicationId=application, jobRunId=id)["jobRun"] for id in ids]
+
+    def described() -> list[dict[str, Any]]:
+        return [emr.get_job_run(applicationId=application, jobRunId=id)["jobRun"] for id in ids]
+
+    def billed() -> list[dict[str, Any]] | None:
+        found = described()
+        return found if all(job.get("billedResourceUtilization") for job in found) else None
+
+    try:
+        # Known some seconds after the end; an emulator bills nothing.
+        return site.until(billed, "not billed", seconds=BILLED_SECONDS if site.account.is_aws else 0, every=ASK_SECONDS)
+    except Failed:
+        return described()
