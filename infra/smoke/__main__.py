@@ -20,7 +20,7 @@ from rich.markup import escape
 import queues
 from infra import ROOT
 from infra.local.home import Home
-from infra.local.steps import Steps
+from infra.local.steps import StepFailed, Steps
 
 from . import cost, report
 from .account import HOME, Account, NotReady
@@ -65,7 +65,7 @@ def main(
                 return 2
             is_begun = True
             told = smoke(account, console, name, context)
-    except (NotReady, BotoCoreError, ClientError) as refused:
+    except (NotReady, StepFailed, BotoCoreError, ClientError) as refused:
         console.print(f"[red]{escape(str(refused))}[/]\nNothing was created.", soft_wrap=True)
         return 2
     except KeyboardInterrupt:
