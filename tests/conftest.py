@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
+from support.api_models import check_every_call
 from support.s3_servers import ACCESS_KEY, REGION, SECRET_KEY, moto_server, seaweedfs_server
 
 # At import, before anything builds a client: what a developer's shell is logged in to must never be touched.
@@ -24,6 +25,9 @@ os.environ.update(
     NO_PROXY="127.0.0.1,localhost",
     no_proxy="127.0.0.1,localhost",
 )
+
+# An emulator takes any text for an ARN or a token; AWS does not.
+check_every_call()
 
 # The same commit gives the same verdict: no deadline on a noisy machine, no examples drawn by chance.
 hypothesis.settings.register_profile("s3queue", deadline=None, derandomize=True, print_blob=True)

@@ -15,7 +15,7 @@ from s3queue.protocol import backlog
 from s3queue.sweeper.sweeper import Sweeper
 
 from .actors import PullWorker
-from .functions import Container
+from .functions import Container, Notification
 from .stage import SETTINGS, Plot, Stage, batch, script
 from .world import EPOCH, QUEUE
 
@@ -248,6 +248,35 @@ def _delete_a_replay(stage: Stage) -> str:
     return path
 
 
+def _die_beside_a_replay(stage: Stage) -> str:
+    """A batch dies anew while the lines of its first death, which were replayed, die again: two letters, one key."""
+    path, lines = stage.put("b.ndjson", batch("r", "r")), "messages/b.ndjson.lines"
+    stage.prepare(lambda helper: helper.processor.run(path))
+    stage.prepare(lambda helper: helper.queue.letters().replay(lines))
+    # A little faster: its record needs two requests more, and both look for the letter at the same time.
+    stage.put("b.ndjson", b"".join(script(f"other{number}", "r", takes=0.09) + b"\n" for number in (1, 2)))
+    stage.world.spawn(stage.helper.process, lambda: stage.helper.processor.run(lines))
+    stage.act(lambda worker: worker.processor.run(path))
+    return path
+
+
+def _pause_in_the_middle(stage: Stage) -> str:
+    """The queue is paused while a handler takes long: what waits for its own retry is not claimed after that."""
+    stage.prepare(lambda helper: helper.queue.configure(visibility_timeout=60))
+    path, long = stage.put("a", script("a", "fk")), stage.put("b", script("b", "k", takes=20.0))
+
+    def pause() -> None:
+        stage.helper.queue.configure(paused=True)
+        stage.judge.history.paused_at = stage.world.now
+        stage.world.sleep(30.0)
+        stage.judge.history.paused_at = None
+        stage.helper.queue.configure(paused=None)
+
+    stage.act(lambda worker: worker.invoke(Notification((path, long), stage.world.now, is_dispatch=True)))
+    stage.world.at(stage.world.now + 2.0, lambda: stage.world.spawn(stage.helper.process, pause))
+    return path
+
+
 def _enqueue(stage: Stage) -> str:
     stage.act(lambda worker: worker.queue.enqueue(script("m", "k"), name="m"))
     return "messages/m"
@@ -308,4 +337,6 @@ UNDISTURBED: dict[str, Plot] = {
     "claim the oldest first": _oldest_first,
     "claim next what ran out": _take_what_ran_out,
     "delete a replayed message by hand": _delete_a_replay,
+    "die beside one's replayed lines": _die_beside_a_replay,
+    "pause in the middle": _pause_in_the_middle,
 }

@@ -130,13 +130,10 @@ class Outcomes:
         What died before under the same name may still wait for a decision, and `a.ndjson.lines` may die while the lines
         of `a.ndjson` do: no letter is ever overwritten.  [P1]
         """
-        key = self.keys.dead(path)
-        others = iter((generation_mark(generation),))
-        letter = key
-        while found := self._written(letter, write):
-            if is_letter_of(found, generation):
-                return
-            letter = f"{key}~{next(others, self.chance.token()[:12])}"
+        key = letter = self.keys.dead(path)
+        mark = generation_mark(generation)
+        while (found := self._written(letter, write)) and not is_letter_of(found, generation):
+            letter, mark = f"{key}~{mark}", self.chance.token()[: len(mark)]
 
     def _written(self, letter: str, write: Callable[[str], None]) -> ObjectInfo | None:
         """The letter that is there already; None if this one was written now."""

@@ -64,7 +64,7 @@ class InvocationRunner:
         for notification in notifications:
             read_first = notification.is_late(now, late_after)
             is_late = is_late or read_first
-            if self._is_over():
+            if not self._may_claim():
                 break
             self._serve(notification.path, read_first=read_first, size=notification.size, etag=notification.etag)
         if is_late:
@@ -93,6 +93,10 @@ class InvocationRunner:
         if self._queue.settings.paused:
             _log.info("queue paused, nothing claimed: %s", self._queue.name)
         return not self._queue.settings.paused
+
+    def _may_claim(self) -> bool:
+        """Asked before every message: the one before it may have taken long, and the queue been paused meanwhile."""
+        return not self._is_over() and self._is_open()
 
     def _is_over(self, after: float = 0.0) -> bool:
         """Whether a handler that starts `after` seconds from now might not finish in time."""
@@ -142,7 +146,7 @@ class InvocationRunner:
         try:
             for candidate in backlog.drain():
                 self._retry_due()
-                if self._is_over() or not self._is_open():
+                if not self._may_claim():
                     return
                 if self._queue.clock.now() - candidate.since <= self._queue.settings.late_after:
                     continue  # its own event is on its way: the second of the two claims would fail, and cost a PUT
@@ -173,7 +177,7 @@ class InvocationRunner:
             self._retry_due()
 
     def _retry_due(self) -> None:
-        while self._retries.wait() == 0.0 and not self._is_over() and (retry := self._retries.take_due()):
+        while self._retries.wait() == 0.0 and self._may_claim() and (retry := self._retries.take_due()):
             self._serve(retry.path, read_first=True, reminder=self._queue.keys.reminder(retry.retry_at, retry.path))
 
     # Heavy messages

@@ -6,6 +6,12 @@ from simulation.mutations import Mutation
 
 BUGS = (
     Mutation(
+        "an invocation's own retries take no notice of a pause",
+        "worker/invocation.py",
+        "self._retries.wait() == 0.0 and self._may_claim()",
+        "self._retries.wait() == 0.0 and not self._is_over()",
+    ),
+    Mutation(
         "a paused queue is worked on",
         "worker/invocation.py",
         "        return not self._queue.settings.paused\n",

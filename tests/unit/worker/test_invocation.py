@@ -147,6 +147,25 @@ def test_a_batch_that_runs_out_of_time_is_continued_by_the_next_invocation(bench
     assert seen == list(range(30))
 
 
+@pytest.mark.parametrize("how", ["named", "retried"])
+def test_a_pause_during_a_long_handler_stops_the_next_message(bench: Workbench, how: str) -> None:
+    """Whether the event named it, or it waits for its own retry."""
+    operator = bench.queue("orders")
+    ran: list[int] = []
+
+    def long(message: dict[str, Any]) -> None:
+        ran.append(message["number"])
+        if message["number"] == 1:
+            raise Retry(after=2)
+        bench.clock.advance(11)
+        operator.pause()
+
+    invocation = Invocation(bench, long)
+    paths = [invocation.queue.enqueue({"number": number}) for number in ((1, 2) if how == "retried" else (2, 3))]
+    invocation.on(*paths)
+    assert ran == ([1, 2] if how == "retried" else [2])
+
+
 def test_a_pause_stops_a_drain_within_ten_seconds(bench: Workbench) -> None:
     def handler(message: dict[str, Any]) -> None:
         bench.clock.advance(4)

@@ -1,0 +1,1 @@
+"""What AWS answers, as data with its source, and whoever holds a server against it."""
