@@ -36,7 +36,7 @@ BESIDE_EACH_OTHER: Sequence[Path] = (
     paths.dashboard,
 )
 #: When every other message has its record.
-LAST: Sequence[Path] = (spark_paths.archive, paths.accounted)
+LAST: Sequence[Path] = (spark_paths.archive, paths.rescue, paths.accounted)
 #: What the stack is deployed with.
 CONTEXT = ("keep_data=false", "smoke_queue=true")
 #: A module of the tests, which measures again what AWS answers.
@@ -117,10 +117,13 @@ def _measure_facts(site: Installation, console: Console, told: Smoke) -> None:
         told.facts = "Skipped: this working tree has no `tests/aws_facts`."
         return
     account = site.account
+    asked = ["--profile", account.profile, "--bucket", site.bucket]
+    if not account.is_aws:
+        asked += ["--endpoint", account.client("s3").meta.endpoint_url]
     found = os.pathsep.join(map(str, (FUNCTIONS, ROOT / "tests", ROOT)))
     with Steps(console).step("Measure facts about AWS again") as step:
         done = subprocess.run(
-            [sys.executable, "-m", "aws_facts", "--profile", account.profile, "--bucket", site.bucket],
+            [sys.executable, "-m", "aws_facts", *asked],
             cwd=ROOT,
             env=account.environment(os.environ) | {"PYTHONPATH": found},
             capture_output=True,
@@ -128,10 +131,12 @@ def _measure_facts(site: Installation, console: Console, told: Smoke) -> None:
             check=False,
             timeout=FACTS_SECONDS,
         )
-    is_true = done.returncode == 0
-    verdict = "as they are written down" if is_true else f"not as they are written down (exit status {done.returncode})"
+    # 0: as written. 1: some differ, as those of an emulator may. Anything else: it was not asked to the end.
+    verdicts = {0: "as they are written down", 1: "not all as they are written down"}
+    verdict = verdicts.get(done.returncode, f"not asked to the end: {done.stderr.strip()[-300:]}")
+    is_true = done.returncode == 0 or (done.returncode == 1 and not account.is_aws)
     told.results.append(Result("facts", verdict, is_true, step.seconds))
-    told.facts = f"```text\n{done.stdout.strip() or done.stderr.strip()[-2000:]}\n```"
+    told.facts = f"```text\n{done.stdout.strip()}\n```"
 
 
 def _count(site: Installation, told: Smoke, *, hours: float) -> None:

@@ -27,13 +27,16 @@ def test_the_smoke_sends_one_message_down_every_path_and_leaves_nothing(tmp_path
     paths = [
         path.__name__.replace("_", " ") for group in (run.FIRST, run.BESIDE_EACH_OTHER, run.LAST) for path in group
     ]
-    assert len(paths) == 12
+    assert len(paths) == 13
     for path in paths:
         assert re.search(rf"^\| {path} \| ok \| .+ \| \d+ \|$", report, re.MULTILINE), path
     for measured in ("first message (cold)", "median", "redelivery after a kill", "rescue after a lost event"):
         assert re.search(rf"^\| .*{re.escape(measured)}.* \| [\d.]+ s \|$", report, re.MULTILINE), measured
     # Thirty-nine messages, of which the batch is twenty.
     assert re.search(r"39 messages enqueued: 39 completed, 0 dead, 0 missing", report)
+    # They were asked for, and MiniStack keeps most of them.
+    assert re.search(r"^\| facts \| ok \|", report, re.MULTILINE)
+    assert report.count("\nas written") > 10
     # Requests of this process, as it sent them, and a bill that is not empty.
     assert re.search(r"^Requests of the smoke itself: .*\d+ GetObject.*\d+ PutObject\.$", report, re.MULTILINE)
     assert 0 < float(re.findall(r"^\| \*\*all\*\* .* \*\*([\d.]+)\*\*", report, re.MULTILINE)[0]) < 1

@@ -348,25 +348,34 @@ def test_facts_are_skipped_with_a_line_where_the_tests_have_none(terminal: Termi
     assert "Skipped: this working tree has no `tests/aws_facts`." in terminal.report.read_text()
 
 
-@pytest.mark.parametrize(("status", "is_fine"), [(0, True), (3, False)])
+@pytest.mark.parametrize(
+    ("is_aws", "status", "is_fine"),
+    [(True, 0, True), (True, 1, False), (True, 2, False), (False, 1, True), (False, 2, False)],
+)
 def test_facts_are_measured_in_the_deployed_bucket(
-    account: SmokeAccount, monkeypatch: pytest.MonkeyPatch, status: int, is_fine: bool
+    account: SmokeAccount, monkeypatch: pytest.MonkeyPatch, is_aws: bool, status: int, is_fine: bool
 ) -> None:
     called: list[Any] = []
 
     def ran(program: list[str], **options: Any) -> Any:
         called.append((program[1:], options["env"]["AWS_PROFILE"]))
-        return subprocess.CompletedProcess(program, status, stdout="conditional PUT: 412\n", stderr="")
+        return subprocess.CompletedProcess(program, status, stdout="as written  a conditional PUT\n", stderr="")
 
     monkeypatch.setattr(run, "FACTS", Path(__file__))
     monkeypatch.setattr(subprocess, "run", ran)
+    account.is_aws = is_aws
     site = Installation(account, "s")  # type: ignore[arg-type]
     site.__dict__["deployment"] = SimpleNamespace(bucket="b")
     smoke = told()
     run._measure_facts(site, Console(file=io.StringIO()), smoke)
-    assert called == [(["-m", "aws_facts", "--profile", "sandbox", "--bucket", "b"], "sandbox")]
+    endpoint = [] if is_aws else ["--endpoint", "http://127.0.0.1:1"]
+    assert called == [(["-m", "aws_facts", "--profile", "sandbox", "--bucket", "b", *endpoint], "sandbox")]
     assert smoke.is_fine is is_fine
-    assert "conditional PUT: 412" in smoke.facts
+    assert "as written  a conditional PUT" in smoke.facts
+
+
+def test_the_facts_that_this_working_tree_has_are_found() -> None:
+    assert run.FACTS.exists()
 
 
 # The command

@@ -100,6 +100,7 @@ class SmokeAccount:
             return [{"Contents": [{"Key": key} for key in self.buckets[Bucket]]}]
 
         return SimpleNamespace(
+            meta=SimpleNamespace(endpoint_url="http://127.0.0.1:1"),
             head_bucket=head_bucket,
             delete_objects=delete_objects,
             get_paginator=lambda name: SimpleNamespace(paginate=pages),
