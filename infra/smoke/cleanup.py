@@ -33,29 +33,38 @@ class Left:
 
 def remove(site: Installation) -> Left:
     """Remove every stack, emptying its buckets if they stand in the way; what is left. Ctrl-C gives up, and says so."""
-    # Before they are gone: who asks later cannot tell what there was.
     buckets: list[str] = []
-    why = ""
+    why: list[str] = []
     try:
+        # Before they are gone: who asks later cannot tell what there was.
         buckets = list(_buckets(site))
-        if standing(site):
-            _stop_spark(site)
-            try:
-                site.account.destroy()
-            except StepFailed:
-                # The sweeper may have written into a bucket after CDK emptied it, and before its own end.
-                for bucket in buckets:
-                    _empty(site.account, bucket)
-                site.account.destroy()
+        if standing(site) and not _is_removed(site, why):
+            # The sweeper may have written into a bucket after CDK emptied it, and before its own end.
+            for bucket in buckets:
+                _empty(site.account, bucket)
+            _is_removed(site, why)
     except KeyboardInterrupt:
-        why = "it was interrupted"
-    except StepFailed as failed:
-        why = f"{failed.what}\n{failed.tail}\nAll of it: {failed.log}"
-    except (Failed, ClientError, BotoCoreError) as error:
-        why = str(error)
+        why.append("it was interrupted")
+    except (ClientError, BotoCoreError) as error:
+        why.append(str(error))
     found = left(site, buckets)
-    found.why = why
+    found.why = "\n\n".join(why)
     return found
+
+
+def _is_removed(site: Installation, why: list[str]) -> bool:
+    """One try; what stood in the way is added to `why`."""
+    try:
+        _stop_spark(site)
+    except (Failed, ClientError, BotoCoreError) as error:
+        # Then one of the stacks may stay; the other one, with the buckets in it, need not.
+        why.append(f"the Spark application was not stopped: {error}")
+    try:
+        site.account.destroy()
+    except StepFailed as failed:
+        why.append(f"{failed.what}\n{failed.tail}\nAll of it: {failed.log}")
+        return False
+    return True
 
 
 def standing(site: Installation) -> dict[str, str]:

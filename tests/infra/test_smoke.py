@@ -13,15 +13,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import boto3
 import pytest
+from botocore.exceptions import EndpointConnectionError
 from rich.console import Console
 
 import infra
 from infra.local.home import Home
 from infra.local.steps import Steps
 from infra.smoke import __main__ as command
-from infra.smoke import cost, report, run
+from infra.smoke import cleanup, cost, report, run
 from infra.smoke.cleanup import Left
 from infra.smoke.installation import Figure, Installation
 from infra.smoke.report import Result, Smoke
@@ -229,7 +229,7 @@ def test_an_account_that_cannot_be_asked_counts_as_left(terminal: Terminal, acco
     original = account.client
 
     def unreachable(service: str) -> Any:
-        raise boto3.exceptions.botocore.exceptions.EndpointConnectionError(endpoint_url="https://aws")
+        raise EndpointConnectionError(endpoint_url="https://aws")
 
     def happens() -> None:
         account.client = unreachable  # type: ignore[method-assign]
@@ -242,8 +242,6 @@ def test_an_account_that_cannot_be_asked_counts_as_left(terminal: Terminal, acco
 
 def test_a_spark_application_that_idles_is_stopped_first(account: SmokeAccount) -> None:
     """CloudFormation deletes it in no other state."""
-    from infra.smoke import cleanup
-
     asked: list[str] = []
     states = iter(["STARTED", "STOPPING", "STOPPED"])
 
@@ -269,6 +267,21 @@ def test_a_spark_application_that_idles_is_stopped_first(account: SmokeAccount) 
 
     assert not cleanup.remove(site)
     assert asked == ["cancel run-1", "stop 00app", "stop 00app"]
+    assert account.done == ["deploy", "destroy"]
+
+
+def test_a_spark_application_that_cannot_be_asked_keeps_nothing_else_alive(account: SmokeAccount) -> None:
+    class Emr:
+        def list_job_runs(self, **asked: Any) -> Any:
+            raise EndpointConnectionError(endpoint_url="https://emr")
+
+    account.deploy(["stack=s"])
+    account.buckets = {}
+    account._emr_serverless = Emr  # type: ignore[method-assign]
+    site = Installation(account, "s")  # type: ignore[arg-type]
+    site.__dict__["deployment"] = SimpleNamespace(spark_application="00app")
+
+    assert not cleanup.remove(site)
     assert account.done == ["deploy", "destroy"]
 
 
