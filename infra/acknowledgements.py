@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from aws_cdk import Acknowledgment, Stack, Validations
+from aws_cdk import Acknowledgment, Names, Stack, Validations
 from aws_cdk import aws_s3 as s3
 from constructs import IConstruct
 
@@ -21,6 +22,7 @@ from .permissions import (
     HISTORY_DATA,
     JOB_DATA,
     LAUNCHER,
+    SENDER,
     SPARK_LOGS,
     SWEEPER,
     WORKER,
@@ -79,25 +81,27 @@ def acknowledge(stack: QueueStack) -> None:
     bucket, failed_events = stack.storage.bucket, stack.storage.failed_events
     for name, queue in stack.queues.items():
         prefixes = [Keys(name).prefix(kind) for kind in WORKER]
-        prefixes += [Keys(target).prefix(kind) for target in queue.sends_to for kind in ("messages", "delayed")]
-        _acknowledge(queue, _below(bucket, prefixes), OWN_PREFIX)
-        _acknowledge(queue, _below(failed_events, [queue.failures_prefix]), OWN_FAILURES)
+        prefixes += [Keys(target).prefix(kind) for target in queue.sends_to for kind in SENDER]
+        _acknowledge_prefixes(queue, bucket, prefixes, OWN_PREFIX)
+        _acknowledge_prefixes(queue, failed_events, [queue.failures_prefix], OWN_FAILURES)
     if stack.spark_runs:
         _acknowledge_spark_runs(stack, stack.spark_runs)
-    everywhere = [Keys(name).prefix(kind) for name in stack.queues for kind in SWEEPER]
-    _acknowledge(stack.sweeper, _below(bucket, everywhere), ALL_PREFIXES)
-    shown = [Keys(name).prefix(kind) for name in stack.queues for kind in API]
-    _acknowledge(stack.api, _below(bucket, shown), SHOWN_PREFIXES)
+    for sweeper in stack.sweepers:
+        everywhere = [Keys(name).prefix(kind) for name in sweeper.queues for kind in SWEEPER]
+        _acknowledge_prefixes(sweeper, bucket, everywhere, ALL_PREFIXES)
+    shown = [prefix for keys in map(Keys, stack.queues) for prefix in (keys.root, *map(keys.prefix, API))]
+    _acknowledge_prefixes(stack.api, bucket, shown, SHOWN_PREFIXES)
 
 
 def _acknowledge_spark_runs(stack: QueueStack, spark_runs: SparkRuns) -> None:
     bucket = stack.storage.bucket
     own = [Keys(name).prefix(kind) for name in spark_runs.queues for kind in {**WORKER, **DRIVER}]
-    _acknowledge(spark_runs, _below(bucket, [*own, *JOB_DATA]), JOB_PREFIXES)
+    _acknowledge_prefixes(spark_runs, bucket, [*own, *JOB_DATA], JOB_PREFIXES)
     for name in spark_runs.queues:
         launched = [Keys(name).prefix(kind) for kind in LAUNCHER]
-        _acknowledge(stack.queues[name], _below(bucket, launched), OWN_PREFIX)
-        _acknowledge(stack.sweeper, _below(bucket, launched), ALL_PREFIXES)
+        _acknowledge_prefixes(stack.queues[name], bucket, launched, OWN_PREFIX)
+        for sweeper in stack.sweepers:
+            _acknowledge_prefixes(sweeper, bucket, launched, ALL_PREFIXES)
     pipeline = stack.pipeline
     assert pipeline
     for role, table, data in (
@@ -105,11 +109,11 @@ def _acknowledge_spark_runs(stack: QueueStack, spark_runs: SparkRuns) -> None:
         (pipeline.bulk_role, BULK, BULK_DATA),
     ):
         own = [Keys(name).prefix(kind) for name in pipeline.queues for kind in table]
-        _acknowledge(role, _below(bucket, [*own, *data, *SPARK_LOGS]), PIPELINE_PREFIXES)
+        _acknowledge_prefixes(role, bucket, [*own, *data, *SPARK_LOGS], PIPELINE_PREFIXES)
     groups = "arn:<AWS::Partition>:logs:<AWS::Region>:<AWS::AccountId>:log-group:*"
     for runs in (spark_runs, pipeline):
         _acknowledge(runs, [f"AwsSolutions-IAM5[Resource::{groups}]"], LOG_GROUPS)
-    launchers = (stack.sweeper, pipeline, *(stack.queues[name] for name in spark_runs.queues))
+    launchers = (*stack.sweepers, pipeline, *(stack.queues[name] for name in spark_runs.queues))
     for construct in launchers:
         _acknowledge(construct, [f"AwsSolutions-IAM5[Resource::{_runs_of(stack, spark_runs)}]"], OWN_RUNS)
 
@@ -117,7 +121,7 @@ def _acknowledge_spark_runs(stack: QueueStack, spark_runs: SparkRuns) -> None:
 def _runs_of(stack: QueueStack, spark_runs: SparkRuns) -> str:
     """The runs' ARN as cdk-nag writes it, with what only CloudFormation knows in its own words."""
     application = stack.resolve(spark_runs.application)
-    named = application if isinstance(application, str) else application["Fn::ImportValue"]
+    named = application if isinstance(application, str) else json.dumps(application, separators=(",", ":"))
     where = "arn:<AWS::Partition>:emr-serverless:<AWS::Region>:<AWS::AccountId>"
     return f"{where}:/applications/{named}/jobruns/*"
 
@@ -126,11 +130,15 @@ def _acknowledge(construct: IConstruct, rules: Iterable[str], reason: str) -> No
     Validations.of(construct).acknowledge(*(Acknowledgment(id=rule, reason=reason) for rule in rules))
 
 
-def _below(bucket: s3.Bucket, prefixes: Iterable[str]) -> list[str]:
+def _acknowledge_prefixes(construct: IConstruct, bucket: s3.Bucket, prefixes: Iterable[str], reason: str) -> None:
     default = bucket.node.default_child
     assert isinstance(default, s3.CfnBucket)
-    arn = f"<{Stack.of(bucket).get_logical_id(default)}.Arn>"
-    return [f"AwsSolutions-IAM5[Resource::{arn}/{prefix}*]" for prefix in prefixes]
+    if Stack.of(construct) == Stack.of(bucket):
+        arn = f"<{Stack.of(bucket).get_logical_id(default)}.Arn>"
+    else:
+        # A nested stack gets it as a parameter.
+        arn = f"<referenceto{Names.node_unique_id(default.node)}Arn>"
+    _acknowledge(construct, [f"AwsSolutions-IAM5[Resource::{arn}/{prefix}*]" for prefix in prefixes], reason)
 
 
 def _descendant(stack: QueueStack, where: str) -> IConstruct:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from aws_cdk import Annotations, App, Fn, Tags, Validations
+from aws_cdk import Annotations, App, Tags, Validations
 from cdk_nag import AwsSolutionsChecks
 
 import queues
@@ -63,7 +63,7 @@ def _spark(app: App, name: str, options: Options, defined: Iterable[Definition])
 
 def _application(spark: SparkStack | None, options: Options) -> str:
     if spark:
-        return Fn.import_value(spark.export_name)
+        return spark.application_id
     return LOCAL_APPLICATION if options.target == "local" else ""
 
 

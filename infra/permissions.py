@@ -29,6 +29,9 @@ WORKER: Mapping[str, str] = {
     "idempotency": "gpd",
     "results": "p",
 }
+#: What a handler's `enqueue` does to the queue that it sends to. It reads after an unknown answer only: is the message
+#: there, or its outcome? Missing objects are a 403 to it, as its names are nobody's business; `enqueue` knows that.
+SENDER: Mapping[str, str] = {"messages": "gp", "delayed": "gp", "records": "g"}
 #: The sweeper does for a silent worker what that worker would have done, and removes what is left behind.
 SWEEPER: Mapping[str, str] = {
     "messages": "gd",
@@ -65,25 +68,20 @@ HISTORY_DATA: Mapping[str, str] = {
 #: send.
 BULK: Mapping[str, str] = {"messages": "gp", "records": "g", "dead": "gpd", "bulk": "gp"}
 BULK_DATA: Mapping[str, str] = {"datasets/": "g"}
-#: The API shows everything, enqueues, and moves or deletes dead letters, or lines of them; the protocol's own state it
-#: only reads.
-API: Mapping[str, str] = {
-    "messages": "gp",
-    "delayed": "gp",
-    "leases": "g",
-    "records": "g",
-    "dead": "gpd",
-    "workers": "g",
-    "runs": "g",
-}
-#: The readers' API shows the same but payloads, which only its code can hold back: HEAD and GET are one permission.
-API_READER: Mapping[str, str] = dict.fromkeys(API, "g")
+#: The API shows everything of a queue, so it reads the whole prefix: five names in a policy instead of nine, or a
+#: hundred queues would have no room. It enqueues, and moves or deletes dead letters, or lines of them. The readers' API
+#: shows the same but payloads, which only its code can hold back: HEAD and GET are one permission.
+API: Mapping[str, str] = {"messages": "p", "delayed": "p", "dead": "pd"}
 #: What Spark computed, for the API to show.
 STATISTICS = LATEST_STATISTICS
 #: Where messages lie, of every queue; also `{queue}/leases/messages/…` and so on, which nobody writes otherwise either.
 MESSAGES: Sequence[str] = ("*/messages/*", "*/delayed/*")
 #: State whose every write must be conditional: an unconditional one could overwrite someone's claim or outcome.
 CONDITIONAL: Sequence[str] = ("leases", "records", "locks")
+#: The same, in as few letters as tell them from the other kinds: a bucket has one policy, of 20,480 characters.
+_CONDITIONAL_PATTERNS: Sequence[str] = ("l*", "rec*")
+#: A policy is split between statements, so none may be large. CDK joins small ones, as far as they fit.
+_NAMES_PER_STATEMENT, _PREFIXES_PER_STATEMENT = 4, 20
 
 _ACTIONS = {"g": "s3:GetObject", "p": "s3:PutObject", "d": "s3:DeleteObject"}
 
@@ -96,60 +94,66 @@ def worker_statements(
     table = {**WORKER, **(LAUNCHER if launches else {})}
     return [
         *_on_objects(bucket, _patterns(keys, table) | {keys.overrides: "g"}),
-        _list(bucket, [f"{keys.root}*"]),
-        *(producer_statement(bucket, target) for target in sends_to),
+        *_list(bucket, [f"{keys.root}*"]),
+        *(statement for target in sends_to for statement in sender_statements(bucket, target)),
+    ]
+
+
+def sender_statements(bucket: s3.IBucket, queue: str) -> list[iam.PolicyStatement]:
+    """Enqueue, with all that the library asks for: whether a PUT without an answer arrived, `queue.json` for a
+    `max_depth`, and `stats.json` for the depth. The last two may be missing, and whoever may not list gets no 404.
+    """
+    keys = Keys(queue)
+    documents = [keys.overrides, keys.stats]
+    return [
+        *_on_objects(bucket, _patterns(keys, SENDER) | dict.fromkeys(documents, "g")),
+        *_list(bucket, documents),
     ]
 
 
 def job_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
     """A run's driver and executors: the heavy queues, and the data that jobs work on; no other queue."""
-    patterns = _below(JOB_DATA)
-    for keys in map(Keys, queues):
-        patterns |= _patterns(keys, {**WORKER, **DRIVER}) | {keys.overrides: "g"}
+    own = [_patterns(keys, {**WORKER, **DRIVER}) | {keys.overrides: "g"} for keys in map(Keys, queues)]
     listed = _list(bucket, [*(f"{Keys(queue).root}*" for queue in queues), *(f"{prefix}*" for prefix in JOB_DATA)])
     # Large files go in parts.
     parts = iam.PolicyStatement(
         actions=["s3:AbortMultipartUpload"], resources=[bucket.arn_for_objects(f"{exports.DESTINATION}*")]
     )
-    return [*_on_objects(bucket, patterns), listed, parts]
+    return [*_on_objects(bucket, _below(JOB_DATA), *own), *listed, parts]
 
 
 def history_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
     """Archive and statistics: outcomes in, Parquet and figures out; no message, no lease, no other object."""
-    patterns = _below({**HISTORY_DATA, **SPARK_LOGS}) | {STATISTICS: "gp"}
-    for keys in map(Keys, queues):
-        patterns |= _patterns(keys, HISTORY)
+    data = _below({**HISTORY_DATA, **SPARK_LOGS}) | {STATISTICS: "gp"}
+    own = [_patterns(keys, HISTORY) for keys in map(Keys, queues)]
     outcomes = [f"{Keys(queue).prefix(kind)}*" for queue in queues for kind in HISTORY]
-    return [*_on_objects(bucket, patterns), _list(bucket, [*outcomes, "archive/*", STATISTICS])]
+    return [*_on_objects(bucket, data, *own), *_list(bucket, [*outcomes, "archive/*", STATISTICS])]
 
 
 def bulk_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
     """Bulk enqueue and replay: datasets and dead letters become messages; outcomes are only read."""
-    patterns = _below({**BULK_DATA, **SPARK_LOGS})
-    for keys in map(Keys, queues):
-        patterns |= _patterns(keys, BULK)
+    own = [_patterns(keys, BULK) for keys in map(Keys, queues)]
     roots = [*(f"{Keys(queue).root}*" for queue in queues), *(f"{prefix}*" for prefix in BULK_DATA)]
-    return [*_on_objects(bucket, patterns), _list(bucket, roots)]
+    return [*_on_objects(bucket, _below({**BULK_DATA, **SPARK_LOGS}), *own), *_list(bucket, roots)]
 
 
 def sweeper_statements(
     bucket: s3.IBucket, queues: Sequence[str], *, heavy: Sequence[str] = ()
 ) -> list[iam.PolicyStatement]:
     """Every queue's prefix, by name: what else lies in the bucket (archive, analytics) is not the sweeper's."""
-    patterns: dict[str, str] = {}
+    own = []
     for keys in map(Keys, queues):
         table = {**SWEEPER, **(LAUNCHER if keys.queue in heavy else {})}
-        patterns |= _patterns(keys, table) | {keys.overrides: "g", keys.stats: "p", keys.progress: "gpd"}
-    return [*_on_objects(bucket, patterns), _list(bucket, [f"{Keys(queue).root}*" for queue in queues])]
+        own.append(_patterns(keys, table) | {keys.overrides: "g", keys.stats: "p", keys.progress: "gpd"})
+    return [*_on_objects(bucket, *own), *_list(bucket, [f"{Keys(queue).root}*" for queue in queues])]
 
 
 def api_statements(bucket: s3.IBucket, queues: Sequence[str], *, changes: bool = True) -> list[iam.PolicyStatement]:
     """Every queue by name; pausing one is a write of its `queue.json`. Without `changes`, nothing can be written."""
-    patterns = {STATISTICS: "g"}
-    for keys in map(Keys, queues):
-        own = {keys.overrides: "gp" if changes else "g", keys.stats: "g"}
-        patterns |= _patterns(keys, API if changes else API_READER) | own
-    return [*_on_objects(bucket, patterns), _list(bucket, [*(f"{Keys(queue).root}*" for queue in queues), STATISTICS])]
+    roots = [f"{Keys(queue).root}*" for queue in queues]
+    written = [_patterns(keys, API) | {keys.overrides: "p"} for keys in map(Keys, queues)] if changes else []
+    read = dict.fromkeys([*roots, STATISTICS], "g")
+    return [*_on_objects(bucket, read, *written), *_list(bucket, [*roots, STATISTICS])]
 
 
 def producer_statement(bucket: s3.IBucket, queue: str) -> iam.PolicyStatement:
@@ -179,7 +183,7 @@ def deny_unconditional_writes(bucket: s3.IBucket, queues: Sequence[str]) -> iam.
         effect=iam.Effect.DENY,
         principals=[iam.AnyPrincipal()],
         actions=["s3:PutObject"],
-        resources=[bucket.arn_for_objects(Keys(q).prefix(kind) + "*") for q in queues for kind in CONDITIONAL],
+        resources=[bucket.arn_for_objects(Keys(q).root + kind) for q in queues for kind in _CONDITIONAL_PATTERNS],
         conditions={"Null": {"s3:if-none-match": "true", "s3:if-match": "true"}},
     )
 
@@ -232,21 +236,31 @@ def _below(data: Mapping[str, str]) -> dict[str, str]:
     return {f"{prefix}*": letters for prefix, letters in data.items()}
 
 
-def _on_objects(bucket: s3.IBucket, patterns: Mapping[str, str]) -> list[iam.PolicyStatement]:
-    # Grouped by what is allowed, so that each name appears once: a policy's size is limited.
+def _on_objects(bucket: s3.IBucket, *patterns: Mapping[str, str]) -> list[iam.PolicyStatement]:
+    # Grouped by what is allowed, so that each name appears once.
+    pairs = sorted({(letters, pattern) for some in patterns for pattern, letters in some.items()})
+    by_letters = {allowed: [pattern for letters, pattern in pairs if letters == allowed] for allowed, _ in pairs}
     return [
         iam.PolicyStatement(
             actions=[_ACTIONS[letter] for letter in allowed],
-            resources=[bucket.arn_for_objects(pattern) for pattern, letters in patterns.items() if letters == allowed],
+            resources=[bucket.arn_for_objects(pattern) for pattern in some],
         )
-        for allowed in sorted(set(patterns.values()))
+        for allowed, found in by_letters.items()
+        for some in _chunks(found, _NAMES_PER_STATEMENT)
     ]
 
 
-def _list(bucket: s3.IBucket, prefixes: Sequence[str]) -> iam.PolicyStatement:
+def _list(bucket: s3.IBucket, prefixes: Sequence[str]) -> list[iam.PolicyStatement]:
     # Also what turns a missing object into a 404 instead of a 403, which the protocol tells apart.
-    return iam.PolicyStatement(
-        actions=["s3:ListBucket"],
-        resources=[bucket.bucket_arn],
-        conditions={"StringLike": {"s3:prefix": list(prefixes)}},
-    )
+    return [
+        iam.PolicyStatement(
+            actions=["s3:ListBucket"],
+            resources=[bucket.bucket_arn],
+            conditions={"StringLike": {"s3:prefix": some}},
+        )
+        for some in _chunks(prefixes, _PREFIXES_PER_STATEMENT)
+    ]
+
+
+def _chunks(names: Sequence[str], size: int) -> list[list[str]]:
+    return [list(names[at : at + size]) for at in range(0, len(names), size)]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from aws_cdk import Annotations, CfnOutput, CfnResource, RemovalPolicy, Stack
+from aws_cdk import Annotations, CfnOutput, CfnResource, NestedStack, RemovalPolicy, Stack, Stage, Validations
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
+from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from s3queue.settings import QueueSettings
+from s3queue.settings import FAILED_INVOCATIONS, QueueSettings
 
 from .constructs import api, sweeper
 from .constructs.functions import LOGS_KEPT
@@ -21,6 +23,7 @@ from .constructs.queue_bucket import QueueBucket
 from .constructs.s3_queue import S3Queue
 from .constructs.spark_runs import SparkCode, SparkRuns
 from .options import Options
+from .quotas import Quotas
 
 #: Names of variables whose value nobody should read in a template.
 SECRET = re.compile("PASSWORD|SECRET|TOKEN|PRIVATE|CREDENTIAL")
@@ -35,9 +38,17 @@ class Definition(Protocol):
     @property
     def settings(self) -> QueueSettings: ...
 
+    @property
+    def sends_to(self) -> Sequence[str]: ...
+
 
 class QueueStack(Stack):
-    """One bucket and every queue in it: S3 keeps one notification configuration per bucket, so it has one owner."""
+    """One bucket and every queue in it: S3 keeps one notification configuration per bucket, so it has one owner.
+
+    Every queue is a nested stack of its own: a stack has 500 resources, and a queue needs a dozen. One for each, so
+    that a queue stays where it is when others come and go: CloudFormation makes a function in its new stack before it
+    removes it from the old one, and two cannot have the same name.
+    """
 
     def __init__(
         self,
@@ -47,53 +58,96 @@ class QueueStack(Stack):
         queues: Mapping[str, Definition],
         code: lambda_.Code,
         options: Options,
-        sends_to: Mapping[str, Sequence[str]] | None = None,
         environment: Mapping[str, Mapping[str, str]] | None = None,
         spark_application: str = "",
         spark_code: SparkCode | None = None,
         **stack: Any,
     ) -> None:
-        super().__init__(scope, id, **stack)
+        # A template has 1 MB, and with a hundred queues a third of it would be white space.
+        super().__init__(scope, id, suppress_template_indentation=True, **stack)
         self.options = options
         settings = {name: queues[name].settings for name in sorted(queues)}
+        sends_to = {name: _targets(name, queues) for name in settings}
+        self.node.set_context("@aws-cdk/aws-iam.arnSizeEstimate", arn_size(self.stack_name, settings))
         self.storage = QueueBucket(self, "Storage", queues=settings, options=options)
         #: None: heavy messages wait, unclaimed.
         self.spark_runs = self._spark_runs(settings, spark_application, spark_code)
         self.pipeline = self._pipeline(self.spark_runs, list(settings)) if self.spark_runs else None
+        uploaded = self._uploaded(code)
         self.queues = {
             name: S3Queue(
-                self,
-                f"Queue-{name}",
+                self._nested(name),
+                "Queue",
                 queue=name,
                 settings=of,
                 storage=self.storage,
-                code=code,
+                code=uploaded,
                 options=options,
-                sends_to=(sends_to or {}).get(name, ()),
+                sends_to=sends_to[name],
                 environment=(environment or {}).get(name),
                 spark_runs=self.spark_runs,
             )
             for name, of in settings.items()
         }
-        self.sweeper = sweeper.Sweeper(
-            self,
-            "Sweep",
-            queues=self.queues,
-            bucket=self.storage.bucket,
-            code=code,
-            options=options,
-            spark_runs=self.spark_runs,
-        )
-        self.storage.tell_of_failures(self.sweeper.function)
+        self.sweepers = self._sweepers(code)
         self.api = api.Api(self, "Api", queues=self.queues, bucket=self.storage.bucket, code=code, options=options)
         self.monitoring = Monitoring(
-            self, "Monitoring", queues=self.queues, sweeper=self.sweeper.function, pipeline=self.pipeline
+            self,
+            "Monitoring",
+            queues=self.queues,
+            sweepers=[one.function for one in self.sweepers],
+            pipeline=self.pipeline,
         )
         self._own_cdks_log_groups()
         self._warn_of_secrets(environment or {})
         self._say_what_concurrency_costs(settings, options)
         CfnOutput(self, "Bucket", value=self.storage.bucket.bucket_name)
         CfnOutput(self, "FailedEvents", value=self.storage.failed_events.bucket_name)
+        # Here, not in each queue's own stack: who deploys looks at this one.
+        for name, queue in self.queues.items():
+            producers = Construct(self, f"Producers-{name}")
+            CfnOutput(producers, "ProducerPolicy", value=queue.producer_policy.managed_policy_arn)
+        Validations.of(Stage.of(self) or self).add_plugins(Quotas(self.template_file))
+
+    def _nested(self, queue: str) -> NestedStack:
+        stack = NestedStack(self, f"Queue-{queue}", description=f"s3queue: the queue {queue}")
+        resource = stack.nested_stack_resource
+        assert resource
+        # CDK's own name has the queue's twice, and everything in here that refers to it repeats it.
+        letters = "".join(filter(str.isalnum, queue))
+        resource.override_logical_id(f"Queue{letters}{hashlib.sha256(queue.encode()).hexdigest()[:8].upper()}")
+        return stack
+
+    def _uploaded(self, code: lambda_.Code) -> lambda_.Code:
+        """The same code for functions in nested stacks: an asset belongs to one stack, its place in S3 to nobody."""
+        location = code.bind(self).s3_location
+        if location is None:
+            return code
+        bucket = s3.Bucket.from_bucket_name(self, "CodeBucket", location.bucket_name)
+        Annotations.of(bucket).acknowledge_warning(
+            "@aws-cdk/aws-lambda:codeFromBucketObjectVersionNotSpecified", "An asset's key is a hash of what it holds."
+        )
+        return lambda_.Code.from_bucket(bucket, location.object_key, location.object_version)
+
+    def _sweepers(self, code: lambda_.Code) -> list[sweeper.Sweeper]:
+        shares = sweeper.shares(list(self.queues))
+        made = []
+        for number, names in enumerate(shares, 1):
+            one = sweeper.Sweeper(
+                self,
+                "Sweep" if number == 1 else f"Sweep{number}",
+                queues={name: self.queues[name] for name in names},
+                bucket=self.storage.bucket,
+                code=code,
+                options=self.options,
+                number=number,
+                spark_runs=self.spark_runs,
+            )
+            # S3 takes no two rules for one prefix, so each of several sweepers has those of its own queues.
+            own = [self.queues[name].failures_prefix for name in names]
+            self.storage.tell_of_failures(one.function, own if len(shares) > 1 else [FAILED_INVOCATIONS])
+            made.append(one)
+        return made
 
     def _spark_runs(
         self, settings: Mapping[str, QueueSettings], application: str, code: SparkCode | None
@@ -136,7 +190,8 @@ class QueueStack(Stack):
 
     def _say_what_concurrency_costs(self, settings: Mapping[str, QueueSettings], options: Options) -> None:
         if options.reserved_concurrency:
-            reserved = sum(of.concurrency for of in settings.values()) + sweeper.CONCURRENCY + 2 * api.CONCURRENCY
+            workers, sweepers = sum(of.concurrency for of in settings.values()), len(self.sweepers)
+            reserved = workers + sweepers * sweeper.CONCURRENCY + 2 * api.CONCURRENCY
             Annotations.of(self).add_info(
                 f"This stack reserves {reserved} concurrent executions. Lambda keeps 100 of an account's limit "
                 "unreserved; a new account has 10 in all: deploy it with -c reserved_concurrency=false."
@@ -148,3 +203,29 @@ class QueueStack(Stack):
                 "and what is throttled drains late, in priority order, at one LIST (5 $ per million) per page instead "
                 "of none. Ask for a higher limit (free) and leave this flag out."
             )
+
+
+def _targets(name: str, queues: Mapping[str, Definition]) -> Sequence[str]:
+    """The queues that a handler sends to.
+
+    Raises:
+        ValueError: one of them is not in this stack.
+    """
+    targets = queues[name].sends_to
+    for target in targets:
+        if target not in queues:
+            raise ValueError(
+                f"queue {name!r}: sends_to names {target!r}, which this stack does not have; it has "
+                f"{', '.join(sorted(queues))}"
+            )
+    return targets
+
+
+def arn_size(stack: str, queues: Iterable[str]) -> int:
+    """Characters of the longest ARN in a policy.
+
+    CDK divides a role's policy by it, and by 150 unless told otherwise: that would make twice as many policies as are
+    needed, and a role has ten. infra/quotas.py checks what comes of it.
+    """
+    bucket = min(63, len(f"{stack}-storagebucket12345678-1234567890123"))
+    return len("arn:aws:s3:::") + bucket + max(map(len, queues), default=0) + len('"//idempotency/*",')

@@ -21,10 +21,20 @@ def load(also: Iterable[str] = ()) -> dict[str, Definition]:
     """Every queue by name; `also` names queues of modules that begin with an underscore.
 
     Raises:
-        InvalidRequest: a module defines no queue, or two define the same one; the text names them.
+        InvalidRequest: a module defines no queue, two define the same one, or one sends to a queue that none defines;
+            the text names them.
     """
-    found = {name: _definition(module) for name, module in _modules().items()}
-    return found | {name: load_one(name) for name in also}
+    modules = _modules()
+    modules |= {name: _module_of(name) for name in also}
+    defined = {name: _definition(module) for name, module in modules.items()}
+    for name, definition in defined.items():
+        for target in definition.sends_to:
+            if target not in defined:
+                raise InvalidRequest(
+                    f"{modules[name].__name__} sends to the queue {target!r}, which no module in {__name__} defines; "
+                    f"it has {', '.join(defined)}"
+                )
+    return defined
 
 
 def load_one(name: str) -> Definition:

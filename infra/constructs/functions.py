@@ -40,6 +40,7 @@ class QueueFunction(Construct):
         options: Options,
         description: str,
         environment: Mapping[str, str] | None = None,
+        sends: bool = False,
     ) -> None:
         super().__init__(scope, id)
         self.name = name
@@ -77,8 +78,9 @@ class QueueFunction(Construct):
             timeout=timeout,
             memory_size=memory_mib,
             reserved_concurrent_executions=concurrency if options.reserved_concurrency else None,
-            # A handler may enqueue to its own bucket; Lambda would stop such a chain after 16 messages, without a word.
-            recursive_loop=lambda_.RecursiveLoop.ALLOW,
+            # What a handler enqueues wakes a function: Lambda would stop a chain that comes back to this one after 16
+            # messages, without a word.
+            recursive_loop=lambda_.RecursiveLoop.ALLOW if sends else lambda_.RecursiveLoop.TERMINATE,
             tracing=lambda_.Tracing.ACTIVE,
             log_group=self.log_group,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from aws_cdk import CfnOutput, Duration, Stack
@@ -20,6 +20,8 @@ from .s3_queue import S3Queue
 #: How long a message may wait, beyond one whole visibility timeout, before someone should look.
 TOO_OLD = timedelta(minutes=15)
 FIVE_MINUTES = Duration.minutes(5)
+#: CloudWatch shows no more in one.
+ALARMS_PER_WIDGET = 100
 NOT_STARTED = (
     "Archive or statistics could not be started for half an hour. The next turn does what is left, but records expire: "
     "look at the application's quota, and at the scheduler role."
@@ -35,19 +37,21 @@ class Monitoring(Construct):
         id: str,
         *,
         queues: Mapping[str, S3Queue],
-        sweeper: lambda_.IFunction,
+        sweepers: Sequence[lambda_.IFunction],
         pipeline: Pipeline | None = None,
     ) -> None:
         super().__init__(scope, id)
         self.topic = self._topic()
-        self.alarms = self._sweeper_alarms(sweeper)
+        self.alarms = [
+            alarm for number, sweeper in enumerate(sweepers, 1) for alarm in self._sweeper_alarms(sweeper, number)
+        ]
         if pipeline and (dropped := pipeline.dropped()):
             self.alarms.append(self._alarm("PipelineNotStarted", dropped, 0, NOT_STARTED))
         for name, queue in queues.items():
             self.alarms += self._queue_alarms(name, queue)
         for alarm in self.alarms:
             alarm.add_alarm_action(actions.SnsAction(self.topic))
-        self._dashboard(queues, sweeper)
+        self._dashboard(queues, sweepers)
         CfnOutput(self, "AlarmTopic", value=self.topic.topic_arn)
 
     def _topic(self) -> sns.Topic:
@@ -63,11 +67,12 @@ class Monitoring(Construct):
         )
         return topic
 
-    def _sweeper_alarms(self, sweeper: lambda_.IFunction) -> list[cloudwatch.Alarm]:
+    def _sweeper_alarms(self, sweeper: lambda_.IFunction, number: int) -> list[cloudwatch.Alarm]:
+        which = "" if number == 1 else str(number)
         # Two plain alarms, not one on `invocations - errors`: the emulator that runs this stack knows no metric math.
         silent = cloudwatch.Alarm(
             self,
-            "SweeperSilent",
+            f"SweeperSilent{which}",
             metric=sweeper.metric_invocations(statistic="Sum", period=FIVE_MINUTES),
             threshold=1,
             comparison_operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
@@ -77,7 +82,7 @@ class Monitoring(Construct):
             "Check that the sweeper's schedule is enabled and that it is not throttled.",
         )
         failing = self._alarm(
-            "SweeperFailing",
+            f"SweeperFailing{which}",
             sweeper.metric_errors(statistic="Sum", period=FIVE_MINUTES),
             3,
             "the sweeper fails most of its sweeps: retries, delays and lost events wait. Read its log.",
@@ -85,6 +90,7 @@ class Monitoring(Construct):
         return [silent, failing]
 
     def _queue_alarms(self, name: str, queue: S3Queue) -> list[cloudwatch.Alarm]:
+        """In the queue's own stack: four of each would not fit into one."""
         function = queue.function
         return [
             self._alarm(
@@ -94,12 +100,14 @@ class Monitoring(Construct):
                 f"{name}: the oldest runnable message waits too long. Is the queue paused? Does every handler fail? "
                 "Else raise its concurrency.",
                 periods=3,
+                scope=queue,
             ),
             self._alarm(
                 f"DeadLetters-{name}",
                 queue_metric("Dead", name, "Sum"),
                 0,
                 f"{name}: messages died. `s3queue dead list` groups them by error; fix the cause, then replay.",
+                scope=queue,
             ),
             self._alarm(
                 f"EventsDropped-{name}",
@@ -107,6 +115,7 @@ class Monitoring(Construct):
                 0,
                 f"{name}: Lambda gave up on an invocation: a crash, a time-out, or six hours of throttling. The "
                 "sweeper finds its messages again; the bucket of failed events says why it happened.",
+                scope=queue,
             ),
             # A burst behind a concurrency limit is throttled, and drains: only what lasts is worth a person.
             self._alarm(
@@ -115,14 +124,22 @@ class Monitoring(Construct):
                 0,
                 f"{name}: throttled for 15 minutes on end. Raise its concurrency, or the account's limit.",
                 periods=3,
+                scope=queue,
             ),
         ]
 
     def _alarm(
-        self, id: str, metric: cloudwatch.IMetric, above: float, description: str, *, periods: int = 1
+        self,
+        id: str,
+        metric: cloudwatch.IMetric,
+        above: float,
+        description: str,
+        *,
+        periods: int = 1,
+        scope: Construct | None = None,
     ) -> cloudwatch.Alarm:
         return cloudwatch.Alarm(
-            self,
+            scope or self,
             id,
             metric=metric,
             threshold=above,
@@ -132,17 +149,22 @@ class Monitoring(Construct):
             alarm_description=description,
         )
 
-    def _dashboard(self, queues: Mapping[str, S3Queue], sweeper: lambda_.IFunction) -> None:
+    def _dashboard(self, queues: Mapping[str, S3Queue], sweepers: Sequence[lambda_.IFunction]) -> None:
         dashboard = cloudwatch.Dashboard(
             self, "Dashboard", dashboard_name=Stack.of(self).stack_name, default_interval=Duration.hours(3)
         )
         dashboard.add_widgets(
-            cloudwatch.AlarmStatusWidget(title="Alarms", width=12, height=6, alarms=list(self.alarms)),
+            *(
+                cloudwatch.AlarmStatusWidget(
+                    title="Alarms", width=12, height=6, alarms=list(self.alarms[at : at + ALARMS_PER_WIDGET])
+                )
+                for at in range(0, len(self.alarms), ALARMS_PER_WIDGET)
+            ),
             cloudwatch.GraphWidget(
                 title="Sweeper",
                 width=12,
-                left=[sweeper.metric_invocations(), sweeper.metric_errors()],
-                right=[sweeper.metric_duration(statistic="Maximum")],
+                left=[metric for one in sweepers for metric in (one.metric_invocations(), one.metric_errors())],
+                right=[one.metric_duration(statistic="Maximum") for one in sweepers],
             ),
         )
         for name, queue in queues.items():
@@ -167,10 +189,10 @@ def _queue_row(name: str, queue: S3Queue) -> list[cloudwatch.IWidget]:
             title=f"{name}: invocations",
             width=6,
             left=[
-                queue.function.metric("ConcurrentExecutions", statistic="Maximum"),
-                queue.function.metric_throttles(),
-                queue.function.metric_errors(),
-                queue.function.metric("DestinationDeliveryFailures", statistic="Sum"),
+                function_metric("ConcurrentExecutions", queue, "Maximum"),
+                function_metric("Throttles", queue),
+                function_metric("Errors", queue),
+                function_metric("DestinationDeliveryFailures", queue),
             ],
         ),
     ]
@@ -184,4 +206,15 @@ def queue_metric(name: str, queue: str, statistic: str, period: Duration = FIVE_
         dimensions_map={"queue": queue},
         statistic=statistic,
         period=period,
+    )
+
+
+def function_metric(name: str, queue: S3Queue, statistic: str = "Sum") -> cloudwatch.Metric:
+    """What Lambda counts of a worker; by its name, because a reference to another stack makes the template long."""
+    return cloudwatch.Metric(
+        namespace="AWS/Lambda",
+        metric_name=name,
+        dimensions_map={"FunctionName": queue.worker.name},
+        statistic=statistic,
+        period=FIVE_MINUTES,
     )

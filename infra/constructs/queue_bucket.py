@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from aws_cdk import Duration, RemovalPolicy
@@ -17,10 +17,10 @@ from constructs import Construct
 from infra.options import Options
 from infra.permissions import SPARK_LOGS_PREFIX, deny_unconditional_writes, deny_unreadable_messages
 from s3queue.keys import Keys
-from s3queue.settings import FAILED_INVOCATIONS, QueueSettings
+from s3queue.settings import QueueSettings
 
-#: A bucket policy holds 20 KB, and every queue adds three resource names to it.
-MAX_QUEUES = 60
+#: S3 has so many notification rules for a bucket, and every queue needs one.
+MAX_QUEUES = 100
 #: Long enough to look at after a holiday, short enough not to matter on the bill.
 FAILED_EVENTS_KEPT = Duration.days(14)
 
@@ -34,7 +34,10 @@ class QueueBucket(Construct):
     def __init__(self, scope: Construct, id: str, *, queues: Mapping[str, QueueSettings], options: Options) -> None:
         super().__init__(scope, id)
         if not 1 <= len(queues) <= MAX_QUEUES:
-            raise ValueError(f"{len(queues)} queues: a bucket needs one, and its policy has room for {MAX_QUEUES}")
+            raise ValueError(
+                f"{len(queues)} queues: a bucket needs one, and S3 has {MAX_QUEUES} notification rules for it; deploy "
+                "a second installation beside the first, under another name (-c stack=…)"
+            )
         role = iam.Role(self, "NotificationsRole", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
         self.bucket = self._private_bucket(
             "Bucket",
@@ -71,13 +74,14 @@ class QueueBucket(Construct):
         if options.enforce_conditional_writes:
             self.bucket.add_to_resource_policy(deny_unconditional_writes(self.bucket, list(queues)))
 
-    def tell_of_failures(self, function: lambda_.IFunction) -> None:
-        """Wake a function when Lambda has given an invocation up."""
-        self.failed_events.add_event_notification(
-            s3.EventType.OBJECT_CREATED,
-            notifications.LambdaDestination(function),
-            s3.NotificationKeyFilter(prefix=FAILED_INVOCATIONS),
-        )
+    def tell_of_failures(self, function: lambda_.IFunction, prefixes: Iterable[str]) -> None:
+        """Wake a function when Lambda has given up an invocation, whose record then lies below one of these."""
+        for prefix in prefixes:
+            self.failed_events.add_event_notification(
+                s3.EventType.OBJECT_CREATED,
+                notifications.LambdaDestination(function),
+                s3.NotificationKeyFilter(prefix=prefix),
+            )
 
     def let_notifications_log(self, log_group: logs.ILogGroup) -> None:
         """Finish the handler of CDK's notification resource, which exists once the first notification is added."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import jsii
-from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
@@ -28,7 +28,8 @@ DEFAULT_BUS = "default"
 class S3Queue(Construct):
     """One queue's worker function, the event filter that wakes it, its role, its log group and its producers' policy.
 
-    The role reaches this queue's prefix and, to enqueue, the queues in `sends_to`; nothing else in the bucket.
+    The role reaches this queue's prefix and, to enqueue, the queues in `sends_to`; nothing else in the bucket. Lambda's
+    recursion detection is off only if there are any.
     `environment` is what the queue's own handler reads.
     """
 
@@ -49,7 +50,8 @@ class S3Queue(Construct):
         super().__init__(scope, id)
         spark_runs = spark_runs if spark_runs and queue in spark_runs.queues else None
         self.queue, self.settings, self.sends_to = queue, settings, tuple(sends_to)
-        name = worker_name(Stack.of(self).stack_name, queue)
+        # The stack of the bucket: this construct may be in a nested one, whose name nobody knows yet.
+        name = worker_name(Stack.of(storage).stack_name, queue)
         self.failures_prefix = f"{FAILED_INVOCATIONS}{name}/"
         publishes = settings.events != "off"
         self.worker = QueueFunction(
@@ -77,6 +79,7 @@ class S3Queue(Construct):
             concurrency=settings.concurrency,
             options=options,
             environment=environment,
+            sends=bool(sends_to),
         )
         self.function = self.worker.function
         self.function.configure_async_invoke(
@@ -97,7 +100,6 @@ class S3Queue(Construct):
             description=f"May enqueue to {queue}, now or later, and nothing else",
             statements=self._producer(create_only=options.create_only_producers),
         )
-        CfnOutput(self, "ProducerPolicy", value=self.producer_policy.managed_policy_arn)
 
     def grant_enqueue(self, grantee: iam.IGrantable, *, create_only: bool = False) -> None:
         """Let a role of another construct enqueue here; with `create_only`, never over a message that waits."""

@@ -6,11 +6,13 @@ the queues' stack takes the application's id, which is made up where the applica
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aws_cdk import ArnFormat, CfnOutput, RemovalPolicy, Stack
+from aws_cdk import ArnFormat, CfnDeletionPolicy, CfnOutput, Fn, RemovalPolicy, Stack
 from aws_cdk import aws_emrserverless as emr
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
@@ -35,32 +37,43 @@ IDLE_MINUTES = 5
 MAX_CONCURRENT_RUNS = 5
 QUEUE_TIMEOUT_MINUTES = 60
 SERVICE = "emr-serverless.amazonaws.com"
+APPLICATION_NAME_LIMIT = 64
+OUTPUT = "ApplicationId"
 
 
 class SparkStack(Stack):
-    """The application: starts by itself, stops when idle, and never grows beyond what an account has."""
+    """The application: starts by itself, stops when idle, and never grows beyond what an account has.
+
+    CloudFormation cannot update an application that is started: it sends all properties again, and EMR refuses most of
+    them then. So a change makes another application: its name, which CloudFormation never changes, ends with a hash of
+    the other properties. The old one stays: its runs go on, and once stopped it costs nothing.
+    """
 
     def __init__(self, scope: Construct, id: str, **stack: Any) -> None:
         super().__init__(scope, id, **stack)
-        application = emr.CfnApplication
-        self.application = application(
-            self,
-            "Application",
-            name=self.stack_name,
-            release_label=RELEASE,
-            type="Spark",
-            architecture="ARM64",
-            auto_start_configuration=application.AutoStartConfigurationProperty(enabled=True),
-            auto_stop_configuration=application.AutoStopConfigurationProperty(
-                enabled=True, idle_timeout_minutes=IDLE_MINUTES
-            ),
-            maximum_capacity=application.MaximumAllowedResourcesProperty(cpu=MAX_CPU, memory=MAX_MEMORY, disk=MAX_DISK),
-            scheduler_configuration=application.SchedulerConfigurationProperty(
-                max_concurrent_runs=MAX_CONCURRENT_RUNS, queue_timeout_minutes=QUEUE_TIMEOUT_MINUTES
-            ),
-        )
-        self.export_name = f"{self.stack_name}-application"
-        CfnOutput(self, "ApplicationId", value=self.application.ref, export_name=self.export_name)
+        properties: dict[str, Any] = {
+            "release_label": RELEASE,
+            "type": "Spark",
+            "architecture": "ARM64",
+            "auto_start_configuration": {"enabled": True},
+            "auto_stop_configuration": {"enabled": True, "idleTimeoutMinutes": IDLE_MINUTES},
+            "maximum_capacity": {"cpu": MAX_CPU, "memory": MAX_MEMORY, "disk": MAX_DISK},
+            "scheduler_configuration": {
+                "maxConcurrentRuns": MAX_CONCURRENT_RUNS,
+                "queueTimeoutMinutes": QUEUE_TIMEOUT_MINUTES,
+            },
+        }
+        digest = hashlib.sha256(json.dumps(properties, sort_keys=True).encode()).hexdigest()[:8]
+        name = f"{self.stack_name[: APPLICATION_NAME_LIMIT - 9]}-{digest}"
+        self.application = emr.CfnApplication(self, "Application", name=name, **properties)
+        self.application.cfn_options.update_replace_policy = CfnDeletionPolicy.RETAIN
+        self.application.cfn_options.deletion_policy = CfnDeletionPolicy.DELETE
+        CfnOutput(self, OUTPUT, value=self.application.ref)
+
+    @property
+    def application_id(self) -> str:
+        """For another stack. Not an export: CloudFormation refuses to change one that is in use."""
+        return Fn.get_stack_output(self.stack_name, OUTPUT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_events as events
@@ -27,8 +27,18 @@ TIMEOUT = Duration.seconds(90)
 CONCURRENCY = 2
 
 
+#: Of one function: its role has room for so many with the longest names, and each of them gets its time.
+MAX_QUEUES = 34
+
+
+def shares(queues: Sequence[str]) -> list[list[str]]:
+    """Which queues each sweeper function has; one function has all of them unless there are many."""
+    count = -(-len(queues) // MAX_QUEUES)
+    return [list(queues[first::count]) for first in range(count)]
+
+
 class Sweeper(Construct):
-    """One function for all queues; it may wake exactly their workers."""
+    """One function for many queues; it may wake exactly their workers. Of several, each has a number."""
 
     def __init__(
         self,
@@ -39,15 +49,19 @@ class Sweeper(Construct):
         bucket: s3.IBucket,
         code: lambda_.Code,
         options: Options,
+        number: int = 1,
         spark_runs: SparkRuns | None = None,
     ) -> None:
         super().__init__(scope, id)
+        self.queues = tuple(queues)
+        heavy = [name for name in queues if spark_runs and name in spark_runs.queues]
+        spark_runs = spark_runs if heavy else None
         publishes = any(queue.settings.events != "off" for queue in queues.values())
         sweeper = QueueFunction(
             self,
             "Sweeper",
             # With an underscore, or a queue called sweeper would want the same name.
-            name=f"{Stack.of(self).stack_name}_sweeper",
+            name=f"{Stack.of(self).stack_name}_sweeper{'' if number == 1 else f'_{number}'}",
             description="Finds expired leases, due messages and lost events, every minute",
             handler="handlers.sweeper.handle",
             code=code,
@@ -58,11 +72,11 @@ class Sweeper(Construct):
                 **(spark_runs.environment() if spark_runs else {}),
             ),
             statements=[
-                *sweeper_statements(bucket, list(queues), heavy=spark_runs.queues if spark_runs else ()),
+                *sweeper_statements(bucket, list(queues), heavy=heavy),
                 *(spark_runs.launch_statements() if spark_runs else []),
-                iam.PolicyStatement(
-                    actions=["lambda:InvokeFunction"],
-                    resources=[queue.function.function_arn for queue in queues.values()],
+                *(
+                    iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[queue.function.function_arn])
+                    for queue in queues.values()
                 ),
                 *([put_events(self)] if publishes else []),
             ],

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from infra import FUNCTIONS, ROOT
 
@@ -77,16 +76,14 @@ class Cdk:
             digest.update(f"\0{file.relative_to(self.app)}\0{len(content)}\0".encode() + content)
         return digest.hexdigest()
 
-    def templates(self) -> dict[str, dict[str, Any]]:
-        """Stack name → template, as last deployed."""
+    def stacks(self) -> list[str]:
+        """Their names, as last deployed."""
         manifest = json.loads((self.home.cdk_out / "manifest.json").read_text())
-        return {
-            artifact.get("properties", {}).get("stackName", name): json.loads(
-                (self.home.cdk_out / artifact["properties"]["templateFile"]).read_text()
-            )
+        return [
+            artifact.get("properties", {}).get("stackName", name)
             for name, artifact in manifest["artifacts"].items()
             if artifact["type"] == "aws:cloudformation:stack"
-        }
+        ]
 
     def _context(self) -> Iterator[str]:
         for setting in self.context:

@@ -65,11 +65,10 @@ class LocalStack:
 
     @cached_property
     def sweeper(self) -> str:
-        """The name of the sweeper function."""
-        (name,) = [
+        """The name of the sweeper function; of several, which only many queues have, the first."""
+        return min(
             name for name, function in self.functions.items() if function["Handler"].startswith("handlers.sweeper.")
-        ]
-        return name
+        )
 
     @cached_property
     def deployment(self) -> Deployment:
@@ -97,7 +96,7 @@ class LocalStack:
         if not self.state.deployed:
             self.cdk.bootstrap(self.state)
         self.cdk.deploy(self.state)
-        gaps.fill(self.cdk.templates(), self.client)
+        gaps.fill(self.cdk.stacks(), self.client)
         self.server.state = self.server.home.remember(self.state, deployed=inputs)
         for stale in ("functions", "sweeper", "deployment"):
             self.__dict__.pop(stale, None)

@@ -56,7 +56,7 @@ def alarm_names() -> set[str]:
         text = module.read_text(encoding="utf-8")
         if "class Monitoring(" in text:
             of_queues = re.findall(r'f"(\w+)-\{name\}"', text)
-            of_stack = re.findall(r'"(Sweeper(?:Silent|Failing)|PipelineNotStarted)"', text)
+            of_stack = re.findall(r'"(Sweeper(?:Silent|Failing)|PipelineNotStarted)(?:\{which\})?"', text)
             return {*of_queues, *of_stack}
     raise AssertionError("no module below infra defines Monitoring")
 

@@ -74,6 +74,10 @@ def test_a_module_may_be_called_otherwise(functions: Path) -> None:
         ("x = 1", "queues.new defines no queue; add `queue = define(...)`"),
         ("queue = 'emails'", "queues.new defines no queue"),
         ("from s3queue import define; queue = define('emails')", "queues.emails and queues.new both define the queue"),
+        (
+            "from s3queue import define; queue = define('new', sends_to=['emails', 'invoices'])",
+            "queues.new sends to the queue 'invoices', which no module in queues defines; it has emails, exports, new",
+        ),
         ("import nothing_of_this_name", "while importing the queue module queues.new"),
         ("from s3queue import define; queue = define('Emails!')", "queue name 'Emails!'"),
         ("from s3queue import define; queue = define('new', retries=3)", "unknown setting 'retries'"),

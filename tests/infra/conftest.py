@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import infra
+from infra.synthesized import read
 from support.iam_template import Template
 from support.stack_variant import QUEUES, Synthesize, Variant
 
@@ -23,7 +25,6 @@ def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
     from aws_cdk import App, Validations
     from aws_cdk import aws_lambda as lambda_
     from aws_cdk.assertions import Annotations, Match
-    from aws_cdk.assertions import Template as Synthesized
     from cdk_nag import AwsSolutionsChecks
 
     from infra.acknowledgements import acknowledge
@@ -36,14 +37,15 @@ def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
 
     @cache
     def once(options: Options, extra: str) -> Variant:
+        sends_to, environment = json.loads(extra)
         app = App(context=flags, outdir=str(tmp_path_factory.mktemp("cdk.out")))
         stack = QueueStack(
             app,
             "s3queue",
-            queues=QUEUES,
+            queues={name: replace(queue, sends_to=tuple(sends_to.get(name, ()))) for name, queue in QUEUES.items()},
             code=lambda_.Code.from_asset(str(code)),
             options=options,
-            **json.loads(extra),
+            environment=environment,
         )
         acknowledge(stack)
         Validations.of(app).add_plugins(AwsSolutionsChecks(app))
@@ -52,7 +54,8 @@ def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
             [str(message.entry.data) for message in find("*", Match.any_value())]
             for find in (said.find_info, said.find_warning)
         )
-        return Variant(Template(Synthesized.from_stack(stack).to_json()["Resources"]), infos, warnings)
+        found = read(Path(app.synth().directory) / stack.template_file)
+        return Variant(Template(found.resources), infos, warnings, found)
 
     def variant(
         sends_to: Mapping[str, Sequence[str]] | None = None,
@@ -60,7 +63,7 @@ def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
         **options: Any,
     ) -> Variant:
         # As text, which can be a key of the cache.
-        return once(Options(**options), json.dumps({"sends_to": sends_to, "environment": environment}))
+        return once(Options(**options), json.dumps([sends_to or {}, environment]))
 
     return variant
 

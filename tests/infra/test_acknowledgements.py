@@ -46,7 +46,7 @@ def test_a_role_that_reaches_for_another_queue_ends_the_synth(tmp_path: Path) ->
     )
     acknowledge(stack)
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
-    with pytest.raises(RuntimeError, match=r"Queue-emails/Worker/Role/.*\s.*webhooks/messages/\*"):
+    with pytest.raises(RuntimeError, match=r"Queue-emails/Queue/Worker/Role/.*\s.*webhooks/messages/\*"):
         app.synth()
 
 

@@ -36,7 +36,7 @@ def synth(root: Path, out: Path, **environment: str) -> Synthesized:
         env={**inherited, "CDK_OUTDIR": str(out), "CDK_CONTEXT_JSON": json.dumps(given), **environment},
         check=True,
     )
-    template = Template(json.loads((out / "s3queue.template.json").read_text())["Resources"])
+    template = Template.read(out / "s3queue.template.json")
     code = template.resources[_id_of(template, "s3queue-emails")]["Properties"]["Code"]["S3Key"]
     return Synthesized(template, out / f"asset.{code.removesuffix('.zip')}")
 

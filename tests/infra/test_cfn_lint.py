@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.spark_stack import synthesized
-from support.stack_variant import Synthesize
+from support.stack_variant import QUEUES, Synthesize
 
 #: CDK names a dependency that a reference already implies.
 IGNORED = ("W3005",)
@@ -35,12 +35,16 @@ def lint(template: Any, folder: Path) -> str:
 def test_cloudformation_accepts_the_queues_stack(
     options: dict[str, bool], synthesize: Synthesize, tmp_path: Path
 ) -> None:
-    assert lint({"Resources": dict(synthesize(**options).template.resources)}, tmp_path) == ""
+    synthesized = synthesize(**options).synthesized
+    assert synthesized
+    assert len(synthesized.templates) == 1 + len(QUEUES)
+    for template in synthesized.templates.values():
+        assert lint(template, tmp_path) == ""
 
 
 def test_cloudformation_accepts_runs_and_schedules(tmp_path: Path) -> None:
-    template = synthesized(tmp_path, schedule_pipeline=True)
-    assert lint({"Resources": dict(template.resources), "Outputs": dict(template.outputs)}, tmp_path) == ""
+    for template in synthesized(tmp_path, schedule_pipeline=True).synthesized.templates.values():
+        assert lint(template, tmp_path) == ""
 
 
 def test_cloudformation_accepts_the_spark_application(tmp_path: Path) -> None:

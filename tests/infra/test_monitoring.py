@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from support.stack_variant import QUEUES, Variant
 
 
 def alarms(stack: Variant) -> dict[str, Any]:
+    """By the construct's name, whichever stack it is in."""
     return {
-        id.removeprefix("Monitoring")[:-8]: properties
+        re.sub(r"^Monitoring|^Queue\w+?[0-9A-F]{8}Queue", "", id)[:-8]: properties
         for id, properties in stack.template.of_type("AWS::CloudWatch::Alarm").items()
     }
 

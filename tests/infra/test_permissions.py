@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,13 +84,45 @@ def test_a_worker_cannot_enqueue_rewrite_history_or_configure(stack: Variant) ->
 
 
 def test_a_worker_that_sends_to_another_queue_may_enqueue_there_and_nothing_else(synthesize: Synthesize) -> None:
+    from infra.permissions import BULK, LAUNCHER, SWEEPER, WORKER
+
     stack = synthesize(sends_to={"emails": ("webhooks",)})
-    role = worker(stack, "emails")
-    assert role.may("s3:PutObject", f"{stack.bucket}/webhooks/messages/x")
-    assert role.may("s3:PutObject", f"{stack.bucket}/webhooks/delayed/20261116T101500Z/x")
-    assert not role.may("s3:GetObject", f"{stack.bucket}/webhooks/messages/x")
-    assert not role.may("s3:PutObject", f"{stack.bucket}/webhooks/leases/x", IF_ABSENT)
+    role, at = worker(stack, "emails"), f"{stack.bucket}/webhooks"
+    kinds = {*WORKER, *SWEEPER, *BULK, *LAUNCHER}
+    allowed = {
+        (action, kind)
+        for kind in kinds
+        for action in OBJECT_ACTIONS
+        if role.may(action, f"{at}/{kind}/messages/x", IF_ABSENT)
+    }
+    assert allowed == {
+        ("s3:PutObject", "messages"),
+        ("s3:PutObject", "delayed"),
+        # After an unknown answer: did it arrive, or has it even run?
+        ("s3:GetObject", "messages"),
+        ("s3:GetObject", "delayed"),
+        ("s3:GetObject", "records"),
+    }
+    for document in ("queue.json", "stats.json"):
+        assert role.may("s3:GetObject", f"{at}/{document}")
+        assert not role.may("s3:PutObject", f"{at}/{document}", IF_ABSENT)
+    for prefix in ("webhooks/", "webhooks/messages/", "webhooks/records/"):
+        assert not role.may_list(stack.bucket, prefix), prefix
+    assert not role.may("s3:PutObject", f"{stack.bucket}/emails-bulk/messages/x")
     assert not worker(stack, "webhooks").may("s3:PutObject", f"{stack.bucket}/emails/messages/x")
+
+
+def test_a_target_that_nobody_deploys_ends_the_synth() -> None:
+    from aws_cdk import App
+    from aws_cdk import aws_lambda as lambda_
+
+    from infra.options import Options
+    from infra.queue_stack import QueueStack
+
+    queues = {**QUEUES, "orders": replace(QUEUES["emails"], name="orders", sends_to=("emails", "invoices"))}
+    code = lambda_.Code.from_inline("pass")
+    with pytest.raises(ValueError, match=r"'orders': sends_to names 'invoices', .* has emails, emails-bulk, orders"):
+        QueueStack(App(), "s3queue", queues=queues, code=code, options=Options())
 
 
 def test_every_kind_of_state_is_tested() -> None:
@@ -159,18 +192,18 @@ def test_one_producer_may_be_stricter_than_the_others(tmp_path: Path) -> None:
     from aws_cdk import App
     from aws_cdk import aws_iam as iam
     from aws_cdk import aws_lambda as lambda_
-    from aws_cdk.assertions import Template as Synthesized
 
     from infra.options import Options
     from infra.queue_stack import QueueStack
 
     (tmp_path / "handlers.py").touch()
-    scope = QueueStack(App(), "s3queue", queues=QUEUES, code=lambda_.Code.from_asset(str(tmp_path)), options=Options())
+    app = App()
+    scope = QueueStack(app, "s3queue", queues=QUEUES, code=lambda_.Code.from_asset(str(tmp_path)), options=Options())
     emails = scope.queues["emails"]
     roles = [iam.Role(scope, name, assumed_by=iam.AccountRootPrincipal()) for name in ("Partner", "Shop")]
     emails.grant_enqueue(roles[0], create_only=True)
     emails.grant_enqueue(roles[1])
-    stack = Variant(Template(Synthesized.from_stack(scope).to_json()["Resources"]), [], [])
+    stack = Variant(Template.read(Path(app.synth().directory) / scope.template_file), [], [])
 
     partner, shop = (stack.template.role(str(scope.resolve(role.role_name)["Ref"])) for role in roles)
     assert_creates_only(partner, stack.bucket)

@@ -6,16 +6,20 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import count, product
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function
 
 from s3queue import Queue, QueueSettings, Reject
+from s3queue.errors import Unavailable
 from s3queue.idempotency import S3PersistenceLayer
 from s3queue.protocol.locks import Lock
+from s3queue.store import Written
+from s3queue.stores.memory import MemoryStore
 from support.killed_store import Killed
 from support.role_store import RoleStore
-from support.stack_variant import Variant
+from support.stack_variant import Synthesize, Variant
 from support.workbench import Workbench
 
 FINE, REJECT, FAIL = {"do": "fine"}, {"do": "reject"}, {"do": "fail"}
@@ -172,3 +176,52 @@ def test_the_sweeper_is_allowed_nothing_that_it_never_does(sent: list[Deployed])
     assert {kind: "".join(sorted(letters)) for kind, letters in seen.items() if kind not in documents} == {
         kind: "".join(sorted(letters)) for kind, letters in SWEEPER.items()
     }
+
+
+def test_a_handler_that_enqueues_is_allowed_what_that_takes_and_nothing_more(synthesize: Synthesize) -> None:
+    from infra.permissions import SENDER
+
+    stack, bench = synthesize(sends_to={"emails": ("webhooks",)}), Workbench()
+    unanswered = Unanswered(bench.memory)
+    store = RoleStore(unanswered, stack.template.role_of("s3queue-emails"), stack.bucket)
+    settings = QueueSettings.of(max_depth=100)
+    target = Queue(store=store, name="webhooks", settings=settings, clock=bench.clock, chance=bench.chance)
+    # Nobody has counted it yet, and nobody has configured it.
+    sent = [target.enqueue(FINE), target.enqueue(FINE, delay=60), *target.enqueue_many([FINE, FINE])]
+    sent.append(target.enqueue(FINE, dedup_id="order-17"))
+    bench.queue("webhooks").pause()
+    bench.clock.advance(60)
+    unanswered.answers = 0
+    sent.append(target.enqueue(FINE))
+    unanswered.answers = 0
+    sent.append(target.enqueue(FINE, delay=60))
+    unanswered.answers, unanswered.stores = 0, False
+    sent.append(target.enqueue(FINE, name="mine"))
+
+    assert store.refused == []
+    assert set(bench.keys("webhooks/")) == {f"webhooks/{path}" for path in sent} | {"webhooks/queue.json"}
+    documents = ("queue.json", "stats.json")
+    assert {kind: "".join(sorted(letters)) for kind, letters in store.used.items() if kind not in documents} == SENDER
+    assert {kind for kind in store.used if kind in documents} == set(documents)
+
+
+class Unanswered:
+    """A store that gives no answer to one PUT."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        self._inner = inner
+        #: So many more PUTs are answered; None: all.
+        self.answers: int | None = None
+        #: Whether the PUT without an answer is stored.
+        self.stores = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def put(self, key: str, body: bytes, **options: Any) -> Written:
+        if self.answers is None:
+            return self._inner.put(key, body, **options)
+        self.answers = None
+        if self.stores:
+            self._inner.put(key, body, **options)
+        raise Unavailable("no answer")

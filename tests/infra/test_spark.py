@@ -140,22 +140,67 @@ def test_what_runs_leave_behind_expires(template: Template) -> None:
     assert "emails/runs/" not in prefixes
 
 
-def test_the_application_stops_when_idle_and_cannot_outgrow_an_account() -> None:
+def spark_stack() -> dict[str, Any]:
     from aws_cdk import App
     from aws_cdk.assertions import Template as Synthesized
 
     from infra.constructs.spark_runs import SparkStack
 
-    stack = SparkStack(App(), "s3queue-spark")
-    (application,) = (
-        Template(Synthesized.from_stack(stack).to_json()["Resources"])
-        .of_type("AWS::EMRServerless::Application")
-        .values()
-    )
-    assert (application["ReleaseLabel"], application["Architecture"]) == ("emr-spark-8.1.0", "ARM64")
-    assert application["AutoStopConfiguration"] == {"Enabled": True, "IdleTimeoutMinutes": 5}
-    assert application["MaximumCapacity"]["Cpu"] == "16 vCPU"
-    assert application["SchedulerConfiguration"] == {"MaxConcurrentRuns": 5, "QueueTimeoutMinutes": 60}
+    return dict(Synthesized.from_stack(SparkStack(App(), "s3queue-spark")).to_json())
+
+
+def application() -> dict[str, Any]:
+    (found,) = Template(spark_stack()["Resources"]).of_type("AWS::EMRServerless::Application").values()
+    return dict(found)
+
+
+def test_the_application_stops_when_idle_and_cannot_outgrow_an_account() -> None:
+    found = application()
+    assert (found["ReleaseLabel"], found["Architecture"]) == ("emr-spark-8.1.0", "ARM64")
+    assert found["AutoStopConfiguration"] == {"Enabled": True, "IdleTimeoutMinutes": 5}
+    assert found["MaximumCapacity"]["Cpu"] == "16 vCPU"
+    assert found["SchedulerConfiguration"] == {"MaxConcurrentRuns": 5, "QueueTimeoutMinutes": 60}
+
+
+@pytest.mark.parametrize(
+    ("constant", "changed"),
+    [
+        ("RELEASE", "emr-spark-8.2.0"),
+        ("MAX_CPU", "32 vCPU"),
+        ("MAX_MEMORY", "128 GB"),
+        ("MAX_DISK", "400 GB"),
+        ("IDLE_MINUTES", 10),
+        ("MAX_CONCURRENT_RUNS", 6),
+        ("QUEUE_TIMEOUT_MINUTES", 90),
+    ],
+)
+def test_a_changed_application_is_a_new_one_because_a_started_one_cannot_be_updated(
+    constant: str, changed: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = application()
+    assert application() == before, "without a change, nothing happens to it"
+    monkeypatch.setattr(f"infra.constructs.spark_runs.{constant}", changed)
+    after = application()
+    assert {name for name in after if after[name] != before[name]} > {"Name"}
+    assert after["Name"].startswith("s3queue-spark-")
+
+
+def test_a_replaced_application_finishes_its_runs_and_no_export_holds_the_new_one_up() -> None:
+    stack = spark_stack()
+    (resource,) = stack["Resources"].values()
+    assert resource["UpdateReplacePolicy"] == "Retain"
+    assert resource.get("DeletionPolicy", "Delete") == "Delete"
+    assert "Export" not in stack["Outputs"]["ApplicationId"]
+
+
+def test_the_queues_stack_asks_for_the_id_at_every_deployment() -> None:
+    from aws_cdk import App, Stack
+
+    from infra.constructs.spark_runs import SparkStack
+
+    app = App()
+    asked = Stack(app, "s3queue").resolve(SparkStack(app, "s3queue-spark").application_id)
+    assert asked == {"Fn::GetStackOutput": {"StackName": "s3queue-spark", "OutputName": "ApplicationId"}}
 
 
 def test_no_request_of_launcher_driver_or_sweeper_is_refused(template: Template, bucket: str, job: Role) -> None:
@@ -214,15 +259,15 @@ def per_message(spark: Any, message: dict[str, str], context: Context) -> None:
 def test_without_an_application_heavy_queues_are_deployed_and_wait(tmp_path: Path) -> None:
     from aws_cdk import App
     from aws_cdk import aws_lambda as lambda_
-    from aws_cdk.assertions import Template as Synthesized
 
     from infra.options import Options
     from infra.queue_stack import QueueStack
 
     (tmp_path / "handlers.py").touch()
     code = lambda_.Code.from_asset(str(tmp_path))
-    stack = QueueStack(App(), "s3queue", queues=QUEUES, code=code, options=Options())
-    template = Template(Synthesized.from_stack(stack).to_json()["Resources"])
+    app = App()
+    stack = QueueStack(app, "s3queue", queues=QUEUES, code=code, options=Options())
+    template = Template.read(Path(app.synth().directory) / stack.template_file)
     assert stack.spark_runs is None
     assert "S3QUEUE_SPARK_APPLICATION" not in variables(template, "s3queue-exports")
     assert not template.role_of("s3queue-exports").may("emr-serverless:StartJobRun", ARN)

@@ -53,8 +53,14 @@ def test_lambda_leaves_retrying_to_the_protocol_and_keeps_throttled_events_for_h
         assert config["MaximumRetryAttempts"] == 0
         assert timedelta(seconds=config["MaximumEventAgeInSeconds"]) == timedelta(hours=6)
         assert config["DestinationConfig"]["OnFailure"]["Destination"]
-        # A handler that enqueues makes a chain that Lambda would cut.
-        assert stack.template.function(f"s3queue-{name}")["RecursiveLoop"] == "Allow"
+
+
+def test_lambda_stops_every_loop_but_those_of_a_queue_that_sends(synthesize: Synthesize) -> None:
+    stack = synthesize(sends_to={"emails": ("webhooks",)})
+    found = {name: function["RecursiveLoop"] for name, function in stack.template.functions().items()}
+    assert len(found) == len(QUEUES) + 3
+    assert [name for name, setting in found.items() if setting == "Allow"] == ["s3queue-emails"]
+    assert set(found.values()) == {"Allow", "Terminate"}
 
 
 def test_what_infra_writes_is_what_the_functions_read(stack: Variant) -> None:

@@ -1,4 +1,5 @@
-"""Planted bugs: small mutations of the real code, each of which the simulation or the crash matrix must catch.
+"""Planted bugs: small mutations of the real code, each of which the simulation, the crash matrix or, where real threads
+matter, a test must catch.
 
 `bugs/` has them. Each is hunted in a process of its own, which reads the mutated source in the place of the real one.
 """
@@ -22,7 +23,7 @@ SOURCE = Path(__file__).parents[2] / "functions"
 TESTS = Path(__file__).parents[1]
 #: What caught each bug at the last full hunt: it is tried first, and if it does not catch the bug any more, all is.
 CAUGHT = Path(__file__).with_name("caught.json")
-GROUPS = ("leases", "outcomes", "sweeps", "calls", "strangers", "operators")
+GROUPS = ("leases", "outcomes", "sweeps", "calls", "strangers", "operators", "threads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Mutation:
     new: str
     #: (module, old, new) of what else has to go, where two precautions stand behind each other.
     more: tuple[tuple[str, str, str], ...] = ()
+    #: The test that has to catch it, if the simulation cannot: it has no real threads.
+    test: str = ""
 
     def sources(self) -> dict[str, tuple[Path, str]]:
         """Module → its file and its mutated source.
@@ -103,7 +106,7 @@ def hunt(mutation: Mutation, seconds: float = 60.0, *, remembers: bool = False) 
     environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}"}
     first = json.loads(CAUGHT.read_text()).get(mutation.name, "") if remembers and CAUGHT.exists() else ""
     command = [sys.executable, "-m", "simulation.hunt", mutation.name, str(seconds), first]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment, cwd=TESTS.parent, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{mutation.name!r}: the hunt itself failed:\n{done.stderr[-2000:]}")
     found = json.loads(done.stdout)

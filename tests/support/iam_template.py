@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from infra.synthesized import read
 
 ACCOUNT, REGION = "111122223333", "eu-west-1"
 _PSEUDO = {"AWS::AccountId": ACCOUNT, "AWS::Region": REGION, "AWS::Partition": "aws", "AWS::StackName": "s3queue"}
@@ -22,6 +25,11 @@ class Template:
     """A CloudFormation template, with names given to what CloudFormation would name."""
 
     resources: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def read(cls, file: Path) -> Template:
+        """A stack that was synthesized, with those that it nests."""
+        return cls(read(file).resources)
 
     def of_type(self, kind: str) -> dict[str, Any]:
         return {id: self.resolve(r["Properties"]) for id, r in self.resources.items() if r["Type"] == kind}
@@ -65,8 +73,15 @@ class Template:
     @property
     def queue_bucket(self) -> str:
         """The ARN of the bucket that holds the queues, as the sweeper is told its name."""
-        (sweeper,) = (f for f in self.of_type("AWS::Lambda::Function").values() if "sweeper" in str(f.get("Handler")))
-        return f"arn:aws:s3:::{sweeper['Environment']['Variables']['S3QUEUE_BUCKET']}"
+        functions = self.of_type("AWS::Lambda::Function").values()
+        sweepers = [function for function in functions if "sweeper" in str(function.get("Handler"))]
+        (name,) = {sweeper["Environment"]["Variables"]["S3QUEUE_BUCKET"] for sweeper in sweepers}
+        return f"arn:aws:s3:::{name}"
+
+    def functions(self) -> dict[str, dict[str, Any]]:
+        """By name: those that are ours."""
+        found = self.of_type("AWS::Lambda::Function").values()
+        return {function["FunctionName"]: function for function in found if "FunctionName" in function}
 
     def function(self, name: str) -> dict[str, Any]:
         functions = self.of_type("AWS::Lambda::Function").items()

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from s3queue.errors import AccessDenied
 from s3queue.store import Object, ObjectInfo, ObjectStore, Page, Written
 from support.iam_template import Role
 from support.killed_store import Killed
+
+T = TypeVar("T")
 
 
 class RoleStore:
@@ -46,11 +48,11 @@ class RoleStore:
 
     def open(self, key: str, *, if_match: str | None = None) -> Object | None:
         self._need("g", "s3:GetObject", key)
-        return self.inner.open(key, if_match=if_match)
+        return self._unless_missing(self.inner.open(key, if_match=if_match), key)
 
     def head(self, key: str) -> ObjectInfo | None:
         self._need("g", "s3:GetObject", key)
-        return self.inner.head(key)
+        return self._unless_missing(self.inner.head(key), key)
 
     def delete(self, key: str, *, if_match: str | None = None) -> datetime:
         if if_match:
@@ -82,6 +84,12 @@ class RoleStore:
             self.requests_left -= 1
             if self.requests_left < 0:
                 raise Killed
+
+    def _unless_missing(self, found: T | None, key: str) -> T | None:
+        # S3 does not say that an object is missing to whoever may not list it.
+        if found is None and not self._role.may_list(self._bucket, key):
+            raise AccessDenied(f"{key} is missing, or not to be read")
+        return found
 
     def _refuse(self, what: str) -> None:
         self.refused.append(what)

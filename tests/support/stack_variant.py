@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from infra.synthesized import SynthesizedStack
 from s3queue.settings import QueueSettings
 from support.iam_template import Template
 
@@ -15,6 +16,7 @@ from support.iam_template import Template
 class Queue:
     name: str
     settings: QueueSettings
+    sends_to: tuple[str, ...] = ()
 
 
 QUEUES = {
@@ -37,6 +39,8 @@ class Variant:
     template: Template
     infos: list[str]
     warnings: list[str]
+    #: The templates as CloudFormation gets them, nested ones included.
+    synthesized: SynthesizedStack | None = None
 
     @property
     def bucket(self) -> str:

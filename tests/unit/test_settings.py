@@ -155,3 +155,22 @@ def test_an_environment_that_makes_no_sense_is_said_to_be_that(workers):
 def test_a_deployment_without_a_bucket_is_none():
     with pytest.raises(CorruptState, match="bucket"):
         Deployment.from_env({})
+
+
+def test_a_hundred_workers_fit_into_the_variables_of_a_function():
+    workers = {f"customer-{number:03}": f"s3queue-customer-{number:03}" for number in range(100)}
+    deployment = Deployment(bucket="jobs", workers=workers | {"legacy": "another-name"})
+    written = deployment.to_env()
+    assert len(written["S3QUEUE_WORKERS"]) < 1700
+    assert Deployment.from_env(written) == deployment
+
+
+def test_workers_that_were_written_name_by_name_are_still_read():
+    written = {"S3QUEUE_BUCKET": "jobs", "S3QUEUE_WORKERS": '{"emails": "s3queue-emails", "a": "b"}'}
+    assert Deployment.from_env(written).workers == {"emails": "s3queue-emails", "a": "b"}
+
+
+@pytest.mark.parametrize("workers", ['{"emails": 5}', '{"s3queue-": [5]}', '{"s3queue-": ["E mails"]}', "[]"])
+def test_workers_that_make_no_sense_are_corrupt(workers):
+    with pytest.raises(CorruptState, match="S3QUEUE_"):
+        Deployment.from_env({"S3QUEUE_BUCKET": "jobs", "S3QUEUE_WORKERS": workers})

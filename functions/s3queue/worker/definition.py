@@ -8,7 +8,7 @@ import inspect
 import json
 import threading
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import IO, Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
 
 from s3queue.documents.message import Message
@@ -53,9 +53,11 @@ _STREAMS = (BinaryIO, IO, IO[bytes])
 class Definition:
     """A queue and its handler. Made by `define`, in one module of `functions/queues` each."""
 
-    def __init__(self, name: str, settings: QueueSettings) -> None:
+    def __init__(self, name: str, settings: QueueSettings, sends_to: Iterable[str] = ()) -> None:
         self.name = check_queue(name)
         self.settings = settings
+        #: The queues that the handler may enqueue to, once deployed.
+        self.sends_to = _checked(name, sends_to)
         #: Hooks for this queue's events, e.g. `queue.events.on("message.dead", page_someone)`.
         self.events = Events()
         self.function: Handler | None = None
@@ -167,13 +169,23 @@ def definition_for(queue: Queue, handler: Definition | Handler) -> Definition:
     return handler
 
 
-def define(name: str, **options: Any) -> Definition:
+def define(name: str, *, sends_to: Iterable[str] = (), **options: Any) -> Definition:
     """A queue of this application. Options are the settings of `QueueSettings`: seconds, and sizes such as `"64 MiB"`.
+
+    `sends_to` names the queues of the same bucket that the handler may enqueue to: its deployed function is allowed
+    exactly that. A pull worker has whatever permissions its process has.
 
     Raises:
         InvalidName, InvalidRequest: the name or an option is wrong; the text says which.
     """
-    return Definition(name, QueueSettings.of(**options))
+    return Definition(name, QueueSettings.of(**options), sends_to)
+
+
+def _checked(name: str, sends_to: Iterable[str]) -> tuple[str, ...]:
+    # A text is a sequence of letters, each a valid name.
+    if isinstance(sends_to, str):
+        raise InvalidRequest(f"queue {name!r}: sends_to must be a list of queues, such as [{sends_to!r}]")
+    return tuple(dict.fromkeys(map(check_queue, sends_to)))
 
 
 def parser(annotation: Any) -> Callable[[bytes], Any]:

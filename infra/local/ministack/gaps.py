@@ -1,7 +1,7 @@
 """What MiniStack's CloudFormation accepts and forgets, done through the services' own APIs after each deployment.
 
-Read from the templates, so that nothing has to be listed here: the reserved concurrency and the recursion setting of
-functions, the lifecycle rules of buckets (stored and shown; nothing expires here).
+Read from the templates, nested ones included, so that nothing has to be listed here: the reserved concurrency and the
+recursion setting of functions, the lifecycle rules of buckets (stored and shown; nothing expires here).
 
 What stays different on this machine: a throttled event is dropped at once, where Lambda retries it for six hours, so
 bursts lean on the sweeper.
@@ -9,23 +9,32 @@ bursts lean on the sweeper.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 Template = Mapping[str, Any]
 
 
-def fill(templates: Mapping[str, Template], client: Any) -> None:
-    """`client("lambda")` and so on are boto3 clients."""
-    for stack, template in templates.items():
-        found = client("cloudformation").describe_stack_resources(StackName=stack)["StackResources"]
-        names = {resource["LogicalResourceId"]: resource.get("PhysicalResourceId") for resource in found}
-        for logical, resource in template["Resources"].items():
-            properties, name = resource.get("Properties", {}), names.get(logical)
-            if name and resource["Type"] == "AWS::Lambda::Function":
-                _function(client("lambda"), name, properties)
-            elif name and resource["Type"] == "AWS::S3::Bucket":
-                _bucket(client("s3"), name, properties)
+def fill(stacks: Iterable[str], client: Any) -> None:
+    """Of these stacks, by name; `client("lambda")` and so on are boto3 clients."""
+    for stack in stacks:
+        _fill(stack, client)
+
+
+def _fill(stack: str, client: Any) -> None:
+    cloudformation = client("cloudformation")
+    found = cloudformation.describe_stack_resources(StackName=stack)["StackResources"]
+    names = {resource["LogicalResourceId"]: resource.get("PhysicalResourceId") for resource in found}
+    template = cloudformation.get_template(StackName=stack)["TemplateBody"]
+    for logical, resource in (json.loads(template) if isinstance(template, str) else template)["Resources"].items():
+        properties, name = resource.get("Properties", {}), names.get(logical)
+        if name and resource["Type"] == "AWS::CloudFormation::Stack":
+            _fill(name, client)
+        elif name and resource["Type"] == "AWS::Lambda::Function":
+            _function(client("lambda"), name, properties)
+        elif name and resource["Type"] == "AWS::S3::Bucket":
+            _bucket(client("s3"), name, properties)
 
 
 def _function(functions: Any, name: str, properties: Template) -> None:

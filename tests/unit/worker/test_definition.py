@@ -276,3 +276,14 @@ def test_a_body_that_is_not_utf8_is_dead_with_the_reason_and_its_bytes(bench, qu
         bench.read(f"orders/dead/{letter.path}")
     ]
     assert body == b"\xff\xfe\x00"
+
+
+def test_a_definition_names_the_queues_that_its_handler_sends_to():
+    assert define("orders").sends_to == ()
+    assert define("orders", sends_to=["emails", "invoices", "emails"]).sends_to == ("emails", "invoices")
+
+
+@pytest.mark.parametrize(("sends_to", "complaint"), [("emails", "must be a list of queues"), (["E mails"], "E mails")])
+def test_a_target_that_is_no_queue_is_refused(sends_to, complaint):
+    with pytest.raises(InvalidRequest, match=complaint):
+        define("orders", sends_to=sends_to)

@@ -1,0 +1,36 @@
+"""Bugs of the pull worker's real threads, which no scheduler here can hold: tests with real threads catch them."""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+BUGS = (
+    Mutation(
+        "a thread of a worker dies alone of what nobody foresaw",
+        "worker/crew.py",
+        "                if should_stop():\n                    return\n                pause()\n",
+        "                return\n",
+        test="tests/unit/worker/test_worker_settings.py::test_no_thread_of_a_worker_dies_alone",
+    ),
+    Mutation(
+        "a handler that hangs is kept alive for ever",
+        "worker/supervisor.py",
+        "            self._watchdog.check(self._queue.clock.monotonic(), self._give_up)\n",
+        "",
+        test="tests/unit/worker/test_hung_handlers.py::test_a_message_whose_handler_hangs_is_retried_and_its_thread_replaced",
+    ),
+    Mutation(
+        "what a hung handler returns at last still counts",
+        "worker/watchdog.py",
+        "                call.is_given_up = True\n",
+        "",
+        test="tests/unit/worker/test_hung_handlers.py::test_the_watchdog_gives_a_handler_up_once_and_tells_it",
+    ),
+    Mutation(
+        "a running worker takes no notice of a new concurrency",
+        "worker/pull_worker.py",
+        "    def _follow_settings(self) -> None:\n        self._crew.resize(self._concurrency)\n",
+        "    def _follow_settings(self) -> None:\n",
+        test="tests/unit/worker/test_worker_settings.py::test_running_workers_follow_the_concurrency_within_ten_seconds",
+    ),
+)
