@@ -69,7 +69,7 @@ class Emulator(Account):
 
     def deploy(self, context: Sequence[str]) -> None:
         super().deploy(["target=local", *context])
-        gaps.fill(self._local.cdk.templates(), self.client)
+        gaps.fill(self._local.cdk.stacks(), self.client)
         self._ending.enter_context(emr_serverless(self._local))
 
     def environment(self, shell: Mapping[str, str]) -> dict[str, str]:
