@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,8 +21,10 @@ HOURS = 1.0
 LOOKS = 20_000
 #: Shares of attempts that fail, and of messages that die.
 RETRIES, DEAD = 0.1, 0.05
-#: Lines of a month's bill that grow with time, not with messages; and one that a run of an hour does not have.
-STANDING = ("sweeper", "CloudWatch")
+#: Lines of a month's bill that grow with time, not with messages: some by the hour that has begun.
+BY_THE_HOUR = "CloudWatch"
+STANDING = ("sweeper", BY_THE_HOUR)
+#: One that a run of an hour does not have.
 STORAGE = "storage"
 #: Operations that S3 bills like a PUT; deletes are free, and everything else is billed like a GET.
 WRITES = frozenset({"PutObject", "CopyObject", "ListObjectsV2", "ListObjects"})
@@ -86,9 +89,13 @@ def _sent(objects: int, runs: int) -> list[Line]:
 
 def _standing(queues: int, hours: float) -> list[Line]:
     """What it costs that the stack is there, with something in flight now and then."""
-    share = hours * 3600 / MONTH.total_seconds()
-    lines = bill_of(estimate(Workload(rate=queues / 60, queues=queues))).lines
-    return [_line(one, share, f"{hours:.1g} h") for one in lines if any(word in one.what for word in STANDING)]
+    found = []
+    for line in bill_of(estimate(Workload(rate=queues / 60, queues=queues))).lines:
+        if any(word in line.what for word in STANDING):
+            # Metrics and alarms are billed by the hour that has begun.
+            stood = math.ceil(hours) if BY_THE_HOUR in line.what else hours
+            found.append(_line(line, stood * 3600 / MONTH.total_seconds(), f"{stood:.2g} h"))
+    return found
 
 
 def _line(line: Line, share: float, how: str) -> Line:

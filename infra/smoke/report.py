@@ -87,7 +87,10 @@ def markdown(smoke: Smoke) -> str:
         "",
         "| | count | unit | $ | |",
         "|---|---|---|---|---|",
-        *(f"| {line.what} | {line.count:,.2f} | {line.unit} | {line.cost:.5f} | {line.how} |" for line in smoke.lines),
+        *(
+            f"| {line.what} | {_number(line.count)} | {line.unit} | {line.cost:.5f} | {line.how} |"
+            for line in smoke.lines
+        ),
         f"| **all** | | | **{cost.total(smoke.lines):.4f}** | |",
         "",
         "Requests of the smoke itself: "
@@ -112,6 +115,10 @@ def _left(smoke: Smoke) -> list[str]:
     told = [f"- {thing}\n\n  ```\n  {command}\n  ```" for thing, command in smoke.left.things.items()]
     why = ["", "What stood in the way:", "", "```text", smoke.left.why, "```"] if smoke.left.why else []
     return ["The clean-up did not remove everything:", "", *told, *why, "", stays]
+
+
+def _number(count: float) -> str:
+    return f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
 
 
 def _cell(text: str) -> str:

@@ -317,7 +317,7 @@ def test_a_report_has_what_was_measured_and_what_it_cost() -> None:
     for row in (
         "| light | ok | fine | 3 |",
         "| PutObject → handler | 0.2 s |",
-        "| EMR: vCPU | 2.00 | vCPU-hours | 0.10000 | counted |",
+        "| EMR: vCPU | 2 | vCPU-hours | 0.10000 | counted |",
         "| **all** | | | **0.1000** | |",
         "Requests of the smoke itself: 3 PutObject.",
         "No stack, no bucket and no log group of this name is left.",
