@@ -46,8 +46,9 @@ def spent(
     """What it did cost: the smoke's requests and Spark's hours as counted, those of the functions from the model."""
     billed = [found for job in jobs if (found := job.get("billedResourceUtilization"))]
     is_billed = bool(billed) and len(billed) == len(jobs)
-    lines = _sent(sum(one.queue != "exports" for one in sent), 0 if is_billed else len(jobs))
+    lines = _sent(sum(one.queue != "exports" for one in sent), len(jobs))
     if is_billed:
+        lines = [line for line in lines if not line.what.startswith("EMR: ")]
         how = f"{len(billed)} runs, as EMR Serverless bills them"
         for what, field, price, unit in (
             ("EMR: vCPU", "vCPUHour", PRICES.emr_vcpu, "vCPU-hours"),

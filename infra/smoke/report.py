@@ -112,9 +112,14 @@ def _left(smoke: Smoke) -> list[str]:
     stays = "The code stays in the bucket of `cdk bootstrap`, as after every deployment; `cdk gc` removes it."
     if not smoke.left:
         return [f"No stack, no bucket and no log group of this name is left. {stays}"]
-    told = [f"- {thing}\n\n  ```\n  {command}\n  ```" for thing, command in smoke.left.things.items()]
-    why = ["", "What stood in the way:", "", "```text", smoke.left.why, "```"] if smoke.left.why else []
+    told = [f"- {thing}: `{command}`" for thing, command in smoke.left.things.items()]
+    why = ["", "What stood in the way:", "", verbatim(smoke.left.why)] if smoke.left.why else []
     return ["The clean-up did not remove everything:", "", *told, *why, "", stays]
+
+
+def verbatim(text: str) -> str:
+    """Indented, not fenced: tests run every fenced block of a document."""
+    return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _number(count: float) -> str:

@@ -19,7 +19,7 @@ from infra.local.steps import StepFailed, Steps
 from . import cleanup, cost, paths, spark_paths
 from .account import Account
 from .installation import Installation
-from .report import Result, Smoke
+from .report import Result, Smoke, verbatim
 
 Path = Callable[[Installation], str]
 #: Alone and first: it is timed, and nothing is warm yet.
@@ -136,7 +136,7 @@ def _measure_facts(site: Installation, console: Console, told: Smoke) -> None:
     verdict = verdicts.get(done.returncode, f"not asked to the end: {done.stderr.strip()[-300:]}")
     is_true = done.returncode == 0 or (done.returncode == 1 and not account.is_aws)
     told.results.append(Result("facts", verdict, is_true, step.seconds))
-    told.facts = f"```text\n{done.stdout.strip()}\n```"
+    told.facts = verbatim(done.stdout.strip())
 
 
 def _count(site: Installation, told: Smoke, *, hours: float) -> None:

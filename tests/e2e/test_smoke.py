@@ -36,7 +36,7 @@ def test_the_smoke_sends_one_message_down_every_path_and_leaves_nothing(tmp_path
     assert re.search(r"39 messages enqueued: 39 completed, 0 dead, 0 missing", report)
     # They were asked for, and MiniStack keeps most of them.
     assert re.search(r"^\| facts \| ok \|", report, re.MULTILINE)
-    assert report.count("\nas written") > 10
+    assert report.count("\n    as written") > 10
     # Requests of this process, as it sent them, and a bill that is not empty.
     assert re.search(r"^Requests of the smoke itself: .*\d+ GetObject.*\d+ PutObject\.$", report, re.MULTILINE)
     assert 0 < float(re.findall(r"^\| \*\*all\*\* .* \*\*([\d.]+)\*\*", report, re.MULTILINE)[0]) < 1

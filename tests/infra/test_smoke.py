@@ -312,6 +312,14 @@ def test_the_first_line_says_against_what_it_ran() -> None:
     assert first == "**Against: NOT AWS, but an emulator.** This says nothing about AWS."
 
 
+def test_a_report_that_is_committed_has_no_block_that_the_tests_of_documents_would_run() -> None:
+    left = Left({"stack s": "aws cloudformation delete-stack --stack-name s"}, why="two\nlines")
+    text = report.markdown(told(left=left, failure="Deploy: exit status 1", facts=report.verbatim("as written  a PUT")))
+    assert "```" not in text
+    assert "- stack s: `aws cloudformation delete-stack --stack-name s`" in text
+    assert "\n    two\n    lines\n" in text
+
+
 def test_a_report_has_what_was_measured_and_what_it_cost() -> None:
     text = report.markdown(told())
     for row in (

@@ -34,6 +34,7 @@ def test_spark_is_counted_as_it_is_billed_and_else_estimated() -> None:
     assert lines["EMR: vCPU"].cost == pytest.approx(0.4 * PRICES.emr_vcpu)
     assert lines["EMR: memory"].count == pytest.approx(1.0)
     assert "as EMR Serverless bills them" in lines["EMR: vCPU"].how
+    assert lines["S3: PUT, heavy messages"].count > 0
     assert lines["S3: PUT and LIST, of the smoke itself"].count == 12
     assert lines["S3: GET, of the smoke itself"].count == 105
     # Three PUTs each, and more for what is retried or dies.
