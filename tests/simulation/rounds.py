@@ -223,10 +223,11 @@ class Rounds:
         """Whatever may run has started within what the settings promise, in every queue.
 
         A message is found by a sweep after `rescue_after`, the second one if it lies on the second page; every queue is
-        swept every minute, first or last; where sweeps do not come to the end of a queue, the next ones go on. If one
+        swept every minute, first or last; where sweeps do not come to the end of a queue, the next ones go on. One may
+        be cut short, because these requests are slow and its queue had only its share of the time. If one
         queue kills the sweeper, the others have their turn in the minutes in which they come before it.
         """
-        minutes = len(NAMES) if self.poison else 2
+        minutes = len(NAMES) if self.poison else 3
         for name, judge in self.judges.items():
             if self.poison and name in self.large:
                 continue
