@@ -22,21 +22,23 @@ from .installation import Installation
 from .report import Result, Smoke, verbatim
 
 Path = Callable[[Installation], str]
-#: Alone and first: it is timed, and nothing is warm yet.
-FIRST: Sequence[Path] = (paths.light,)
-BESIDE_EACH_OTHER: Sequence[Path] = (
-    spark_paths.heavy,
-    paths.killed_worker,
-    paths.lost_event,
-    paths.delayed,
-    paths.retry,
-    paths.dead_and_replay,
-    paths.batch,
-    paths.image,
-    paths.dashboard,
+#: One group after the other, those of a group beside each other. The first waits for S3's events; the second is timed,
+#: and its function has not run before; the last needs every other message's record.
+GROUPS: Sequence[Sequence[Path]] = (
+    (paths.image,),
+    (paths.light,),
+    (
+        spark_paths.heavy,
+        paths.killed_worker,
+        paths.lost_event,
+        paths.delayed,
+        paths.retry,
+        paths.dead_and_replay,
+        paths.batch,
+        paths.dashboard,
+    ),
+    (spark_paths.archive, paths.rescue, paths.accounted),
 )
-#: When every other message has its record.
-LAST: Sequence[Path] = (spark_paths.archive, paths.rescue, paths.accounted)
 #: What the stack is deployed with.
 CONTEXT = ("keep_data=false", "smoke_queue=true")
 #: A module of the tests, which measures again what AWS answers.
@@ -65,8 +67,7 @@ def smoke(account: Account, console: Console, name: str, context: Sequence[str] 
         account.deploy([f"stack={name}", *chosen])
         deployed = time.monotonic()
         site.measured("deployment", f"{deployed - began:.0f} s")
-        beside = (*BESIDE_EACH_OTHER, *((paths.encrypted,) if site.kms_key else ()))
-        for group in (FIRST, beside, LAST):
+        for group in (*GROUPS, *(((paths.encrypted,),) if site.kms_key else ())):
             _travel(site, console, told, group)
         _measure_facts(site, console, told)
         _count(site, told, hours=(time.monotonic() - deployed) / 3600)

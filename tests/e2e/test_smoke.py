@@ -24,9 +24,7 @@ def test_the_smoke_sends_one_message_down_every_path_and_leaves_nothing(tmp_path
     assert ended == 0, screen.getvalue()
     report = (tmp_path / "aws-smoke.md").read_text()
     assert report.splitlines()[2].startswith("**Against: NOT AWS, but the emulator of this machine")
-    paths = [
-        path.__name__.replace("_", " ") for group in (run.FIRST, run.BESIDE_EACH_OTHER, run.LAST) for path in group
-    ]
+    paths = [path.__name__.replace("_", " ") for group in run.GROUPS for path in group]
     assert len(paths) == 13
     for path in paths:
         assert re.search(rf"^\| {path} \| ok \| .+ \| \d+ \|$", report, re.MULTILINE), path

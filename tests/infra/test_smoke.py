@@ -69,8 +69,7 @@ class Terminal:
 def terminal(account: SmokeAccount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """The command with one path, which ends well, and Spark runs that nobody started."""
     monkeypatch.setattr(command, "_account", lambda chosen, ask, steps, home: nullcontext(account))
-    for group in ("FIRST", "BESIDE_EACH_OTHER", "LAST"):
-        monkeypatch.setattr(run, group, (fine,) if group == "FIRST" else (fine, fine))
+    monkeypatch.setattr(run, "GROUPS", ((fine,), (fine, fine), (fine, fine)))
     monkeypatch.setattr(run, "_count", lambda site, told, hours: None)
     monkeypatch.setattr(run, "FACTS", tmp_path / "not there")
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
@@ -182,7 +181,7 @@ def test_a_path_that_fails_is_reported_and_the_others_go_on(
     def broken(site: Installation) -> str:
         raise ValueError("not as it | has to be")
 
-    monkeypatch.setattr(run, "BESIDE_EACH_OTHER", (broken, fine))
+    monkeypatch.setattr(run, "GROUPS", ((fine,), (broken, fine), (fine, fine)))
     assert terminal.run(*SCRIPTED) == 1
     assert account.stacks == set()
     told = terminal.report.read_text()
@@ -199,7 +198,7 @@ def test_ctrl_c_does_not_wait_for_the_paths_that_still_wait(
     def interrupts(site: Installation) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "BESIDE_EACH_OTHER", (waits, interrupts))
+    monkeypatch.setattr(run, "GROUPS", ((waits, interrupts),))
     assert terminal.run(*SCRIPTED) == 1
     assert account.stacks == set()
     assert "it was interrupted" in terminal.report.read_text()
