@@ -45,7 +45,9 @@ def main(
     parser.add_argument("--region", help="asked for if left out")
     parser.add_argument("--yes", action="store_true", help="do not ask; for scripts")
     parser.add_argument("--local", action="store_true", help="a rehearsal on this machine, without an account")
-    parser.add_argument("-c", dest="context", action="append", default=[], help="CDK context, as name=value")
+    parser.add_argument(
+        "-c", dest="context", action="append", default=[], type=_setting, help="CDK context, as name=value"
+    )
     parser.add_argument("--report", type=Path, help=f"default: {REPORT.relative_to(ROOT)}")
     chosen = parser.parse_args(arguments)
     console = console or Console(highlight=False)
@@ -140,6 +142,12 @@ def _say_how_it_ended(console: Console, told: report.Smoke, target: Path) -> Non
         console.print(told.left.why, soft_wrap=True, markup=False)
     said = "every path as it has to be, nothing left" if told.is_fine else "FAILED"
     console.print(f"\n[bold {'green' if told.is_fine else 'red'}]{said}[/]: {escape(str(target))}", soft_wrap=True)
+
+
+def _setting(text: str) -> str:
+    if "=" not in text:
+        raise argparse.ArgumentTypeError(f"{text}: write name=value")
+    return text
 
 
 def _as_interrupt(number: int, frame: FrameType | None) -> None:

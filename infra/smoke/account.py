@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -124,10 +125,11 @@ class Account:
         return str(self.client("sts").get_caller_identity()["Account"])
 
     def _cdk(self, title: str, *arguments: str) -> None:
+        command: list[str | Path] = [*toolchain.cdk(self._steps), *arguments, "--no-notices", "--progress=events"]
         with self._steps.step(title) as step:
             run(
                 step,
-                [*toolchain.cdk(self._steps), *arguments, "--no-notices", "--progress=events"],
+                command,
                 log=self.home.cdk_log,
                 # No colours and no spinner: it is a log.
                 environment=self.environment(os.environ) | {"CI": "1"},

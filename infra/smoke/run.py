@@ -78,9 +78,10 @@ def smoke(account: Account, console: Console, name: str, context: Sequence[str] 
     except Exception as error:
         told.failure = f"{type(error).__name__}: {error}"
     finally:
-        _say(console, told)
-        with Steps(console).step("Remove everything"):
-            told.left = cleanup.remove(site)
+        if told.failure:
+            console.print(f"[bold red]{escape(told.failure)}[/]", soft_wrap=True)
+        console.print("[bold]Remove everything[/]")
+        told.left = cleanup.remove(site)
     told.minutes = (time.monotonic() - began) / 60
     return told
 
@@ -144,11 +145,6 @@ def _count(site: Installation, told: Smoke, *, hours: float) -> None:
     told.asked = dict(site.account.observed.requests)
     jobs = spark_paths.job_runs(site)
     told.lines = cost.spent(site.sent, told.asked, jobs, queues=len(site.deployment.workers), hours=hours)
-
-
-def _say(console: Console, told: Smoke) -> None:
-    if told.failure:
-        console.print(f"[bold red]{escape(told.failure)}[/]", soft_wrap=True)
 
 
 def _commit() -> str:
