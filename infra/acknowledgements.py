@@ -54,6 +54,8 @@ FINDINGS = (
         "",
         "python3.13 on purpose: the version that the wheels in the zip are built for, and that EMR Serverless has too.",
     ),
+)
+TRACING_FINDINGS = (
     Finding(
         "AwsSolutions-IAM5[Resource::*]",
         "",
@@ -76,7 +78,9 @@ OWN_FAILURES = "Lambda names the records of this function's failed invocations b
 
 def acknowledge(stack: QueueStack) -> None:
     """Record on each construct what is accepted there; a queue's role that reached for another queue is not."""
-    for rule, where, reason in FINDINGS + (LOCAL_FINDINGS if stack.options.target == "local" else ()):
+    options = stack.options
+    found = FINDINGS + (TRACING_FINDINGS if options.tracing else ())
+    for rule, where, reason in found + (LOCAL_FINDINGS if options.target == "local" else ()):
         _acknowledge(_descendant(stack, where), [rule], reason)
     bucket, failed_events = stack.storage.bucket, stack.storage.failed_events
     for name, queue in stack.queues.items():

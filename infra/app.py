@@ -32,7 +32,8 @@ def build(app: App) -> QueueStack:
         name,
         description="s3queue: a message queue whose only server is an S3 bucket",
         queues=defined,
-        environment={name: _from_here(queues.environment(name)) for name in defined},
+        environment={one: _from_here(_read_by(one, name, options)) for one in defined},
+        secrets={one: queues.secrets(one, name) for one in defined},
         code=package(built_for),
         options=options,
         spark_application=_application(spark, options),
@@ -42,10 +43,13 @@ def build(app: App) -> QueueStack:
         stack.add_stack_dependency(spark)
     Tags.of(stack).add("application", SERVICE)
     if interpreter(built_for) is None:
-        Annotations.of(stack).add_info(
+        Annotations.of(stack).add_warning_v2(
+            "s3queue:no-bytecode",
             "The zip has no bytecode, because this machine has no Python {}.{}: every cold start takes about a second "
-            "longer. Install it, or synthesize where it is.".format(*built_for.python)
+            "longer. Install it, or synthesize where it is.".format(*built_for.python),
         )
+    if options.target == "aws":
+        _say_what_this_shell_changes(stack, defined)
     acknowledge(stack)
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     return stack
@@ -65,6 +69,31 @@ def _application(spark: SparkStack | None, options: Options) -> str:
     if spark:
         return spark.application_id
     return LOCAL_APPLICATION if options.target == "local" else ""
+
+
+def _read_by(queue: str, stack: str, options: Options) -> tuple[str, ...]:
+    """The variables that a function is given. Secrets are among them only where nobody else can see the function."""
+    names = queues.environment(queue)
+    return (*names, *queues.secrets(queue, stack)) if options.target == "local" else names
+
+
+def _say_what_this_shell_changes(stack: QueueStack, defined: Iterable[str]) -> None:
+    """A deployment sets what its shell has, and removes what it has not, although another shell may have set it."""
+    for queue in defined:
+        said = Annotations.of(stack.queues[queue])
+        if unset := [name for name in queues.environment(queue) if name not in os.environ]:
+            said.add_warning_v2(
+                f"s3queue:unset-{queue}",
+                f"{queue}: {', '.join(unset)} not set in this shell, so the function will not have them, even if an "
+                "earlier deployment set them. Set what the handler needs, then deploy.",
+            )
+        for name, reference in queues.secrets(queue, stack.stack_name).items():
+            if name in os.environ:
+                said.add_warning_v2(
+                    f"s3queue:not-deployed-{name}",
+                    f"{queue}: {name} is set in this shell, and not deployed: the handler reads {reference}. Put it "
+                    f"there: {queues.Reference.parse(reference).way_out}",
+                )
 
 
 def _from_here(names: Iterable[str]) -> dict[str, str]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from constructs import Node
 
+from s3queue.settings import Metrics
+
 Target = Literal["aws", "local"]
+#: Not an alias: a policy has to name the key itself.
+_KEY = re.compile(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,12 @@ class Options:
     schedule_pipeline: bool = False
     #: `-c smoke_queue=true`: with the queue of `make aws-smoke`, whose messages can kill its worker.
     smoke_queue: bool = False
+    #: `-c tracing=true`: X-Ray follows a message a second and one in twenty beyond that; $660 a month at 1,000/s.
+    tracing: bool = False
+    #: `-c metrics=all` or `off`: each queue's own metrics, $0.30 a month each. By default those that its alarms watch.
+    metrics: Metrics = "alarms"
+    #: `-c kms_key=arn:aws:kms:…:key/…`: buckets, logs and the alarms' topic are encrypted with this key of yours.
+    kms_key: str = ""
 
     @classmethod
     def from_context(cls, node: Node) -> Options:
@@ -38,16 +49,25 @@ class Options:
         Raises:
             ValueError: a value that is none of the choices, named.
         """
-        target: Target = node.try_get_context("target") or "aws"
-        if target not in get_args(Target):
-            raise ValueError(f"-c target={target}: it is one of {', '.join(get_args(Target))}")
+        target: Target = _choice(node, "target", get_args(Target), "aws")
+        metrics: Metrics = _choice(node, "metrics", get_args(Metrics), "alarms")
         flags = {field.name: field.default for field in fields(cls) if isinstance(field.default, bool)}
         chosen = {name: _flag(name, node.try_get_context(name), default) for name, default in flags.items()}
         if target == "local" and chosen["schedule_pipeline"]:
             raise ValueError(
                 "-c schedule_pipeline=true: an emulator has no such schedules; run spark/archive.py yourself"
             )
-        return cls(target=target, **chosen)
+        kms_key = node.try_get_context("kms_key") or ""
+        if kms_key and not _KEY.fullmatch(str(kms_key)):
+            raise ValueError(f"-c kms_key={kms_key}: it is the ARN of a key, arn:aws:kms:REGION:ACCOUNT:key/ID")
+        return cls(target=target, metrics=metrics, kms_key=kms_key, **chosen)
+
+
+def _choice(node: Node, name: str, choices: tuple[str, ...], default: str) -> Any:
+    value = node.try_get_context(name) or default
+    if value not in choices:
+        raise ValueError(f"-c {name}={value}: it is one of {', '.join(choices)}")
+    return value
 
 
 def _flag(name: str, value: object, default: bool) -> bool:

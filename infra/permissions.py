@@ -7,7 +7,9 @@ worker of one queue see the names, and so the existence, of every other queue's 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 
@@ -96,6 +98,7 @@ def worker_statements(
         *_on_objects(bucket, _patterns(keys, table) | {keys.overrides: "g"}),
         *_list(bucket, [f"{keys.root}*"]),
         *(statement for target in sends_to for statement in sender_statements(bucket, target)),
+        *use_key(bucket),
     ]
 
 
@@ -119,7 +122,7 @@ def job_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.Policy
     parts = iam.PolicyStatement(
         actions=["s3:AbortMultipartUpload"], resources=[bucket.arn_for_objects(f"{exports.DESTINATION}*")]
     )
-    return [*_on_objects(bucket, _below(JOB_DATA), *own), *listed, parts]
+    return [*_on_objects(bucket, _below(JOB_DATA), *own), *listed, parts, *use_key(bucket)]
 
 
 def history_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
@@ -127,14 +130,16 @@ def history_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.Po
     data = _below({**HISTORY_DATA, **SPARK_LOGS}) | {STATISTICS: "gp"}
     own = [_patterns(keys, HISTORY) for keys in map(Keys, queues)]
     outcomes = [f"{Keys(queue).prefix(kind)}*" for queue in queues for kind in HISTORY]
-    return [*_on_objects(bucket, data, *own), *_list(bucket, [*outcomes, "archive/*", STATISTICS])]
+    listed = _list(bucket, [*outcomes, "archive/*", STATISTICS])
+    return [*_on_objects(bucket, data, *own), *listed, *use_key(bucket)]
 
 
 def bulk_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
     """Bulk enqueue and replay: datasets and dead letters become messages; outcomes are only read."""
     own = [_patterns(keys, BULK) for keys in map(Keys, queues)]
     roots = [*(f"{Keys(queue).root}*" for queue in queues), *(f"{prefix}*" for prefix in BULK_DATA)]
-    return [*_on_objects(bucket, _below({**BULK_DATA, **SPARK_LOGS}), *own), *_list(bucket, roots)]
+    data = _below({**BULK_DATA, **SPARK_LOGS})
+    return [*_on_objects(bucket, data, *own), *_list(bucket, roots), *use_key(bucket)]
 
 
 def sweeper_statements(
@@ -145,7 +150,8 @@ def sweeper_statements(
     for keys in map(Keys, queues):
         table = {**SWEEPER, **(LAUNCHER if keys.queue in heavy else {})}
         own.append(_patterns(keys, table) | {keys.overrides: "g", keys.stats: "p", keys.progress: "gpd"})
-    return [*_on_objects(bucket, *own), *_list(bucket, [f"{Keys(queue).root}*" for queue in queues])]
+    listed = _list(bucket, [f"{Keys(queue).root}*" for queue in queues])
+    return [*_on_objects(bucket, *own), *listed, *use_key(bucket)]
 
 
 def api_statements(bucket: s3.IBucket, queues: Sequence[str], *, changes: bool = True) -> list[iam.PolicyStatement]:
@@ -153,7 +159,8 @@ def api_statements(bucket: s3.IBucket, queues: Sequence[str], *, changes: bool =
     roots = [f"{Keys(queue).root}*" for queue in queues]
     written = [_patterns(keys, API) | {keys.overrides: "p"} for keys in map(Keys, queues)] if changes else []
     read = dict.fromkeys([*roots, STATISTICS], "g")
-    return [*_on_objects(bucket, read, *written), *_list(bucket, [*roots, STATISTICS])]
+    listed = _list(bucket, [*roots, STATISTICS])
+    return [*_on_objects(bucket, read, *written), *listed, *use_key(bucket, writes=changes)]
 
 
 def producer_statement(bucket: s3.IBucket, queue: str) -> iam.PolicyStatement:
@@ -174,6 +181,58 @@ def create_only_statements(bucket: s3.IBucket, queue: str) -> list[iam.PolicySta
     whole.add_condition("Null", {"s3:if-none-match": "false"})
     parts.add_condition("Bool", {"s3:ObjectCreationOperation": "false"})
     return [whole, parts]
+
+
+def use_key(bucket: s3.IBucket, *, reads: bool = True, writes: bool = True) -> list[iam.PolicyStatement]:
+    """What S3 asks for in the caller's name if the bucket has a KMS key: for this bucket's objects, and no others.
+
+    The parts of an upload are read again when they are put together, so whoever writes large objects needs both.
+    """
+    if bucket.encryption_key is None:
+        return []
+    actions = [*(["kms:Decrypt"] if reads else []), *(["kms:GenerateDataKey"] if writes else [])]
+    # With a bucket key S3 names the bucket; whoever switches that off in a PUT, the object.
+    named = [bucket.bucket_arn, bucket.arn_for_objects("*")]
+    return [
+        iam.PolicyStatement(
+            actions=actions,
+            resources=[bucket.encryption_key.key_arn],
+            conditions={"StringLike": {"kms:EncryptionContext:aws:s3:arn": named}},
+        )
+    ]
+
+
+def key_statements(stack: Stack) -> list[dict[str, Any]]:
+    """What the key's own policy has to allow AWS's services; roles are allowed by their own policies."""
+    logs = stack.format_arn(
+        service="logs", resource="log-group", resource_name="*", arn_format=ArnFormat.COLON_RESOURCE_NAME
+    )
+    return [
+        {
+            "Sid": "Logs",
+            "Effect": "Allow",
+            "Principal": {"Service": f"logs.{stack.region}.{stack.url_suffix}"},
+            "Action": ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"],
+            "Resource": "*",
+            "Condition": {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": logs}},
+        },
+        {
+            "Sid": "Alarms",
+            "Effect": "Allow",
+            "Principal": {"Service": "cloudwatch.amazonaws.com"},
+            "Action": ["kms:Decrypt", "kms:GenerateDataKey*"],
+            "Resource": "*",
+            "Condition": {"StringEquals": {"aws:SourceAccount": stack.account}},
+        },
+        {
+            # EventBridge says neither account nor rule when it asks KMS; a condition would drop every notice.
+            "Sid": "FailedRuns",
+            "Effect": "Allow",
+            "Principal": {"Service": "events.amazonaws.com"},
+            "Action": ["kms:Decrypt", "kms:GenerateDataKey*"],
+            "Resource": "*",
+        },
+    ]
 
 
 def deny_unconditional_writes(bucket: s3.IBucket, queues: Sequence[str]) -> iam.PolicyStatement:
@@ -223,6 +282,8 @@ def deny_unreadable_messages(bucket: s3.IBucket) -> list[iam.PolicyStatement]:
                 deny("DenyForeignKmsKeys", **other_than(kms_key, own.key_arn)),
                 # Then S3 takes the key `aws/s3`, of whichever account.
                 deny("DenyUnnamedKmsKeys", StringLike={encryption: "aws:kms*"}, Null={kms_key: "true"}),
+                # Anybody who may read the bucket could read it, without the key.
+                deny("DenyOtherEncryption", StringEquals={encryption: "AES256"}),
             ]
         ),
     ]

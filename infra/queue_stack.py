@@ -23,6 +23,7 @@ from .constructs.queue_bucket import QueueBucket
 from .constructs.s3_queue import S3Queue
 from .constructs.spark_runs import SparkCode, SparkRuns
 from .options import Options
+from .permissions import key_statements
 from .quotas import Quotas
 
 #: Names of variables whose value nobody should read in a template.
@@ -59,6 +60,7 @@ class QueueStack(Stack):
         code: lambda_.Code,
         options: Options,
         environment: Mapping[str, Mapping[str, str]] | None = None,
+        secrets: Mapping[str, Mapping[str, str]] | None = None,
         spark_application: str = "",
         spark_code: SparkCode | None = None,
         **stack: Any,
@@ -85,6 +87,7 @@ class QueueStack(Stack):
                 options=options,
                 sends_to=sends_to[name],
                 environment=(environment or {}).get(name),
+                secrets=(secrets or {}).get(name),
                 spark_runs=self.spark_runs,
             )
             for name, of in settings.items()
@@ -96,7 +99,9 @@ class QueueStack(Stack):
             "Monitoring",
             queues=self.queues,
             sweepers=[one.function for one in self.sweepers],
+            metrics=options.metrics,
             pipeline=self.pipeline,
+            key=self.storage.key,
         )
         self._own_cdks_log_groups()
         self._warn_of_secrets(environment or {})
@@ -107,6 +112,9 @@ class QueueStack(Stack):
         for name, queue in self.queues.items():
             producers = Construct(self, f"Producers-{name}")
             CfnOutput(producers, "ProducerPolicy", value=queue.producer_policy.managed_policy_arn)
+        if options.kms_key:
+            policy = self.to_json_string(key_statements(self))
+            CfnOutput(self, "KeyPolicy", value=policy, description="Statements that the key's own policy needs")
         Validations.of(Stage.of(self) or self).add_plugins(Quotas(self.template_file))
 
     def _nested(self, queue: str) -> NestedStack:
@@ -170,7 +178,13 @@ class QueueStack(Stack):
     def _own_cdks_log_groups(self) -> None:
         # The handlers of CDK's own custom resources log to groups that Lambda makes when they first run, without an
         # end date, and that `cdk destroy` leaves behind.
-        log_group = logs.LogGroup(self, "CustomResourceLogs", retention=LOGS_KEPT, removal_policy=RemovalPolicy.DESTROY)
+        log_group = logs.LogGroup(
+            self,
+            "CustomResourceLogs",
+            retention=LOGS_KEPT,
+            removal_policy=RemovalPolicy.DESTROY,
+            encryption_key=self.storage.key,
+        )
         for resource in self.node.find_all():
             if isinstance(resource, lambda_.CfnFunction) or not CfnResource.is_cfn_resource(resource):
                 continue
@@ -181,11 +195,11 @@ class QueueStack(Stack):
 
     def _warn_of_secrets(self, environment: Mapping[str, Mapping[str, str]]) -> None:
         for queue, variables in environment.items() if self.options.target == "aws" else ():
-            for name, value in variables.items():
-                if SECRET.search(name) and not value.startswith("{{resolve:"):
+            for name in variables:
+                if SECRET.search(name):
                     Annotations.of(self.queues[queue]).add_warning(
-                        f"{name} goes into the template as it is, for everyone to read who can see the stack. Put it "
-                        f"into Secrets Manager and set {name}='{{{{resolve:secretsmanager:NAME:SecretString:KEY}}}}'."
+                        f"{name} goes into the function's configuration, for everyone to read who sees the function. "
+                        "Name it in the module's SECRETS instead, and read it with queues.secret."
                     )
 
     def _say_what_concurrency_costs(self, settings: Mapping[str, QueueSettings], options: Options) -> None:

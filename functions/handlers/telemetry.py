@@ -19,7 +19,7 @@ from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 from s3queue.events import publish_to
 from s3queue.keys import due_of
 from s3queue.queue import Queue
-from s3queue.settings import Deployment
+from s3queue.settings import METRICS, Deployment
 
 from .tracing import Tracer
 
@@ -70,6 +70,8 @@ class Telemetry:
         # Without a service: the alarms use metrics whose only dimension is the queue.
         self._metrics = EphemeralMetrics(namespace=NAMESPACE, service="")
         self._metrics.set_default_dimensions(queue=queue.name)
+        #: Each is paid for by the month, and a line of them by every invocation.
+        self._published = METRICS.get(os.environ.get("S3QUEUE_METRICS", "all"), METRICS["all"])
         queue.events.on("message.claimed", self._claimed)
         queue.events.on("message.completed", self._completed)
         queue.events.on("message.retry", self._retried)
@@ -116,22 +118,32 @@ class Telemetry:
             self._count("Rescued", report.orphans)
         if report.stats:
             # 0 for an empty queue, so that an alarm sees that the problem is over.
-            self._metrics.add_metric("AgeOfOldest", MetricUnit.Seconds, report.stats.oldest_seconds or 0.0)
+            self._add("AgeOfOldest", MetricUnit.Seconds, report.stats.oldest_seconds or 0.0)
+            self._add("Pending", MetricUnit.Count, report.stats.pending)
         if report.corrupt:
             _log.error("unreadable objects found", extra={"queue": report.queue, "keys": report.corrupt})
         if report.due or report.orphans or report.endings or report.removed or not report.complete:
             _log.info("swept", extra=report.to_json())
+
+    def late_events(self, count: int) -> None:
+        """Events that came so late that the worker read before it claimed, and looked around afterwards."""
+        if count:
+            self._count("LateEvents", count)
 
     def flush(self) -> None:
         if self._metrics.metric_set:
             self._metrics.flush_metrics()
 
     def _count(self, name: str, value: int = 1) -> None:
-        self._metrics.add_metric(name, MetricUnit.Count, value)
+        self._add(name, MetricUnit.Count, value)
 
     def _time(self, name: str, duration: timedelta) -> None:
         # Stored instants are S3's, in whole seconds: a difference can be slightly negative.
-        self._metrics.add_metric(name, MetricUnit.Seconds, max(0.0, duration.total_seconds()))
+        self._add(name, MetricUnit.Seconds, max(0.0, duration.total_seconds()))
+
+    def _add(self, name: str, unit: MetricUnit, value: float) -> None:
+        if name in self._published:
+            self._metrics.add_metric(name, unit, value)
 
     def _claimed(self, fields: Mapping[str, Any]) -> None:
         self._logger.append_keys(path=fields["path"], attempt=fields["attempt"])

@@ -66,7 +66,10 @@ def handle(event: Any, context: Any) -> dict[str, int]:
     kept = runtime()
     with kept.telemetry.invocation(context):
         found = notifications.read(event, kept.queue.keys, kept.deployment.bucket)
-        return kept.runner.run(found, lambda: context.get_remaining_time_in_millis() / 1000)
+        try:
+            return kept.runner.run(found, lambda: context.get_remaining_time_in_millis() / 1000)
+        finally:
+            kept.telemetry.late_events(kept.runner.late_events)
 
 
 if is_starting():

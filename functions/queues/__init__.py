@@ -1,6 +1,7 @@
 """The application's queues: every module of this package defines one.
 
-A module has `queue = define(...)` and, if its handler reads environment variables, their names as `ENVIRONMENT`.
+A module has `queue = define(...)` and, if its handler reads environment variables, their names as `ENVIRONMENT`. What
+nobody else may read is in `SECRETS`: names, or name → reference, which the handler reads with `secret(name)`.
 Importing one is cheap and sends no request: `infra` imports all of them to deploy them, a worker only its own.
 A module whose name begins with an underscore is no part of the application; if it has a queue, that is deployed only
 where someone asks for it by name.
@@ -10,11 +11,15 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 
 from s3queue.errors import InvalidRequest
 from s3queue.worker.definition import Definition
+
+from ._secrets import Reference, secret
+
+__all__ = ["Reference", "environment", "load", "load_one", "secret", "secrets"]
 
 
 def load(also: Iterable[str] = ()) -> dict[str, Definition]:
@@ -49,6 +54,20 @@ def load_one(name: str) -> Definition:
 def environment(name: str) -> tuple[str, ...]:
     """The variables that a queue's handler reads; whoever starts its worker sets them."""
     return tuple(getattr(_module_of(name), "ENVIRONMENT", ()))
+
+
+def secrets(name: str, stack: str) -> dict[str, str]:
+    """The secrets that a queue's handler reads, each with its reference: a parameter named after stack, queue and name,
+    unless the module says otherwise.
+
+    Raises:
+        InvalidRequest: a reference is none.
+    """
+    named = getattr(_module_of(name), "SECRETS", ())
+    found = dict(named) if isinstance(named, Mapping) else {one: f"ssm:/{stack}/{name}/{one}" for one in named}
+    for reference in found.values():
+        Reference.parse(reference)
+    return found
 
 
 def _module_of(name: str) -> ModuleType:

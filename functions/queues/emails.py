@@ -1,9 +1,10 @@
 """emails: sends mail through SMTP or, where there is no mail server, into a folder.
 
-`EMAIL_SMTP_HOST` names a server (with `EMAIL_SMTP_PORT`, `EMAIL_SMTP_USER`, `EMAIL_SMTP_PASSWORD` and `EMAIL_SMTP_TLS`,
-which is `starttls`, `tls` or `off`). Otherwise `EMAIL_OUTBOX` names a folder in which every mail becomes one `.eml`
-file. Two domains that nobody can own behave as with a real mail server: mail to `flaky.example` is greylisted (451, try
-again later) at its first attempt; mail to `bounce.example` has no mailbox (550) and is dead at once.
+`EMAIL_SMTP_HOST` names a server (with `EMAIL_SMTP_PORT`, `EMAIL_SMTP_USER`, the secret `EMAIL_SMTP_PASSWORD`, and
+`EMAIL_SMTP_TLS`, which is `starttls`, `tls` or `off`). Otherwise `EMAIL_OUTBOX` names a folder in which every mail
+becomes one `.eml` file. Two domains that nobody can own behave as with a real mail server: mail to `flaky.example` is
+greylisted (451, try again later) at its first attempt; mail to `bounce.example` has no mailbox (550) and is dead at
+once.
 
 Mail is sent at least once: after a crash it may be sent again, with the same `Message-ID` and the same file name.
 """
@@ -25,17 +26,19 @@ from s3queue.errors import Reject
 from s3queue.worker.context import Context
 from s3queue.worker.definition import define
 
+from ._secrets import secret
+
 SMTP_SECONDS = 10.0
 DEFAULT_SENDER = "s3queue@localhost.localdomain"
 ENVIRONMENT = (
     "EMAIL_FROM",
     "EMAIL_OUTBOX",
     "EMAIL_SMTP_HOST",
-    "EMAIL_SMTP_PASSWORD",
     "EMAIL_SMTP_PORT",
     "EMAIL_SMTP_TLS",
     "EMAIL_SMTP_USER",
 )
+SECRETS = ("EMAIL_SMTP_PASSWORD",)
 
 queue = define(
     "emails",
@@ -115,7 +118,7 @@ def _through_smtp(mail: EmailMessage, host: str) -> None:
         if security == "starttls":
             server.starttls(context=ssl.create_default_context())
         if user := os.environ.get("EMAIL_SMTP_USER"):
-            server.login(user, os.environ.get("EMAIL_SMTP_PASSWORD", ""))
+            server.login(user, secret("EMAIL_SMTP_PASSWORD"))
         server.send_message(mail)
 
 

@@ -40,6 +40,8 @@ from s3queue.errors import Reject, Retry
 from s3queue.worker.context import Context
 from s3queue.worker.definition import define
 
+from ._secrets import secret
+
 #: From the name to the answer: a receiver, or a name server, that sends a byte a second must not hold the worker.
 DEADLINE_SECONDS = 15.0
 #: A name may have as many addresses as its owner likes.
@@ -48,7 +50,8 @@ MOST_ADDRESSES = 4
 LONGEST_RETRY_AFTER = 3600.0
 #: 4xx answers that do not mean that the message is wrong.
 TRY_AGAIN = (408, 429)
-ENVIRONMENT = ("WEBHOOK_ALLOW_LOCAL", "WEBHOOK_SECRET")
+ENVIRONMENT = ("WEBHOOK_ALLOW_LOCAL",)
+SECRETS = ("WEBHOOK_SECRET",)
 #: As getaddrinfo answers: family, kind, protocol, name, address.
 Resolved = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
@@ -99,13 +102,13 @@ def post(webhook: Webhook, context: Context) -> dict[str, Any]:
 
 def signed(body: bytes, context: Context, at: datetime | None = None) -> dict[str, str]:
     """The headers that prove who sent this body, and when."""
-    secret = os.environ.get("WEBHOOK_SECRET", "")
-    if not secret:
+    known = secret("WEBHOOK_SECRET")
+    if not known:
         raise RuntimeError("the webhook cannot be signed: set WEBHOOK_SECRET to the secret that the receivers know")
     identity = f"{context.queue}/{context.path}/{context.line}/{context.enqueued_at.isoformat()}"
     name = f"msg_{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
     timestamp = str(int((at or datetime.now(UTC)).timestamp()))
-    signature = hmac.digest(_key(secret), b".".join((name.encode(), timestamp.encode(), body)), "sha256")
+    signature = hmac.digest(_key(known), b".".join((name.encode(), timestamp.encode(), body)), "sha256")
     return {
         "webhook-id": name,
         "webhook-timestamp": timestamp,

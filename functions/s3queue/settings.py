@@ -28,6 +28,9 @@ WRAP_UP = timedelta(seconds=5)
 #: How long one invocation of the sweeper runs. The next one starts a little later, so that two rarely meet.
 SWEEPER_STAYS_SECONDS = 54.0
 SWEEPER_MIB = 512
+#: How many queues one sweeper function has: its role has room for so many with the longest names, and each of them gets
+#: its time.
+QUEUES_PER_SWEEPER = 34
 #: Where Lambda puts the records of invocations that it gave up on, by function; the form is documented, not ours to
 #: choose.
 FAILED_INVOCATIONS = "aws/lambda/async/"
@@ -78,13 +81,17 @@ class QueueSettings:
     max_batch_lines: int = MOST_LINES
     #: Enqueues are refused while the sweeper's last count is at or above this; None: never.
     max_depth: int | None = None
+    #: More pending messages than this, for five minutes, raise an alarm.
+    pending_alarm: int = 10_000
     #: Names get one of this many prefixes, so that one queue can exceed S3's 3,500 writes/s per prefix; 0: no prefix.
     shards: int = 0
     #: False: completed messages leave no record. Saves one PUT; after a crash between run and delete the handler runs
     #: again.
     history: bool = True
-    #: An event older than this was throttled: the worker reads before it claims, then drains the queue.
-    late_after: timedelta = timedelta(seconds=2)
+    #: An event older than this was throttled: the worker reads before it claims, then drains the queue, which costs as
+    #: much again as the message. Delivery and a cold start take two or three seconds; throttled events, which Lambda
+    #: tries again after 1, 2, 4, … seconds, are older than this from the third time on.
+    late_after: timedelta = timedelta(seconds=5)
     #: A message this old without a lease has lost its event: the sweeper hands it to a worker.
     rescue_after: timedelta = timedelta(seconds=60)
     record_retention: timedelta = timedelta(days=5)
@@ -120,6 +127,7 @@ class QueueSettings:
             "max_runs",
             "messages_per_run",
             "max_executors",
+            "pending_alarm",
         ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -223,6 +231,19 @@ def _coerce(name: str, value: Any, default: Any) -> Any:
 def aws_region() -> str | None:
     """The region that the environment names: boto3 itself reads AWS_DEFAULT_REGION alone, other tools AWS_REGION."""
     return os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or None
+
+
+#: Which metrics of its own each queue has: all of them, those that alarms watch, or none.
+Metrics = Literal["all", "alarms", "off"]
+ALARM_METRICS = ("AgeOfOldest", "Pending", "Dead")
+METRICS: Mapping[str, tuple[str, ...]] = {
+    "all": (
+        *ALARM_METRICS,
+        *("Completed", "Failed", "Retried", "Rescued", "ClaimConflicts", "LateEvents", "WaitTime", "RunTime"),
+    ),
+    "alarms": ALARM_METRICS,
+    "off": (),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from infra.options import Options
 from infra.packaging.platforms import Platform
 from s3queue.settings import Deployment
 
-from .queue_bucket import write_logs
+from .queue_bucket import customer_key, write_logs
 
 #: Also the CloudWatch namespace of the functions' own metrics.
 SERVICE = "s3queue"
@@ -22,7 +22,7 @@ LOGS_KEPT = logs.RetentionDays.TWO_WEEKS
 
 
 class QueueFunction(Construct):
-    """One function whose role starts with nothing but its own log group and its traces."""
+    """One function whose role starts with nothing but its own log group, and its traces if they are switched on."""
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class QueueFunction(Construct):
             self,
             "Logs",
             log_group_name=f"/aws/lambda/{name}",
+            encryption_key=customer_key(self, options),
             retention=LOGS_KEPT,
             removal_policy=RemovalPolicy.DESTROY,
         )
@@ -72,6 +73,7 @@ class QueueFunction(Construct):
                 **(environment or {}),
                 **deployment.to_env(),
                 "S3QUEUE_STORE": "direct" if options.direct_store else "boto3",
+                "S3QUEUE_METRICS": options.metrics,
                 "POWERTOOLS_SERVICE_NAME": SERVICE,
                 "POWERTOOLS_METRICS_NAMESPACE": SERVICE,
             },
@@ -81,6 +83,6 @@ class QueueFunction(Construct):
             # What a handler enqueues wakes a function: Lambda would stop a chain that comes back to this one after 16
             # messages, without a word.
             recursive_loop=lambda_.RecursiveLoop.ALLOW if sends else lambda_.RecursiveLoop.TERMINATE,
-            tracing=lambda_.Tracing.ACTIVE,
+            tracing=lambda_.Tracing.ACTIVE if options.tracing else lambda_.Tracing.DISABLED,
             log_group=self.log_group,
         )

@@ -8,10 +8,15 @@ from datetime import timedelta
 from aws_cdk import CfnOutput, Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from constructs import Construct
+
+from s3queue.settings import METRICS, Metrics
 
 from .functions import SERVICE
 from .pipeline import Pipeline
@@ -22,6 +27,10 @@ TOO_OLD = timedelta(minutes=15)
 FIVE_MINUTES = Duration.minutes(5)
 #: CloudWatch shows no more in one.
 ALARMS_PER_WIDGET = 100
+RUN_FAILED = (
+    "RunFailed: Spark run {jobRunId} of application {applicationId} is {state}. Read its log. Messages of a heavy run "
+    "are tried again; of archive and statistics, the next turn does what is left, but records expire."
+)
 NOT_STARTED = (
     "Archive or statistics could not be started for half an hour. The next turn does what is left, but records expire: "
     "look at the application's quota, and at the scheduler role."
@@ -38,15 +47,21 @@ class Monitoring(Construct):
         *,
         queues: Mapping[str, S3Queue],
         sweepers: Sequence[lambda_.IFunction],
+        metrics: Metrics,
         pipeline: Pipeline | None = None,
+        key: kms.IKey | None = None,
     ) -> None:
         super().__init__(scope, id)
-        self.topic = self._topic()
+        #: What the functions publish; nothing else is watched or drawn.
+        self._published = METRICS[metrics]
+        self.topic = self._topic(key)
         self.alarms = [
             alarm for number, sweeper in enumerate(sweepers, 1) for alarm in self._sweeper_alarms(sweeper, number)
         ]
         if pipeline and (dropped := pipeline.dropped()):
             self.alarms.append(self._alarm("PipelineNotStarted", dropped, 0, NOT_STARTED))
+        if pipeline and (failed := pipeline.failed()):
+            self._tell_of_runs(failed)
         for name, queue in queues.items():
             self.alarms += self._queue_alarms(name, queue)
         for alarm in self.alarms:
@@ -54,8 +69,9 @@ class Monitoring(Construct):
         self._dashboard(queues, sweepers)
         CfnOutput(self, "AlarmTopic", value=self.topic.topic_arn)
 
-    def _topic(self) -> sns.Topic:
-        topic = sns.Topic(self, "Alarms", display_name=f"{Stack.of(self).stack_name} alarms", enforce_ssl=True)
+    def _topic(self, key: kms.IKey | None) -> sns.Topic:
+        named = f"{Stack.of(self).stack_name} alarms"
+        topic = sns.Topic(self, "Alarms", display_name=named, enforce_ssl=True, master_key=key)
         # enforce_ssl replaces the policy that SNS gives a topic by default, and with it CloudWatch's permission.
         topic.add_to_resource_policy(
             iam.PolicyStatement(
@@ -66,6 +82,19 @@ class Monitoring(Construct):
             )
         )
         return topic
+
+    def _tell_of_runs(self, failed: events.EventPattern) -> None:
+        """Straight to the topic: an alarm needs a metric, and EMR's says nothing while its application is stopped.
+
+        The topic's policy lets EventBridge in without a condition, as CDK writes it: EventBridge says neither account
+        nor rule when it publishes, so that a condition would drop every notice (AWS documents this).
+        """
+        told = {
+            name: events.EventField.from_path(f"$.detail.{name}") for name in ("jobRunId", "applicationId", "state")
+        }
+        text = events.RuleTargetInput.from_text(RUN_FAILED.format(**told))
+        rule = events.Rule(self, "RunFailed", description="Tells of Spark runs that failed", event_pattern=failed)
+        rule.add_target(targets.SnsTopic(self.topic, message=text))
 
     def _sweeper_alarms(self, sweeper: lambda_.IFunction, number: int) -> list[cloudwatch.Alarm]:
         which = "" if number == 1 else str(number)
@@ -90,8 +119,10 @@ class Monitoring(Construct):
         return [silent, failing]
 
     def _queue_alarms(self, name: str, queue: S3Queue) -> list[cloudwatch.Alarm]:
-        """In the queue's own stack: four of each would not fit into one."""
-        function = queue.function
+        """In the queue's own stack: five of each would not fit into one."""
+        return [*(self._own_alarms(name, queue) if self._published else ()), *self._lambda_alarms(name, queue)]
+
+    def _own_alarms(self, name: str, queue: S3Queue) -> list[cloudwatch.Alarm]:
         return [
             self._alarm(
                 f"OldestTooOld-{name}",
@@ -103,12 +134,26 @@ class Monitoring(Construct):
                 scope=queue,
             ),
             self._alarm(
+                f"TooManyPending-{name}",
+                queue_metric("Pending", name, "Maximum", Duration.minutes(1)),
+                queue.settings.pending_alarm,
+                f"{name}: more messages are pending than its pending_alarm. Producers send faster than the queue "
+                "works: raise its concurrency, or slow them down (max_depth).",
+                periods=5,
+                scope=queue,
+            ),
+            self._alarm(
                 f"DeadLetters-{name}",
                 queue_metric("Dead", name, "Sum"),
                 0,
                 f"{name}: messages died. `s3queue dead list` groups them by error; fix the cause, then replay.",
                 scope=queue,
             ),
+        ]
+
+    def _lambda_alarms(self, name: str, queue: S3Queue) -> list[cloudwatch.Alarm]:
+        function = queue.function
+        return [
             self._alarm(
                 f"EventsDropped-{name}",
                 function.metric("AsyncEventsDropped", statistic="Sum", period=FIVE_MINUTES),
@@ -168,34 +213,36 @@ class Monitoring(Construct):
             ),
         )
         for name, queue in queues.items():
-            dashboard.add_widgets(*_queue_row(name, queue))
+            dashboard.add_widgets(*self._queue_row(name, queue))
 
-
-def _queue_row(name: str, queue: S3Queue) -> list[cloudwatch.IWidget]:
-    outcomes = ("Completed", "Failed", "Retried", "Dead", "Rescued", "ClaimConflicts")
-    return [
-        cloudwatch.GraphWidget(
-            title=f"{name}: outcomes", width=6, left=[queue_metric(metric, name, "Sum") for metric in outcomes]
-        ),
-        cloudwatch.GraphWidget(
-            title=f"{name}: oldest message", width=6, left=[queue_metric("AgeOfOldest", name, "Maximum")]
-        ),
-        cloudwatch.GraphWidget(
-            title=f"{name}: wait and run",
-            width=6,
-            left=[queue_metric(metric, name, p) for metric in ("WaitTime", "RunTime") for p in ("p50", "p99")],
-        ),
-        cloudwatch.GraphWidget(
-            title=f"{name}: invocations",
-            width=6,
-            left=[
-                function_metric("ConcurrentExecutions", queue, "Maximum"),
-                function_metric("Throttles", queue),
-                function_metric("Errors", queue),
-                function_metric("DestinationDeliveryFailures", queue),
-            ],
-        ),
-    ]
+    def _queue_row(self, name: str, queue: S3Queue) -> list[cloudwatch.IWidget]:
+        drawn = {
+            "outcomes": (
+                ("Completed", "Failed", "Retried", "Dead", "Rescued", "ClaimConflicts", "LateEvents"),
+                ["Sum"],
+            ),
+            "oldest message": (("AgeOfOldest",), ["Maximum"]),
+            "pending messages": (("Pending",), ["Maximum"]),
+            "wait and run": (("WaitTime", "RunTime"), ["p50", "p99"]),
+        }
+        own = {
+            title: [
+                queue_metric(metric, name, of) for metric in metrics if metric in self._published for of in statistics
+            ]
+            for title, (metrics, statistics) in drawn.items()
+        }
+        invocations = [
+            function_metric("ConcurrentExecutions", queue, "Maximum"),
+            function_metric("Invocations", queue),
+            function_metric("Throttles", queue),
+            function_metric("Errors", queue),
+            function_metric("DestinationDeliveryFailures", queue),
+        ]
+        return [
+            cloudwatch.GraphWidget(title=f"{name}: {title}", width=6, left=metrics)
+            for title, metrics in (own | {"invocations": invocations}).items()
+            if metrics
+        ]
 
 
 def queue_metric(name: str, queue: str, statistic: str, period: Duration = FIVE_MINUTES) -> cloudwatch.Metric:

@@ -13,6 +13,7 @@ from typing import Any
 
 from aws_cdk import CfnOutput, Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_scheduler as scheduler
@@ -99,6 +100,11 @@ class Pipeline(Construct):
             statistic="Sum",
             period=Duration.minutes(5),
         )
+
+    def failed(self) -> events.EventPattern | None:
+        """Runs that were started and failed; None if there are no turns. Heavy runs are among them: an event does not
+        say what a run was for."""
+        return self._spark_runs.ended("FAILED", "CANCELLED") if self.group else None
 
     def _schedule(self) -> scheduler.CfnScheduleGroup:
         stack = Stack.of(self)

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
@@ -33,6 +34,8 @@ class QueueBucket(Construct):
 
     def __init__(self, scope: Construct, id: str, *, queues: Mapping[str, QueueSettings], options: Options) -> None:
         super().__init__(scope, id)
+        #: A customer's own; None: S3's.
+        self.key = customer_key(self, options)
         if not 1 <= len(queues) <= MAX_QUEUES:
             raise ValueError(
                 f"{len(queues)} queues: a bucket needs one, and S3 has {MAX_QUEUES} notification rules for it; deploy "
@@ -104,7 +107,10 @@ class QueueBucket(Construct):
             # An emulator speaks plain HTTP, which this denies to everyone.
             enforce_ssl=options.target == "aws",
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-            encryption=s3.BucketEncryption.S3_MANAGED,
+            encryption=s3.BucketEncryption.KMS if self.key else s3.BucketEncryption.S3_MANAGED,
+            encryption_key=self.key,
+            # Else every request of S3 would be one of KMS, and paid for.
+            bucket_key_enabled=True if self.key else None,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             # A version of every lease ever written would be kept, and paid for.
             versioned=False,
@@ -114,6 +120,11 @@ class QueueBucket(Construct):
             auto_delete_objects=not options.keep_data and options.target == "aws",
             notifications_handler_role=notifications_handler_role,
         )
+
+
+def customer_key(scope: Construct, options: Options) -> kms.IKey | None:
+    """The key that `-c kms_key=…` names. Its policy is its owner's: the stack's output says what has to be in it."""
+    return kms.Key.from_key_arn(scope, "Key", options.kms_key) if options.kms_key else None
 
 
 def write_logs(log_group: logs.ILogGroup) -> iam.PolicyStatement:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 import jsii
-from aws_cdk import Duration, Stack
+from aws_cdk import ArnFormat, Duration, Stack
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_notifications as notifications
 from constructs import Construct
 
 from infra.options import Options
-from infra.permissions import create_only_statements, producer_statement, worker_statements
+from infra.permissions import create_only_statements, producer_statement, use_key, worker_statements
+from queues._secrets import VARIABLE, Reference
 from s3queue.keys import Keys
 from s3queue.settings import FAILED_INVOCATIONS, LAMBDA_LIMIT, WRAP_UP, Deployment, QueueSettings
 
@@ -30,7 +34,8 @@ class S3Queue(Construct):
 
     The role reaches this queue's prefix and, to enqueue, the queues in `sends_to`; nothing else in the bucket. Lambda's
     recursion detection is off only if there are any.
-    `environment` is what the queue's own handler reads.
+    `environment` is what the queue's own handler reads; `secrets` are the names and references of what it reads at run
+    time, and its role may read exactly those.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class S3Queue(Construct):
         options: Options,
         sends_to: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
         spark_runs: SparkRuns | None = None,
     ) -> None:
         super().__init__(scope, id)
@@ -73,12 +79,13 @@ class S3Queue(Construct):
                 *(spark_runs.launch_statements() if spark_runs else []),
                 *_leave_failures(storage.failed_events, self.failures_prefix),
                 *([put_events(self)] if publishes else []),
+                *(read_secrets(self, secrets.values(), storage.key) if secrets else []),
             ],
             timeout=function_timeout(queue, settings),
             memory_mib=settings.memory_mib,
             concurrency=settings.concurrency,
             options=options,
-            environment=environment,
+            environment={**(environment or {}), **({VARIABLE: json.dumps(dict(secrets))} if secrets else {})},
             sends=bool(sends_to),
         )
         self.function = self.worker.function
@@ -108,8 +115,8 @@ class S3Queue(Construct):
 
     def _producer(self, *, create_only: bool) -> list[iam.PolicyStatement]:
         if create_only:
-            return create_only_statements(self._bucket, self.queue)
-        return [producer_statement(self._bucket, self.queue)]
+            return [*create_only_statements(self._bucket, self.queue), *use_key(self._bucket)]
+        return [producer_statement(self._bucket, self.queue), *use_key(self._bucket)]
 
 
 def worker_name(stack_name: str, queue: str) -> str:
@@ -150,11 +157,45 @@ def put_events(scope: Construct) -> iam.PolicyStatement:
     return iam.PolicyStatement(actions=["events:PutEvents"], resources=[bus])
 
 
+def read_secrets(scope: Construct, references: Iterable[str], key: kms.IKey | None) -> list[iam.PolicyStatement]:
+    """Exactly these; with a key of the customer's, which they may be encrypted with, as far as they are."""
+    stack, arns = Stack.of(scope), defaultdict[str, list[str]](list)
+    for one in map(Reference.parse, references):
+        if one.service == "ssm":
+            arns["ssm:GetParameter"].append(
+                stack.format_arn(service="ssm", resource="parameter", resource_name=one.name.lstrip("/"))
+            )
+        elif one.name.startswith("arn:"):
+            arns["secretsmanager:GetSecretValue"].append(one.name)
+        else:
+            # Secrets Manager adds six characters of its own to every name.
+            arns["secretsmanager:GetSecretValue"].append(
+                stack.format_arn(
+                    service="secretsmanager",
+                    resource="secret",
+                    resource_name=f"{one.name}-??????",
+                    arn_format=ArnFormat.COLON_RESOURCE_NAME,
+                )
+            )
+    statements = [iam.PolicyStatement(actions=[action], resources=named) for action, named in sorted(arns.items())]
+    contexts = {"ssm:GetParameter": "PARAMETER_ARN", "secretsmanager:GetSecretValue": "SecretARN"}
+    return statements + [
+        iam.PolicyStatement(
+            actions=["kms:Decrypt"],
+            resources=[key.key_arn],
+            conditions={"StringLike": {f"kms:EncryptionContext:{contexts[action]}": named}},
+        )
+        for action, named in sorted(arns.items())
+        if key
+    ]
+
+
 def _leave_failures(bucket: s3.IBucket, prefix: str) -> list[iam.PolicyStatement]:
     # What Lambda documents for an S3 destination: it also looks whether the bucket is there.
     return [
         iam.PolicyStatement(actions=["s3:PutObject"], resources=[bucket.arn_for_objects(f"{prefix}*")]),
         iam.PolicyStatement(actions=["s3:ListBucket"], resources=[bucket.bucket_arn]),
+        *use_key(bucket, reads=False),
     ]
 
 

@@ -118,6 +118,7 @@ class SparkRuns(Construct):
             self,
             "Logs",
             log_group_name=f"/s3queue/{stack.stack_name}/spark",
+            encryption_key=bucket.encryption_key,
             retention=LOGS_KEPT,
             removal_policy=RemovalPolicy.DESTROY,
         )
@@ -190,12 +191,16 @@ class SparkRuns(Construct):
             scope,
             "RunEnded",
             description="Tells the sweeper of Spark runs that ended",
-            event_pattern=events.EventPattern(
-                source=["aws.emr-serverless"],
-                detail_type=["EMR Serverless Job Run State Change"],
-                detail={"applicationId": [self.application], "state": ["SUCCESS", "FAILED", "CANCELLED"]},
-            ),
+            event_pattern=self.ended("SUCCESS", "FAILED", "CANCELLED"),
             targets=[targets.LambdaFunction(function)],
+        )
+
+    def ended(self, *states: str) -> events.EventPattern:
+        """Runs of this application that came to one of these states. The event names neither job nor tags."""
+        return events.EventPattern(
+            source=["aws.emr-serverless"],
+            detail_type=["EMR Serverless Job Run State Change"],
+            detail={"applicationId": [self.application], "state": list(states)},
         )
 
     def _read_code(self) -> list[iam.PolicyStatement]:

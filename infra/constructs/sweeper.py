@@ -14,7 +14,7 @@ from constructs import Construct
 
 from infra.options import Options
 from infra.permissions import sweeper_statements
-from s3queue.settings import SWEEPER_MIB, Deployment
+from s3queue.settings import QUEUES_PER_SWEEPER, SWEEPER_MIB, Deployment
 
 from .functions import QueueFunction
 from .s3_queue import DEFAULT_BUS, S3Queue, put_events
@@ -27,13 +27,9 @@ TIMEOUT = Duration.seconds(90)
 CONCURRENCY = 2
 
 
-#: Of one function: its role has room for so many with the longest names, and each of them gets its time.
-MAX_QUEUES = 34
-
-
 def shares(queues: Sequence[str]) -> list[list[str]]:
     """Which queues each sweeper function has; one function has all of them unless there are many."""
-    count = -(-len(queues) // MAX_QUEUES)
+    count = -(-len(queues) // QUEUES_PER_SWEEPER)
     return [list(queues[first::count]) for first in range(count)]
 
 

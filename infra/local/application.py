@@ -13,8 +13,8 @@ WEBHOOK_SECRET = "known-to-everyone-on-this-machine"
 
 
 def read_by_handlers() -> set[str]:
-    """The environment variables that any queue's handler reads."""
-    return {variable for queue in queues.load() for variable in queues.environment(queue)}
+    """The environment variables that any queue's handler reads, secrets included: here they are set in the shell."""
+    return {name for queue in queues.load() for name in (*queues.environment(queue), *queues.secrets(queue, "local"))}
 
 
 def variables_of(home: Home) -> dict[str, str]:

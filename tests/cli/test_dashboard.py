@@ -33,6 +33,14 @@ def test_it_prints_an_address_that_works(cli: Any, monkeypatch: pytest.MonkeyPat
     assert [queue["name"] for queue in seen[0]["queues"]] == ["orders"]
 
 
+def test_its_address_is_not_broken_however_narrow_the_terminal_is(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses: list[str] = []
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(Server, "serve_forever", lambda server: addresses.append(server.url))
+    ran = cli("dashboard", "--no-open", "--port", "0")
+    assert f" at {addresses[0]}\n" in ran.out
+
+
 def test_read_only_refuses_changes(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cli("send", "orders", "hello")
     roles: list[str] = []

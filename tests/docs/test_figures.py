@@ -74,7 +74,7 @@ def test_the_costs_page_tells_where_it_turns():
     text = " ".join(read(COSTS).split())
     bare = QueueSettings.of(history=False)
     turns = {
-        "from {} messages per object on at 1/s": break_even(Workload(rate=1), batched=False),
+        "from {} messages per object on at 10/s": break_even(Workload(rate=10), batched=False),
         "{} at 1,000/s": break_even(Workload(rate=1000), batched=False),
         "({} without history)": break_even(Workload(rate=1000, settings=bare), batched=False),
         "from {} on at 1,000/s": break_even(Workload(rate=1000), batched=True),
@@ -82,6 +82,24 @@ def test_the_costs_page_tells_where_it_turns():
 
     assert [told for told, batch in turns.items() if told.format(batch) not in text] == []
     assert break_even(Workload(rate=100), batched=True) is None
+    assert break_even(Workload(rate=1), batched=False) is None
+
+
+def test_the_costs_page_tells_what_watching_costs():
+    def watched(rate=1, **options):
+        lines = bill_of(estimate(Workload(rate=rate, **options))).lines
+        return {line.what: f"${line.cost:.2f}" for line in lines if line.what.startswith(("CloudWatch", "X-Ray"))}
+
+    found = rows(COSTS)
+    shown = {first.partition(",")[0]: cells[-1] for first, cells in found.items()}
+    assert shown["`-c metrics=alarms`"] == f"{watched()['CloudWatch: metrics']} a queue"
+    busy = watched(1000, metrics="all")
+    assert shown["`-c metrics=all`"].startswith(f"{busy['CloudWatch: metrics']} a queue")
+    lines = busy["CloudWatch: metrics' log lines"]
+    assert shown["`-c metrics=all`"].endswith(f"{lines} at 1,000/s")
+    assert shown["alarms"] == f"{watched()['CloudWatch: alarms']} for one queue"
+    traced = [watched(rate, tracing=True)["X-Ray: traces"] for rate in (1, 1000)]
+    assert shown["`-c tracing=true`"] == "{} at 1/s, {} at 1,000/s".format(*traced)
 
 
 # By message

@@ -103,7 +103,13 @@ def test_not_even_an_administrator_enqueues_what_no_worker_could_read(
         {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "arn:aws:kms:us-east-1:999999999999:key/theirs"},
     ):
         assert is_denied(s3.put_object, Bucket=bucket, Key=key, Body=b"{}", **said), said
-    s3.put_object(Bucket=bucket, Key=key, Body=b"{}", StorageClass="STANDARD", ServerSideEncryption="AES256")
+    (rule,) = s3.get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]["Rules"]
+    default = rule["ApplyServerSideEncryptionByDefault"]
+    own = {"ServerSideEncryption": default["SSEAlgorithm"]}
+    if key_of_ours := default.get("KMSMasterKeyID"):
+        assert is_denied(s3.put_object, Bucket=bucket, Key=key, Body=b"{}", ServerSideEncryption="AES256")
+        own["SSEKMSKeyId"] = key_of_ours
+    s3.put_object(Bucket=bucket, Key=key, Body=b"{}", StorageClass="STANDARD", **own)
     s3.delete_object(Bucket=bucket, Key=key)
 
 

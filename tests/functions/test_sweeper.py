@@ -51,6 +51,7 @@ def test_a_message_whose_event_was_lost_reaches_its_worker(installation: Install
     assert told.metric("Rescued") == [1.0]
     assert told.metric("AgeOfOldest", "emails")[0] >= 1
     assert told.metric("AgeOfOldest", "webhooks") == [0.0]
+    assert (told.metric("Pending", "emails"), told.metric("Pending", "webhooks")) == ([1.0], [0.0])
     assert told.line("swept")["orphans"] == 1
     # What was sent is what the worker takes.
     installation.configure(queue="emails")

@@ -19,6 +19,7 @@ import infra
 import queues
 from handlers import worker
 from s3queue import NotFound
+from s3queue.costs.monitoring import EMF_BYTES
 from support.installation import SECRET_WORDS, Installation, LambdaContext
 from support.outside_services import HOST, AwsEndpoint
 from support.recorded_events import NAMED
@@ -94,6 +95,37 @@ def test_metrics_have_one_dimension_the_queue(installation: Installation) -> Non
     }
     assert (told.metric("Completed"), told.metric("Failed"), told.metric("Dead")) == ([1.0], [1.0], [1.0])
     assert all(0 <= seconds < 30 for name in ("WaitTime", "RunTime") for seconds in told.metric(name))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "names"),
+    [("alarms", {"Dead"}), ("off", set()), ("all", {"Completed", "Failed", "Dead", "WaitTime", "RunTime"})],
+)
+def test_only_the_metrics_that_were_asked_for_are_published(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, chosen: str, names: set[str]
+) -> None:
+    monkeypatch.setenv("S3QUEUE_METRICS", chosen)
+    worker.runtime.cache_clear()
+    for name, to in {"first.json": "ada@example.com", "second.json": "ada@bounce.example"}.items():
+        installation.email(name, to)
+    worker.handle(installation.event("several_records"), LambdaContext())
+    emf = installation.told().emf
+    assert {metric["Name"] for line in emf for metric in line["_aws"]["CloudWatchMetrics"][0]["Metrics"]} == names
+
+
+def test_an_event_that_came_late_is_counted_and_a_dispatch_is_not(installation: Installation) -> None:
+    installation.email("welcome.json")
+    worker.handle(installation.event("put", at=LONG_AGO), LambdaContext())
+    assert installation.told().metric("LateEvents") == [1.0]
+    worker.handle({"paths": ["messages/welcome.json"]}, LambdaContext())
+    assert installation.told().metric("LateEvents") == []
+
+
+def test_the_line_of_metrics_is_as_long_as_the_estimate_says(installation: Installation) -> None:
+    installation.email("welcome.json")
+    worker.handle(installation.event("put"), LambdaContext())
+    (emf,) = installation.told().emf
+    assert len(json.dumps(emf, separators=(",", ":"))) == pytest.approx(EMF_BYTES, rel=0.15)
 
 
 def test_an_invocation_without_news_writes_no_metrics(installation: Installation) -> None:
@@ -298,7 +330,7 @@ def test_a_message_is_traced_by_its_queue_and_never_by_its_payload(installation:
 
 def test_a_worker_imports_the_module_of_its_own_queue_only() -> None:
     code = "import sys, queues; queues.load_one('emails'); print([m for m in sys.modules if m.startswith('queues.')])"
-    assert run(code, infra.FUNCTIONS) == "['queues.emails']"
+    assert run(code, infra.FUNCTIONS) == "['queues._secrets', 'queues.emails']"
 
 
 def run(code: str, folder: Path, **environment: str) -> str:

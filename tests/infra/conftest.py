@@ -37,7 +37,7 @@ def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
 
     @cache
     def once(options: Options, extra: str) -> Variant:
-        sends_to, environment = json.loads(extra)
+        sends_to, environment, secrets = json.loads(extra)
         app = App(context=flags, outdir=str(tmp_path_factory.mktemp("cdk.out")))
         stack = QueueStack(
             app,
@@ -46,6 +46,7 @@ def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
             code=lambda_.Code.from_asset(str(code)),
             options=options,
             environment=environment,
+            secrets=secrets,
         )
         acknowledge(stack)
         Validations.of(app).add_plugins(AwsSolutionsChecks(app))
@@ -60,10 +61,11 @@ def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
     def variant(
         sends_to: Mapping[str, Sequence[str]] | None = None,
         environment: Mapping[str, Mapping[str, str]] | None = None,
+        secrets: Mapping[str, Mapping[str, str]] | None = None,
         **options: Any,
     ) -> Variant:
         # As text, which can be a key of the cache.
-        return once(Options(**options), json.dumps([sends_to or {}, environment]))
+        return once(Options(**options), json.dumps([sends_to or {}, environment, secrets]))
 
     return variant
 

@@ -8,11 +8,20 @@ from pathlib import Path
 import pytest
 
 import infra
-from support.stack_variant import QUEUES, Synthesize
+from support.stack_variant import KEY, QUEUES, Synthesize
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"keep_data": False}, {"reserved_concurrency": False}, {"target": "local"}], ids=str
+    "options",
+    [
+        {},
+        {"keep_data": False},
+        {"reserved_concurrency": False},
+        {"target": "local"},
+        {"tracing": True},
+        {"kms_key": KEY},
+    ],
+    ids=str,
 )
 def test_every_variant_passes(synthesize: Synthesize, options: dict[str, object]) -> None:
     # The fixture registers the checks, and a violation ends the synth.
@@ -51,7 +60,7 @@ def test_a_role_that_reaches_for_another_queue_ends_the_synth(tmp_path: Path) ->
 
 
 def test_every_acknowledgement_gives_a_reason() -> None:
-    from infra.acknowledgements import FINDINGS, LOCAL_FINDINGS
+    from infra.acknowledgements import FINDINGS, LOCAL_FINDINGS, TRACING_FINDINGS
 
-    for finding in (*FINDINGS, *LOCAL_FINDINGS):
+    for finding in (*FINDINGS, *TRACING_FINDINGS, *LOCAL_FINDINGS):
         assert len(finding.reason) > 40, finding

@@ -109,7 +109,7 @@ def test_the_functions_emit_the_dimensions_that_the_alarms_look_for(
         monkeypatch.setenv(name, value)
     queue = connect("memory://dimensions/emails")
     telemetry = Telemetry(queue, Logger())
-    queue.events.emit("claim.lost", queue="emails", path="messages/x")
+    queue.events.emit("message.dead", queue="emails", path="messages/x", attempt=0, error="")
     telemetry.flush()
     emitted = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]
     (directive,) = emitted[0]["_aws"]["CloudWatchMetrics"]

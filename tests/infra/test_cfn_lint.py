@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.spark_stack import synthesized
-from support.stack_variant import QUEUES, Synthesize
+from support.stack_variant import KEY, QUEUES, Synthesize
 
 #: CDK names a dependency that a reference already implies.
 IGNORED = ("W3005",)
@@ -21,6 +21,9 @@ FLIPPED = {
     "enforce_conditional_writes": False,
     "create_only_producers": True,
     "direct_store": False,
+    "tracing": True,
+    "metrics": "all",
+    "kms_key": KEY,
 }
 
 

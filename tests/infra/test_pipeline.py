@@ -179,6 +179,31 @@ def test_a_turn_that_was_given_up_raises_an_alarm(template: Template, schedules:
     assert alarm["AlarmActions"]
 
 
+def test_a_run_that_failed_is_told_to_the_alarms_topic(template: Template, tmp_path: Any) -> None:
+    rule, *others = [
+        rule
+        for rule in template.of_type("AWS::Events::Rule").values()
+        if rule.get("EventPattern", {}).get("detail", {}).get("state") == ["FAILED", "CANCELLED"]
+    ]
+    assert not others
+    assert rule["EventPattern"]["detail"]["applicationId"] == [APPLICATION]
+    (target,) = rule["Targets"]
+    (alarm, *_) = template.of_type("AWS::CloudWatch::Alarm").values()
+    assert [target["Arn"]] == alarm["AlarmActions"]
+    assert "<detail-jobRunId>" in target["InputTransformer"]["InputTemplate"]
+    (policy,) = template.of_type("AWS::SNS::TopicPolicy").values()
+    (allow,) = [
+        statement
+        for statement in policy["PolicyDocument"]["Statement"]
+        if statement["Principal"] == {"Service": "events.amazonaws.com"}
+    ]
+    assert (allow["Action"], allow["Resource"]) == ("sns:Publish", target["Arn"])
+    # EventBridge says neither account nor rule when it publishes: a condition would drop every notice.
+    assert "Condition" not in allow
+    quiet = synthesized(tmp_path)
+    assert not [id for id in quiet.of_type("AWS::Events::Rule") if "RunFailed" in id]
+
+
 def test_a_bucket_without_heavy_queues_can_have_a_pipeline(tmp_path: Any) -> None:
     template = synthesized(tmp_path, queues={"emails": QUEUES["emails"]}, schedule_pipeline=True)
     assert len(template.of_type("AWS::Scheduler::Schedule")) == 2

@@ -19,10 +19,15 @@ from s3queue.store import Written
 from s3queue.stores.memory import MemoryStore
 from support.killed_store import Killed
 from support.role_store import RoleStore
-from support.stack_variant import Synthesize, Variant
+from support.stack_variant import KEY, Synthesize, Variant
 from support.workbench import Workbench
 
 FINE, REJECT, FAIL = {"do": "fine"}, {"do": "reject"}, {"do": "fail"}
+
+
+@pytest.fixture(scope="module", params=["", KEY], ids=["S3's key", "a customer's key"])
+def stack(request: pytest.FixtureRequest, synthesize: Synthesize) -> Variant:
+    return synthesize(kms_key=request.param)
 
 
 class Deployed:

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from s3queue.settings import Deployment, QueueSettings
+from support.document_commands import CHOICES
 from support.stack_variant import QUEUES, Synthesize, Variant
 
 
@@ -99,11 +100,9 @@ def test_the_sweeper_runs_every_minute_and_a_late_tick_is_dropped(stack: Variant
     assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 60, "MaximumRetryAttempts": 0}
 
 
-def test_traces_and_logs_are_kept_for_a_while_and_no_longer(stack: Variant) -> None:
+def test_logs_are_kept_for_a_while_and_no_longer(stack: Variant) -> None:
     for function in stack.of_type("AWS::Lambda::Function"):
         assert function["LoggingConfig"]["LogGroup"]
-        if "FunctionName" in function:
-            assert function["TracingConfig"] == {"Mode": "Active"}
     assert all(group["RetentionInDays"] == 14 for group in stack.of_type("AWS::Logs::LogGroup"))
 
 
@@ -166,13 +165,15 @@ def test_the_local_stack_differs_only_in_runtime_and_transport(stack: Variant, s
         assert here == there
 
 
-def test_a_secret_in_the_template_is_warned_of_and_a_reference_to_one_is_not(synthesize: Synthesize) -> None:
+def test_a_variable_that_looks_like_a_secret_is_warned_of(synthesize: Synthesize) -> None:
     bare = synthesize(environment={"emails": {"SMTP_PASSWORD": "hunter2", "SMTP_HOST": "mail"}})
     (warning,) = bare.warnings
     assert "SMTP_PASSWORD" in warning
     assert "hunter2" not in warning
-    reference = {"SMTP_PASSWORD": "{{resolve:secretsmanager:smtp:SecretString:password}}"}
-    assert not synthesize(environment={"emails": reference}).warnings
+    # Resolved by CloudFormation, it is in the function's configuration for everyone to read, too.
+    resolved = {"SMTP_PASSWORD": "{{resolve:secretsmanager:smtp:SecretString:password}}"}
+    assert synthesize(environment={"emails": resolved}).warnings
+    assert not synthesize(secrets={"emails": {"SMTP_PASSWORD": "secretsmanager:smtp#password"}}).warnings
 
 
 def test_a_handler_that_outlives_its_lease_is_refused_with_what_to_change() -> None:
@@ -211,10 +212,21 @@ def test_a_flag_is_true_or_false_and_nothing_that_looks_like_it(flag: str) -> No
         Options.from_context(App(context={flag: "no"}).node)
 
 
-def test_an_unknown_target_is_refused() -> None:
+@pytest.mark.parametrize(("option", "kind"), [("target", "Target"), ("metrics", "Metrics")])
+def test_an_option_is_one_of_its_choices(option: str, kind: str) -> None:
     from aws_cdk import App
 
     from infra.options import Options
 
-    with pytest.raises(ValueError, match="aws, local"):
-        Options.from_context(App(context={"target": "gcp"}).node)
+    for choice in CHOICES[kind]:
+        assert getattr(Options.from_context(App(context={option: choice}).node), option) == choice
+    with pytest.raises(ValueError, match=", ".join(CHOICES[kind])):
+        Options.from_context(App(context={option: "some"}).node)
+
+
+def test_options_that_are_not_given_are_the_defaults() -> None:
+    from aws_cdk import App
+
+    from infra.options import Options
+
+    assert Options.from_context(App().node) == Options()

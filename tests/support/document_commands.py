@@ -25,6 +25,9 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Commands whose exit code 1 is a verdict about the test's S3 server, which has neither events nor functions.
 JUDGES = ("doctor",)
 
+#: What an option of each kind can be; tests/infra/test_stack.py holds it against the options themselves.
+CHOICES = {"bool": ("true", "false"), "Target": ("aws", "local"), "Metrics": ("all", "alarms", "off"), "str": ()}
+
 
 class Wrong(Exception):
     """The document asks for something that does not exist."""
@@ -126,7 +129,7 @@ def cdk_options() -> dict[str, tuple[str, ...]]:
         for node in ast.parse(module.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and node.name == "Options":
                 return {
-                    field.target.id: ("true", "false") if ast.unparse(field.annotation) == "bool" else ("aws", "local")
+                    field.target.id: CHOICES[ast.unparse(field.annotation)]
                     for field in node.body
                     if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
                 }

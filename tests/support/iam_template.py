@@ -15,6 +15,7 @@ from infra.synthesized import read
 
 ACCOUNT, REGION = "111122223333", "eu-west-1"
 _PSEUDO = {"AWS::AccountId": ACCOUNT, "AWS::Region": REGION, "AWS::Partition": "aws", "AWS::StackName": "s3queue"}
+_PSEUDO["AWS::URLSuffix"] = "amazonaws.com"
 _REF_IS_ARN = ("AWS::SNS::Topic", "AWS::IAM::ManagedPolicy")
 
 Context = Mapping[str, str]
@@ -82,6 +83,14 @@ class Template:
         """By name: those that are ours."""
         found = self.of_type("AWS::Lambda::Function").values()
         return {function["FunctionName"]: function for function in found if "FunctionName" in function}
+
+    @property
+    def bucket_key(self) -> str:
+        """The ARN of the KMS key that encrypts the queues' bucket; empty if S3's own does."""
+        name = self.queue_bucket.rpartition(":")[2]
+        (bucket,) = (b for id, b in self.of_type("AWS::S3::Bucket").items() if id.lower() == name)
+        (rule,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+        return str(rule["ServerSideEncryptionByDefault"].get("KMSMasterKeyID", ""))
 
     def function(self, name: str) -> dict[str, Any]:
         functions = self.of_type("AWS::Lambda::Function").items()

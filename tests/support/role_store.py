@@ -12,6 +12,8 @@ from s3queue.store import Object, ObjectInfo, ObjectStore, Page, Written
 from support.iam_template import Role
 from support.killed_store import Killed
 
+#: What S3 asks KMS for, in the sender's name, if the bucket has a key.
+_OF_KMS = {"s3:GetObject": "kms:Decrypt", "s3:PutObject": "kms:GenerateDataKey"}
 T = TypeVar("T")
 
 
@@ -20,7 +22,7 @@ class RoleStore:
 
     def __init__(self, inner: ObjectStore, role: Role, bucket: str) -> None:
         self.inner, self.url = inner, inner.url
-        self._role, self._bucket = role, bucket
+        self._role, self._bucket, self._key = role, bucket, role.template.bucket_key
         self.refused: list[str] = []
         #: How many more requests are answered before the sender is dead; None: it lives.
         self.requests_left: int | None = None
@@ -80,6 +82,10 @@ class RoleStore:
         self.used[key.split("/")[1]].add(letter)
         if not self._role.may(action, f"{self._bucket}/{key}", context):
             self._refuse(f"{action} {key}")
+        if self._key and (asked := _OF_KMS.get(action)):
+            encrypts = {"kms:EncryptionContext:aws:s3:arn": self._bucket}
+            if not self._role.may(asked, self._key, encrypts):
+                self._refuse(f"{asked} {key}")
         if self.requests_left is not None:
             self.requests_left -= 1
             if self.requests_left < 0:

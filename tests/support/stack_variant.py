@@ -9,7 +9,7 @@ from typing import Any
 
 from infra.synthesized import SynthesizedStack
 from s3queue.settings import QueueSettings
-from support.iam_template import Template
+from support.iam_template import ACCOUNT, REGION, Template
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,16 @@ class Queue:
     sends_to: tuple[str, ...] = ()
 
 
+#: A customer's KMS key.
+KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 QUEUES = {
     queue.name: queue
     for queue in (
         Queue("emails", QueueSettings(concurrency=5, record_retention=timedelta(days=5))),
-        Queue("webhooks", QueueSettings(events="failures", dead_retention=timedelta(days=30), memory_mib=256)),
+        Queue(
+            "webhooks",
+            QueueSettings(events="failures", dead_retention=timedelta(days=30), memory_mib=256, pending_alarm=50),
+        ),
         # A name that begins like another's: prefixes must end at the slash.
         Queue(
             "emails-bulk", QueueSettings(handler_timeout=timedelta(minutes=5), visibility_timeout=timedelta(hours=1))

@@ -1,6 +1,6 @@
 """Bill: what a workload costs in a month, line by line, with s3queue and with SQS, and when which is cheaper.
 
-Not included on either side: logs and metrics, data transfer, cold starts, free tiers.
+Not included on either side: log lines, data transfer, cold starts, free tiers.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .estimate import WORKER_GB, WORKER_VCPU, Estimate, Function, Runs, estimate
+from .lines import SECONDS, Line
+from .monitoring import GB, sqs_watching, watching
 from .prices import MILLION, PRICES
 from .requests import BILLED_AS_READS, BILLED_AS_WRITES, RequestCounts
-from .workload import MONTH, Workload
+from .workload import Workload
 
 #: SQS bills a request per 64 KiB of payload, accepts ten messages in one request, and no message above 1 MiB.
 SQS_CHUNK = 64 * 1024
@@ -27,24 +29,8 @@ SQS_SECONDS = 0.005
 RECORD_BYTES = 450
 DEAD_BYTES = 400
 LARGEST_BATCH = 10_000
-GB = 1000**3
-SECONDS = MONTH.total_seconds()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One line of a bill: what, how many, and at which price per how many."""
-
-    what: str
-    count: float
-    price: float
-    how: str = ""
-    unit: str = "requests"
-    per: int = MILLION
-
-    @property
-    def cost(self) -> float:
-        return self.count * self.price / self.per
+#: AWS says that a bucket key saves up to 99 % of the requests to KMS; not measured.
+KMS_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +76,10 @@ def bill_of(found: Estimate) -> Bill:
         ),
         *_function("Lambda: worker", found.worker),
         *_function("Lambda: sweeper", found.sweeper),
+        *watching(load, found.worker, found.sweeper),
     ]
+    if load.kms:
+        lines += _kms(found)
     if load.settings.events != "off":
         count = _events(load) * SECONDS
         how = f"events={load.settings.events}"
@@ -124,6 +113,7 @@ def sqs_bill_of(found: Estimate, *, batched: bool) -> Bill:
         Line(what="SQS: delete", how="1 for ten messages", count=tens, price=price),
         Line(what="SQS: empty receives", how="Lambda's long polls of an empty queue", count=empty, price=price),
         *_function("Lambda: worker", worker),
+        *sqs_watching(load, worker),
     ]
     if in_s3:
         lines += _requests("payloads", "above 1 MiB", RequestCounts.of("PUT payloads", "GET payloads") * load.rate)
@@ -169,6 +159,17 @@ def _function(what: str, function: Function) -> list[Line]:
             price=PRICES.lambda_gb_second,
             unit="GB-seconds",
         ),
+    ]
+
+
+def _kms(found: Estimate) -> list[Line]:
+    """Every object is encrypted when it is written and decrypted when it is read, mostly with the bucket's own key."""
+    asked = found.requests + found.running + found.sweeping
+    count = sum(asked.total(frozenset({verb})) for verb in ("PUT", "COPY", "GET")) * KMS_SHARE * SECONDS
+    how = f"{KMS_SHARE:.0%} of PUT, COPY and GET: a bucket key answers the others"
+    return [
+        Line(what="KMS: requests", how=how, count=count, price=PRICES.kms_request),
+        Line(what="KMS: key", count=1, price=PRICES.kms_key, unit="keys", per=1),
     ]
 
 

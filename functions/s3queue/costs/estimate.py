@@ -164,8 +164,8 @@ def _estimate(load: Workload, shards: int) -> Estimate:
     sweeping, awake = _sweeping(load, in_flight)
     running = _running(load, runs) if runs else NOTHING
     sweeper = Function(
-        invocations=1 / 60,
-        seconds=awake + sweeping.total() * 60 * load.seconds_per_request,
+        invocations=load.sweepers / 60,
+        seconds=awake + sweeping.total() * 60 * load.seconds_per_request / load.sweepers,
         memory_mib=SWEEPER_MIB,
     )
     everything = (requests + sweeping + running) * (1 / load.queues)
@@ -226,7 +226,7 @@ def _sweeping(load: Workload, in_flight: float) -> tuple[RequestCounts, float]:
     )
     letters = load.rate * load.dying / load.queues * load.settings.dead_retention.total_seconds()
     looked_through = min(math.ceil(letters / LIST_PAGE), SWEEP_REQUESTS) * 60 / RETENTION_SECONDS
-    _, _, _, awake = _minute(1 - math.exp(-in_flight * load.queues), pause)
+    _, _, _, awake = _minute(1 - math.exp(-in_flight * load.queues / load.sweepers), pause)
     return (minute + operations.RETAIN * looked_through) * (load.queues / 60), awake
 
 

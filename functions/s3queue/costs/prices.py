@@ -13,7 +13,7 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """In dollars. Requests, invocations, events and GB-seconds per million; the others per unit."""
+    """In dollars. Requests, invocations, events, traces and GB-seconds per million; the others per unit."""
 
     s3_write: float = 5.00  # PUT, COPY, LIST
     s3_read: float = 0.40  # GET, HEAD
@@ -25,6 +25,15 @@ class Prices:
     #: arm64, which the stack deploys.
     lambda_gb_second: float = 13.3334
     eventbridge_event: float = 1.00
+    #: Recorded, not looked at.
+    xray_trace: float = 5.00
+    #: Requests of KMS; a key per month.
+    kms_request: float = 3.00
+    kms_key: float = 1.00
+    #: Per month, of the first ten thousand; logs per GB.
+    cloudwatch_metric: float = 0.30
+    cloudwatch_alarm: float = 0.10
+    cloudwatch_logs: float = 0.50
     #: EMR Serverless on arm64, per hour.
     emr_vcpu: float = 0.042094
     emr_gb: float = 0.004628

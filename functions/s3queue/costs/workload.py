@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from s3queue.documents.message import INLINE_BYTES
 from s3queue.errors import InvalidRequest
-from s3queue.settings import QueueSettings
+from s3queue.settings import METRICS, QUEUES_PER_SWEEPER, Metrics, QueueSettings
 from s3queue.worker.invocation import PATIENCE_SECONDS, WRAP_UP_SECONDS
 from s3queue.worker.own_retries import GRACE_SECONDS
 
@@ -55,6 +55,10 @@ class Workload:
     request_seconds: float = REQUEST_SECONDS
     #: memory_mib, history, max_attempts, shards, messages_per_run, max_runs, …
     settings: QueueSettings = field(default_factory=QueueSettings)
+    #: As `-c kms_key=…`, `-c tracing=…` and `-c metrics=…` are deployed.
+    kms: bool = False
+    tracing: bool = False
+    metrics: Metrics = "alarms"
 
     def __post_init__(self) -> None:
         for name in ("retries", "dead", "late", "rescued", "heavy"):
@@ -65,6 +69,8 @@ class Workload:
         for name in ("rate", "size", "handler_seconds", "heavy_seconds", "request_seconds"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InvalidRequest(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if self.metrics not in METRICS:
+            raise InvalidRequest(f"metrics must be all, alarms or off, not {self.metrics!r}")
         for name in ("batch", "queues"):
             if getattr(self, name) < 1:
                 raise InvalidRequest(f"{name} must be at least 1, not {getattr(self, name)}")
@@ -78,6 +84,11 @@ class Workload:
     def objects(self) -> float:
         """Light objects per second: messages or batches."""
         return self.rate * (1 - self.heavy) / self.batch
+
+    @property
+    def sweepers(self) -> int:
+        """Sweeper functions: beyond some queues, there are several."""
+        return -(-self.queues // QUEUES_PER_SWEEPER)
 
     @property
     def seconds_per_request(self) -> float:

@@ -64,6 +64,7 @@ class InvocationRunner:
         for notification in notifications:
             read_first = notification.is_late(now, late_after)
             is_late = is_late or read_first
+            self.late_events += read_first and notification.notified_at is not None
             if not self._may_claim():
                 break
             self._serve(notification.path, read_first=read_first, size=notification.size, etag=notification.etag)
@@ -79,6 +80,8 @@ class InvocationRunner:
 
     def _begin(self, time_left: Callable[[], float]) -> None:
         self._time_left = time_left
+        #: How many events of the last run came late; a dispatch of the sweeper is none.
+        self.late_events = 0
         self._ran_out = False
         self._counts: Counter[str] = Counter()
         self._errors: list[Exception] = []

@@ -1,7 +1,8 @@
 """What MiniStack's CloudFormation accepts and forgets, done through the services' own APIs after each deployment.
 
 Read from the templates, nested ones included, so that nothing has to be listed here: the reserved concurrency and the
-recursion setting of functions, the lifecycle rules of buckets (stored and shown; nothing expires here).
+recursion setting of functions, the lifecycle rules of buckets (stored and shown; nothing expires here), and their
+encryption (shown as well; nothing is encrypted, and no request to KMS is checked).
 
 What stays different on this machine: a throttled event is dropped at once, where Lambda retries it for six hours, so
 bursts lean on the sweeper.
@@ -49,6 +50,14 @@ def _bucket(s3: Any, name: str, properties: Template) -> None:
     rules = [_rule(rule) for rule in properties.get("LifecycleConfiguration", {}).get("Rules", [])]
     if rules:
         s3.put_bucket_lifecycle_configuration(Bucket=name, LifecycleConfiguration={"Rules": rules})
+    if encryption := properties.get("BucketEncryption", {}).get("ServerSideEncryptionConfiguration"):
+        described = [_encryption(rule) for rule in encryption]
+        s3.put_bucket_encryption(Bucket=name, ServerSideEncryptionConfiguration={"Rules": described})
+
+
+def _encryption(rule: Template) -> dict[str, Any]:
+    described: dict[str, Any] = {"ApplyServerSideEncryptionByDefault": dict(rule["ServerSideEncryptionByDefault"])}
+    return described | ({"BucketKeyEnabled": True} if rule.get("BucketKeyEnabled") else {})
 
 
 def _rule(rule: Template) -> dict[str, Any]:

@@ -76,11 +76,11 @@ def test_the_lines_of_a_bill_are_all_that_was_asked():
     found = estimate(Workload(rate=100, retries=0.1, dead=0.01, late=0.1, heavy=0.001))
     lines = bill_of(found).lines
     asked = found.requests + found.sweeping + found.running
-    billed = sum(line.count for line in lines if line.unit == "requests" and line.price)
+    billed = sum(line.count for line in lines if line.what.startswith("S3") and line.unit == "requests" and line.price)
     assert billed == pytest.approx((asked.total() - asked.total(frozenset({"DELETE"}))) * 30 * 86400)
 
 
-@pytest.mark.parametrize("rate", [1, 1000, 100_000])
+@pytest.mark.parametrize("rate", [10, 1000, 100_000])
 def test_the_break_even_batch_is_the_first_that_costs_no_more(rate):
     def dearer(batch: int) -> bool:
         found = estimate(Workload(rate=rate, batch=batch))

@@ -128,7 +128,7 @@ def test_a_late_event_looks_first_and_around_afterwards(bench, others):
     function = WorkerFunction(queue, lambda body: None)
     notified_at = bench.clock.now()
     path = queue.enqueue({})
-    bench.clock.advance(5)
+    bench.clock.advance(6)
 
     assert function.invoke(path, notified_at=notified_at) == {"completed": 1}
 
@@ -143,7 +143,7 @@ def test_a_late_event_looks_at_every_shard_that_has_something(bench, shards):
     counted(bench)
     path = queue.enqueue({})
     notified_at = bench.clock.now()
-    bench.clock.advance(5)
+    bench.clock.advance(6)
 
     assert WorkerFunction(queue, lambda body: None).invoke(path, notified_at=notified_at) == {"completed": 1}
 

@@ -81,7 +81,7 @@ def test_an_invocation_that_has_to_wait_works_meanwhile(bench: Workbench) -> Non
 
     invocation = Invocation(bench, handler, retry_base=2)
     first, *_others = [invocation.queue.enqueue({"number": number}) for number in range(4)]
-    bench.clock.advance(3)
+    bench.clock.advance(6)
     assert invocation.on(first) == {"retried": 1, "completed": 4}
     assert order[0] == order[-1] == 0
     assert sorted(order[1:-1]) == [1, 2, 3]
@@ -91,7 +91,7 @@ def test_a_drain_leaves_what_has_just_come_to_its_own_event(bench: Workbench) ->
     """Or every retry under load would take the messages of others, whose own invocations then claim in vain."""
     invocation = Invocation(bench, lambda message: None)
     old = invocation.queue.enqueue({})
-    bench.clock.advance(3)
+    bench.clock.advance(6)
     first, fresh = invocation.queue.enqueue({}), invocation.queue.enqueue({})
     assert invocation.on(first, late=True) == {"completed": 2}
     assert bench.keys("orders/messages/") == [f"orders/{fresh}"]
@@ -109,7 +109,7 @@ def test_a_long_drain_does_not_forget_its_own_retries(bench: Workbench) -> None:
 
     invocation = Invocation(bench, handler, retry_base=2, visibility_timeout=300, handler_timeout=2)
     first, *_others = [invocation.queue.enqueue({"number": number}) for number in range(12)]
-    bench.clock.advance(3)
+    bench.clock.advance(6)
     invocation.on(first, late=True)
     assert order.index(0, 1) <= 5
     assert sorted(order) == [0, *range(12)]
@@ -231,7 +231,7 @@ def test_a_mixed_queue_sends_its_large_messages_to_spark(bench: Workbench, late:
     invocation = Invocation(bench, handler, launches, heavy_above="1 KiB")
     small, large = invocation.queue.enqueue(b"x" * 1024), invocation.queue.enqueue(b"x" * 1025)
     if late:
-        bench.clock.advance(3)
+        bench.clock.advance(6)
         # A drain does not know the sizes, and asks.
         assert invocation.on(small, late=True) == {"completed": 1, "heavy": 1}
     else:

@@ -14,9 +14,10 @@ from s3queue.cli.output import facts, table
 from s3queue.cli.prices import dollars
 from s3queue.cli.session import Session
 from s3queue.cli.words import age, bytes_, counted, duration, size
-from s3queue.costs.bill import Bill, Line, bill_of, break_even, sqs_bill_of
+from s3queue.costs.bill import Bill, bill_of, break_even, sqs_bill_of
 from s3queue.costs.estimate import EMR_VCPU, LAMBDA_CONCURRENCY, MOST_SHARDS, WORKER_VCPU, Estimate, Runs
 from s3queue.costs.estimate import estimate as estimated
+from s3queue.costs.lines import Line
 from s3queue.costs.prices import MILLION
 from s3queue.costs.workload import MONTH, REQUEST_SECONDS, Workload
 from s3queue.settings import QueueSettings
@@ -87,6 +88,11 @@ def estimate(
     events: Annotated[
         str, typer.Option("--events", metavar="WHICH", help="Events on EventBridge: off, failures or all.")
     ] = "off",
+    metrics: Annotated[
+        str, typer.Option("--metrics", metavar="WHICH", help="Metrics of each queue: all, alarms or off.")
+    ] = "alarms",
+    kms: Annotated[bool, typer.Option("--kms", help="A KMS key of your own.")] = False,
+    tracing: Annotated[bool, typer.Option("--tracing", help="Traces on X-Ray.")] = False,
     queues: Annotated[int, typer.Option("--queues", min=1, help="Number of queues.")] = 1,
     heavy: Annotated[Any, _share("--heavy", "Share of messages that go to Spark.")] = "0",
     heavy_time: Annotated[Any, _time("--heavy-time", "How long one of them takes in a run.")] = "60s",
@@ -99,7 +105,7 @@ def estimate(
 ) -> None:
     """What a load needs and costs: requests, shards, concurrency, Spark runs, dollars; compared with SQS, line by line.
 
-    List prices of us-east-1. Not included on either side: logs, data transfer, cold starts, free tiers.
+    List prices of us-east-1. Not included on either side: log lines, data transfer, cold starts, free tiers.
     JSON: messages, batch, size, requests_per_message, prefixes, shards, queues_needed, lambda, runs, s3queue, sqs,
     sqs_batched (lines, total, per_million), break_even (sqs, sqs_batched; null: never), break_even_by_rate.
     """
@@ -117,6 +123,9 @@ def estimate(
         heavy=heavy,
         heavy_seconds=heavy_time.total_seconds(),
         queues=queues,
+        metrics=metrics,  # type: ignore[arg-type]  # checked there
+        tracing=tracing,
+        kms=kms,
         request_seconds=latency.total_seconds(),
         settings=settings,
     )
