@@ -51,9 +51,6 @@ def main(
     parser.add_argument("--report", type=Path, help=f"default: {REPORT.relative_to(ROOT)}")
     chosen = parser.parse_args(arguments)
     console = console or Console(highlight=False)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _as_interrupt)
     given = chosen.local or (chosen.profile and chosen.region)
     if not (given and chosen.yes) and not sys.stdin.isatty():
         console.print("There is no terminal to ask in: give --profile, --region and --yes.", markup=False)
@@ -156,4 +153,8 @@ def _as_interrupt(number: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        # Under nohup a closed terminal is no reason to stop.
+        if signal.getsignal(one) != signal.SIG_IGN:
+            signal.signal(one, _as_interrupt)
     sys.exit(main())

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from infra.local.demo.messages import Sent
-from s3queue.costs.bill import Line, bill_of
+from s3queue.costs.bill import bill_of
 from s3queue.costs.estimate import estimate
+from s3queue.costs.lines import Line
 from s3queue.costs.prices import PRICES
 from s3queue.costs.workload import MONTH, Workload
 

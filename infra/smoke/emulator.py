@@ -67,6 +67,11 @@ class Emulator(Account):
         # Its name says where AWS would serve it; the emulator serves it below its own address.
         return f"{self._local.state.endpoint}/_aws/lambda-url/{urlsplit(url).netloc.partition('.')[0]}/"
 
+    def check(self) -> Sequence[str]:
+        # A key of one's own is rehearsed, too: here it costs nothing.
+        key = self.client("kms").create_key(Description="s3queue: a rehearsal")["KeyMetadata"]["Arn"]
+        return [*super().check(), f"kms_key={key}"]
+
     def deploy(self, context: Sequence[str]) -> None:
         super().deploy(["target=local", *context])
         gaps.fill(self._local.cdk.stacks(), self.client)

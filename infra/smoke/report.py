@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from s3queue.costs.bill import Line
+from s3queue.costs.lines import Line
 
 from . import cost
 from .cleanup import Left

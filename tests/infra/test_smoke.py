@@ -25,7 +25,7 @@ from infra.smoke import cleanup, cost, report, run
 from infra.smoke.cleanup import Left
 from infra.smoke.installation import Figure, Installation
 from infra.smoke.report import Result, Smoke
-from s3queue.costs.bill import Line
+from s3queue.costs.lines import Line
 from support.smoke_account import SmokeAccount
 
 SCRIPTED = ["--profile=sandbox", "--region=eu-west-1", "--yes"]
@@ -392,6 +392,14 @@ def test_facts_are_measured_in_the_deployed_bucket(
     assert called == [(["-m", "aws_facts", "--profile", "sandbox", "--bucket", "b", *endpoint], "sandbox")]
     assert smoke.is_fine is is_fine
     assert "as written  a conditional PUT" in smoke.facts
+
+
+def test_facts_are_not_measured_under_a_key_that_changes_etags(account: SmokeAccount) -> None:
+    site = Installation(account, "s", kms_key="arn:aws:kms:eu-west-1:123456789012:key/1")  # type: ignore[arg-type]
+    smoke = told()
+    run._measure_facts(site, Console(file=io.StringIO()), smoke)
+    assert smoke.is_fine
+    assert smoke.facts.startswith("Skipped: under a KMS key an ETag is no MD5.")
 
 
 def test_the_facts_that_this_working_tree_has_are_found() -> None:
