@@ -32,10 +32,10 @@ UNIT := tests/unit tests/api/test_api.py tests/api/test_flow.py \
 	tests/functions/test_exports.py tests/functions/test_imports.py tests/functions/test_queues.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test unit check proof bench demo up down synth cdk sbom audit docs lock clean
+.PHONY: help setup test unit check proof bench demo up down synth cdk aws-smoke sbom audit docs lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Create .venv from the lock, with the s3queue command (instant when nothing changed)
 	@echo "$(VENV) is ready"
@@ -97,6 +97,9 @@ synth: $(READY) ## Write the CloudFormation templates to cdk.out
 
 cdk: $(READY) ## Run the locked CDK CLI on your AWS account (ARGS="deploy --all")
 	@PYTHONPATH=functions:. $(PY) -m infra.local cdk $(ARGS)
+
+aws-smoke: $(READY) ## Send one message down every path on your AWS account: asks first, below a dollar, removes everything (ARGS=--local rehearses it)
+	@PYTHONPATH=functions:. $(PY) -m infra.smoke $(ARGS)
 
 sbom: $(READY) ## List what others wrote and we ship or install, with its licences: CycloneDX into build/sbom
 	PYTHONPATH=functions:. $(PY) -m infra.packaging.sbom

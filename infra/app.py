@@ -23,7 +23,7 @@ from .queue_stack import Definition, QueueStack
 def build(app: App) -> QueueStack:
     """Every stack of the app. `-c stack=name` deploys a second installation next to the first."""
     options = Options.from_context(app.node)
-    defined = queues.load()
+    defined = queues.load(also=["smoke"] if options.smoke_queue else [])
     built_for = Platform.of(options.target)
     name = app.node.try_get_context("stack") or SERVICE
     spark = _spark(app, name, options, defined.values())

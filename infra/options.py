@@ -33,6 +33,8 @@ class Options:
     direct_store: bool = True
     #: `-c schedule_pipeline=true`: archive every night and statistics every hour, each a run that is paid for.
     schedule_pipeline: bool = False
+    #: `-c smoke_queue=true`: with the queue of `make aws-smoke`, whose messages can kill its worker.
+    smoke_queue: bool = False
     #: `-c tracing=true`: X-Ray follows a message a second and one in twenty beyond that; $660 a month at 1,000/s.
     tracing: bool = False
     #: `-c metrics=all` or `off`: each queue's own metrics, $0.30 a month each. By default those that its alarms watch.

@@ -3,13 +3,15 @@
 A module has `queue = define(...)` and, if its handler reads environment variables, their names as `ENVIRONMENT`. What
 nobody else may read is in `SECRETS`: names, or name → reference, which the handler reads with `secret(name)`.
 Importing one is cheap and sends no request: `infra` imports all of them to deploy them, a worker only its own.
+A module whose name begins with an underscore is no part of the application; if it has a queue, that is deployed only
+where someone asks for it by name.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 
 from s3queue.errors import InvalidRequest
@@ -20,14 +22,15 @@ from ._secrets import Reference, secret
 __all__ = ["Reference", "environment", "load", "load_one", "secret", "secrets"]
 
 
-def load() -> dict[str, Definition]:
-    """Every queue by name.
+def load(also: Iterable[str] = ()) -> dict[str, Definition]:
+    """Every queue by name; `also` names queues of modules that begin with an underscore.
 
     Raises:
         InvalidRequest: a module defines no queue, two define the same one, or one sends to a queue that none defines;
             the text names them.
     """
     modules = _modules()
+    modules |= {name: _module_of(name) for name in also}
     defined = {name: _definition(module) for name, module in modules.items()}
     for name, definition in defined.items():
         for target in definition.sends_to:
@@ -73,6 +76,8 @@ def _module_of(name: str) -> ModuleType:
         module = _import(guess)
         if _definition(module).name == name:
             return module
+    if f"_{guess}" in _names(aside=True) and hasattr(module := _import(f"_{guess}"), "queue"):
+        return module
     modules = _modules()
     if name not in modules:
         raise InvalidRequest(f"no module in {__name__} defines the queue {name!r}; it has {', '.join(modules)}")
@@ -89,8 +94,9 @@ def _modules() -> dict[str, ModuleType]:
     return found
 
 
-def _names() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+def _names(*, aside: bool = False) -> list[str]:
+    found = (module.name for module in pkgutil.iter_modules(__path__))
+    return sorted(name for name in found if name.startswith("_") == aside)
 
 
 def _import(name: str) -> ModuleType:

@@ -34,6 +34,7 @@ MAX_EXECUTORS = 4
 BULK_MINUTES = 720
 #: A throttled StartJobRun is repeated; what is refused for longer can wait for the next turn.
 RETRIES, RETRIED_FOR_SECONDS = 5, 1800
+STARTED_BY_HAND = "For aws emr-serverless start-job-run --cli-input-json, with entryPointArguments of your own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +79,15 @@ class Pipeline(Construct):
         )
         #: None: nothing runs by itself.
         self.group = self._schedule() if scheduled else None
-        # Whoever starts a bulk job gives it a token and arguments of its own.
-        bulk = self._request(self.bulk_role, "bulk", BULK_MINUTES, token="", name="bulk", arguments=["--help"])
-        CfnOutput(
-            self,
-            "BulkRequest",
-            description="For aws emr-serverless start-job-run --cli-input-json, with entryPointArguments of your own",
-            value=Stack.of(self).to_json_string({name: of for name, of in bulk.items() if name != "clientToken"}),
-        )
+        # Whoever starts a job gives it a token and arguments of its own.
+        for id, role, minutes in (
+            ("HistoryRequest", self.history_role, TURNS[0].minutes),
+            ("BulkRequest", self.bulk_role, BULK_MINUTES),
+        ):
+            job = id.removesuffix("Request").lower()
+            request = self._request(role, job, minutes, token="", name=job, arguments=["--help"])
+            del request["clientToken"]
+            CfnOutput(self, id, description=STARTED_BY_HAND, value=Stack.of(self).to_json_string(request))
 
     def dropped(self) -> cloudwatch.IMetric | None:
         """Turns that Scheduler gave up on; None if there are no turns."""

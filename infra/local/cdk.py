@@ -107,7 +107,7 @@ def cli(steps: Steps, arguments: Sequence[str]) -> int:
     """The locked CDK CLI in this terminal, with the shell's own credentials: what goes to AWS goes through here."""
     command: list[str | Path] = [*toolchain.cdk(steps), *arguments]
     # It asks before it widens permissions, so it gets the terminal; Ctrl-C reaches it as it reaches us.
-    return subprocess.run(command, env={**os.environ, **_runs_the_app(os.environ)}, cwd=ROOT, check=False).returncode
+    return subprocess.run(command, env={**os.environ, **runs_the_app(os.environ)}, cwd=ROOT, check=False).returncode
 
 
 def environment(state: State | None) -> dict[str, str]:
@@ -116,7 +116,7 @@ def environment(state: State | None) -> dict[str, str]:
     if state is not None:
         # What handlers read is `variables`, and nothing that happens to be set here.
         kept = {name: value for name, value in kept.items() if name not in read_by_handlers()}
-    kept |= _runs_the_app(kept) | {
+    kept |= runs_the_app(kept) | {
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
@@ -135,7 +135,8 @@ def environment(state: State | None) -> dict[str, str]:
     return kept
 
 
-def _runs_the_app(variables: Mapping[str, str]) -> dict[str, str]:
+def runs_the_app(variables: Mapping[str, str]) -> dict[str, str]:
+    """What the CDK CLI needs besides, to run the app in this environment of Python."""
     path = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
     return {
         "PATH": toolchain.path_with_node(path),

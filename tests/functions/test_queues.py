@@ -95,6 +95,17 @@ def test_a_module_with_an_underscore_is_no_queue(functions: Path) -> None:
     assert run(functions, "import queues; print(len(queues.load()))").stdout.strip() == "4"
 
 
+def test_a_queue_of_such_a_module_is_deployed_only_if_it_is_asked_for(functions: Path) -> None:
+    assert "smoke" not in queues.load()
+    assert list(queues.load(also=["smoke"])) == ["emails", "exports", "thumbnails", "webhooks", "smoke"]
+    assert queues.load_one("smoke").name == "smoke"
+    (functions / "queues" / "_shared.py").write_text("x = 1")
+    assert (
+        "no module in queues defines the queue 'shared'"
+        in run(functions, "import queues; queues.load_one('shared')").stderr
+    )
+
+
 def test_an_unknown_queue_is_told_which_there_are() -> None:
     with pytest.raises(ValueError, match="defines the queue 'orders'; it has emails, exports"):
         queues.load_one("orders")

@@ -64,6 +64,8 @@ def test_every_queue_module_is_deployed_with_its_function_filter_and_concurrency
         for notification in app.template.of_type("Custom::S3BucketNotifications").values()
         for rule in notification["NotificationConfiguration"]["LambdaFunctionConfigurations"]
     }
+    # The one of `make aws-smoke` is not among them.
+    assert "s3queue-smoke" not in ours(app)
     for name, queue in defined.items():
         assert ours(app)[f"s3queue-{name}"]["ReservedConcurrentExecutions"] == queue.settings.concurrency
         assert watched[f"s3queue-{name}"] == f"{name}/messages/"

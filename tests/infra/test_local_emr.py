@@ -323,3 +323,23 @@ def test_the_request_caps_executors_and_time_and_names_code_packages_logs_and_ta
     assert "spark.archives=s3://assets/packages.tgz#packages" in spark["sparkSubmitParameters"]
     monitoring = asked["configurationOverrides"]["monitoringConfiguration"]
     assert monitoring["s3MonitoringConfiguration"] == {"logUri": "s3://b/analytics/logs/"}
+
+
+def test_an_application_is_stopped_when_no_run_is_under_way_and_starts_with_the_next(tmp_path):
+    with serving(tmp_path, "import time; time.sleep(60)") as (_, jobs, _events):
+        application = {"applicationId": jobs.deployment.spark_application}
+
+        def state() -> str:
+            return jobs.client.get_application(**application)["application"]["state"]
+
+        assert state() == "CREATED"
+        job = jobs.start(REQUEST)
+        assert state() == "STARTED"
+        with pytest.raises(ClientError, match="runs are under way"):
+            jobs.client.stop_application(**application)
+        jobs.cancel(job)
+        assert ended(jobs, job) == "CANCELLED"
+        jobs.client.stop_application(**application)
+        assert state() == "STOPPED"
+        jobs.start(replace(REQUEST, run="run-2"))
+        assert state() == "STARTED"

@@ -133,11 +133,12 @@ def test_only_this_application_can_be_given_the_pipelines_roles(template: Templa
     assert trust["Condition"]["ArnLike"] == {"aws:SourceArn": ARN}
 
 
-def test_an_operator_finds_a_request_for_bulk_jobs_among_the_outputs(template: Stacked) -> None:
-    request = json.loads(template.output("BulkRequest"))
+@pytest.mark.parametrize("jobs", ["History", "Bulk"])
+def test_an_operator_finds_a_request_for_each_kind_of_job_among_the_outputs(template: Stacked, jobs: str) -> None:
+    request = json.loads(template.output(f"{jobs}Request"))
     assert "clientToken" not in request, "the command line makes one"
     accept(request | {"clientToken": "made-by-the-command-line"})
-    assert request["executionRoleArn"] == role(template, "BulkRole").arn
+    assert request["executionRoleArn"] == role(template, f"{jobs}Role").arn
     assert request["jobDriver"]["sparkSubmit"]["entryPointArguments"] == ["--help"]
 
 

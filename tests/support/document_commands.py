@@ -94,7 +94,7 @@ def aws(arguments: list[str]) -> int:
 
 def make(arguments: list[str]) -> int:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     variables = set(re.findall(r"^([A-Z]+)\s*\??=", makefile, re.MULTILINE))
     given: dict[str, str] = {}
     for argument in arguments:

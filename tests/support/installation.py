@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import queues._smoke
 import queues.thumbnails
 from handlers import sweeper, worker
 from s3queue import Deployment, Queue, connect
@@ -120,6 +121,6 @@ class Told:
 
 def forget() -> None:
     """End the execution environment: what a process keeps between invocations is gone."""
-    for kept in (worker.runtime, sweeper.runtime, queues.thumbnails.bucket):
+    for kept in (worker.runtime, sweeper.runtime, queues.thumbnails.bucket, queues._smoke.bucket):
         kept.cache_clear()
     forget_loggers()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .serverless import EmrServerless
 
 _log = logging.getLogger(__name__)
+_APPLICATION = re.compile(r"/applications/(?P<application>[^/]+)")
+_STOP = re.compile(r"/applications/(?P<application>[^/]+)/stop")
 _RUNS = re.compile(r"/applications/(?P<application>[^/]+)/jobruns/?")
 _RUN = re.compile(r"/applications/(?P<application>[^/]+)/jobruns/(?P<run>[^/]+)")
 _DASHBOARD = re.compile(r"/applications/(?P<application>[^/]+)/jobruns/(?P<run>[^/]+)/dashboard")
@@ -45,6 +47,9 @@ def handler_for(emr: EmrServerless) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             if not self._is_let_in(emr.token):
                 return
+            if _STOP.fullmatch(urlsplit(self.path).path):
+                self._answer("StopApplication", _STOP, lambda found, query: emr.stop_application())
+                return
             kind = self.headers.get_content_type()
             length = self.headers.get("Content-Length") or ""
             if kind != JSON:
@@ -66,6 +71,8 @@ def handler_for(emr: EmrServerless) -> type[BaseHTTPRequestHandler]:
             path = urlsplit(self.path).path
             if _DASHBOARD.fullmatch(path):
                 self._answer("GetDashboardForJobRun", _DASHBOARD, lambda found, query: emr.dashboard(found["run"]))
+            elif _APPLICATION.fullmatch(path):
+                self._answer("GetApplication", _APPLICATION, lambda found, query: emr.get_application())
             elif _RUN.fullmatch(path):
                 self._answer("GetJobRun", _RUN, lambda found, query: emr.get_job_run(found["run"]))
             else:

@@ -112,6 +112,9 @@ class JobRun:
             if time.monotonic() > deadline:
                 self.details = f"the job ran longer than its {minutes} minutes"
                 self.cancel()
+            elif self.is_cancelled:
+                # Before there was a process to end.
+                end_group(self.process.pid)
             time.sleep(0.05)
         # What the driver started may outlive it for a moment, or for good.
         end_group(self.process.pid, grace=0.5)

@@ -25,7 +25,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .front_door import Refused, handler_for
-from .job_runs import JobRun, options_of
+from .job_runs import ENDED, JobRun, options_of
 
 _log = logging.getLogger(__name__)
 HOST = "127.0.0.1"
@@ -73,6 +73,7 @@ class EmrServerless:
         self._environment = dict(environment or {})
         self._on_change = on_change
         self._command = command
+        self._state = "CREATED"
         self._tokens: dict[str, tuple[dict[str, Any], str]] = {}
         self._turns = threading.Semaphore(max_concurrent_runs)
         self._mutex = threading.Lock()
@@ -148,6 +149,7 @@ class EmrServerless:
 
     def _start(self, request: dict[str, Any]) -> str:
         id = f"00{uuid.uuid4().hex[:14]}"
+        self._state = "STARTED"
         job = self.jobs[id] = JobRun(
             id=id,
             application=self.application,
@@ -199,6 +201,19 @@ class EmrServerless:
         except Exception as error:
             # Best effort, as on AWS: whoever depends on it asks by itself.
             _log.warning("the event of %s was not delivered: %s", job.id, error)
+
+    def get_application(self) -> dict[str, Any]:
+        described = {"applicationId": self.application, "name": "local", "arn": self._arn(""), "type": "Spark"}
+        dates = {"createdAt": 0, "updatedAt": 0}
+        return {"application": described | dates | {"state": self._state, "releaseLabel": RELEASE}}
+
+    def stop_application(self) -> dict[str, Any]:
+        """As on EMR, the next StartJobRun starts it again."""
+        with self._mutex:
+            if under_way := [job.id for job in self.jobs.values() if job.state not in ENDED]:
+                raise Refused(400, "ValidationException", f"runs are under way: {', '.join(under_way)}")
+            self._state = "STOPPED"
+        return {}
 
     def get_job_run(self, run: str) -> dict[str, Any]:
         return {"jobRun": self._described(self._job(run))}
