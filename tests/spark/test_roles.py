@@ -114,6 +114,10 @@ def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, 
     queue = Queue(store=store, name="emails", settings=QueueSettings.of(max_attempts=1))
     dead = queue.enqueue({"do": "reject"})
     assert Workbench().processor(queue, _reject).run(dead) == "dead"
+    # Its letter is replayed under another name, so whoever replays it looks whether it is still being buried.
+    delayed = "delayed/20200101T000000Z/later"
+    store.put(f"emails/{delayed}", b'{"do": "reject"}')
+    assert Workbench().processor(queue, _reject).run(delayed, read_first=True) == "dead"
     (batch,) = queue.enqueue_many([{"do": "reject"}, {"do": "fail"}])
     Workbench().processor(queue, _reject).run(batch)
 
@@ -124,7 +128,7 @@ def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, 
         for marker in ("done.json", "00000.done"):
             store.delete(Keys("emails").bulk("one", marker))
     rejected = replay.Filter(before=NOON.replace(year=2100), error_types=("Reject",))
-    assert replay.replay(spark, ours, "emails", rejected)["counts"] == {"replayed": 2}
+    assert replay.replay(spark, ours, "emails", rejected)["counts"] == {"replayed": 3}
 
     requests = list(requests_in(log))
     assert refused(requests, role(template, "BulkRole"), template.queue_bucket) == []
