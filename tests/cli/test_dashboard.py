@@ -35,9 +35,8 @@ def test_it_prints_an_address_that_works(cli: Any, monkeypatch: pytest.MonkeyPat
 
 def test_its_address_is_not_broken_however_narrow_the_terminal_is(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     addresses: list[str] = []
-    monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setattr(Server, "serve_forever", lambda server: addresses.append(server.url))
-    ran = cli("dashboard", "--no-open", "--port", "0")
+    ran = cli("dashboard", "--no-open", "--port", "0", COLUMNS="40")
     assert f" at {addresses[0]}\n" in ran.out
 
 
