@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from constructs import Node
 
-from s3queue.settings import Metrics
+from s3queue.deployment import Metrics
 
 Target = Literal["aws", "local"]
 #: Not an alias: a policy has to name the key itself.

@@ -13,7 +13,8 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from s3queue.settings import FAILED_INVOCATIONS, QueueSettings
+from s3queue.deployment import FAILED_INVOCATIONS
+from s3queue.settings import QueueSettings
 
 from .constructs import api, sweeper
 from .constructs.functions import LOGS_KEPT

@@ -10,7 +10,7 @@ import queues
 from s3queue.connect import open_store
 from s3queue.dashboard.api import build
 from s3queue.dashboard.resolver import Resolver, Role
-from s3queue.settings import Deployment
+from s3queue.deployment import Deployment
 
 from .telemetry import is_starting, start_logging
 

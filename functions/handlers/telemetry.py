@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
+from s3queue.deployment import METRICS, Deployment
 from s3queue.events import publish_to
 from s3queue.keys import due_of
 from s3queue.queue import Queue
-from s3queue.settings import METRICS, Deployment
 
 from .tracing import Tracer
 

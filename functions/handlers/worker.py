@@ -10,8 +10,8 @@ from typing import Any
 
 import queues
 from s3queue.connect import connect
+from s3queue.deployment import Deployment
 from s3queue.queue import Queue
-from s3queue.settings import Deployment
 from s3queue.spark_runs.runs import SparkRuns
 from s3queue.worker import notifications as notifications
 from s3queue.worker.invocation import InvocationRunner

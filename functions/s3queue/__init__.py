@@ -14,6 +14,7 @@ from s3queue.worker.context import Context
 from s3queue.worker.definition import Definition, define
 
 from .connect import connect
+from .deployment import Deployment
 from .errors import (
     AccessDenied,
     Conflict,
@@ -37,7 +38,7 @@ from .errors import (
 from .events import Events
 from .queue import Queue
 from .retry import RetryPolicy
-from .settings import Deployment, QueueSettings
+from .settings import QueueSettings
 from .store import ObjectStore
 
 if TYPE_CHECKING:

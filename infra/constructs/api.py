@@ -16,7 +16,7 @@ from constructs import Construct
 
 from infra.options import Options
 from infra.permissions import api_statements
-from s3queue.settings import Deployment
+from s3queue.deployment import Deployment
 
 from .functions import QueueFunction
 from .s3_queue import S3Queue

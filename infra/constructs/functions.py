@@ -12,7 +12,7 @@ from constructs import Construct
 
 from infra.options import Options
 from infra.packaging.platforms import Platform
-from s3queue.settings import Deployment
+from s3queue.deployment import Deployment
 
 from .queue_bucket import customer_key, write_logs
 

@@ -16,7 +16,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from s3queue.settings import METRICS, Metrics
+from s3queue.deployment import METRICS, Metrics
 
 from .functions import SERVICE
 from .pipeline import Pipeline

@@ -18,8 +18,9 @@ from constructs import Construct
 from infra.options import Options
 from infra.permissions import create_only_statements, producer_statement, use_key, worker_statements
 from queues._secrets import VARIABLE, Reference
+from s3queue.deployment import FAILED_INVOCATIONS, Deployment
 from s3queue.keys import Keys
-from s3queue.settings import FAILED_INVOCATIONS, LAMBDA_LIMIT, WRAP_UP, Deployment, QueueSettings
+from s3queue.settings import LAMBDA_LIMIT, WRAP_UP, QueueSettings
 
 from .functions import QueueFunction
 from .queue_bucket import QueueBucket

@@ -14,7 +14,7 @@ from constructs import Construct
 
 from infra.options import Options
 from infra.permissions import sweeper_statements
-from s3queue.settings import QUEUES_PER_SWEEPER, SWEEPER_MIB, Deployment
+from s3queue.deployment import QUEUES_PER_SWEEPER, SWEEPER_MIB, Deployment
 
 from .functions import QueueFunction
 from .s3_queue import DEFAULT_BUS, S3Queue, put_events

@@ -13,7 +13,7 @@ import boto3
 from botocore.config import Config
 
 from infra import LOCAL_APPLICATION, ROOT
-from s3queue.settings import Deployment
+from s3queue.deployment import Deployment
 
 from .cdk import Cdk
 from .emr.serverless import EmrServerless, deliver_to

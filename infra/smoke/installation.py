@@ -13,9 +13,9 @@ from typing import TypeVar
 import queues
 from infra.local.demo.messages import Sent
 from s3queue.connect import connect
+from s3queue.deployment import Deployment
 from s3queue.documents.record import Outcome, Record
 from s3queue.queue import Queue
-from s3queue.settings import Deployment
 
 from .account import Account
 

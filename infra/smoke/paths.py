@@ -20,10 +20,10 @@ from infra.local.demo.messages import Sent
 from s3queue.dashboard.resolver import Role
 from s3queue.dashboard.server import KEY_HEADER, Server
 from s3queue.dashboard.signed_api import SignedApi
+from s3queue.deployment import FAILED_INVOCATIONS
 from s3queue.errors import Unavailable
 from s3queue.keys import due_of, format_due, name_of
 from s3queue.protocol.dead_letters import DeadLetters
-from s3queue.settings import FAILED_INVOCATIONS
 
 from .installation import ASK_SECONDS, Failed, Installation
 

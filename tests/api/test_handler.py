@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from handlers import api
-from s3queue.settings import Deployment
+from s3queue.deployment import Deployment
 from s3queue.stores.s3 import S3Store
 from support.api_calls import event
 from support.function_loggers import forget_loggers

@@ -22,7 +22,7 @@ from typing import Any
 import queues
 from infra.packaging.lambda_zip import prepare
 from infra.packaging.platforms import Platform
-from s3queue.settings import Deployment
+from s3queue.deployment import Deployment
 from support.s3_servers import ACCESS_KEY, REGION, fresh_bucket, s3_client, seaweedfs_server
 
 from .instruments.harness import Bench, Part

@@ -18,7 +18,7 @@ from s3queue.costs.estimate import EVENT_SECONDS, Estimate, estimate
 from s3queue.costs.prices import requests_cost
 from s3queue.costs.requests import BILLED_AS_READS, BILLED_AS_WRITES, RequestCounts
 from s3queue.costs.workload import Workload
-from s3queue.settings import SWEEPER_STAYS_SECONDS
+from s3queue.deployment import SWEEPER_STAYS_SECONDS
 from simulation.world import Fault, Process, ProcessClock, World
 from support.counting_store import CountingStore
 from support.workbench import next_tick

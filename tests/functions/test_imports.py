@@ -10,7 +10,7 @@ import pytest
 
 import infra
 import queues
-from s3queue.settings import Deployment
+from s3queue.deployment import Deployment
 
 OURS = {"handlers", "s3queue"}
 #: What Lambda tells every function.

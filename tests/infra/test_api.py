@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from infra.permissions import API
 from s3queue.dashboard.api import build
-from s3queue.settings import Deployment, QueueSettings
+from s3queue.deployment import Deployment
+from s3queue.settings import QueueSettings
 from support.api_calls import asking
 from support.iam_template import Role
 from support.role_store import RoleStore

@@ -26,8 +26,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.local.emr.job_runs import JobRun
 from infra.local.emr.serverless import EmrServerless
+from s3queue.deployment import Deployment
 from s3queue.errors import Unavailable
-from s3queue.settings import Deployment
 from s3queue.spark_runs.emr_serverless import QUEUE_TAG, RUN_TAG
 from s3queue.spark_runs.emr_serverless import EmrServerless as Jobs
 from s3queue.spark_runs.service import JobRequest, NotStarted

@@ -10,7 +10,7 @@ import pytest
 from s3queue.costs.bill import bill_of
 from s3queue.costs.estimate import estimate
 from s3queue.costs.workload import Workload
-from s3queue.settings import ALARM_METRICS, METRICS
+from s3queue.deployment import ALARM_METRICS, METRICS
 from support.iam_template import ACCOUNT
 from support.stack_variant import QUEUES, Synthesize, Variant
 

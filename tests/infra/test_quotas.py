@@ -10,8 +10,9 @@ import pytest
 
 import infra
 from infra.synthesized import SynthesizedStack
+from s3queue.deployment import Deployment
 from s3queue.keys import Keys
-from s3queue.settings import Deployment, QueueSettings
+from s3queue.settings import QueueSettings
 from support.iam_template import Template
 from support.spark_stack import synthesized
 from support.stack_variant import Queue, Synthesize

@@ -11,7 +11,8 @@ import pytest
 from infra.packaging import spark_code
 from s3queue import Context, Reject
 from s3queue import Queue as Queue_
-from s3queue.settings import Deployment, QueueSettings
+from s3queue.deployment import Deployment
+from s3queue.settings import QueueSettings
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.service import NotStarted
 from s3queue.spark_runs.slots import as_run

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from s3queue.settings import Deployment, QueueSettings
+from s3queue.deployment import Deployment
+from s3queue.settings import QueueSettings
 from support.document_commands import CHOICES
 from support.stack_variant import QUEUES, Synthesize, Variant
 

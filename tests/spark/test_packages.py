@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from s3queue.settings import Deployment
+from s3queue.deployment import Deployment
 from s3queue.spark_runs.emr_serverless import start_job_run
 from support.spark_stack import synthesized
 

@@ -15,7 +15,7 @@ import pytest
 from infra.local.emr.serverless import EmrServerless
 from infra.packaging.spark_code import ENTRY_POINT, code_zip
 from s3queue import Queue
-from s3queue.settings import Deployment
+from s3queue.deployment import Deployment
 from s3queue.spark_runs.emr_serverless import EmrServerless as Jobs
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.slots import RunStore

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from s3queue.deployment import Deployment
 from s3queue.errors import CorruptState, InvalidRequest
 from s3queue.retry import RetryPolicy
-from s3queue.settings import MIB, Deployment, QueueSettings, parse_size
+from s3queue.settings import MIB, QueueSettings, parse_size
 
 SECOND = timedelta(seconds=1)
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from s3queue.deployment import Deployment
 from s3queue.errors import AccessDenied, CorruptState, InvalidRequest, NotFound, QueueError, Unavailable
 from s3queue.keys import Keys
-from s3queue.settings import Deployment
 
 from .session import Session
 

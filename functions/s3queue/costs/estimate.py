@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from s3queue.deployment import SWEEPER_MIB, SWEEPER_STAYS_SECONDS
 from s3queue.protocol.overrides import REFRESH_SECONDS
-from s3queue.settings import SWEEPER_MIB, SWEEPER_STAYS_SECONDS
 from s3queue.sweeper.cleanup import RETENTION_SECONDS
 from s3queue.sweeper.sweeper import DUE_SECONDS, LONGEST_PAUSE_SECONDS, SWEEP_REQUESTS
 from s3queue.worker.own_retries import GRACE_SECONDS

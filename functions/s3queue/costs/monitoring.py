@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from s3queue.settings import ALARM_METRICS, METRICS
+from s3queue.deployment import ALARM_METRICS, METRICS
 
 from .estimate import Function
 from .lines import SECONDS, Line

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from s3queue.deployment import METRICS, QUEUES_PER_SWEEPER, Metrics
 from s3queue.documents.message import INLINE_BYTES
 from s3queue.errors import InvalidRequest
-from s3queue.settings import METRICS, QUEUES_PER_SWEEPER, Metrics, QueueSettings
+from s3queue.settings import QueueSettings
 from s3queue.worker.invocation import PATIENCE_SECONDS, WRAP_UP_SECONDS
 from s3queue.worker.own_retries import GRACE_SECONDS
 

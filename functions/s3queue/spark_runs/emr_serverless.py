@@ -20,8 +20,9 @@ from botocore.exceptions import (
     ParamValidationError,
 )
 
+from s3queue.deployment import Deployment
 from s3queue.errors import AccessDenied, Unavailable
-from s3queue.settings import Deployment, aws_region
+from s3queue.settings import aws_region
 
 from .service import Job, JobRequest, NotStarted, Phase
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from s3queue.deployment import Deployment
 from s3queue.queue import Queue
-from s3queue.settings import Deployment
 
 if TYPE_CHECKING:
     from .launcher import Launcher

@@ -8,7 +8,7 @@ from s3queue import InvalidRequest
 from s3queue.costs.bill import bill_of, sqs_bill_of
 from s3queue.costs.estimate import estimate
 from s3queue.costs.workload import Workload
-from s3queue.settings import METRICS
+from s3queue.deployment import METRICS
 
 
 def costs(**load: object) -> dict[str, float]:

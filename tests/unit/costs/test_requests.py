@@ -11,7 +11,7 @@ from s3queue.costs import requests as operations
 from s3queue.costs.estimate import estimate
 from s3queue.costs.requests import RequestCounts
 from s3queue.costs.workload import Workload, invocations_per_object, light_object
-from s3queue.settings import SWEEPER_STAYS_SECONDS
+from s3queue.deployment import SWEEPER_STAYS_SECONDS
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.slots import as_run
 from s3queue.spark_runs.watch import LAUNCH_GRACE
