@@ -80,7 +80,9 @@ def runtime() -> Runtime:
             _log.exception("queue not swept, its module cannot be imported: %s", name)
             broken[name] = error
             continue
-        queue = Queue(store=store, name=name, settings=definition.settings, worker_id=worker_id)
+        queue = Queue(
+            store=store, name=name, settings=definition.settings, worker_id=worker_id, sends_to=definition.sends_to
+        )
         definition.events.pass_on(queue.events)
         telemetry = Telemetry(queue, logger)
         telemetry.publish(deployment)

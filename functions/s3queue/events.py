@@ -13,6 +13,7 @@ Event = Literal[
     "message.claimed",
     "message.processing",
     "message.completed",
+    "message.sent",
     "message.retry",
     "message.released",
     "message.dead",

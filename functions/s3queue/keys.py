@@ -178,6 +178,10 @@ class Keys:
     def dead(self, path: str) -> str:
         return f"{self.queue}/dead/{path}"
 
+    def outbox(self, name: str) -> str:
+        """Sends that are too large for a record."""
+        return f"{self.queue}/outbox/{name}"
+
     def reminder(self, due_at: datetime, path: str) -> str:
         return f"{self.queue}/retries/{format_due(due_at)}/{path}"
 

@@ -5,13 +5,14 @@ A Queue holds the parts that do the work, and forwards to them. PROTOCOL.md list
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from .documents.lease import Lease
 from .documents.record import Failure, Record
+from .documents.sends import Send
 from .encoding import Json
 from .protocol.access import QueueAccess
 from .protocol.claim import Claim
@@ -43,7 +44,7 @@ class Queue(QueueAccess):
     def __post_init__(self) -> None:
         # Named, because super() does not work inside a dataclass with slots.
         QueueAccess.__post_init__(self)
-        self.outcomes = Outcomes(self.store, self.keys, self.chance)
+        self.outcomes = Outcomes(self.store, self.keys, self.chance, self.perform)
         self.leases = LeaseProtocol(self, self.outcomes)
         self._claiming = Claiming(self, self.leases)
         self._overrides = RuntimeOverrides(self)
@@ -154,17 +155,19 @@ class Queue(QueueAccess):
         """
         return self._claiming.adopt(path)
 
-    def complete(self, claim: Claim, result: Any = None, *, clear: bool = True) -> Record:
-        """Record the outcome; the message will not run again.  [P1] [P3]
+    def complete(self, claim: Claim, result: Any = None, *, sends: Sequence[Send] = (), clear: bool = True) -> Record:
+        """Record the outcome, and store what the message has sent; it will not run again.  [P1] [P3] [P7]
 
         If another worker finished the same message first, its record is kept and returned. A result that is not JSON
         is not stored; the record says why, and the message is completed anyway. With `clear=False`, the message and
-        its lease are not deleted yet: call `clear` later, while the claim is held.
+        its lease are not deleted yet: call `clear` later, while the claim is held. `sends` exist if and only if this
+        outcome does; if another worker's was first, its sends do.
 
         Raises:
-            Unavailable: unknown whether it was recorded; calling again is safe.
+            InvalidRequest: the sends are too many or too large; nothing was written.
+            Unavailable: unknown whether it was recorded, or whether all sends are stored; calling again is safe.
         """
-        return self.leases.complete(claim, result, clear=clear)
+        return self.leases.complete(claim, result, sends=sends, clear=clear)
 
     def complete_lines(self, claim: Claim, total: int, *, clear: bool = True) -> Record:
         """Record the outcome of a batch whose lines are all done or dead; each dead line is a dead letter.  [P1] [P3]

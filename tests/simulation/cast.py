@@ -19,6 +19,7 @@ from .faults import Profile
 from .judge import Judge
 from .ledger import Run
 from .machines import Process, ProcessClock
+from .sends import send
 from .watched import WatchedQueue
 from .world import QUEUE, World
 
@@ -34,7 +35,7 @@ class _Script(Definition):
     """The queue's definition. Every schedule has one, so what a handler looks like is found out once for all."""
 
     def __init__(self, name: str, settings: QueueSettings, handler: Callable[[bytes, Context], Any]) -> None:
-        super().__init__(name, settings)
+        super().__init__(name, settings, sends_to=[name])
         self.function = handler
 
 
@@ -106,6 +107,8 @@ class Cast:
         step = plan[min(context.attempt, len(plan)) - 1]
         if "heals" in script and body in self.judge.history.replayed:
             step = script["heals"]
+        # Also if it fails afterwards: then nothing of it may ever be stored.
+        send(context, script)
         return self._end_later(run, step, script) if script.get("later") else self._end(run, step, script)
 
     async def _end_later(self, run: Run, step: str, script: dict[str, Any]) -> Any:

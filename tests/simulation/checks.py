@@ -39,13 +39,14 @@ def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
         if key.startswith(judge.root):
             judge.broken("P6", f"{key} is still there")
     for life in judge.ledger.all():
-        if (life.end not in ("overwritten", "merged", "removed") or life.is_missed) and not life.record:
+        if (life.end not in ("overwritten", "merged", "removed", "repeated") or life.is_missed) and not life.record:
             judge.broken("P1", f"{life.path} has no outcome")
         if life.end == "merged":
             _check_merged(world, judge, life)
         elif life.end == "deleted":
             for line in life.lettered:
                 judge.letters.check_kept(world, judge.root, life, line)
+    judge.sends.check_quiet()
     judge.history.check_settings(f"{judge.root}queue.json")
     if cast.profile.exact:
         for life in judge.ledger.all():
@@ -91,7 +92,7 @@ def tally(judge: Judge) -> Counter[str]:
     """One row of the proof's table."""
     counts: Counter[str] = Counter()
     for life in judge.ledger.all():
-        if life.end in ("overwritten", "merged"):
+        if life.end in ("overwritten", "merged", "repeated"):
             continue
         lines = life.lines
         counts["enqueued"] += len(lines)

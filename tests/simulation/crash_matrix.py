@@ -15,6 +15,7 @@ from .faults import Profile, ScriptedFaults
 from .functions import Fleet
 from .operations import OPERATIONS
 from .schedules import Verdict, short_lines, silenced
+from .sends import small_records
 from .stage import Stage
 from .threads import greenlets
 from .undisturbed import UNDISTURBED
@@ -70,7 +71,7 @@ def run_case(case: Case) -> Outcome:
     faults = ScriptedFaults(script)
     stage = Stage(faults, Profile(exact=not case.faults and case.operation in OPERATIONS))
     world, judge = stage.world, stage.judge
-    with silenced(), greenlets(), short_lines():
+    with silenced(), greenlets(), short_lines(), small_records():
         try:
             path = (OPERATIONS | UNDISTURBED)[case.operation](stage)
             begun = world.now

@@ -60,6 +60,8 @@ class Profile:
     pulls: float = 0.4
     #: There is no worker function: nobody else gets to the messages.
     pulls_only: bool = False
+    #: The share of messages whose handlers send others.
+    sends: float = 0.0
     #: Retries wait for long: there is time to do something to what waits.
     retries_long: bool = False
     #: No fault can cost a handler run: every message starts exactly as often as its script says.  [P5]

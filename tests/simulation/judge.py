@@ -14,6 +14,7 @@ from .history import LOOKED_WITHIN, Call, History
 from .ledger import Holding, Ledger, Life, Run
 from .letters import Letters
 from .machines import EPOCH
+from .sends import SentMessages
 from .world import QUEUE, Process, World
 
 #: Every process knows its settings within ten seconds, and claims nothing later than it has read them.
@@ -42,6 +43,7 @@ KINDS = {
     "P4": "unexpected",
     "P5": "unexpected",
     "P6": "lost",
+    "P7": "lost",
     "unexpected": "unexpected",
 }
 
@@ -56,6 +58,7 @@ class Judge:
         self.ledger = Ledger()
         self.letters = Letters(self.ledger, self.broken)
         self.history = History(world, self.root, self.ledger, self.letters, self.broken)
+        self.sends = SentMessages(world, self.root, self.ledger, self.broken)
         self.violations: list[Violation] = []
         self.max_attempts = max_attempts
         self._held: list[Holding] = []
@@ -99,6 +102,8 @@ class Judge:
                 is_leased = self._leases + path in self.world.objects
                 life = self.ledger.put(path, after, self.world.now, was_leased=is_leased)
                 call = self.history.asked(process, sent_at)
+                if self.sends.put(life, after):
+                    return
                 if _is_replay(call, process):
                     self.letters.replay_put(path, after.body)
                 # What could not be read is replayed in its place, with the same bytes.
@@ -107,6 +112,8 @@ class Judge:
                 self.history.put(process, key, sent_at, before, after, life)
             else:
                 self._deleted(process, path, sent_at)
+        elif kind == "outbox":
+            self.sends.staged(key, after)
         elif kind == "queue.json" and after:
             self.history.put(process, key, sent_at, before, after, None)
 
@@ -168,7 +175,10 @@ class Judge:
         if life.record:
             self.broken("P3", f"{path} was {life.record.outcome}, and was recorded again as {record.outcome}")
             return
+        if life.is_repeated:
+            self.broken("P7", f"{path} was finished, sent again, and is recorded a second time")
         life.record = record
+        self.sends.recorded(life, record)
         life.recorded_at = self.world.now
         life.recorded_alive = any(
             one.process is process and one.claim.path == path and one.claim.is_alive() for one in self._held
@@ -199,6 +209,10 @@ class Judge:
         call = self.history.asked(process, sent_at)
         if call and call.name in ("purge", "remove"):
             self._removed(life, call.name, sent_at)
+            return
+        self.sends.deleted(life)
+        if life.is_repeated:
+            life.end = "repeated"
             return
         if life.record is None:
             self._merge(life, sent_at)
@@ -269,6 +283,8 @@ class Judge:
             self.broken("P2", f"{process.name} runs {claim.path} without holding it")
         elif life.record and life.puts == 1 and (life.recorded_alive or life.recorded_at < holding.leased_at):
             self.broken("P4", f"{claim.path} runs again after its outcome was recorded")
+        if life.is_repeated and life.lines.get(line) not in self.history.replayed:
+            self.broken("P7", f"{claim.path} was finished, sent again, and runs a second time")
         paused_at = self.history.paused_at
         if paused_at is not None and holding and holding.leased_at > paused_at + REFRESHED_WITHIN:
             self.broken("unexpected", f"{claim.path} was claimed although the queue had been paused for long")

@@ -41,14 +41,16 @@ class Life:
     #: S3 cannot tell equal bytes within one second apart.
     puts: int = 1
     last_put_at: float = 0.0
-    #: "" while it lies there; then overwritten, deleted, removed (by an operator), or merged (deleted as equal bytes
-    #: that were at work).
+    #: "" while it lies there; then overwritten, deleted, removed (by an operator), repeated (sent a second time), or
+    #: merged (deleted as equal bytes that were at work).
     end: str = ""
     ended_at: float = 0.0
     #: The delete that took it was sent before it was PUT.
     is_unstoppable: bool = False
     #: An operator deleted it while a lease named it: its record has to say so.
     is_missed: bool = False
+    #: It was sent, and a late repetition of that PUT, after it was finished.
+    is_repeated: bool = False
     record: Record | None = None
     recorded_at: float = 0.0
     recorded_alive: bool = False

@@ -41,8 +41,8 @@ def _single(plan: str, *, before: int = 0, **more: Any) -> Plot:
     return _run("m", script("m", plan, **more), before)
 
 
-def _batch(*plans: str, before: int = 0) -> Plot:
-    return _run("b.ndjson", batch(*plans), before)
+def _batch(*plans: str, before: int = 0, **more: Any) -> Plot:
+    return _run("b.ndjson", batch(*plans, **more), before)
 
 
 def _release(before: int) -> Plot:
@@ -86,11 +86,11 @@ def _stale_event(stage: Stage) -> str:
     return path
 
 
-def _re_put(plan: str, then: str) -> Plot:
+def _re_put(plan: str, then: str, **more: Any) -> Plot:
     """The name is PUT anew while the handler runs: both run, the second with all its attempts."""
 
     def plot(stage: Stage) -> str:
-        path = stage.put("m", script("m", plan, takes=1.0))
+        path = stage.put("m", script("m", plan, takes=1.0, **more))
         etag = stage.world.objects[f"{QUEUE}/{path}"].etag
         stage.world.at(stage.world.now + 0.5, lambda: stage.put("m", script("n", then)))
         # The event says which PUT it is about.
@@ -254,4 +254,11 @@ OPERATIONS: dict[str, Plot] = {
     "re-PUT at work, the first fails": _re_put("f", "f"),
     "re-PUT while waiting": _re_put_waiting,
     "enqueue": _enqueue,
+    "complete, and send": _single("k", sends=1),
+    "complete, and send much": _single("k", sends=3),
+    "complete, and send what the next attempt sends, too": _single("kk", sends=2, takes=1.0),
+    "fail, then complete, and send": _single("fk", before=1, sends=1),
+    "batch, and send": _batch("k", "fk", "r", sends=1),
+    "batch retry, and send": _batch("k", "fk", "r", before=1, sends=1),
+    "re-PUT at work, and send": _re_put("k", "k", sends=1),
 }

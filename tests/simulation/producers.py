@@ -124,4 +124,8 @@ class Producers:
             script["later"] = True
         if chance.random() < 0.5:
             script["heals"] = "k"
+        if profile.sends and chance.random() < profile.sends:
+            script |= {"sends": chance.choice((1, 1, 2, 3)), "sent_plan": chance.choice(PLANS)}
+            if chance.random() < 0.3:
+                script["sent_delay"] = 2.0
         return json.dumps(script).encode()

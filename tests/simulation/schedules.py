@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -26,12 +26,15 @@ from .judge import Judge, Violation
 from .machines import EPOCH
 from .operators import MAX_DEPTH, OPERATED, Operators, configuring, renaming, replaying
 from .producers import Producers
+from .sends import small_records
 from .strangers import STRANGERS, Strangers
 from .threads import greenlets
 from .world import QUEUE, World
 
 #: One schedule in so many has several queues.
 ROUNDS_EVERY = 40
+#: In these of forty, handlers send messages.
+SENDING = (11, 31)
 #: Longer lines are not held in memory; no script is as short as that.
 SHORT_LINE = 16
 #: Characters of `{"HandlerFailed": 12}`.
@@ -64,6 +67,8 @@ class Schedule:
         self.judge = Judge(self.world, max_attempts=1)
         chance = self.world.random
         self.profile = _profile_of(seed) or draw_profile(chance)
+        if seed % 40 in SENDING:
+            self.profile = replace(self.profile, name=f"{self.profile.name}, sending", sends=0.6)
         kind = QuickFaults if self.profile in (PROMPT, TURNS, CROWDED, STRANGERS, OPERATED) else DrawnFaults
         self.faults = kind(self.profile, chance)
         self.world.faults = self.faults
@@ -116,7 +121,7 @@ class Schedule:
     # The plot
 
     def run(self) -> Verdict:
-        with silenced(), greenlets(), short_lines(), limits(self.profile):
+        with silenced(), greenlets(), short_lines(), small_records(), limits(self.profile):
             try:
                 self._begin()
                 self.world.run(self.lasts)

@@ -33,8 +33,8 @@ def script(name: str, plan: str, **more: Any) -> bytes:
     return json.dumps({"id": name, "takes": 0.1, "plan": plan} | more).encode()
 
 
-def batch(*plans: str) -> bytes:
-    return b"".join(script(f"line{number}", plan) + b"\n" for number, plan in enumerate(plans, 1))
+def batch(*plans: str, **more: Any) -> bytes:
+    return b"".join(script(f"line{number}", plan, **more) + b"\n" for number, plan in enumerate(plans, 1))
 
 
 class Stage:

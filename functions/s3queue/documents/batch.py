@@ -14,11 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, Any, overload
 
-from s3queue.encoding import MOST_LINES, as_list, as_object, as_whole, size_of_result
+from s3queue.encoding import MOST_LINES, as_list, as_name, as_object, as_whole, size_of_result
 from s3queue.errors import MessageTooLarge, NoSpace
 
 from .message import INLINE_BYTES
 from .record import Failure
+from .sends import Send
 
 #: Different errors that the lines of one batch keep; the texts of further ones are dropped.
 ERRORS_KEPT = 1000
@@ -221,6 +222,9 @@ class Lines:
     results_bytes: int = 0
     #: How many lines the batch has; known once it was read to its end and no line is left to retry.
     total: int | None = None
+    #: What the lines that are done have sent, and the parts of it that were staged under `outbox/`.  [P7]
+    sends: list[Send] = field(default_factory=list)
+    outbox: list[str] = field(default_factory=list)
     #: All errors so far, each once.
     errors: dict[Failure, Failure] = field(default_factory=dict, repr=False, compare=False)
 
@@ -284,7 +288,16 @@ class Lines:
             "errors": [failure.to_json() for failure in table],
             "total": self.total,
             "results": [[line, result] for line, result in sorted(self.results.items())],
-        }
+        } | self.sent()
+
+    @property
+    def has_sends(self) -> bool:
+        return bool(self.sends or self.outbox)
+
+    def sent(self) -> dict[str, Any]:
+        """The sends, as far as there are any."""
+        found = {"sends": [send.to_json() for send in self.sends], "outbox": self.outbox}
+        return {name: value for name, value in found.items() if value}
 
     @classmethod
     def from_json(cls, found: Any) -> Lines:
@@ -303,6 +316,8 @@ class Lines:
             results={_as_line(line): result for line, result in results},
             results_bytes=len(json.dumps(results)),
             total=None if total is None else as_whole(total, most=MOST_LINES + 1),
+            sends=[Send.from_json(send) for send in as_list(found.get("sends", []))],
+            outbox=[as_name(part) for part in as_list(found.get("outbox", []))],
             errors={error: error for error in errors},
         )
 

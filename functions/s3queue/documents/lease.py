@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -82,6 +82,17 @@ class Lease:
         if self.retry_at == NEVER and self.generation:
             return self.generation == present
         return self.leased_etag in ("", present.etag)
+
+    def on(self, present: Generation, claimed_at: datetime) -> Lease:
+        """This lease, on what lies there now.
+
+        Equal bytes are the same message while it is at work, but sends belong to one generation: two records with the
+        same sends would store them twice. So the lines of a batch that has sent something begin again.  [P7]
+        """
+        lines = self.lines
+        if lines and lines.has_sends and self.generation not in (None, present):
+            lines = None
+        return replace(self, generation=present, claimed_at=claimed_at, lines=lines)
 
     def to_bytes(self) -> bytes:
         return dump(

@@ -6,11 +6,12 @@ import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import IO, Any
 
 from s3queue import keys
-from s3queue.encoding import Json, encode_metadata, put_id_of, storable_type
+from s3queue.clock import as_duration
+from s3queue.encoding import EARLIEST, LATEST, Json, encode_metadata, put_id_of, storable_type
 from s3queue.errors import InvalidRequest, MessageNotFound
 from s3queue.store import ObjectInfo
 
@@ -112,6 +113,29 @@ def encode_body(body: bytes | str | Json) -> tuple[bytes, str]:
         return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(), "application/json"
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"the body must be bytes, str or JSON: {error}") from None
+
+
+def due_instant(now: datetime, delay: float | timedelta | None, due_at: datetime | None) -> datetime | None:
+    """When a message may run, in UTC; None if neither a delay nor a time was given.
+
+    Raises:
+        InvalidRequest: both were given, the time has no zone, or no key can name it.
+    """
+    if delay is not None and due_at is not None:
+        raise InvalidRequest("give a delay or a due_at, not both")
+    if delay is not None:
+        return now + as_duration(delay, "the delay")
+    if due_at is None:
+        return None
+    if due_at.tzinfo is None:
+        raise InvalidRequest(f"due_at {due_at} has no time zone; give an aware datetime")
+    try:
+        found = due_at.astimezone(UTC)
+    except OverflowError:
+        found = LATEST + timedelta(seconds=1)
+    if not EARLIEST <= found <= LATEST:
+        raise InvalidRequest(f"due_at {due_at} is not between {EARLIEST:%Y} and {LATEST:%Y}")
+    return found
 
 
 def is_placeholder(stored: ObjectInfo | None) -> bool:

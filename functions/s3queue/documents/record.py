@@ -13,6 +13,7 @@ from s3queue.encoding import (
     MOST_LINES,
     NONSENSE,
     as_list,
+    as_name,
     as_object,
     as_text,
     as_whole,
@@ -26,6 +27,7 @@ from s3queue.errors import CorruptState, NewerFormat
 from s3queue.store import Object
 
 from .message import Generation
+from .sends import Send
 
 Outcome = Literal["completed", "dead"]
 #: Longer error texts are cut: leases and metadata must stay small.
@@ -116,7 +118,14 @@ class Record:
     size: int = 0
     #: The message's: it shows an enqueue or a replay, whose answer was lost, that this is the outcome of *its* message.
     put_id: str = ""
+    #: What the handler sent, and the parts of it that are staged under `outbox/`: they exist if this record does.  [P7]
+    sends: tuple[Send, ...] = ()
+    outbox: tuple[str, ...] = ()
     nonce: str = ""
+
+    @property
+    def has_sends(self) -> bool:
+        return bool(self.sends or self.outbox)
 
     @property
     def dead_lines(self) -> int:
@@ -139,6 +148,8 @@ class Record:
                 "lines": dict(self.lines) if self.lines else None,
                 "size": self.size,
                 "put_id": self.put_id,
+                "sends": [send.to_json() for send in self.sends],
+                "outbox": list(self.outbox),
                 "nonce": self.nonce,
             }
         )
@@ -175,6 +186,8 @@ class Record:
                 lines=_summary(found["lines"]) if found.get("lines") else None,
                 size=as_whole(found.get("size", 0)),
                 put_id=as_text(found.get("put_id", "")),
+                sends=tuple(Send.from_json(send) for send in as_list(found.get("sends", []))),
+                outbox=tuple(as_name(part) for part in as_list(found.get("outbox", []))),
                 nonce=as_text(found.get("nonce", "")),
             )
         except NONSENSE as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
 from s3queue.documents.lease import StoredLease
+from s3queue.documents.record import Record
 from s3queue.events import Events
 from s3queue.keys import Keys
 from s3queue.settings import QueueSettings
@@ -25,6 +27,8 @@ class QueueAccess:
     clock: Clock = field(default_factory=SystemClock)
     chance: Chance = field(default_factory=RandomChance)
     events: Events = field(default_factory=Events)
+    #: The queues that this one's messages may send to; None: whatever this process's credentials allow.
+    sends_to: tuple[str, ...] | None = None
     #: What the queue was defined with.
     defined: QueueSettings = field(init=False)
     keys: Keys = field(init=False)
@@ -43,6 +47,13 @@ class QueueAccess:
         """The message as a LIST shows it, also where a HEAD would be refused; None if there is none. One LIST."""
         key = self.keys.message(path)
         return next((entry for entry in self.store.list(key, limit=1).objects if entry.key == key), None)
+
+    def perform(self, record: Record, between: Callable[[], None] = lambda: None) -> None:
+        """Store what a record has sent. Safe to repeat; for all other records it is no request and no import.  [P7]"""
+        if record.has_sends:
+            from .outbox import perform
+
+            perform(self, record, between)
 
     def read_lease(self, path: str) -> StoredLease | None:
         """The lease on a path as it is stored now; None if there is none. One GET.

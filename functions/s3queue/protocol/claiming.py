@@ -17,6 +17,7 @@ from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import Lines
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import INLINE_BYTES, Generation, Message, is_placeholder
+from s3queue.documents.sends import is_repeatable
 from s3queue.encoding import decode_metadata
 from s3queue.errors import AccessDenied, Conflict, CorruptState, NewerFormat, QueueError
 from s3queue.keys import due_of
@@ -210,17 +211,23 @@ class Claiming:
             lease = replace(lease, attempt=1, generation=message.generation, failure=None, attempts=(), lines=None)
             lease, written = self.leases.put_lease(path, lease, if_match=written.etag)
         claim = self._claimed(message, lease, written, before)
-        record = None if is_first else self.leases.outcomes.read(path)
+        # What was sent may be PUT again by whoever finishes its sender, long after it was finished itself.  [P7]
+        is_sent = is_repeatable(path, message.metadata)
+        record = self.leases.outcomes.read(path) if is_sent or not is_first else None
         if record and record.generation == message.generation:
             self.leases.finish(claim, record)
+            return None
+        if record and is_sent:
+            self.leases.clear(claim)
             return None
         self.leases.emit("message.claimed", claim)
         return claim
 
     def _claimed(self, message: Message, lease: Lease, written: Written, before: float) -> Claim:
+        lease = lease.on(message.generation, lease.claimed_at or written.at)
         return Claim(
             message=message,
-            lease=replace(lease, generation=message.generation, claimed_at=lease.claimed_at or written.at),
+            lease=lease,
             lease_etag=written.etag,
             claimed_at=written.at,
             since=before,

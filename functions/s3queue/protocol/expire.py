@@ -11,6 +11,7 @@ from s3queue.documents.batch import Lines
 from s3queue.documents.lease import Lease, StoredLease
 from s3queue.documents.message import Generation, Message
 from s3queue.documents.record import Failure, Record
+from s3queue.documents.sends import is_repeatable
 from s3queue.encoding import decode_metadata
 from s3queue.errors import Conflict, CorruptState, LeaseLost
 from s3queue.store import ObjectInfo, delete_unique
@@ -40,14 +41,21 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
     generation = Generation(etag=stored.etag, put_at=stored.modified_at)
     claim = _claim(leases, path, held, stored, before)
     if _is_another(held, generation):
+        _perform(leases, path)
         _restart(leases, claim, held)
         return "restarted"
-    claim.lease = replace(lease, generation=generation, claimed_at=claim.claimed_at)
+    claim.lease = lease.on(generation, claim.claimed_at)
+    claim.lines = claim.lease.lines or Lines()
     record = leases.outcomes.read(path)
     if record and record.generation == generation:
         # Take the lease over first: two sweepers must not delete at different times.
         leases.write(claim, replace(claim.lease, state="burying"))
         leases.finish(claim, record)
+        return "finished"
+    if record and is_repeatable(path, stored.metadata):
+        # Its sender's PUT was repeated after it was finished.  [P7]
+        leases.write(claim, replace(claim.lease, state="burying"))
+        leases.clear(claim)
         return "finished"
     silence = f"{lease.owner} stopped renewing its lease in attempt {lease.attempt}: it crashed or ran out of time"
     failure = because or Failure("LeaseExpired", silence)
@@ -72,6 +80,13 @@ def restart(leases: LeaseProtocol, path: str, held: StoredLease) -> LeaseEnding 
         return None
     _restart(leases, _claim(leases, path, held, stored, before), held)
     return "restarted"
+
+
+def _perform(leases: LeaseProtocol, path: str) -> None:
+    """The lease's message may have been completed before its name was PUT anew: its sends are due.  [P7]"""
+    record = leases.outcomes.read(path)
+    if record:
+        leases.queue.perform(record)
 
 
 def _claim(leases: LeaseProtocol, path: str, held: StoredLease, stored: ObjectInfo, before: float) -> Claim:

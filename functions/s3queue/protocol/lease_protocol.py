@@ -6,7 +6,7 @@ Every write is conditional or safe to repeat; after an unknown answer the object
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +15,7 @@ from s3queue.clock import as_duration, as_positive_duration, whole_second
 from s3queue.documents.lease import NEVER, Lease
 from s3queue.documents.message import Generation
 from s3queue.documents.record import Failure, Outcome, Record
+from s3queue.documents.sends import Send, are_large, check_sends, is_repeatable
 from s3queue.encoding import storable
 from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
 from s3queue.events import Event
@@ -39,16 +40,23 @@ class LeaseProtocol:
             LeaseLost: the claim ran out meanwhile; whoever claims the message next continues.
         """
         claim.check_alive()
+        self._send(claim, record)
         if record.outcome == "dead" or record.dead_lines:
+            claim.check_alive()
             is_moved = self.outcomes.move_to_dead(record, self._stored(claim), claim.lease.lines)
             claim.check_alive()
             if not is_moved:
                 self._park(claim)
                 return
+        claim.check_alive()
         claim.superseded = self.outcomes.clear(claim.path, record.generation, claim.lease_etag, claim.is_alive)
 
-    def complete(self, claim: Claim, result: Any = None, *, clear: bool = True) -> Record:
-        """PUT the record, DELETE the message, DELETE the lease, in this order.  [P1] [P3]"""
+    def complete(self, claim: Claim, result: Any = None, *, sends: Sequence[Send] = (), clear: bool = True) -> Record:
+        """PUT the record, PUT the sends, DELETE the message, DELETE the lease, in this order.  [P1] [P3] [P7]"""
+        # Not added: a second call, after an unknown answer, brings the same ones, and may find them staged.
+        if not claim.lines.outbox:
+            claim.lines.sends = list(sends)
+            self.stage(claim)
         kept, problem = storable(result)
         record = replace(self._record(claim, "completed"), result=kept, result_error=problem)
         return self._complete(claim, record, clear=clear)
@@ -61,17 +69,49 @@ class LeaseProtocol:
         record = replace(self._record(claim, "completed"), lines=claim.lines.summary())
         return self._complete(claim, record, clear=clear)
 
+    def stage(self, claim: Claim) -> None:
+        """Write the sends so far to `outbox/` if a record or lease would become too large with them.  [P7]
+
+        Raises:
+            InvalidRequest: they are too many or too large; nothing was written.
+        """
+        lines = claim.lines
+        if lines.sends:
+            check_sends(lines.sends, of_batch=claim.message.is_batch)
+            if are_large(lines.sends):
+                from .outbox import stage
+
+                lines.outbox.append(stage(self.queue, lines.sends))
+                lines.sends.clear()
+
     def _complete(self, claim: Claim, record: Record, *, clear: bool) -> Record:
-        if self.queue.settings.history:
+        history = self.queue.settings.history
+        if not history and record.has_sends:
+            # Without history a zombie's completion does not count: who would find its sends, should it crash now?
+            claim.check_alive()
+        if history or record.has_sends or is_repeatable(claim.path, claim.message.metadata):
             record = self.outcomes.write_record(record, claim.is_alive)
         if record.generation != claim.message.generation:
             pass  # a zombie whose message was PUT anew and finished since: nothing of it is left to clear
-        elif clear or not self.queue.settings.history:
-            self.clear(claim)
         else:
-            claim.is_recorded = True
+            self._send(claim, record)
+            if clear or not history:
+                self.clear(claim)
+            else:
+                claim.is_recorded = True
         self.emit("message.completed", claim, outcome=record.outcome)
         return record
+
+    def _send(self, claim: Claim, record: Record) -> None:
+        """Store what the recorded completion has sent, whoever's that was, before its message goes.  [P7]"""
+
+        def renew() -> None:
+            # Many sends may outlast a lease, and whoever takes it over begins anew. Without it, they may still be made.
+            if claim.is_alive() and claim.remaining() < claim.lease.timeout / 2:
+                with contextlib.suppress(LeaseLost):
+                    self.extend(claim)
+
+        self.queue.perform(record, renew)
 
     def clear(self, claim: Claim) -> None:
         """DELETE the message, then the lease."""
@@ -118,9 +158,13 @@ class LeaseProtocol:
         if lines:
             record = replace(record, lines=lines.summary())
         recorded, is_moved = self.outcomes.bury(record, self._stored(claim), lines, claim.check_alive, claim.is_alive)
+        is_ours = recorded.generation == claim.message.generation
+        if is_ours and recorded.has_sends:
+            self._send(claim, recorded)
+            claim.check_alive()
         if not is_moved:
             self._park(claim)
-        elif recorded.generation == claim.message.generation:
+        elif is_ours:
             claim.superseded = self.outcomes.clear(
                 claim.path, claim.message.generation, claim.lease_etag, claim.is_alive
             )
@@ -196,10 +240,14 @@ class LeaseProtocol:
                 self.queue.store.delete(reminder)
 
     def record_vanished(self, path: str, lease: Lease, at: datetime, is_alive: Callable[[], bool]) -> None:
-        """Record that someone deleted a claimed message, unless it was finished before.  [P1]"""
-        if lease.generation is None or not self.queue.settings.history:
+        """Record that someone deleted a claimed message, unless it was finished before.  [P1] [P7]"""
+        if lease.generation is None:
             return
         record = self.outcomes.read(path)
+        if record:
+            self.queue.perform(record)
+        if not self.queue.settings.history:
+            return
         if record is None or not _is_outcome_of(record, lease.generation):
             failure = Failure("MessageVanished", "someone deleted the message before it was finished; not s3queue")
             self.outcomes.write_record(
@@ -230,6 +278,8 @@ class LeaseProtocol:
         return claim.message.stored(self.queue.keys.message(claim.path), claim.now())
 
     def _record(self, claim: Claim, outcome: Outcome, failure: Failure | None = None) -> Record:
+        # Of a batch that died, the lines that were done have sent something.
+        is_sending = outcome == "completed" or bool(claim.lines.done)
         return Record(
             path=claim.path,
             outcome=outcome,
@@ -241,6 +291,8 @@ class LeaseProtocol:
             failure=failure,
             size=claim.message.size,
             put_id=claim.message.put_id,
+            sends=tuple(claim.lines.sends) if is_sending else (),
+            outbox=tuple(claim.lines.outbox) if is_sending else (),
         )
 
     def emit(self, name: Event, claim: Claim, **fields: Any) -> None:

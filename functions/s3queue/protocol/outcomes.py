@@ -35,6 +35,8 @@ class Outcomes:
     store: ObjectStore
     keys: Keys
     chance: Chance
+    #: Stores what a record has sent: done before that record is replaced by another generation's.  [P7]
+    perform: Callable[[Record], None] = lambda record: None
 
     def read(self, path: str) -> Record | None:
         """The record of a path; None if there is none, or if it cannot be read.
@@ -72,6 +74,8 @@ class Outcomes:
                 return stored
             if stored and not is_alive() and self._is_superseded(record):
                 return stored
+            if stored:
+                self.perform(stored)
             try:
                 put_surely(self.store, key, body, if_match=found.etag)
                 return record

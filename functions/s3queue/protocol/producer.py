@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from s3queue import keys as names
-from s3queue.clock import as_duration, as_positive_duration
+from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import join_lines
-from s3queue.documents.message import encode_body
-from s3queue.encoding import EARLIEST, LATEST, Json, encode_metadata, put_id_of, with_put_id
+from s3queue.documents.message import due_instant, encode_body
+from s3queue.encoding import Json, encode_metadata, put_id_of, with_put_id
 from s3queue.errors import (
     AccessDenied,
     Conflict,
@@ -240,17 +240,13 @@ class Producer:
         due_at: datetime | None,
         suffix: str = "",
     ) -> str:
-        if delay is not None and due_at is not None:
-            raise InvalidRequest("give a delay or a due_at, not both")
-        if due_at is not None:
-            due_at = _as_instant(due_at)
         now = self.queue.clock.now()
+        due_at = due_instant(now, delay, due_at)
         name = names.check_name(name) if name is not None else self.queue.chance.name(now) + suffix
         if self.queue.settings.shards:
             shard = hashlib.sha256(name.encode()).digest()[0] * self.queue.settings.shards // 256
             name = f"{shard:02x}/{name}"
         name = names.priority_prefix(priority) + name
-        due_at = now + as_duration(delay, "the delay") if delay is not None else due_at
         path = f"delayed/{names.format_due(due_at)}/{name}" if due_at and due_at > now else f"messages/{name}"
         problem = self.queue.keys.problem(path)
         if problem:
@@ -286,19 +282,6 @@ class Producer:
                 f"queue full: {self.queue.name}: {self._depth} messages at the sweeper's last count, max_depth is "
                 f"{self.queue.settings.max_depth}; wait, or raise it with configure(max_depth=…)"
             )
-
-
-def _as_instant(due_at: datetime) -> datetime:
-    """In UTC. InvalidRequest if it has no time zone, or if no key can name it."""
-    if due_at.tzinfo is None:
-        raise InvalidRequest(f"due_at {due_at} has no time zone; give an aware datetime")
-    try:
-        found = due_at.astimezone(UTC)
-    except OverflowError:
-        found = LATEST + timedelta(seconds=1)
-    if not EARLIEST <= found <= LATEST:
-        raise InvalidRequest(f"due_at {due_at} is not between {EARLIEST:%Y} and {LATEST:%Y}")
-    return found
 
 
 def _name_of_dedup_id(dedup_id: str) -> str:

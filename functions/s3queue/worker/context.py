@@ -7,6 +7,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import IO
 
+from s3queue.documents.sends import Send
+from s3queue.encoding import Json
+from s3queue.errors import InvalidRequest
 from s3queue.protocol.claim import Claim
 
 #: Progress is stored at most this often, so that a report does not cost a PUT each time.
@@ -23,6 +26,10 @@ class Context:
     renew: Callable[[Claim, timedelta | None], None]
     #: The line of a batch that this call is for, counted from 1; 0 for a single message or a list of lines.
     line: int = 0
+    #: The queues that the definition names.
+    sends_to: tuple[str, ...] = ()
+    #: What this call has sent so far; it is stored if the call succeeds.
+    sends: list[Send] = field(default_factory=list, repr=False)
     _reported: float = field(default=float("-inf"), repr=False)
 
     @property
@@ -84,6 +91,43 @@ class Context:
         if now - self._reported >= PROGRESS_SECONDS:
             self._reported = now
             self.extend()
+
+    def send(
+        self,
+        queue: str,
+        body: bytes | str | Json,
+        *,
+        priority: int = 0,
+        delay: float | timedelta | None = None,
+        due_at: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str | None = None,
+    ) -> None:
+        """Enqueue a message to another queue, once, if and only if this one is completed.  [P7]
+
+        Nothing is written yet: an attempt that fails or dies sends nothing. A delay counts from now, by S3's clock.
+        What the lines of a batch send to one queue is stored as one batch.
+
+        Raises:
+            InvalidRequest: the definition's `sends_to` does not name the queue, or an argument is wrong.
+        """
+        if queue not in self.sends_to:
+            raise InvalidRequest(
+                f"queue {self.queue!r} may not send to {queue!r}: its definition has sends_to={list(self.sends_to)!r}; "
+                "add the queue there"
+            )
+        self.sends.append(
+            Send.of(
+                queue,
+                body,
+                now=self.claim.now(),
+                priority=priority,
+                delay=delay,
+                due_at=due_at,
+                metadata=metadata,
+                content_type=content_type,
+            )
+        )
 
     def open(self) -> IO[bytes]:
         """The payload as a stream, of any size."""

@@ -53,11 +53,15 @@ _STREAMS = (BinaryIO, IO, IO[bytes])
 class Definition:
     """A queue and its handler. Made by `define`, in one module of `functions/queues` each."""
 
-    def __init__(self, name: str, settings: QueueSettings, sends_to: Iterable[str] = ()) -> None:
+    def __init__(
+        self, name: str, settings: QueueSettings, sends_to: Iterable[str] = (), results_to: str | None = None
+    ) -> None:
         self.name = check_queue(name)
         self.settings = settings
-        #: The queues that the handler may enqueue to, once deployed.
-        self.sends_to = _checked(name, sends_to)
+        #: The queues that the handler may send to.
+        self.sends_to = _checked(name, sends_to, results_to)
+        #: The queue that the handler's results are sent to.
+        self.results_to = results_to
         #: Hooks for this queue's events, e.g. `queue.events.on("message.dead", page_someone)`.
         self.events = Events()
         self.function: Handler | None = None
@@ -166,26 +170,30 @@ def definition_for(queue: Queue, handler: Definition | Handler) -> Definition:
     if handler.name != queue.name:
         raise InvalidRequest(f"the definition is of queue {handler.name!r}, the worker's queue is {queue.name!r}")
     queue.define(handler.settings)
+    if queue.sends_to is None:
+        queue.sends_to = handler.sends_to
     return handler
 
 
-def define(name: str, *, sends_to: Iterable[str] = (), **options: Any) -> Definition:
+def define(name: str, *, sends_to: Iterable[str] = (), results_to: str | None = None, **options: Any) -> Definition:
     """A queue of this application. Options are the settings of `QueueSettings`: seconds, and sizes such as `"64 MiB"`.
 
-    `sends_to` names the queues of the same bucket that the handler may enqueue to: its deployed function is allowed
-    exactly that. A pull worker has whatever permissions its process has.
+    `sends_to` names the queues of the same bucket that the handler may send to, with `context.send` or `enqueue`: its
+    deployed function is allowed exactly that. A pull worker has whatever permissions its process has. What the handler
+    returns, unless it is None, is sent to the queue `results_to`.
 
     Raises:
         InvalidName, InvalidRequest: the name or an option is wrong; the text says which.
     """
-    return Definition(name, QueueSettings.of(**options), sends_to)
+    return Definition(name, QueueSettings.of(**options), sends_to, results_to)
 
 
-def _checked(name: str, sends_to: Iterable[str]) -> tuple[str, ...]:
+def _checked(name: str, sends_to: Iterable[str], results_to: str | None) -> tuple[str, ...]:
     # A text is a sequence of letters, each a valid name.
     if isinstance(sends_to, str):
         raise InvalidRequest(f"queue {name!r}: sends_to must be a list of queues, such as [{sends_to!r}]")
-    return tuple(dict.fromkeys(map(check_queue, sends_to)))
+    also = () if results_to is None else (results_to,)
+    return tuple(dict.fromkeys(map(check_queue, (*sends_to, *also))))
 
 
 def parser(annotation: Any) -> Callable[[bytes], Any]:

@@ -16,6 +16,7 @@ from s3queue.documents.dead_letter import messages_of
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import INLINE_BYTES
 from s3queue.documents.record import Failure, Record
+from s3queue.documents.sends import Send, check_sends
 from s3queue.encoding import LONGEST
 from s3queue.errors import (
     LeaseLost,
@@ -98,12 +99,14 @@ class Processor:
             argument = self.definition.argument(claim.message, self.queue.settings)
             # No handler starts after the lease is over: reading the payload may have taken long.  [P4]
             claim.check_alive()
+            context = self._context(claim)
             with self.around_call(claim, ()):
-                result = self.definition.call(argument, self._context(claim))
+                result = self.definition.call(argument, context)
+            sends = self._sends(context, result)
         except failures() as error:
             _check_ours(claim, error)
             return self._fail(claim, error, after=error.after if isinstance(error, Retry) else None)
-        self._known(lambda: self.queue.complete(claim, result, clear=self.clears))
+        self._known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears))
         return "completed"
 
     def _batch(self, claim: Claim) -> AttemptEnding:
@@ -188,13 +191,32 @@ class Processor:
                     results: list[Any] = [None] * len(parsed)
                 else:
                     results = [self.definition.call(parsed[0][1], context)]
+            sends = self._sends(context, *results)
         except failures() as error:
             _check_ours(claim, error)
             self._fail_lines(claim, numbers, Failure.of(error), dead=isinstance(error, Reject))
             return error.after if isinstance(error, Retry) else None
         for (number, _), result in zip(parsed, results, strict=True):
             claim.lines.complete(number, result)
+        if sends:
+            claim.lines.sends.extend(sends)
+            self._known(lambda: self.queue.leases.stage(claim))
         return None
+
+    def _sends(self, context: Context, *results: Any) -> list[Send]:
+        """What one successful call has sent: its own sends, and its results if the definition passes them on.
+
+        Raises:
+            InvalidRequest: they are too many or too large; the call has failed.
+        """
+        target = self.definition.results_to
+        if target:
+            for result in results:
+                if result is not None:
+                    context.send(target, result)
+        if context.sends:
+            check_sends(context.sends, of_batch=context.claim.message.is_batch)
+        return context.sends
 
     def time_out(self, claim: Claim, lines: Sequence[int], failure: Failure) -> AttemptEnding:
         """End an attempt whose handler does not return. The other lines of a batch go on, without these."""
@@ -227,7 +249,13 @@ class Processor:
 
     def _context(self, claim: Claim, line: int = 0) -> Context:
         renew = self.renew or self.queue.extend
-        return Context(claim=claim, max_attempts=self.queue.settings.max_attempts, renew=renew, line=line)
+        return Context(
+            claim=claim,
+            max_attempts=self.queue.settings.max_attempts,
+            renew=renew,
+            line=line,
+            sends_to=self.definition.sends_to,
+        )
 
 
 def failures() -> tuple[type[BaseException], ...]:

@@ -1,0 +1,245 @@
+"""Send: a message that a handler asked for. The record of its completion keeps it until it is stored.  [P7]
+
+Names of sent messages follow from the message that sent them, so that a PUT may be repeated by whoever finishes the
+work, and begin with a mark, by which a claim knows that such a repetition may come after the message was finished.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from s3queue.encoding import (
+    FORMAT,
+    METADATA_BYTES,
+    NONSENSE,
+    Json,
+    as_list,
+    as_object,
+    as_text,
+    cut,
+    dump,
+    encode_metadata,
+    load,
+    metadata_size,
+    put_id_of,
+    storable_type,
+    with_put_id,
+)
+from s3queue.errors import CorruptState, InvalidRequest, NewerFormat
+from s3queue.keys import Keys, check_queue, format_due, is_batch, name_of, priority_prefix
+from s3queue.store import Object
+
+from .message import Generation, due_instant, encode_body
+
+#: Begins the name of every sent message.
+MARK = "sent-"
+#: A record keeps so many bytes of sends; more of them are staged under `outbox/` first.
+INLINE_SENDS = 64 * 1024
+#: The sends of one message, or the staged part of a batch's: all of them are in memory at once.
+MOST_BYTES = 16 * 1024 * 1024
+#: Objects that the sends of one message, or one staged part, may become: whoever finishes it PUTs them one by one.
+MOST_OBJECTS = 1000
+#: So many equal sends (same queue, time and metadata) of a single message become one batch.
+MERGED_FROM = 100
+#: Base64 and escapes make bytes longer.
+OUTBOX_BYTES = 4 * MOST_BYTES
+_NDJSON = "application/x-ndjson"
+#: What a PUT id, its name included, takes of the metadata.
+_ID_BYTES = 64
+_HEADER = re.compile(r"[a-z0-9_-]+")
+_PLACE = re.compile(r"(messages|delayed/[0-9]{8}T[0-9]{6}Z)/(p[0-9]{3}/)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """One message to another queue, or to the same."""
+
+    queue: str
+    #: Where it goes: `messages/`, `messages/p200/` or `delayed/{due}/p200/`; its name comes behind.
+    place: str
+    body: bytes = field(repr=False)
+    content_type: str = ""
+    #: As S3 stores it.
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_queue(self.queue)
+        if not _PLACE.fullmatch(self.place) or Keys(self.queue).problem(self.place):
+            raise InvalidRequest(f"{self.place!r} is not a place for messages")
+
+    @classmethod
+    def of(
+        cls,
+        queue: str,
+        body: bytes | str | Json,
+        *,
+        now: datetime,
+        priority: int = 0,
+        delay: float | timedelta | None = None,
+        due_at: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str | None = None,
+    ) -> Send:
+        """What `enqueue` with the same arguments would store.
+
+        Raises:
+            InvalidName, InvalidPriority, InvalidRequest: an argument is wrong; the text says which.
+        """
+        encoded, found_type = encode_body(body)
+        due_at = due_instant(now, delay, due_at)
+        place = f"delayed/{format_due(due_at)}/" if due_at and due_at > now else "messages/"
+        kept = encode_metadata(metadata or {})
+        for name in kept:
+            # Once recorded, a send must be storable: nobody could take it back.
+            if not _HEADER.fullmatch(name):
+                raise InvalidRequest(
+                    f"the metadata of a send to {queue!r} has the name {name!r}: use a-z, 0-9, - and _"
+                )
+        if metadata_size(kept) + _ID_BYTES > METADATA_BYTES:
+            raise InvalidRequest(
+                f"the metadata of a send to {queue!r} has more than {METADATA_BYTES - _ID_BYTES} bytes"
+            )
+        return cls(
+            queue=queue,
+            place=place + priority_prefix(priority),
+            body=encoded,
+            content_type=storable_type(content_type or found_type),
+            metadata=kept,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        described: dict[str, Any] = {"queue": self.queue, "place": self.place}
+        try:
+            described["body"] = self.body.decode()
+        except UnicodeDecodeError:
+            described["base64"] = base64.b64encode(self.body).decode()
+        if self.content_type:
+            described["content_type"] = self.content_type
+        if self.metadata:
+            described["metadata"] = dict(self.metadata)
+        return described
+
+    @classmethod
+    def from_json(cls, found: Any) -> Send:
+        as_object(found)
+        body = (
+            base64.b64decode(found["base64"], validate=True) if "base64" in found else as_text(found["body"]).encode()
+        )
+        metadata = as_object(found.get("metadata", {}))
+        return cls(
+            queue=as_text(found["queue"]),
+            place=as_text(found["place"]),
+            body=body,
+            content_type=storable_type(as_text(found.get("content_type", ""))),
+            metadata={as_text(name): as_text(value) for name, value in metadata.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentObject:
+    """What one PUT stores: a send, or a batch of them."""
+
+    queue: str
+    path: str
+    body: bytes = field(repr=False)
+    content_type: str
+    metadata: Mapping[str, str]
+
+
+def check_sends(sends: Sequence[Send], *, of_batch: bool) -> None:
+    """Raises InvalidRequest if no completion can keep them: nothing was written, and the attempt has failed."""
+    size = size_of(sends)
+    if size > MOST_BYTES:
+        raise InvalidRequest(
+            f"sends of {size} bytes; at most {MOST_BYTES} in one completion: store large payloads, and send their keys"
+        )
+    objects = len(_merged(sends, of_batch=of_batch))
+    if objects > MOST_OBJECTS:
+        raise InvalidRequest(
+            f"sends of {objects} objects; at most {MOST_OBJECTS} in one completion. Sends to one queue share an object "
+            "if each is a single line and their delay, priority and metadata are equal"
+        )
+
+
+def are_large(sends: Iterable[Send]) -> bool:
+    """Whether no record or lease should keep them."""
+    return size_of(sends) > INLINE_SENDS
+
+
+def size_of(sends: Iterable[Send]) -> int:
+    # What is not the body is small, and bounded.
+    return sum(len(send.body) + 200 for send in sends)
+
+
+def addressed(sends: Sequence[Send], queue: str, path: str, generation: Generation, *, part: int) -> list[SentObject]:
+    """The objects that these sends become. Their names follow from the message that sends them, and nothing else."""
+    source = "\0".join((queue, path, generation.etag, format_due(generation.put_at)))
+    digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:20]
+    objects = []
+    for index, group in enumerate(_merged(sends, of_batch=is_batch(path))):
+        first = group[0]
+        put_id = f"{digest}-{part}-{index}"
+        name = f"{MARK}{format_due(generation.put_at)}-{put_id}"
+        is_single = len(group) == 1
+        objects.append(
+            SentObject(
+                queue=first.queue,
+                path=f"{first.place}{name}" if is_single else f"{first.place}{name}.ndjson",
+                body=first.body if is_single else b"".join(send.body + b"\n" for send in group),
+                content_type=first.content_type if is_single else _NDJSON,
+                metadata=with_put_id(first.metadata, put_id),
+            )
+        )
+    return objects
+
+
+def _merged(sends: Sequence[Send], *, of_batch: bool) -> list[list[Send]]:
+    """Sends that become one object each. Of a batch, all that can share one do; else only very many."""
+    groups: dict[Any, list[Send]] = {}
+    for index, send in enumerate(sends):
+        is_line = b"\n" not in send.body and b"\r" not in send.body and bool(send.body.strip())
+        alike = (send.queue, send.place, send.content_type, tuple(sorted(send.metadata.items())))
+        groups.setdefault(alike if is_line else index, []).append(send)
+    merged: list[list[Send]] = []
+    for group in groups.values():
+        if of_batch or len(group) >= MERGED_FROM:
+            merged.append(group)
+        else:
+            merged.extend([send] for send in group)
+    return merged
+
+
+def is_repeatable(path: str, metadata: Mapping[str, str]) -> bool:
+    """Whether this message was sent, and not replayed since: its PUT may be repeated after it was finished.  [P7]
+
+    A replay has an id of its own; a dead letter, which may be moved back by hand, has none.
+    """
+    name = name_of(path).rpartition("/")[2].removesuffix(".ndjson")
+    put_id = put_id_of(metadata)
+    return bool(put_id) and name.startswith(MARK) and name.endswith(f"-{put_id}")
+
+
+def staged(sends: Sequence[Send], nonce: str) -> bytes:
+    """One object under `outbox/`."""
+    return dump({"sends": [send.to_json() for send in sends], "nonce": nonce})
+
+
+def read_staged(found: Object) -> tuple[Send, ...]:
+    """What `staged` wrote.
+
+    Raises:
+        CorruptState: it is not that; NewerFormat: a newer version wrote it.
+    """
+    document = load(found.read(OUTBOX_BYTES), found.key)
+    try:
+        return tuple(Send.from_json(send) for send in as_list(document["sends"]))
+    except NONSENSE as error:
+        if document["v"] > FORMAT:
+            raise NewerFormat(f"{found.key} has format {document['v']}: upgrade this side") from None
+        raise CorruptState(f"{found.key} is not a list of sends: {cut(error)}") from None
