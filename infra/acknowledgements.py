@@ -18,10 +18,13 @@ from .permissions import (
     BULK,
     BULK_DATA,
     DRIVER,
+    FOUND_OUTBOX,
+    FOUND_SENDS,
     HISTORY,
     HISTORY_DATA,
     JOB_DATA,
     LAUNCHER,
+    OUTBOX,
     SENDER,
     SPARK_LOGS,
     SWEEPER,
@@ -84,7 +87,7 @@ def acknowledge(stack: QueueStack) -> None:
         _acknowledge(_descendant(stack, where), [rule], reason)
     bucket, failed_events = stack.storage.bucket, stack.storage.failed_events
     for name, queue in stack.queues.items():
-        prefixes = [Keys(name).prefix(kind) for kind in WORKER]
+        prefixes = [Keys(name).prefix(kind) for kind in (*WORKER, *(OUTBOX if queue.sends_to else ()))]
         prefixes += [Keys(target).prefix(kind) for target in queue.sends_to for kind in SENDER]
         _acknowledge_prefixes(queue, bucket, prefixes, OWN_PREFIX)
         _acknowledge_prefixes(queue, failed_events, [queue.failures_prefix], OWN_FAILURES)
@@ -92,6 +95,9 @@ def acknowledge(stack: QueueStack) -> None:
         _acknowledge_spark_runs(stack, stack.spark_runs)
     for sweeper in stack.sweepers:
         everywhere = [Keys(name).prefix(kind) for name in sweeper.queues for kind in SWEEPER]
+        sending = {name: stack.queues[name].sends_to for name in sweeper.queues if stack.queues[name].sends_to}
+        everywhere += [Keys(name).prefix(kind) for name in sending for kind in FOUND_OUTBOX]
+        everywhere += [Keys(to).prefix(kind) for targets in sending.values() for to in targets for kind in FOUND_SENDS]
         _acknowledge_prefixes(sweeper, bucket, everywhere, ALL_PREFIXES)
     shown = [prefix for keys in map(Keys, stack.queues) for prefix in (keys.root, *map(keys.prefix, API))]
     _acknowledge_prefixes(stack.api, bucket, shown, SHOWN_PREFIXES)

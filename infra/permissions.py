@@ -34,6 +34,11 @@ WORKER: Mapping[str, str] = {
 #: What a handler's `enqueue` does to the queue that it sends to. It reads after an unknown answer only: is the message
 #: there, or its outcome? Missing objects are a 403 to it, as its names are nobody's business; `enqueue` knows that.
 SENDER: Mapping[str, str] = {"messages": "gp", "delayed": "gp", "records": "g"}
+#: Large sends of its own messages, in a queue that sends; and what finishing them takes, for whoever finds them.
+OUTBOX: Mapping[str, str] = {"outbox": "gpd"}
+FOUND_OUTBOX: Mapping[str, str] = {"outbox": "gd"}
+#: To store what a message of another queue has sent.
+FOUND_SENDS: Mapping[str, str] = {"messages": "p", "delayed": "p"}
 #: The sweeper does for a silent worker what that worker would have done, and removes what is left behind.
 SWEEPER: Mapping[str, str] = {
     "messages": "gd",
@@ -93,7 +98,7 @@ def worker_statements(
 ) -> list[iam.PolicyStatement]:
     """One queue's prefix and nothing else; `sends_to` names the queues that its handler enqueues to."""
     keys = Keys(queue)
-    table = {**WORKER, **(LAUNCHER if launches else {})}
+    table = {**WORKER, **(LAUNCHER if launches else {}), **(OUTBOX if sends_to else {})}
     return [
         *_on_objects(bucket, _patterns(keys, table) | {keys.overrides: "g"}),
         *_list(bucket, [f"{keys.root}*"]),
@@ -143,15 +148,21 @@ def bulk_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.Polic
 
 
 def sweeper_statements(
-    bucket: s3.IBucket, queues: Sequence[str], *, heavy: Sequence[str] = ()
+    bucket: s3.IBucket, queues: Mapping[str, Sequence[str]], *, heavy: Sequence[str] = ()
 ) -> list[iam.PolicyStatement]:
-    """Every queue's prefix, by name: what else lies in the bucket (archive, analytics) is not the sweeper's."""
-    own = []
+    """Every queue's prefix, by name: what else lies in the bucket (archive, analytics) is not the sweeper's.
+
+    `queues` says to which others each one sends: what a crash left unsent, the sweeper stores there.
+    """
+    own: dict[str, str] = {}
     for keys in map(Keys, queues):
-        table = {**SWEEPER, **(LAUNCHER if keys.queue in heavy else {})}
-        own.append(_patterns(keys, table) | {keys.overrides: "g", keys.stats: "p", keys.progress: "gpd"})
+        table = {**SWEEPER, **(LAUNCHER if keys.queue in heavy else {}), **(FOUND_OUTBOX if queues[keys.queue] else {})}
+        own |= _patterns(keys, table) | {keys.overrides: "g", keys.stats: "p", keys.progress: "gpd"}
+    for target in sorted({target for targets in queues.values() for target in targets}):
+        for pattern, letters in _patterns(Keys(target), FOUND_SENDS).items():
+            own[pattern] = "".join(sorted({*own.get(pattern, ""), *letters}, key="gpd".index))
     listed = _list(bucket, [f"{Keys(queue).root}*" for queue in queues])
-    return [*_on_objects(bucket, *own), *listed, *use_key(bucket)]
+    return [*_on_objects(bucket, own), *listed, *use_key(bucket)]
 
 
 def api_statements(bucket: s3.IBucket, queues: Sequence[str], *, changes: bool = True) -> list[iam.PolicyStatement]:

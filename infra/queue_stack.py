@@ -72,7 +72,9 @@ class QueueStack(Stack):
         settings = {name: queues[name].settings for name in sorted(queues)}
         sends_to = {name: _targets(name, queues) for name in settings}
         self.node.set_context("@aws-cdk/aws-iam.arnSizeEstimate", arn_size(self.stack_name, settings))
-        self.storage = QueueBucket(self, "Storage", queues=settings, options=options)
+        self.storage = QueueBucket(
+            self, "Storage", queues=settings, sending={name for name in settings if sends_to[name]}, options=options
+        )
         #: None: heavy messages wait, unclaimed.
         self.spark_runs = self._spark_runs(settings, spark_application, spark_code)
         self.pipeline = self._pipeline(self.spark_runs, list(settings)) if self.spark_runs else None

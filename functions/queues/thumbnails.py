@@ -3,6 +3,7 @@
 The payload is the image itself: `aws s3 cp photo.jpg s3://bucket/thumbnails/messages/`. The thumbnail of
 `messages/{name}` is written to `thumbnails/results/{name}.jpg` (`.png` if it is transparent). Objects with this prefix
 notify no function, and the worker's role may write there. A second run writes the same bytes to the same key.
+An address in the image's metadata (`--metadata notify=ada@example.com`) is sent an email through the queue `emails`.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ queue = define(
     # Twice what the worst image takes: see MAX_PIXELS.
     memory_mib=1024,
     max_message_size="32 MiB",
+    sends_to=["emails"],
 )
 
 
@@ -66,6 +68,8 @@ def shrink(image: bytes, context: Context) -> dict[str, str | int]:
     small.save(body, "JPEG" if kind == "jpg" else "PNG", optimize=True)
     content_type = "image/jpeg" if kind == "jpg" else "image/png"
     bucket().put(key, body.getvalue(), content_type=content_type)
+    if address := context.metadata.get("notify"):
+        context.send("emails", {"to": address, "subject": "Your thumbnail is ready", "body": key})
     return {"key": key, "width": small.width, "height": small.height, "bytes": body.tell()}
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from s3queue.documents.dead_letter import DeadLetter
 from s3queue.documents.message import Message
 from s3queue.documents.record import Record
+from s3queue.documents.sends import Send
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.stats import Stats
 from s3queue.worker.context import Context
@@ -86,6 +87,7 @@ __all__ = [
     "Report",
     "Retry",
     "RetryPolicy",
+    "Send",
     "Stats",
     "Status",
     "Sweeper",

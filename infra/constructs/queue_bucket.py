@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from aws_cdk import Duration, RemovalPolicy
@@ -32,7 +32,15 @@ class QueueBucket(Construct):
     """TLS only, private, encrypted, unversioned; messages that nobody could read are refused; state can only be written
     conditionally; old outcomes expire."""
 
-    def __init__(self, scope: Construct, id: str, *, queues: Mapping[str, QueueSettings], options: Options) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        queues: Mapping[str, QueueSettings],
+        options: Options,
+        sending: Collection[str] = (),
+    ) -> None:
         super().__init__(scope, id)
         #: A customer's own; None: S3's.
         self.key = customer_key(self, options)
@@ -48,7 +56,7 @@ class QueueBucket(Construct):
             lifecycle_rules=[
                 s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(1)),
                 *([SPARK_LOGS] if options.schedule_pipeline or any(of.uses_spark for of in queues.values()) else []),
-                *(rule for name, settings in queues.items() for rule in _expiry(Keys(name), settings)),
+                *(rule for name, of in queues.items() for rule in _expiry(Keys(name), of, sends=name in sending)),
             ],
             # CDK would give its handler s3:PutBucketNotification on every bucket of the account.
             notifications_handler_role=role.without_policy_updates(),
@@ -134,7 +142,7 @@ def write_logs(log_group: logs.ILogGroup) -> iam.PolicyStatement:
     )
 
 
-def _expiry(keys: Keys, settings: QueueSettings) -> list[s3.LifecycleRule]:
+def _expiry(keys: Keys, settings: QueueSettings, *, sends: bool) -> list[s3.LifecycleRule]:
     return [
         s3.LifecycleRule(
             id=f"{keys.queue}-{kind}", prefix=keys.prefix(kind), expiration=Duration.days(_whole_days(retention))
@@ -145,6 +153,8 @@ def _expiry(keys: Keys, settings: QueueSettings) -> list[s3.LifecycleRule]:
             ("idempotency", settings.record_retention),
             ("dead", settings.dead_retention),
             *((("runs", settings.record_retention),) if settings.uses_spark else ()),
+            # Parts that no record names, because a completion lost or never came; those that one names live as long.
+            *((("outbox", settings.record_retention + timedelta(days=1)),) if sends else ()),
         )
     ]
 

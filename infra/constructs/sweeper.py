@@ -68,7 +68,7 @@ class Sweeper(Construct):
                 **(spark_runs.environment() if spark_runs else {}),
             ),
             statements=[
-                *sweeper_statements(bucket, list(queues), heavy=heavy),
+                *sweeper_statements(bucket, {name: queue.sends_to for name, queue in queues.items()}, heavy=heavy),
                 *(spark_runs.launch_statements() if spark_runs else []),
                 *(
                     iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[queue.function.function_arn])

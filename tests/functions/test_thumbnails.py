@@ -240,3 +240,19 @@ def test_strips_make_the_same_picture_as_one_step(size: tuple[int, int]) -> None
     expected = picture.resize(small.size, Image.Resampling.BICUBIC, reducing_gap=2.0)
     difference = ImageStat.Stat(ImageChops.difference(small, expected)).mean
     assert max(difference) < 6, difference
+
+
+def test_whoever_is_named_in_the_metadata_is_sent_one_email_with_the_outcome(installation):
+    """[P7] A message of the queue `emails`, as its model wants it."""
+    from queues import emails
+
+    body = encoded(Image.new("RGB", (400, 300)), "JPEG")
+    key = installation.put("thumbnails/messages/mine.jpg", body, Metadata={"notify": "ada@example.com"})
+
+    assert worker.handle(installation.created(key, size=len(body)), LambdaContext())["completed"] == 1
+
+    (sent,) = installation.keys("emails/")
+    assert sent.startswith("emails/messages/sent-")
+    stored = installation.queue("emails").store.open(sent)
+    mail = emails.queue.parse(stored.read())
+    assert (mail.to, mail.body) == ("ada@example.com", "thumbnails/results/mine.jpg.jpg")

@@ -12,6 +12,7 @@ import pytest
 from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function
 
 from s3queue import Queue, QueueSettings, Reject
+from s3queue.documents.sends import Send
 from s3queue.errors import Unavailable
 from s3queue.idempotency import S3PersistenceLayer
 from s3queue.protocol.locks import Lock
@@ -208,6 +209,44 @@ def test_a_handler_that_enqueues_is_allowed_what_that_takes_and_nothing_more(syn
     documents = ("queue.json", "stats.json")
     assert {kind: "".join(sorted(letters)) for kind, letters in store.used.items() if kind not in documents} == SENDER
     assert {kind for kind in store.used if kind in documents} == set(documents)
+
+
+def test_sends_are_allowed_to_the_worker_and_to_the_sweeper_and_nothing_more(synthesize: Synthesize) -> None:
+    """Whoever finishes the message stores them, so both may; and the sweeper stores nowhere else."""
+    from infra.permissions import FOUND_OUTBOX, FOUND_SENDS, OUTBOX
+
+    stack = synthesize(sends_to={"emails": ("webhooks",)})
+    days = []
+    for requests in count():
+        day = Deployed(stack)
+        days.append(day)
+        path = day.producer.enqueue(FINE)
+        claim = day.worker.claim(path)
+        assert claim
+        now = day.bench.clock.now()
+        sends = [Send.of("webhooks", "x" * 70_000, now=now), Send.of("webhooks", FINE, now=now, delay=60)]
+        day.as_worker.requests_left = requests
+        try:
+            day.worker.complete(claim, sends=sends)
+            break
+        except Killed:
+            day.as_worker.requests_left = None
+            day.bench.clock.advance(300)
+            day.sweeper.sweep()
+        if requests > 1:
+            assert len(day.bench.keys("webhooks/")) == 2, requests
+
+    assert len(days) > 5
+    assert [refused for day in days for refused in day.as_worker.refused + day.as_sweeper.refused] == []
+    seen, found = used(day.as_worker for day in days), used(day.as_sweeper for day in days)
+    assert seen["outbox"] == set(OUTBOX["outbox"])
+    assert found["outbox"] == set(FOUND_OUTBOX["outbox"])
+    role = stack.template.role_of("s3queue_sweeper")
+    for kind in FOUND_SENDS:
+        assert role.may("s3:PutObject", f"{stack.bucket}/webhooks/{kind}/x")
+        assert not role.may("s3:PutObject", f"{stack.bucket}/emails/{kind}/x")
+    assert not role.may("s3:PutObject", f"{stack.bucket}/emails/outbox/x")
+    assert not role.may("s3:GetObject", f"{stack.bucket}/webhooks/outbox/x")
 
 
 class Unanswered:

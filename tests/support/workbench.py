@@ -42,8 +42,10 @@ class Workbench:
             chance=self.chance,
         )
 
-    def processor(self, queue: Queue, handler: Callable[..., Any], **options: Any) -> Processor:
-        definition = Definition(queue.name, queue.settings)
+    def processor(
+        self, queue: Queue, handler: Callable[..., Any], *, sends_to: Sequence[str] = (), **options: Any
+    ) -> Processor:
+        definition = Definition(queue.name, queue.settings, sends_to)
         definition.handler(handler)
         definition.events.pass_on(queue.events)
         return Processor(queue=queue, definition=definition, **options)

@@ -65,6 +65,20 @@ def test_a_batch_of_a_hundred_costs_what_one_message_costs(bench):
     assert seen == list(range(100))
 
 
+def test_a_send_is_one_put_and_the_sent_message_one_get_more(bench):
+    queue, target = bench.queue(), bench.queue("emails")
+    path = queue.enqueue({"a": 1})
+    bench.store.take()
+    processor = bench.processor(queue, lambda body, context: context.send("emails", body), sends_to=["emails"])
+
+    assert processor.run(path) == "completed"
+    assert bench.store.take() == {"put": 3, "get": 1, "delete": 2}
+
+    (sent,) = (key.removeprefix("emails/") for key in bench.keys("emails/"))
+    assert bench.processor(target, lambda body: None).run(sent) == "completed"
+    assert bench.store.take() == {"put": 2, "get": 2, "delete": 2}
+
+
 def test_a_retry_is_three_puts_and_three_gets_more(bench):
     queue = bench.queue()
     path = queue.enqueue(b"x")

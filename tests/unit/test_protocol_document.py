@@ -11,7 +11,7 @@ import s3queue
 
 LIBRARY = Path(s3queue.__file__).resolve().parent
 TESTS = Path(__file__).resolve().parents[1]
-PROMISES = ["P1", "P2", "P3", "P4", "P5", "P6"]
+PROMISES = ["P1", "P2", "P3", "P4", "P5", "P6", "P7"]
 _TAG = re.compile(r"\[(P\d+)\]")
 
 
@@ -45,5 +45,16 @@ def test_no_tag_names_a_promise_that_does_not_exist():
 def test_the_document_names_every_kind_of_object():
     text = (LIBRARY / "PROTOCOL.md").read_text(encoding="utf-8")
 
-    kinds = ["messages/", "delayed/", "leases/", "retries/", "records/", "dead/", "locks/", "workers/", "queue.json"]
+    kinds = [
+        "messages/",
+        "delayed/",
+        "leases/",
+        "retries/",
+        "records/",
+        "outbox/",
+        "dead/",
+        "locks/",
+        "workers/",
+        "queue.json",
+    ]
     assert [kind for kind in kinds if kind not in text] == []

@@ -50,6 +50,7 @@ def test_the_public_names_are_these():
         "Report",
         "Retry",
         "RetryPolicy",
+        "Send",
         "Stats",
         "Status",
         "Sweeper",

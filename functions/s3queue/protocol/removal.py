@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from s3queue.errors import Conflict, CorruptState, Unavailable
 from s3queue.store import UNKNOWN_TRIES, ObjectInfo, delete_seen, delete_unique, listing
@@ -23,7 +24,13 @@ class Removal:
         """One LIST per 1,000 objects, and a conditional DELETE for each that is too old."""
         deleted = 0
         settings = self.queue.settings
-        for kind, retention in {"records": settings.record_retention, "dead": settings.dead_retention}.items():
+        kept = {
+            "records": settings.record_retention,
+            "dead": settings.dead_retention,
+            # What no record names; a record that names a part is younger than it.
+            "outbox": settings.record_retention + timedelta(days=1),
+        }
+        for kind, retention in kept.items():
             for page in listing(self.queue.store, self.queue.keys.prefix(kind)):
                 for entry in page.objects:
                     if page.at - entry.modified_at > retention:

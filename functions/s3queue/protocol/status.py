@@ -69,6 +69,8 @@ class Status:
                 "failure": record.failure.to_json() if record.failure else None,
                 "lines": dict(record.lines) if record.lines else None,
             }
+            if record.has_sends:
+                described["sent"] = {"messages": len(record.sends), "staged_parts": len(record.outbox)}
         return described | ({"problem": self.problem} if self.problem else {})
 
 

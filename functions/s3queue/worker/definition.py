@@ -62,6 +62,8 @@ class Definition:
         self.sends_to = _checked(name, sends_to, results_to)
         #: The queue that the handler's results are sent to.
         self.results_to = results_to
+        if results_to and settings.uses_spark:
+            raise InvalidRequest(f"queue {name!r}: results_to is not for Spark: let a light queue send what a run made")
         #: Hooks for this queue's events, e.g. `queue.events.on("message.dead", page_someone)`.
         self.events = Events()
         self.function: Handler | None = None

@@ -147,9 +147,11 @@ class Accounts:
             with Image.open(io.BytesIO(found.read())) as picture:
                 sizes.append(max(picture.size))
         wanted = sum(one.queue == "thumbnails" for one in self._sent)
+        notified = sum(one.kind == "emails, sent by thumbnails" for one in self._sent)
         return Check(
-            f"{len(sizes)} thumbnails are in the bucket, each {THUMBNAIL_SIDE} pixels long",
-            len(sizes) == wanted and all(size == THUMBNAIL_SIDE for size in sizes),
+            f"{len(sizes)} thumbnails are in the bucket, each {THUMBNAIL_SIDE} pixels long, and {notified} have sent "
+            "an email",
+            len(sizes) == wanted == notified and all(size == THUMBNAIL_SIDE for size in sizes),
         )
 
     def _delays(self) -> Check:

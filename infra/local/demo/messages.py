@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
+from s3queue.documents.record import Record
+from s3queue.documents.sends import addressed
 from s3queue.keys import due_of, format_due
 
 #: Long enough for everything else to be well under way.
@@ -30,6 +32,9 @@ class Sent:
     count: int = 1
     ending: Ending = "completed"
     due_at: datetime | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    #: Messages that its handler sends in its turn.
+    sends: int = 0
 
     @property
     def key(self) -> str:
@@ -94,7 +99,15 @@ def images() -> Iterator[Sent]:
         body = io.BytesIO()
         colours.save(body, "JPEG")
         path = f"messages/photo-{number:02}.jpg"
-        yield Sent(kind="images", queue="thumbnails", path=path, body=body.getvalue())
+        notify = {"notify": f"photo-{number}@example.com"}
+        yield Sent(kind="images", queue="thumbnails", path=path, body=body.getvalue(), metadata=notify, sends=1)
+
+
+def sent_by(queue: str, records: Iterable[Record | None]) -> Iterator[Sent]:
+    """What the handlers of a queue have sent, as its records say."""
+    for record in records:
+        for found in addressed(record.sends, queue, record.path, record.generation, part=0) if record else ():
+            yield Sent(kind=f"{found.queue}, sent by {queue}", queue=found.queue, path=found.path, body=found.body)
 
 
 def email(who: str, domain: str) -> bytes:

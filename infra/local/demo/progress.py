@@ -52,7 +52,7 @@ class Watch:
 
     def __init__(self, console: Console, queues: dict[str, Queue], sent: Sequence[Sent]) -> None:
         self._console, self._queues = console, queues
-        self._total = sum(one.count for one in sent)
+        self._total = sum(one.count + one.sends for one in sent)
         self._batches = [one for one in sent if one.count > 1]
         self._started = time.monotonic()
         self._said = 0.0

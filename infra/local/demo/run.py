@@ -27,7 +27,7 @@ from s3queue.queue import Queue
 
 from . import exports
 from .accounts import Accounts, Check
-from .messages import Sent, crowd, slow_webhook
+from .messages import Sent, crowd, sent_by, slow_webhook
 from .progress import Watch
 from .receiver import Receiver
 
@@ -65,6 +65,7 @@ def demo(console: Console) -> int:
         light = list(crowd(receiver.url, datetime.now(UTC)))
         sent = [victim, *(one.sent for one in heavy), *light]
         _work(console, stack, opened, sent, light)
+        sent += _sent_by_handlers(console, opened, light)
         console.print("\n[bold]5. Account[/] for every message, from its record")
         accounts = Accounts(opened, sent)
         console.print(accounts.table())
@@ -121,7 +122,13 @@ def _put(stack: LocalStack, sent: Sequence[Sent]) -> None:
     s3 = stack.client("s3")
     producers = ThreadPoolExecutor(4)
     try:
-        for put in [producers.submit(s3.put_object, Bucket=stack.bucket, Key=one.key, Body=one.body) for one in sent]:
+        puts = [
+            producers.submit(
+                s3.put_object, Bucket=stack.bucket, Key=one.key, Body=one.body, Metadata=dict(one.metadata)
+            )
+            for one in sent
+        ]
+        for put in puts:
             put.result()
     finally:
         # Ctrl-C does not wait for what has not been sent.
@@ -160,6 +167,14 @@ def _work(
         console.print(f"{messages:,} messages, {len(unsent)} objects, PUT in {time.monotonic() - began:.1f} s")
         if not watch.wait_until_all_ended(PATIENCE_SECONDS):
             console.print(f"[bold red]nothing has moved for {PATIENCE_SECONDS:.0f} s[/]; the log: {HOME.server_log}")
+
+
+def _sent_by_handlers(console: Console, opened: dict[str, Queue], light: Sequence[Sent]) -> list[Sent]:
+    """What handlers have sent in their turn, from the records of what they handled."""
+    images = [one for one in light if one.sends]
+    more = list(sent_by("thumbnails", (opened["thumbnails"].outcomes.read(one.path) for one in images)))
+    _aside(console, f"{len(more)} of the emails were sent by the handler of thumbnails, each with its outcome.")
+    return more
 
 
 def _show_life(console: Console, accounts: Accounts, victim: Sent) -> None:

@@ -114,6 +114,10 @@ def _facts(queue: Queue, status: Status) -> Iterator[tuple[str, Any]]:
             "lines",
             f"{lines.get('total') or '?'} in all, {lines.get('completed', 0)} completed, {lines.get('dead', 0)} dead",
         )
+    if record and record.has_sends:
+        parts = f" and {len(record.outbox)} staged parts" if record.outbox else ""
+        targets = ", ".join(sorted({send.queue for send in record.sends}))
+        yield "sent", f"{len(record.sends)} messages{f' to {targets}' if targets else ''}{parts}"
     if record and not status.message and record.result is not None:
         yield "result", str(record.result)[:500]
     if record and record.result_error:
