@@ -30,6 +30,8 @@ WORKER: Mapping[str, str] = {
     "locks": "gp",
     "idempotency": "gpd",
     "results": "p",
+    # Rate and breaker, which an operator may set at run time, too.
+    "limits": "gp",
 }
 #: What a handler's `enqueue` does to the queue that it sends to. It reads after an unknown answer only: is the message
 #: there, or its outcome? Missing objects are a 403 to it, as its names are nobody's business; `enqueue` knows that.
@@ -44,6 +46,7 @@ SWEEPER: Mapping[str, str] = {
     "dead": "gpd",
     "locks": "gd",
     "workers": "gd",
+    "limits": "gd",
 }
 #: Whoever launches runs takes slots, writes manifests, and keeps a heartbeat for a run that cannot have one yet.
 LAUNCHER: Mapping[str, str] = {"runs": "gpd", "workers": "gpd"}

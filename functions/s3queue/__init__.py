@@ -29,6 +29,7 @@ from .errors import (
     NewerFormat,
     NoSpace,
     NotFound,
+    Postpone,
     QueueError,
     QueueFull,
     Reject,
@@ -36,6 +37,7 @@ from .errors import (
     Unavailable,
 )
 from .events import Events
+from .limits import Breaker
 from .queue import Queue
 from .retry import RetryPolicy
 from .settings import QueueSettings
@@ -54,6 +56,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AccessDenied",
+    "Breaker",
     "Claim",
     "Conflict",
     "Contended",
@@ -76,6 +79,7 @@ __all__ = [
     "NoSpace",
     "NotFound",
     "ObjectStore",
+    "Postpone",
     "Processor",
     "Queue",
     "QueueError",

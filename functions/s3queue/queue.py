@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from .clock import as_duration
 from .documents.lease import Lease
 from .documents.record import Failure, Record
 from .encoding import Json
@@ -26,6 +27,7 @@ from .settings import QueueSettings
 from .store import ObjectInfo
 
 if TYPE_CHECKING:
+    from .flow.gate import QueueGate
     from .protocol.status import Status
 
 
@@ -39,6 +41,7 @@ class Queue(QueueAccess):
     _claiming: Claiming = field(init=False)
     _overrides: RuntimeOverrides = field(init=False)
     _producer: Producer = field(init=False)
+    _limits: QueueGate | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         # Named, because super() does not work inside a dataclass with slots.
@@ -137,6 +140,7 @@ class Queue(QueueAccess):
         Raises:
             Unavailable: unknown whether it was claimed; the sweeper takes care of the message.
         """
+        self._follow_limits()
         return self._claiming.claim(path, timeout=timeout, read_first=read_first, etag=etag)
 
     def claim_next(self, limit: int = 1, *, timeout: float | timedelta | None = None) -> list[Claim]:
@@ -144,7 +148,8 @@ class Queue(QueueAccess):
         if limit < 1:
             return []
         self.refresh()
-        return [] if self.settings.paused else self._claiming.claim_next(limit, timeout=timeout)
+        self._follow_limits()
+        return [] if self.settings.paused or self.held_for() else self._claiming.claim_next(limit, timeout=timeout)
 
     def adopt(self, path: str) -> Claim | None:
         """Continue with a message that was claimed elsewhere in this worker's name; None if it is no longer ours.
@@ -216,6 +221,48 @@ class Queue(QueueAccess):
             LeaseLost: someone else has the message by now.
         """
         self.leases.release(claim)
+
+    def postpone(self, claim: Claim, after: float | timedelta) -> Lease | Record:
+        """Give the message back, to run again after `after`; this does not count as an attempt.  [P5]
+
+        After `max_postpones` of them, each is a failed attempt: see `fail`.
+
+        Raises:
+            LeaseLost: someone else has the message by now.
+            Unavailable: unknown whether it was written; the lease runs out, and the sweeper fails the attempt.
+        """
+        wait, most = as_duration(after, "after"), self.settings.max_postpones
+        if claim.lease.postponed >= most:
+            said = f"postponed {most} times, which is max_postpones: this attempt failed"
+            return self.leases.fail(claim, Failure("Postpone", said), retry_after=wait)
+        return self.leases.postpone(claim, wait)
+
+    def held_for(self) -> float:
+        """Seconds for which the queue's limits let no message be claimed, as far as this process knows: ask then.
+
+        0.0: something may be claimed, or nobody has asked yet. Sends no request.
+        """
+        return self._limits.wait_for_any() if self._follow_limits() and self._limits else 0.0
+
+    def free_at(self, path: str) -> datetime:
+        """When a message that its queue's limits held back is worth a try again, by S3's clock; sends no request."""
+        self._follow_limits()
+        return self._limits.free_at(path) if self._limits else self.clock.now()
+
+    def may_call(self, path: str) -> bool:
+        """Whether the queue's limits permit another call of the handler for a claimed batch: its next line."""
+        self._follow_limits()
+        return self._limits is None or self._limits.enter_call(path)
+
+    def _follow_limits(self) -> bool:
+        """Whether the queue has limits now. What keeps them is not imported before it has."""
+        if not self.settings.is_limited:
+            self.gate = self._limits = None
+        elif self._limits is None:
+            from .flow.gate import QueueGate
+
+            self.gate = self._limits = QueueGate(self)
+        return self._limits is not None
 
     # Settings at run time
 

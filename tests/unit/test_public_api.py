@@ -18,6 +18,7 @@ def test_the_public_names_are_these():
     """A name that is added here is a promise; one that is taken away breaks someone."""
     assert s3queue.__all__ == [
         "AccessDenied",
+        "Breaker",
         "Claim",
         "Conflict",
         "Contended",
@@ -40,6 +41,7 @@ def test_the_public_names_are_these():
         "NoSpace",
         "NotFound",
         "ObjectStore",
+        "Postpone",
         "Processor",
         "Queue",
         "QueueError",

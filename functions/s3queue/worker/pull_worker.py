@@ -278,7 +278,7 @@ class Worker:
             self._heartbeat.changed.set()  # its thread waits for the last message
 
     def _choose(self) -> Candidate | None:
-        if self.queue.settings.paused:
+        if self.queue.settings.paused or self.queue.held_for():
             return None  # retries, inbox and window are kept for later
         now = self.queue.clock.monotonic()
         if retry := self._retries.take_due():
