@@ -98,7 +98,7 @@ def worker_statements(
     keys = Keys(queue)
     table = {**WORKER, **(LAUNCHER if launches else {})}
     return [
-        *_on_objects(bucket, _patterns(keys, table) | {keys.overrides: "g"}),
+        *_on_objects(bucket, _patterns(keys, table) | {keys.overrides: "g", keys.breaker: "gp"}),
         *_list(bucket, [f"{keys.root}*"]),
         *(statement for target in sends_to for statement in sender_statements(bucket, target)),
         *use_key(bucket),

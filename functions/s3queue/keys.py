@@ -171,6 +171,10 @@ class Keys:
         """How far a sweep came that could not finish."""
         return f"{self.queue}/sweep.json"
 
+    @property
+    def breaker(self) -> str:
+        return f"{self.queue}/breaker.json"
+
     def prefix(self, kind: str) -> str:
         """`{queue}/{kind}/`, for a LIST."""
         return f"{self.queue}/{kind}/"

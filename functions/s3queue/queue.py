@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .clock import as_duration
 from .documents.lease import Lease
@@ -27,6 +27,7 @@ from .settings import QueueSettings
 from .store import ObjectInfo
 
 if TYPE_CHECKING:
+    from .documents.breaker_document import StoredBreaker
     from .flow.gate import QueueGate
     from .protocol.status import Status
 
@@ -169,7 +170,9 @@ class Queue(QueueAccess):
         Raises:
             Unavailable: unknown whether it was recorded; calling again is safe.
         """
-        return self.leases.complete(claim, result, clear=clear)
+        record = self.leases.complete(claim, result, clear=clear)
+        self.note_call(claim, None)
+        return record
 
     def complete_lines(self, claim: Claim, total: int, *, clear: bool = True) -> Record:
         """Record the outcome of a batch whose lines are all done or dead; each dead line is a dead letter.  [P1] [P3]
@@ -204,7 +207,11 @@ class Queue(QueueAccess):
             LeaseLost: someone else has the message by now; a zombie's failure never counts.
             Unavailable: unknown whether it was recorded; the lease runs out, and the sweeper fails the attempt.
         """
-        return self.leases.fail(claim, error, retry_after=retry_after, dead=dead)
+        ended = self.leases.fail(claim, error, retry_after=retry_after, dead=dead)
+        if not claim.message.is_batch:
+            # Of a batch, each line was counted.
+            self.note_call(claim, error.type if isinstance(error, Failure) else error)
+        return ended
 
     def extend(self, claim: Claim, timeout: float | timedelta | None = None) -> None:
         """Keep the message for another `timeout` from now, and store the progress made so far.  [P2]
@@ -221,6 +228,8 @@ class Queue(QueueAccess):
             LeaseLost: someone else has the message by now.
         """
         self.leases.release(claim)
+        if self._limits:
+            self._limits.gave_back(claim.path)
 
     def postpone(self, claim: Claim, after: float | timedelta) -> Lease | Record:
         """Give the message back, to run again after `after`; this does not count as an attempt.  [P5]
@@ -234,8 +243,11 @@ class Queue(QueueAccess):
         wait, most = as_duration(after, "after"), self.settings.max_postpones
         if claim.lease.postponed >= most:
             said = f"postponed {most} times, which is max_postpones: this attempt failed"
-            return self.leases.fail(claim, Failure("Postpone", said), retry_after=wait)
-        return self.leases.postpone(claim, wait)
+            return self.fail(claim, Failure("Postpone", said), retry_after=wait)
+        lease = self.leases.postpone(claim, wait)
+        if self._limits:
+            self._limits.gave_back(claim.path)
+        return lease
 
     def held_for(self) -> float:
         """Seconds for which the queue's limits let no message be claimed, as far as this process knows: ask then.
@@ -253,6 +265,11 @@ class Queue(QueueAccess):
         """Whether the queue's limits permit another call of the handler for a claimed batch: its next line."""
         self._follow_limits()
         return self._limits is None or self._limits.enter_call(path)
+
+    def note_call(self, claim: Claim, error: BaseException | str | None) -> None:
+        """Tell the queue's breaker how a call of the handler ended; `complete` and `fail` do so by themselves."""
+        if self._follow_limits() and self._limits:
+            self._limits.ended(claim.path, error)
 
     def _follow_limits(self) -> bool:
         """Whether the queue has limits now. What keeps them is not imported before it has."""
@@ -286,7 +303,11 @@ class Queue(QueueAccess):
 
         If it cannot be parsed, the settings do not change.
         """
-        return self._overrides.refresh()
+        is_read = self._overrides.refresh()
+        # Only where something was claimed: a producer and the sweeper have no use for it.
+        if is_read and self._limits:
+            self._limits.refresh()
+        return is_read
 
     def configure(self, **changes: Any) -> QueueSettings:
         """Change settings at run time, for every process, within ten seconds; None removes an override.
@@ -306,6 +327,28 @@ class Queue(QueueAccess):
         self.configure(paused=None)
 
     # Operators
+
+    def breaker(self) -> StoredBreaker:
+        """The state of the queue's breaker; closed if nothing has ever failed. One GET.
+
+        Raises:
+            NewerFormat: a newer version of s3queue wrote it.
+        """
+        from .flow.breaker import read_breaker
+
+        return read_breaker(self.store, self.keys)
+
+    def force_breaker(self, how: Literal["open", "closed", "auto"]) -> StoredBreaker:
+        """Keep the breaker open or closed, whatever happens, for every process within ten seconds; `auto` ends that.
+
+        It holds for workers whose queue has a breaker; any queue can be paused.
+
+        Raises:
+            InvalidRequest: `how` is none of these.
+        """
+        from .flow.breaker import force_breaker
+
+        return force_breaker(self, how)
 
     def status(self, path: str) -> Status:
         """The state of a message, and everything that is known about it.

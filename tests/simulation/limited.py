@@ -100,7 +100,7 @@ class Crowd:
             chance=self.world.chance,
         )
         for name in ("breaker.opened", "breaker.closed"):
-            queue.events.on(name, lambda fields: self.events.append((fields["event"], self.world.now)))  # type: ignore[arg-type]
+            queue.events.on(name, lambda fields: self.events.append((fields["event"], self.world.now)))
         self.queues.append(queue)
         return queue
 
@@ -133,8 +133,10 @@ class Crowd:
             if candidate is None:
                 continue
             with suppress(QueueError):
+                held_back = queue.held_back
                 won = processor.run(candidate.path, read_first=candidate.read_first, etag=candidate.etag)
-                queue.leases.forget(candidate.reminder)
+                if won or queue.held_back == held_back:
+                    queue.leases.forget(candidate.reminder)
                 backlog.report(won=won is not None, is_hint=candidate.is_hint)
 
     def serve(self, count: int) -> None:

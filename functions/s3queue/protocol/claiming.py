@@ -110,6 +110,7 @@ class Claiming:
         owners = LiveOwners(self.queue)
         claims: list[Claim] = []
         for candidate in backlog.drain():
+            held_back = self.queue.held_back
             try:
                 if candidate.is_overdue:
                     self._expire(candidate, owners)
@@ -124,7 +125,8 @@ class Claiming:
                     raise
                 break  # return the claims so far: if they were lost here, nobody would work on them until they run out
             else:
-                self.leases.forget(candidate.reminder)
+                if claim or self.queue.held_back == held_back:
+                    self.leases.forget(candidate.reminder)
             backlog.report(won=claim is not None, is_hint=candidate.is_hint)
             if claim:
                 claims.append(claim)

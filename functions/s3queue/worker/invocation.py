@@ -124,10 +124,11 @@ class InvocationRunner:
                     return None
                 held_back = self._queue.held_back
                 ending = self._processor.run(path, read_first=read_first, etag=etag)
+                is_held_back = ending is None and self._queue.held_back != held_back
                 self._queue.leases.forget(reminder)
-                if ending is None and self._queue.held_back != held_back:
+                if is_held_back:
                     self._counts["held back"] += 1
-                    self._remind(path)
+                    self._remind(path, always=bool(reminder))
                     return False
                 if ending == "lost":
                     _log.warning("lease lost or outcome unknown, left to the sweeper: %s/%s", self._queue.name, path)
@@ -187,13 +188,13 @@ class InvocationRunner:
             self._queue.clock.sleep(wait)
         return True
 
-    def _remind(self, path: str) -> None:
+    def _remind(self, path: str, *, always: bool = False) -> None:
         """Ask the sweeper to look again when the limits permit it. One message for each second is enough: whoever is
         sent for it drains the queue.
         """
         at = self._queue.free_at(path)
         self._reminded = {known for known in self._reminded if known >= at - REMINDED_KEPT}
-        if at not in self._reminded:
+        if always or at not in self._reminded:
             self._reminded.add(at)
             self._queue.leases.remind(path, at)
 

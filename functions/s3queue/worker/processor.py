@@ -217,12 +217,15 @@ class Processor:
                     results = [self.definition.call(parsed[0][1], context)]
         except failures() as error:
             _check_ours(claim, error)
+            if not isinstance(error, Postpone):
+                self.queue.note_call(claim, error)
             if isinstance(error, Postpone) and claim.lease.postponed < self.queue.settings.max_postpones:
                 return error
             self._fail_lines(claim, numbers, Failure.of(error), dead=isinstance(error, Reject))
             return error.after if isinstance(error, Retry) else None
         for (number, _), result in zip(parsed, results, strict=True):
             claim.lines.complete(number, result)
+        self.queue.note_call(claim, None)
         return None
 
     def time_out(self, claim: Claim, lines: Sequence[int], failure: Failure) -> AttemptEnding:
@@ -231,6 +234,7 @@ class Processor:
             if not claim.message.is_batch:
                 return self._fail(claim, failure, after=None)
             self._fail_lines(claim, lines, failure, dead=False)
+            self.queue.note_call(claim, failure.type)
             self._known(lambda: self.queue.release(claim))
             return "released"
         except (LeaseLost, Unavailable):
