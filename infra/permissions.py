@@ -30,6 +30,8 @@ WORKER: Mapping[str, str] = {
     "locks": "gp",
     "idempotency": "gpd",
     "results": "p",
+    # Rate and breaker, which an operator may set at run time, too.
+    "limits": "gp",
 }
 #: What a handler's `enqueue` does to the queue that it sends to. It reads after an unknown answer only: is the message
 #: there, or its outcome? Missing objects are a 403 to it, as its names are nobody's business; `enqueue` knows that.
@@ -49,6 +51,7 @@ SWEEPER: Mapping[str, str] = {
     "dead": "gpd",
     "locks": "gd",
     "workers": "gd",
+    "limits": "gd",
 }
 #: Whoever launches runs takes slots, writes manifests, and keeps a heartbeat for a run that cannot have one yet.
 LAUNCHER: Mapping[str, str] = {"runs": "gpd", "workers": "gpd"}
@@ -100,7 +103,7 @@ def worker_statements(
     keys = Keys(queue)
     table = {**WORKER, **(LAUNCHER if launches else {}), **(OUTBOX if sends_to else {})}
     return [
-        *_on_objects(bucket, _patterns(keys, table) | {keys.overrides: "g"}),
+        *_on_objects(bucket, _patterns(keys, table) | {keys.overrides: "g", keys.breaker: "gp"}),
         *_list(bucket, [f"{keys.root}*"]),
         *(statement for target in sends_to for statement in sender_statements(bucket, target)),
         *use_key(bucket),

@@ -30,6 +30,7 @@ from .errors import (
     NewerFormat,
     NoSpace,
     NotFound,
+    Postpone,
     QueueError,
     QueueFull,
     Reject,
@@ -37,6 +38,7 @@ from .errors import (
     Unavailable,
 )
 from .events import Events
+from .limits import Breaker
 from .queue import Queue
 from .retry import RetryPolicy
 from .settings import QueueSettings
@@ -55,6 +57,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AccessDenied",
+    "Breaker",
     "Claim",
     "Conflict",
     "Contended",
@@ -77,6 +80,7 @@ __all__ = [
     "NoSpace",
     "NotFound",
     "ObjectStore",
+    "Postpone",
     "Processor",
     "Queue",
     "QueueError",

@@ -18,7 +18,7 @@ QueueError
 └── CorruptState        stored bytes cannot be read; stop, and check who wrote them
     └── NewerFormat     a newer version wrote them; upgrade this side
 
-Reject, Retry           raised by handlers, to say what happens to the message next
+Reject, Retry, Postpone  raised by handlers, to say what happens to the message next
 """
 
 from __future__ import annotations
@@ -113,5 +113,18 @@ class Retry(Exception):
     """
 
     def __init__(self, message: str = "retry asked by the handler", *, after: float | timedelta | None = None) -> None:
+        super().__init__(message)
+        self.after = timedelta(seconds=after) if isinstance(after, (int, float)) else after
+
+
+class Postpone(Exception):
+    """Raised by a handler: run this message again after `after`; this is no failure, and does not count as an attempt.
+
+    After `max_postpones` of them, which is 1,000 unless the queue says otherwise, each is a failed attempt.
+    """
+
+    def __init__(
+        self, message: str = "postponed by the handler", *, after: float | timedelta = timedelta(seconds=1)
+    ) -> None:
         super().__init__(message)
         self.after = timedelta(seconds=after) if isinstance(after, (int, float)) else after

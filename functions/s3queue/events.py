@@ -20,10 +20,13 @@ Event = Literal[
     "claim.lost",
     "workers.started",
     "workers.stopped",
+    "message.postponed",
+    "breaker.opened",
+    "breaker.closed",
 ]
 NAMES: tuple[Event, ...] = Event.__args__  # type: ignore[attr-defined]
 #: What `events="failures"` publishes.
-FAILURES: frozenset[str] = frozenset({"message.retry", "message.dead"})
+FAILURES: frozenset[str] = frozenset({"message.retry", "message.dead", "breaker.opened", "breaker.closed"})
 
 Hook = Callable[[Mapping[str, Any]], None]
 _log = logging.getLogger(__name__)

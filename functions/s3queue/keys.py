@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
 
 from .errors import InvalidName, InvalidPriority
 
@@ -31,6 +32,9 @@ _PRIORITY = re.compile(r"p([01][0-9]{2}|2[0-4][0-9]|25[0-5])/")
 _DUE = "%Y%m%dT%H%M%SZ"
 _DUE_FORM = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _PART = re.compile(r"[^/]+/part-([0-9]{10,})-[0-9a-f]+\.parquet")
+#: Longer keys of a rate are cut, and told apart by a digest.
+_RATE_KEY_BYTES = 256
+_SHARD = re.compile(r"[0-9a-f]{2}/")
 _MARKED = re.compile(r"~[0-9a-f]{12}\Z")
 
 
@@ -78,6 +82,15 @@ def priority_of(path: str) -> int:
     """The priority in the path: 255 runs first; a name that does not start with `p000/`…`p255/` has priority 0."""
     match = _PRIORITY.match(name_of(path))
     return int(match[1]) if match else 0
+
+
+def rate_key_of(path: str, shards: int = 0) -> str:
+    """The first folder of the name that the producer chose, behind priority and shard; empty if it has none."""
+    name = _PRIORITY.sub("", name_of(path), count=1)
+    if shards:
+        name = _SHARD.sub("", name, count=1)
+    folder, slash, _ = name.partition("/")
+    return folder if slash else ""
 
 
 def due_of(path: str) -> datetime | None:
@@ -158,6 +171,10 @@ class Keys:
         """How far a sweep came that could not finish."""
         return f"{self.queue}/sweep.json"
 
+    @property
+    def breaker(self) -> str:
+        return f"{self.queue}/breaker.json"
+
     def prefix(self, kind: str) -> str:
         """`{queue}/{kind}/`, for a LIST."""
         return f"{self.queue}/{kind}/"
@@ -187,6 +204,15 @@ class Keys:
 
     def lock(self, name: str) -> str:
         return f"{self.queue}/locks/{name}"
+
+    def limit(self, rate_key: str) -> str:
+        """How many calls were granted lately: of the whole queue, or of one key, which may hold any characters."""
+        if not rate_key:
+            return f"{self.queue}/limits/queue.json"
+        quoted = quote(rate_key, safe="~")
+        if len(quoted) > _RATE_KEY_BYTES:
+            quoted = f"{quoted[:64]}~{hashlib.sha256(rate_key.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+        return f"{self.queue}/limits/key/{quoted}.json"
 
     def idempotency(self, idempotency_key: str) -> str:
         """Hashed: Powertools' keys may hold any characters, and hashes spread over S3's partitions."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from .clock import as_duration
 from .documents.lease import Lease
 from .documents.record import Failure, Record
 from .documents.sends import Send
@@ -27,6 +28,8 @@ from .settings import QueueSettings
 from .store import ObjectInfo
 
 if TYPE_CHECKING:
+    from .documents.breaker_document import StoredBreaker
+    from .flow.gate import QueueGate
     from .protocol.status import Status
 
 
@@ -40,6 +43,7 @@ class Queue(QueueAccess):
     _claiming: Claiming = field(init=False)
     _overrides: RuntimeOverrides = field(init=False)
     _producer: Producer = field(init=False)
+    _limits: QueueGate | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         # Named, because super() does not work inside a dataclass with slots.
@@ -138,6 +142,7 @@ class Queue(QueueAccess):
         Raises:
             Unavailable: unknown whether it was claimed; the sweeper takes care of the message.
         """
+        self._follow_limits()
         return self._claiming.claim(path, timeout=timeout, read_first=read_first, etag=etag)
 
     def claim_next(self, limit: int = 1, *, timeout: float | timedelta | None = None) -> list[Claim]:
@@ -145,7 +150,8 @@ class Queue(QueueAccess):
         if limit < 1:
             return []
         self.refresh()
-        return [] if self.settings.paused else self._claiming.claim_next(limit, timeout=timeout)
+        self._follow_limits()
+        return [] if self.settings.paused or self.held_for() else self._claiming.claim_next(limit, timeout=timeout)
 
     def adopt(self, path: str) -> Claim | None:
         """Continue with a message that was claimed elsewhere in this worker's name; None if it is no longer ours.
@@ -167,7 +173,9 @@ class Queue(QueueAccess):
             InvalidRequest: the sends are too many or too large; nothing was written.
             Unavailable: unknown whether it was recorded, or whether all sends are stored; calling again is safe.
         """
-        return self.leases.complete(claim, result, sends=sends, clear=clear)
+        record = self.leases.complete(claim, result, sends=sends, clear=clear)
+        self.note_call(claim, None)
+        return record
 
     def complete_lines(self, claim: Claim, total: int, *, clear: bool = True) -> Record:
         """Record the outcome of a batch whose lines are all done or dead; each dead line is a dead letter.  [P1] [P3]
@@ -202,7 +210,11 @@ class Queue(QueueAccess):
             LeaseLost: someone else has the message by now; a zombie's failure never counts.
             Unavailable: unknown whether it was recorded; the lease runs out, and the sweeper fails the attempt.
         """
-        return self.leases.fail(claim, error, retry_after=retry_after, dead=dead)
+        ended = self.leases.fail(claim, error, retry_after=retry_after, dead=dead)
+        if not claim.message.is_batch:
+            # Of a batch, each line was counted.
+            self.note_call(claim, error.type if isinstance(error, Failure) else error)
+        return ended
 
     def extend(self, claim: Claim, timeout: float | timedelta | None = None) -> None:
         """Keep the message for another `timeout` from now, and store the progress made so far.  [P2]
@@ -219,6 +231,58 @@ class Queue(QueueAccess):
             LeaseLost: someone else has the message by now.
         """
         self.leases.release(claim)
+        if self._limits:
+            self._limits.gave_back(claim.path)
+
+    def postpone(self, claim: Claim, after: float | timedelta) -> Lease | Record:
+        """Give the message back, to run again after `after`; this does not count as an attempt.  [P5]
+
+        After `max_postpones` of them, each is a failed attempt: see `fail`.
+
+        Raises:
+            LeaseLost: someone else has the message by now.
+            Unavailable: unknown whether it was written; the lease runs out, and the sweeper fails the attempt.
+        """
+        wait, most = as_duration(after, "after"), self.settings.max_postpones
+        if claim.lease.postponed >= most:
+            said = f"postponed {most} times, which is max_postpones: this attempt failed"
+            return self.fail(claim, Failure("Postpone", said), retry_after=wait)
+        lease = self.leases.postpone(claim, wait)
+        if self._limits:
+            self._limits.gave_back(claim.path)
+        return lease
+
+    def held_for(self) -> float:
+        """Seconds for which the queue's limits let no message be claimed, as far as this process knows: ask then.
+
+        0.0: something may be claimed, or nobody has asked yet. Sends no request.
+        """
+        return self._limits.wait_for_any() if self._follow_limits() and self._limits else 0.0
+
+    def free_at(self, path: str) -> datetime:
+        """When a message that its queue's limits held back is worth a try again, by S3's clock; sends no request."""
+        self._follow_limits()
+        return self._limits.free_at(path) if self._limits else self.clock.now()
+
+    def may_call(self, path: str) -> bool:
+        """Whether the queue's limits permit another call of the handler for a claimed batch: its next line."""
+        self._follow_limits()
+        return self._limits is None or self._limits.enter_call(path)
+
+    def note_call(self, claim: Claim, error: BaseException | str | None) -> None:
+        """Tell the queue's breaker how a call of the handler ended; `complete` and `fail` do so by themselves."""
+        if self._follow_limits() and self._limits:
+            self._limits.ended(claim.path, error)
+
+    def _follow_limits(self) -> bool:
+        """Whether the queue has limits now. What keeps them is not imported before it has."""
+        if not self.settings.is_limited:
+            self.gate = self._limits = None
+        elif self._limits is None:
+            from .flow.gate import QueueGate
+
+            self.gate = self._limits = QueueGate(self)
+        return self._limits is not None
 
     # Settings at run time
 
@@ -242,7 +306,11 @@ class Queue(QueueAccess):
 
         If it cannot be parsed, the settings do not change.
         """
-        return self._overrides.refresh()
+        is_read = self._overrides.refresh()
+        # Only where something was claimed: a producer and the sweeper have no use for it.
+        if is_read and self._limits:
+            self._limits.refresh()
+        return is_read
 
     def configure(self, **changes: Any) -> QueueSettings:
         """Change settings at run time, for every process, within ten seconds; None removes an override.
@@ -262,6 +330,28 @@ class Queue(QueueAccess):
         self.configure(paused=None)
 
     # Operators
+
+    def breaker(self) -> StoredBreaker:
+        """The state of the queue's breaker; closed if nothing has ever failed. One GET.
+
+        Raises:
+            NewerFormat: a newer version of s3queue wrote it.
+        """
+        from .flow.breaker import read_breaker
+
+        return read_breaker(self.store, self.keys)
+
+    def force_breaker(self, how: Literal["open", "closed", "auto"]) -> StoredBreaker:
+        """Keep the breaker open or closed, whatever happens, for every process within ten seconds; `auto` ends that.
+
+        It holds for workers whose queue has a breaker; any queue can be paused.
+
+        Raises:
+            InvalidRequest: `how` is none of these.
+        """
+        from .flow.breaker import force_breaker
+
+        return force_breaker(self, how)
 
     def status(self, path: str) -> Status:
         """The state of a message, and everything that is known about it.

@@ -5,6 +5,7 @@ Durations are `timedelta` inside; in JSON and in the environment they are number
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from typing import Any, Literal
 
 from .encoding import LONGEST, MOST_LINES
 from .errors import InvalidRequest
+from .limits import Breaker, Rate, parse_rate
 from .retry import RetryPolicy
 
 MIB = 1024 * 1024
@@ -97,6 +99,14 @@ class QueueSettings:
     run_timeout: timedelta = timedelta(hours=1)
     max_executors: int = 4
     paused: bool = False
+    #: At most so many calls of the handler in any window by S3's clock: `"100/min"`, with s, min or hour; None: any.
+    rate: str | None = None
+    #: What the rate is for: the whole queue, or (`"folder"`) each first folder of messages' names: `customer-42/…`.
+    rate_key: Literal["", "folder"] = ""
+    #: Stops the queue for a while after so many failures in a row; None: never.
+    breaker: Breaker | None = None
+    #: How often a handler may raise `Postpone` for one message; from then on it counts as a failed attempt.
+    max_postpones: int = 1000
 
     def __post_init__(self) -> None:
         durations = ("visibility_timeout", "handler_timeout", "rescue_after", "record_retention", "dead_retention")
@@ -117,6 +127,7 @@ class QueueSettings:
             "messages_per_run",
             "max_executors",
             "pending_alarm",
+            "max_postpones",
         ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -131,7 +142,26 @@ class QueueSettings:
             raise InvalidRequest(f"events must be off, failures or all, not {self.events!r}")
         if self.engine not in ("lambda", "spark"):
             raise InvalidRequest(f"engine must be lambda or spark, not {self.engine!r}")
+        if self.rate_key not in ("", "folder"):
+            raise InvalidRequest(f"rate_key must be 'folder' or '', not {self.rate_key!r}")
+        if self.breaker is not None and not isinstance(self.breaker, Breaker):
+            raise InvalidRequest(f"breaker must be a Breaker or None, not {self.breaker!r}")
+        if self.is_limited and self.uses_spark:
+            raise InvalidRequest(
+                "a queue whose messages go to Spark cannot have a rate or a breaker: a run claims many messages at a "
+                "time, and starts them later; use max_runs and messages_per_run"
+            )
         _ = self.retry
+
+    @property
+    def limit(self) -> Rate | None:
+        """The parsed `rate`."""
+        return None if self.rate is None else parse_rate(self.rate)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether anything but a pause can keep messages from being claimed."""
+        return self.limit is not None or self.breaker is not None
 
     @property
     def uses_spark(self) -> bool:
@@ -186,6 +216,8 @@ class QueueSettings:
             value = getattr(self, field.name)
             if isinstance(value, timedelta):
                 described[f"{field.name}_seconds"] = value.total_seconds()
+            elif isinstance(value, Breaker):
+                described[field.name] = value.to_json()
             else:
                 described[field.name] = value
         return described
@@ -204,6 +236,10 @@ def _coerce(name: str, value: Any, default: Any) -> Any:
         return value if isinstance(value, timedelta) else timedelta(seconds=float(value))
     if name in ("max_message_size", "max_batch_size", "heavy_above") and value is not None:
         return parse_size(value)
+    if name in ("rate", "breaker") and (value is None or value == "off"):
+        return None
+    if name == "breaker":
+        return Breaker.from_json(json.loads(value) if isinstance(value, str) else value)
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise TypeError("it must be true or false")

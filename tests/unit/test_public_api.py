@@ -18,6 +18,7 @@ def test_the_public_names_are_these():
     """A name that is added here is a promise; one that is taken away breaks someone."""
     assert s3queue.__all__ == [
         "AccessDenied",
+        "Breaker",
         "Claim",
         "Conflict",
         "Contended",
@@ -40,6 +41,7 @@ def test_the_public_names_are_these():
         "NoSpace",
         "NotFound",
         "ObjectStore",
+        "Postpone",
         "Processor",
         "Queue",
         "QueueError",
@@ -72,7 +74,11 @@ def test_every_error_can_be_caught_as_a_queue_error_but_those_that_handlers_rais
     errors = [value for name in s3queue.__all__ if isinstance(value := getattr(s3queue, name), type)]
     raised = {error for error in errors if issubclass(error, Exception)}
 
-    assert {error for error in raised if not issubclass(error, s3queue.QueueError)} == {s3queue.Reject, s3queue.Retry}
+    assert {error for error in raised if not issubclass(error, s3queue.QueueError)} == {
+        s3queue.Postpone,
+        s3queue.Reject,
+        s3queue.Retry,
+    }
 
 
 def test_every_public_name_says_what_it_is_for():

@@ -68,6 +68,8 @@ class Lease:
     lines: Lines | None = None
     #: What the handler last reported: the fraction that is done, and a text.
     progress: tuple[float, str] | None = None
+    #: How often its handler has postponed it.
+    postponed: int = 0
 
     @property
     def leased_etag(self) -> str:
@@ -111,6 +113,7 @@ class Lease:
                 "attempts": [attempt.to_json() for attempt in self.attempts[-ATTEMPTS_KEPT:]],
                 "lines": self.lines.to_json() if self.lines else None,
                 "progress": list(self.progress) if self.progress else None,
+                "postponed": self.postponed or None,
             }
         )
 
@@ -152,6 +155,7 @@ class Lease:
             attempts=tuple(Attempt.from_json(attempt) for attempt in as_list(found.get("attempts", []))),
             lines=Lines.from_json(found["lines"]) if found.get("lines") else None,
             progress=(as_number(progress[0]), as_text(progress[1])) if progress else None,
+            postponed=as_whole(found.get("postponed", 0)),
         )
 
 

@@ -13,6 +13,8 @@ from s3queue.keys import Keys
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectInfo, ObjectStore
 
+from .gate import Gate
+
 
 @dataclass(slots=True, kw_only=True)
 class QueueAccess:
@@ -37,6 +39,11 @@ class QueueAccess:
     in_vain: int = field(init=False, default=0, repr=False)
     #: Messages that can be neither claimed nor buried; the backlog leaves them out.
     set_aside: set[str] = field(init=False, default_factory=set, repr=False)
+
+    #: A rate or a breaker, for queues that have one.
+    gate: Gate | None = field(init=False, default=None, repr=False)
+    #: How many claims the gate did not permit: they say nothing about what others do.
+    held_back: int = field(init=False, default=0, repr=False)
 
     def __post_init__(self) -> None:
         self.keys = Keys(self.name)

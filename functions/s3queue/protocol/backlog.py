@@ -91,6 +91,7 @@ class Backlog:
         self._wins = 0
         self._wins_at_refill = -1
         self._in_vain = queue.in_vain
+        self._held_back = queue.held_back
         self._mutex = threading.Lock()
 
     def take(self) -> Candidate | None:
@@ -122,6 +123,10 @@ class Backlog:
 
         One in vain counts as won: nobody else empties the window, and what is left of it may well run.
         """
+        if self._queue.held_back != self._held_back:
+            # The queue's limits did not permit it: that says nothing about the others, nor is anything gained by it.
+            self._held_back = self._queue.held_back
+            return
         in_vain = self._queue.in_vain
         won = won or in_vain != self._in_vain
         self._in_vain = in_vain
@@ -276,6 +281,7 @@ class Backlog:
             and self._wants(message.size)
             and (path := keys.path(message.key))
             and path not in self._queue.set_aside
+            and not (self._queue.gate and self._queue.settings.rate_key and self._queue.gate.wait(path))
         }
         ages = leases.between(min(paths), max(paths)) if paths and leases else {}
         limit = self._queue.settings.visibility_timeout + GRAIN

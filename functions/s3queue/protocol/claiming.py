@@ -19,7 +19,7 @@ from s3queue.documents.lease import Lease
 from s3queue.documents.message import INLINE_BYTES, Generation, Message, is_placeholder
 from s3queue.documents.sends import is_repeatable
 from s3queue.encoding import decode_metadata
-from s3queue.errors import AccessDenied, Conflict, CorruptState, NewerFormat, QueueError
+from s3queue.errors import AccessDenied, Conflict, CorruptState, LeaseLost, NewerFormat, QueueError
 from s3queue.keys import due_of
 from s3queue.store import Object, Written, delete_unique
 
@@ -27,6 +27,7 @@ from .access import QueueAccess
 from .backlog import Backlog, Candidate
 from .claim import Claim
 from .expire import expire, restart
+from .gate import Permit
 from .lease_protocol import LeaseProtocol
 from .liveness import LiveOwners
 
@@ -61,6 +62,9 @@ class Claiming:
                 self.queue.in_vain += 1
                 self.queue.events.emit("message.dead", queue=self.queue.name, path=path, attempt=0, error=problem)
             return None
+        if self.queue.gate and self.queue.gate.wait(path) > 0:
+            self.queue.held_back += 1
+            return None
         due_at = due_of(path)
         # A delayed message is always read first: S3's clock decides whether it is due.
         if not read_first and due_at is None:
@@ -86,7 +90,7 @@ class Claiming:
             retry_at=None,
             progress=None,
         )
-        return self._take(path, mine, before, if_match=held.etag)
+        return self._take_permitted(path, mine, before, if_match=held.etag)
 
     def _bury_misnamed(self, path: str, problem: str) -> bool:
         """Whether it was buried. One that cannot be read either has no lease that could make it wait: this process sets
@@ -107,6 +111,7 @@ class Claiming:
         owners = LiveOwners(self.queue)
         claims: list[Claim] = []
         for candidate in backlog.drain():
+            held_back = self.queue.held_back
             try:
                 if candidate.is_overdue:
                     self._expire(candidate, owners)
@@ -121,7 +126,8 @@ class Claiming:
                     raise
                 break  # return the claims so far: if they were lost here, nobody would work on them until they run out
             else:
-                self.leases.forget(candidate.reminder)
+                if claim or self.queue.held_back == held_back:
+                    self.leases.forget(candidate.reminder)
             backlog.report(won=claim is not None, is_hint=candidate.is_hint)
             if claim:
                 claims.append(claim)
@@ -169,14 +175,38 @@ class Claiming:
             timeout=timeout,
             expected_etag=etag,
         )
-        return self._take(path, lease, before, if_match=None)
+        return self._take_permitted(path, lease, before, if_match=None)
 
-    def _take(self, path: str, lease: Lease, before: float, *, if_match: str | None) -> Claim | None:
+    def _take_permitted(self, path: str, lease: Lease, before: float, *, if_match: str | None) -> Claim | None:
+        """Take the lease if the queue's limits permit it; a permit that is not used is given back."""
+        gate = self.queue.gate
+        if gate is None:
+            return self._take(path, lease, before, if_match=if_match)
+        permit = gate.enter(path)
+        if permit is None:
+            self.queue.held_back += 1
+            return None
+        # From here on: getting the permit may have taken a while.
+        before = self.queue.clock.monotonic()
+        claim = self._take(path, lease, before, if_match=if_match, permit=permit)
+        if claim is None:
+            permit.cancel()
+        return claim
+
+    def _take(
+        self, path: str, lease: Lease, before: float, *, if_match: str | None, permit: Permit | None = None
+    ) -> Claim | None:
         """Write the lease, then read the message. The deadline counts from before the request.  [P2] [P4]"""
         try:
             lease, written = self.leases.put_lease(path, lease, if_match=if_match)
         except Conflict:
             self.queue.events.emit("claim.lost", queue=self.queue.name, path=path)
+            return None
+        if permit and not permit.confirm(written.at):
+            # So slow that the limit counts this call no more.
+            self.queue.held_back += 1
+            with contextlib.suppress(LeaseLost):
+                self.leases.give_back(path, lease, written.etag, written.at)
             return None
         try:
             return self._read_message(path, lease, written, before, is_first=if_match is None)
@@ -208,7 +238,9 @@ class Claiming:
         expected = lease.leased_etag
         if expected and expected != message.generation.etag:
             # The name was PUT anew, and attempts belong to a generation.  [P5]
-            lease = replace(lease, attempt=1, generation=message.generation, failure=None, attempts=(), lines=None)
+            lease = replace(
+                lease, attempt=1, generation=message.generation, failure=None, attempts=(), lines=None, postponed=0
+            )
             lease, written = self.leases.put_lease(path, lease, if_match=written.etag)
         claim = self._claimed(message, lease, written, before)
         # What was sent may be PUT again by whoever finishes its sender, long after it was finished itself.  [P7]
@@ -249,7 +281,7 @@ class Claiming:
         message = Message(queue=self.queue.name, path=path, generation=generation, size=info.size)
         if lease.leased_etag not in ("", generation.etag):
             # The name was PUT anew; the attempt is its first. What becomes of it is written with the failure.  [P5]
-            lease = replace(lease, attempt=1, failure=None, attempts=(), lines=None)
+            lease = replace(lease, attempt=1, failure=None, attempts=(), lines=None, postponed=0)
         claim = self._claimed(message, lease, written, before)
         record = self.leases.outcomes.read(path)
         if record and record.generation == generation:

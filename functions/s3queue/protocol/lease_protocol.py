@@ -191,6 +191,23 @@ class LeaseProtocol:
         self.give_back(claim.path, lease, claim.lease_etag, claim.now())
         self.emit("message.released", claim)
 
+    def postpone(self, claim: Claim, after: timedelta, *, is_asked: bool = True) -> Lease:
+        """PUT the lease as waiting, with the attempt not counted, then the reminder.  [P5]
+
+        `is_asked`: the handler asked for it, which it may do a limited number of times.
+
+        Raises:
+            LeaseLost: another worker has the lease.
+        """
+        retry_at = whole_second(claim.now() + after)
+        waiting = replace(claim.lease, state="waiting", attempt=claim.attempt - 1, retry_at=retry_at)
+        self.write(
+            claim, replace(waiting, lines=claim.progressed(), postponed=claim.lease.postponed + is_asked, progress=None)
+        )
+        self.remind(claim.path, retry_at)
+        self.emit("message.postponed", claim, retry_at=retry_at)
+        return claim.lease
+
     def give_back(self, path: str, lease: Lease, etag: str, now: datetime) -> None:
         """Undo a claim in which nothing was started, whoever made it: DELETE the lease of a first attempt, else PUT it
         as waiting, with the attempt not counted.  [P5]

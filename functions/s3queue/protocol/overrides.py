@@ -11,6 +11,7 @@ from typing import Any
 
 from s3queue.encoding import NONSENSE, parse_json
 from s3queue.errors import Conflict, CorruptState
+from s3queue.limits import Breaker
 from s3queue.settings import QueueSettings, with_current_names
 
 from .access import QueueAccess
@@ -102,7 +103,11 @@ def _plain(overrides: Mapping[str, Any]) -> dict[str, Any]:
     durations = {name for name in overrides if isinstance(getattr(_DEFAULTS, name), timedelta)}
     return {
         f"{name}_seconds" if name in durations else name: (
-            value.total_seconds() if isinstance(value, timedelta) else value
+            value.total_seconds()
+            if isinstance(value, timedelta)
+            else value.to_json()
+            if isinstance(value, Breaker)
+            else value
         )
         for name, value in overrides.items()
     }

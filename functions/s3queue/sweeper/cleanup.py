@@ -25,7 +25,9 @@ HEARTBEAT_KEPT = timedelta(minutes=30)
 #: A lock document is small and carries its fencing token; it is deleted when nobody has written it for this long, and
 #: for longer than its own ttl.
 LOCK_KEPT = timedelta(days=1)
-#: How often locks are listed.
+#: A limit that nobody has written for this long counts nothing any more: the longest window is an hour.
+LIMIT_KEPT = timedelta(hours=2)
+#: How often locks and limits are listed.
 LOCKS_SECONDS = 600.0
 #: How often dead letters are checked for their retention.
 RETENTION_SECONDS = 3600.0
@@ -47,15 +49,19 @@ class Cleanup:
         """Whether any kind has to be listed now."""
         now = self.queue.clock.monotonic()
         is_retention_due = now - self._checked_at >= RETENTION_SECONDS and bool(kinds & {"dead", "runs"})
-        are_locks_due = now - self._locks_checked_at >= LOCKS_SECONDS and "locks" in kinds
+        are_locks_due = now - self._locks_checked_at >= LOCKS_SECONDS and bool(kinds & {"locks", "limits"})
         return bool(self.cursor) or "workers" in kinds or are_locks_due or is_retention_due
 
     def remove_left_behind(self, kinds: set[str], report: Report) -> None:
         now = self.queue.clock.monotonic()
         if "workers" in kinds:
             self._remove_heartbeats(report)
-        if "locks" in kinds and (now - self._locks_checked_at >= LOCKS_SECONDS or self._is_within("locks")):
+        are_locks_due = now - self._locks_checked_at >= LOCKS_SECONDS
+        if "locks" in kinds and (are_locks_due or self._is_within("locks")):
             self._remove_locks(report)
+        if "limits" in kinds and are_locks_due:
+            self._remove_older("limits", LIMIT_KEPT, report)
+        if are_locks_due:
             self._locks_checked_at = now
         if now - self._checked_at >= RETENTION_SECONDS or self.cursor:
             if "dead" in kinds:

@@ -19,13 +19,13 @@ from s3queue.errors import Conflict, CorruptState, NewerFormat, QueueError
 from s3queue.protocol.expire import LeaseEnding, expire, restart, unreadable_lease
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.liveness import LiveOwners
+from s3queue.protocol.store_time import StoreTime
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, Page, listing
 
 from .budget import OutOfBudget
 from .progress import Progress
 from .report import Report
-from .store_time import StoreTime
 
 _log = logging.getLogger(__name__)
 #: The requests of a usual expiry.

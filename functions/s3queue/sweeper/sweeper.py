@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from s3queue.errors import QueueError
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.stats import Counter, Stats, find_kinds
+from s3queue.protocol.store_time import AGAIN_SECONDS, StoreTime
 from s3queue.queue import Queue
 from s3queue.store import Page
 
@@ -27,7 +28,6 @@ from .expired_leases import ExpiredLeases
 from .hand_over import Dispatch, HandOver
 from .progress import Progress
 from .report import Report
-from .store_time import AGAIN_SECONDS, StoreTime
 from .unleased_messages import UnleasedMessages
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ RESCUES_KEPT_SECONDS = 3600.0
 SOON = timedelta(seconds=60)
 #: Kinds that need a sweep; a queue without them is idle.
 BUSY_KINDS = frozenset({"messages", "delayed", "leases", "retries", "workers", "locks"})
-SWEPT_KINDS = BUSY_KINDS | {"dead", "runs"}
+SWEPT_KINDS = BUSY_KINDS | {"dead", "runs", "limits"}
 
 
 @dataclass(slots=True, kw_only=True)

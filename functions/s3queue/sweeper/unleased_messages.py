@@ -38,7 +38,11 @@ class UnleasedMessages:
                     self._leases.see_messages(page.objects)
                     counter.add(page.objects, leased)
                     orphans = [path for entry in page.objects if (path := self._orphaned(entry, page.at, leased))]
-                    report.orphans += self._hand_over.once(orphans)
+                    handed_over = self._hand_over.once(orphans)
+                    if self.queue.settings.is_limited:
+                        report.due += handed_over  # their events came: they wait for their turn
+                    else:
+                        report.orphans += handed_over
                     progress.messages = page.next_after or progress.messages
             progress.messages = ""
         finally:

@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime, timedelta
 
 from s3queue.errors import QueueError, Unavailable
 from s3queue.protocol.backlog import Backlog
@@ -26,6 +27,8 @@ WRAP_UP_SECONDS = 3.0
 #: The function waits for a retry that is due this soon. The sweeper may not run before the next minute, and a few idle
 #: seconds of a function cost less than a message that comes a minute late.
 PATIENCE_SECONDS = 10.0
+#: How long a process remembers what it asked the sweeper for.
+REMINDED_KEPT = timedelta(minutes=10)
 
 
 class InvocationRunner:
@@ -45,6 +48,8 @@ class InvocationRunner:
         self._around_message = around_message
         self._processor = Processor(queue=queue, definition=definition, should_stop=self._is_over)
         self._retries = OwnRetries(queue, within=PATIENCE_SECONDS)
+        #: When the sweeper is asked to look again at what the queue's limits held back.
+        self._reminded: set[datetime] = set()
         self._begin(lambda: 0.0)
 
     def run(self, notifications: Iterable[Notification], time_left: Callable[[], float]) -> dict[str, int]:
@@ -117,8 +122,14 @@ class InvocationRunner:
                 if self._is_heavy(path, size):
                     self._heavy[path] = None
                     return None
+                held_back = self._queue.held_back
                 ending = self._processor.run(path, read_first=read_first, etag=etag)
+                is_held_back = ending is None and self._queue.held_back != held_back
                 self._queue.leases.forget(reminder)
+                if is_held_back:
+                    self._counts["held back"] += 1
+                    self._remind(path, always=bool(reminder))
+                    return False
                 if ending == "lost":
                     _log.warning("lease lost or outcome unknown, left to the sweeper: %s/%s", self._queue.name, path)
                 self._counts[ending or "not claimed"] += 1
@@ -149,7 +160,9 @@ class InvocationRunner:
         try:
             for candidate in backlog.drain():
                 self._retry_due()
-                if not self._may_claim():
+                if not self._may_claim() or not self._wait_for_limit():
+                    if self._queue.gate:
+                        self._remind(candidate.path)
                     return
                 if self._queue.clock.now() - candidate.since <= self._queue.settings.late_after:
                     continue  # its own event is on its way: the second of the two claims would fail, and cost a PUT
@@ -164,6 +177,26 @@ class InvocationRunner:
                     backlog.report(won=won, is_hint=candidate.is_hint)
         except QueueError as error:
             _log.warning("queue not listed, left to the sweeper: %s: %s", self._queue.name, error)
+
+    # Limits
+
+    def _wait_for_limit(self) -> bool:
+        """Whether something may be claimed, after a short wait if need be."""
+        while wait := self._queue.held_for():
+            if wait > PATIENCE_SECONDS or self._is_over(after=wait):
+                return False
+            self._queue.clock.sleep(wait)
+        return True
+
+    def _remind(self, path: str, *, always: bool = False) -> None:
+        """Ask the sweeper to look again when the limits permit it. One message for each second is enough: whoever is
+        sent for it drains the queue.
+        """
+        at = self._queue.free_at(path)
+        self._reminded = {known for known in self._reminded if known >= at - REMINDED_KEPT}
+        if always or at not in self._reminded:
+            self._reminded.add(at)
+            self._queue.leases.remind(path, at)
 
     # Retries that are due soon
 

@@ -38,6 +38,7 @@ class OwnRetries:
         self._heap: list[OwnRetry] = []
         self._mutex = threading.Lock()
         queue.events.on("message.retry", self._note)
+        queue.events.on("message.postponed", self._note)
 
     def __len__(self) -> int:
         return len(self._heap)

@@ -23,6 +23,7 @@ from s3queue.errors import (
     MessageNotFound,
     MessageTooLarge,
     NoSpace,
+    Postpone,
     QueueError,
     Reject,
     Retry,
@@ -36,13 +37,15 @@ from .definition import Definition
 
 _log = logging.getLogger(__name__)
 #: `lost`: someone else has the message by now, or its outcome is unknown; the sweeper takes care of it.
-AttemptEnding = Literal["completed", "retried", "dead", "released", "lost"]
+AttemptEnding = Literal["completed", "retried", "dead", "released", "postponed", "lost"]
 T = TypeVar("T")
 Line = bytes | LongLine
 #: Pauses in seconds before a step with an unknown result is repeated; after the last one it is left to the sweeper.
 UNKNOWN_PAUSES = (0.2, 0.8, 2.0)
 #: Lines that a handler of lists gets in one call.
 LINES_PER_CALL = 100
+#: A batch whose next line has to wait for the queue's limits longer than this is given back until then.
+PATIENCE_SECONDS = 5.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,6 +108,8 @@ class Processor:
             sends = self._sends(context, result)
         except failures() as error:
             _check_ours(claim, error)
+            if isinstance(error, Postpone):
+                return self._postpone(claim, error.after)
             return self._fail(claim, error, after=error.after if isinstance(error, Retry) else None)
         self._known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears))
         return "completed"
@@ -112,6 +117,7 @@ class Processor:
     def _batch(self, claim: Claim) -> AttemptEnding:
         total = 0
         after: timedelta | None = None
+        postponed: timedelta | None = None
         written = self.queue.clock.monotonic()
         started = False
         try:
@@ -133,13 +139,22 @@ class Processor:
                 if started and self.should_stop():
                     self._known(lambda: self.queue.release(claim))
                     return "released"
+                if started and self.queue.gate and not self._is_permitted(claim):
+                    wait = max(self.queue.free_at(claim.path) - claim.now(), timedelta())
+                    self._known(lambda: self.queue.leases.postpone(claim, wait, is_asked=False))  # noqa: B023
+                    return "postponed"
                 if self.queue.clock.monotonic() - written > claim.lease.timeout.total_seconds() / 2:
                     self.queue.extend(claim)
                     written = self.queue.clock.monotonic()
                 started = True
                 claim.check_alive()
                 asked = self._run_lines(claim, pending)
-                after = max(after or asked, asked) if asked is not None else after
+                if isinstance(asked, Postpone):
+                    postponed = max(postponed or asked.after, asked.after)
+                elif asked is not None:
+                    after = max(after or asked, asked)
+        if postponed is not None:
+            return self._postpone(claim, postponed)
         if claim.lines.failed:
             return self._fail(claim, claim.lines.failure(total), after=after)
         record = self._known(lambda: self.queue.complete_lines(claim, total, clear=self.clears))
@@ -166,8 +181,20 @@ class Processor:
         if chunk:
             yield chunk
 
-    def _run_lines(self, claim: Claim, pending: list[tuple[int, Line]]) -> timedelta | None:
-        """Run some lines in one call and note how each ended; returns the delay that the handler asked for, if any."""
+    def _is_permitted(self, claim: Claim) -> bool:
+        """Whether the queue's limits let the handler be called for another line, after a short wait if need be."""
+        while not self.queue.may_call(claim.path):
+            wait = max(self.queue.gate.wait(claim.path) if self.queue.gate else 0.0, 0.1)
+            if wait > min(PATIENCE_SECONDS, claim.remaining().total_seconds() / 2) or self.should_stop():
+                return False
+            self.queue.clock.sleep(wait)
+        return True
+
+    def _run_lines(self, claim: Claim, pending: list[tuple[int, Line]]) -> timedelta | Postpone | None:
+        """Run some lines in one call and note how each ended; returns the delay that the handler asked for, if any.
+
+        Lines that their handler postpones stay as they are.
+        """
         parsed: list[tuple[int, Any]] = []
         for number, line in pending:
             if isinstance(line, LongLine):
@@ -194,6 +221,10 @@ class Processor:
             sends = self._sends(context, *results)
         except failures() as error:
             _check_ours(claim, error)
+            if not isinstance(error, Postpone):
+                self.queue.note_call(claim, error)
+            if isinstance(error, Postpone) and claim.lease.postponed < self.queue.settings.max_postpones:
+                return error
             self._fail_lines(claim, numbers, Failure.of(error), dead=isinstance(error, Reject))
             return error.after if isinstance(error, Retry) else None
         for (number, _), result in zip(parsed, results, strict=True):
@@ -201,6 +232,7 @@ class Processor:
         if sends:
             claim.lines.sends.extend(sends)
             self._known(lambda: self.queue.leases.stage(claim))
+        self.queue.note_call(claim, None)
         return None
 
     def _sends(self, context: Context, *results: Any) -> list[Send]:
@@ -224,6 +256,7 @@ class Processor:
             if not claim.message.is_batch:
                 return self._fail(claim, failure, after=None)
             self._fail_lines(claim, lines, failure, dead=False)
+            self.queue.note_call(claim, failure.type)
             self._known(lambda: self.queue.release(claim))
             return "released"
         except (LeaseLost, Unavailable):
@@ -243,6 +276,13 @@ class Processor:
         if isinstance(ended, Lease):
             return "retried"
         return "dead" if ended.outcome == "dead" else "completed"
+
+    def _postpone(self, claim: Claim, after: timedelta) -> AttemptEnding:
+        wait = min(max(after, timedelta()), LONGEST)
+        ended: Lease | Record = self._known(lambda: self.queue.postpone(claim, wait))
+        if not isinstance(ended, Lease):
+            return "dead" if ended.outcome == "dead" else "completed"
+        return "retried" if ended.failure and ended.failure.type == "Postpone" else "postponed"
 
     def _known(self, step: Callable[[], T]) -> T:
         return until_known(self.queue, step)

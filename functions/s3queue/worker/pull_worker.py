@@ -205,9 +205,11 @@ class Worker:
     def _work(self, candidate: Candidate) -> None:
         handed_over = False
         try:
+            held_back = self.queue.held_back
             claim = self.queue.claim(candidate.path, read_first=candidate.read_first, etag=candidate.etag)
             self._backlog.report(won=claim is not None, is_hint=candidate.is_hint)
-            self.queue.leases.forget(candidate.reminder)
+            if claim or self.queue.held_back == held_back:
+                self.queue.leases.forget(candidate.reminder)
             while claim is not None:
                 if self._stopping.is_set():
                     self.queue.release(claim)  # claimed while the worker was told to stop: the handler never started
@@ -278,7 +280,7 @@ class Worker:
             self._heartbeat.changed.set()  # its thread waits for the last message
 
     def _choose(self) -> Candidate | None:
-        if self.queue.settings.paused:
+        if self.queue.settings.paused or self.queue.held_for():
             return None  # retries, inbox and window are kept for later
         now = self.queue.clock.monotonic()
         if retry := self._retries.take_due():
@@ -307,9 +309,8 @@ class Worker:
 
     def _is_idle(self) -> bool:
         with self._mutex:
-            # In a pause no message can run, whatever was found before.
             is_empty = not self._inbox and self._backlog.is_fruitless()
-            return not self._busy and (is_empty or self.queue.settings.paused)
+            return not self._busy and (is_empty or self.queue.settings.paused)  # in a pause, nothing can run
 
     # Keeping house
 

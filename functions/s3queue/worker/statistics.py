@@ -27,7 +27,7 @@ class Statistics:
             "failed": counts["retried"] + counts["dead"],
             "retried": counts["retried"],
             "dead": counts["dead"],
-            "released": counts["released"],
+            "released": counts["released"] + counts["postponed"],
             "lost": counts["lost"],
             "running": running,
         }

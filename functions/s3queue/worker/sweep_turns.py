@@ -14,8 +14,8 @@ from s3queue.encoding import load
 from s3queue.errors import CorruptState
 from s3queue.protocol.locks import Lock
 from s3queue.protocol.stats import STATS_BYTES
+from s3queue.protocol.store_time import StoreTime
 from s3queue.queue import Queue
-from s3queue.sweeper.store_time import StoreTime
 
 #: The lock that decides which of several workers sweeps.
 SWEEP_LOCK = "sweeper"

@@ -1,0 +1,302 @@
+"""QueueBreaker: failures in a row stop a queue for everyone, then one message probes. `breaker.json`, conditional.
+
+A healthy queue pays nothing per message: the document is read with `queue.json`, every ten seconds, and written only
+by whoever counts a failure, or the first success after one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from s3queue.documents.breaker_document import BreakerDocument, StoredBreaker
+from s3queue.documents.lease import GRAIN
+from s3queue.errors import Conflict, CorruptState, InvalidRequest, NewerFormat, QueueError
+from s3queue.events import Event
+from s3queue.keys import Keys
+from s3queue.limits import Breaker
+from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.store_time import StoreTime
+from s3queue.store import ObjectStore, put_surely
+
+_log = logging.getLogger(__name__)
+#: What this process knows is read again when it is this old, if the queue's settings were not read before.
+REFRESH_SECONDS = 10.0
+#: How often others look while one message probes.
+PROBED_SECONDS = 2.0
+#: How often a count is tried while others write, too. A failure that is not counted does no harm.
+TRIES = 4
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Force = Literal["open", "closed", "auto"]
+
+
+@dataclass(slots=True, eq=False)
+class Probe:
+    """The right to run the one message that decides. It is this process's until its time is over."""
+
+    etag: str
+    until: datetime
+    #: The message, once it is claimed; until then any thread may use the right.
+    path: str = ""
+    is_free: bool = False
+
+
+@dataclass(slots=True)
+class QueueBreaker:
+    """What one process knows about its queue's breaker; safe for threads. No lock is held during a request."""
+
+    queue: QueueAccess
+    _time: StoreTime = field(init=False)
+    _known: StoredBreaker | None = None
+    _looked_at: float = float("-inf")
+    _probe: Probe | None = None
+    _is_asking: bool = False
+    _mutex: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        self._time = StoreTime(self.queue.clock)
+
+    @property
+    def _settings(self) -> Breaker:
+        assert self.queue.settings.breaker is not None
+        return self.queue.settings.breaker
+
+    # Before a claim
+
+    def look(self) -> None:
+        """Read it. If that fails, what is known stays."""
+        self._looked_at = self.queue.clock.monotonic()
+        try:
+            self._read()
+        except QueueError as error:
+            _log.warning("breaker.json not read, state kept: %s: %s", self.queue.name, error)
+
+    def wait(self) -> float:
+        """Seconds until asking makes sense; 0.0 while it is closed, or this process may probe. Sends no request."""
+        known = self._known
+        probe = self._probe
+        if known is None or known.document.state == "closed":
+            return 0.0
+        if probe and probe.is_free and self._time.now() < probe.until:
+            return 0.0
+        since = self.queue.clock.monotonic() - self._looked_at
+        if known.until is None:
+            return max(0.0, REFRESH_SECONDS - since)
+        left = max(0.0, self._time.seconds_until(known.until - timedelta(seconds=1)))
+        if known.document.state == "probing":
+            return min(left, max(0.0, PROBED_SECONDS - since))
+        return left if self._time.now() < known.until else 0.0
+
+    def free_at(self) -> datetime:
+        """When S3's clock will show that asking makes sense."""
+        until = self._known.until if self._known and self._known.document.state != "closed" else None
+        if until is None:
+            # A forced one has no end: look once a minute.
+            return self._time.now().replace(second=0, microsecond=0) + timedelta(minutes=1)
+        return max(until, self._time.now() + timedelta(seconds=1)).replace(microsecond=0)
+
+    def enter(self, path: str) -> Probe | bool:
+        """Whether this message may be claimed; a Probe if it is the one that decides."""
+        since = self.queue.clock.monotonic() - self._looked_at
+        if self._known is None or since >= REFRESH_SECONDS or (self._is_shut() and self.wait() == 0.0):
+            if (probe := self._free_probe(path)) is not None:
+                return probe
+            self.look()
+        if not self._is_shut():
+            return True
+        if (probe := self._free_probe(path)) is not None:
+            return probe
+        known = self._known
+        if known is None or known.until is None or self._time.seen_at < known.until or self._is_asking:
+            return False
+        self._is_asking = True
+        try:
+            return self._take_probe(known, path) or False
+        except QueueError as error:
+            _log.warning("probe not begun, trying again: %s: %s", self.queue.name, error)
+            return False
+        finally:
+            self._is_asking = False
+
+    def permits_call(self, path: str) -> bool:
+        """Whether the handler of a claimed batch may be called for its next line."""
+        if self.queue.clock.monotonic() - self._looked_at >= REFRESH_SECONDS:
+            self.look()
+        return not self._is_shut() or (self._probe is not None and self._probe.path == path)
+
+    def _is_shut(self) -> bool:
+        return self._known is not None and self._known.document.state != "closed"
+
+    def _free_probe(self, path: str) -> Probe | None:
+        """The right to probe that this process has and does not use."""
+        with self._mutex:
+            probe = self._probe
+            if probe and probe.is_free and self._time.now() >= probe.until:
+                self._probe = None
+            if probe is None or not probe.is_free or self._probe is None:
+                return None
+            probe.is_free, probe.path = False, path
+            return probe
+
+    def _take_probe(self, known: StoredBreaker, path: str) -> Probe | None:
+        settings = self.queue.settings
+        lasts = max(settings.visibility_timeout, settings.handler_timeout) + GRAIN
+        document = replace(known.document, state="probing", owner=self.queue.worker_id, lasts=lasts)
+        try:
+            written = self._write(document, known)
+        except Conflict:
+            self.look()  # another worker probes
+            return None
+        assert written.etag is not None
+        assert written.until is not None
+        with self._mutex:
+            self._probe = Probe(written.etag, written.until - GRAIN, path)
+            return self._probe
+
+    def use(self, probe: Probe, at: datetime) -> bool:
+        """Whether the claim of the probe's message came in time: later, another worker may probe."""
+        return at < probe.until
+
+    def cancel(self, probe: Probe) -> None:
+        """Its message could not be claimed: another one may be the probe."""
+        probe.path, probe.is_free = "", True
+
+    # After a call
+
+    def ended(self, path: str, error: BaseException | str | None) -> None:
+        """Count how a call of the handler ended. Nothing is raised: a lost count does no harm."""
+        is_failure = error is not None and self._settings.counts(error)
+        known = self._known
+        try:
+            if self._probe and self._probe.path == path:
+                self._decide(is_failure, error)
+            elif is_failure:
+                self._count(_said(error))
+            elif known and known.document.state == "closed" and known.document.failures:
+                self._write(replace(known.document, failures=0), known)
+        except Conflict:
+            self.look()
+        except QueueError as failed:
+            _log.warning("breaker.json not written, call not counted: %s: %s", self.queue.name, failed)
+
+    def gave_back(self, path: str) -> None:
+        """A claimed message was given back: if it was to decide, another one may do so at once."""
+        probe = self._probe
+        if probe and probe.path == path and self._known:
+            self._probe = None
+            try:
+                self._write(replace(self._known.document, state="open", owner="", lasts=timedelta()), self._known)
+            except QueueError as error:
+                _log.warning("probe not given back, its time will run out: %s: %s", self.queue.name, error)
+
+    def _decide(self, is_failure: bool, error: BaseException | str | None) -> None:
+        probe, known, self._probe = self._probe, self._known, None
+        assert probe is not None
+        assert known is not None
+        known = replace(known, etag=probe.etag)
+        if is_failure:
+            again = replace(known.document, state="open", owner="", lasts=self._settings.pause_time, error=_said(error))
+            self._write(again, known)
+            self._emit("breaker.opened", again, again=True)
+        else:
+            self._write(BreakerDocument(), known)
+            self._emit("breaker.closed", known.document)
+
+    def _count(self, said: str) -> None:
+        for _ in range(TRIES):
+            known = self._known or self._read()
+            document = known.document
+            if document.state != "closed" or document.is_forced:
+                return
+            failures, error = document.failures + 1, said
+            counted = replace(document, failures=failures, error=error)
+            if failures >= self._settings.failures:
+                now = max(self._time.now(), known.written_at or _EPOCH)
+                counted = replace(counted, state="open", lasts=self._settings.pause_time, opened_at=now)
+            try:
+                self._write(counted, known)
+            except Conflict:
+                self._known = None
+                continue
+            if counted.state == "open":
+                self._emit("breaker.opened", counted, again=False)
+            return
+
+    def _emit(self, name: Event, document: BreakerDocument, **fields: bool) -> None:
+        self.queue.events.emit(
+            name,
+            queue=self.queue.name,
+            worker=self.queue.worker_id,
+            failures=document.failures,
+            error=document.error,
+            opened_at=document.opened_at,
+            **fields,
+        )
+
+    def _read(self) -> StoredBreaker:
+        self._known = known = read_breaker(self.queue.store, self.queue.keys, self._time.note)
+        return known
+
+    def _write(self, document: BreakerDocument, known: StoredBreaker) -> StoredBreaker:
+        self._known = written = write_breaker(self.queue, document, known.etag)
+        self._looked_at = self.queue.clock.monotonic()
+        if written.written_at:
+            self._time.note(written.written_at)
+        return written
+
+
+def _said(error: BaseException | str | None) -> str:
+    return f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error or "")
+
+
+def read_breaker(store: ObjectStore, keys: Keys, note: Callable[[datetime], None] = lambda at: None) -> StoredBreaker:
+    """The breaker of a queue; closed if there is none. One GET.
+
+    Garbage counts as closed, and is written over: it must not stop a queue.
+
+    Raises:
+        NewerFormat: a newer version wrote it.
+    """
+    found = store.open(keys.breaker)
+    if found is None:
+        return StoredBreaker(document=BreakerDocument(), etag=None)
+    note(found.at)
+    try:
+        document = BreakerDocument.read(found)
+    except NewerFormat:
+        raise
+    except CorruptState as error:
+        _log.warning("breaker cannot be read, taken as closed: %s", error)
+        document = BreakerDocument()
+    return StoredBreaker(document=document, etag=found.etag, written_at=found.modified_at)
+
+
+def write_breaker(queue: QueueAccess, document: BreakerDocument, etag: str | None) -> StoredBreaker:
+    """Raises Conflict if someone has written it since."""
+    body = document.to_bytes(queue.chance.token())
+    written = put_surely(queue.store, queue.keys.breaker, body, if_match=etag, if_absent=etag is None)
+    return StoredBreaker(document=document, etag=written.etag, written_at=written.at)
+
+
+def force_breaker(queue: QueueAccess, how: Force) -> StoredBreaker:
+    """Let an operator decide: open or closed, whatever happens, or `auto`: closed, and by itself again.
+
+    Raises:
+        InvalidRequest: it is none of these.
+        NewerFormat: a newer version of s3queue wrote it.
+    """
+    if how not in ("open", "closed", "auto"):
+        raise InvalidRequest(f"a breaker is forced open or closed, or left to itself by auto, not {how!r}")
+    while True:
+        known = read_breaker(queue.store, queue.keys)
+        wanted = BreakerDocument(state="open" if how == "open" else "closed", is_forced=how != "auto")
+        if how == "open":
+            wanted = replace(wanted, opened_at=known.document.opened_at or queue.clock.now())
+        try:
+            return write_breaker(queue, wanted, known.etag)
+        except Conflict:
+            continue  # a worker counted meanwhile

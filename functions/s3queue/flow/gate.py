@@ -1,0 +1,100 @@
+"""QueueGate: a queue's rate and breaker, asked before every claim. A queue without either has no gate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from s3queue.protocol.access import QueueAccess
+
+from .breaker import Probe, QueueBreaker
+from .limiter import RateLimiter, Token
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePermit:
+    """The permission to claim one message and call its handler once."""
+
+    breaker: QueueBreaker
+    token: Token | None
+    probe: Probe | None
+
+    def confirm(self, at: datetime) -> bool:
+        is_in_time = self.token is None or self.token.confirm(at)
+        return is_in_time and (self.probe is None or self.breaker.use(self.probe, at))
+
+    def cancel(self) -> None:
+        if self.token:
+            self.token.cancel()
+        if self.probe:
+            self.breaker.cancel(self.probe)
+
+
+@dataclass(slots=True)
+class QueueGate:
+    """The limits of one queue, as one process knows them; safe for threads."""
+
+    queue: QueueAccess
+    limiter: RateLimiter = field(init=False)
+    breaker: QueueBreaker = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.limiter = RateLimiter(self.queue)
+        self.breaker = QueueBreaker(self.queue)
+
+    def refresh(self) -> None:
+        """With `queue.json`: has someone opened or closed the breaker?"""
+        if self.queue.settings.breaker:
+            self.breaker.look()
+
+    def wait(self, path: str) -> float:
+        settings = self.queue.settings
+        stopped = self.breaker.wait() if settings.breaker else 0.0
+        return stopped or (self.limiter.wait(path) if settings.rate else 0.0)
+
+    def wait_for_any(self) -> float:
+        """Seconds for which no message at all can be claimed, as far as this process knows."""
+        settings = self.queue.settings
+        stopped = self.breaker.wait() if settings.breaker else 0.0
+        return stopped or (self.limiter.wait("") if settings.rate and not settings.rate_key else 0.0)
+
+    def free_at(self, path: str) -> datetime:
+        """When S3's clock will show that asking for this message makes sense, as far as this process knows."""
+        if self.queue.settings.breaker and self.breaker.wait():
+            return self.breaker.free_at()
+        return self.limiter.free_at(path)
+
+    def enter(self, path: str) -> QueuePermit | None:
+        settings, probe = self.queue.settings, None
+        if settings.breaker:
+            entered = self.breaker.enter(path)
+            if not entered:
+                return None
+            probe = entered if isinstance(entered, Probe) else None
+        if not settings.rate:
+            return QueuePermit(self.breaker, None, probe)
+        token = self.limiter.take(path)
+        if token is None and probe:
+            self.breaker.cancel(probe)
+        return QueuePermit(self.breaker, token, probe) if token else None
+
+    def enter_call(self, path: str) -> bool:
+        """Whether the handler of a claimed message may be called once more, for the next line of a batch."""
+        settings = self.queue.settings
+        if settings.breaker and not self.breaker.permits_call(path):
+            return False
+        if not settings.rate:
+            return True
+        token = self.limiter.take(path)
+        # No answer of S3 dates this call: be early by the second that the estimate may be late.
+        return token is not None and token.confirm(self.limiter.now() + timedelta(seconds=min(1, token.rate.usable)))
+
+    def ended(self, path: str, error: BaseException | str | None) -> None:
+        """A call of the handler ended: with this error, or well."""
+        if self.queue.settings.breaker:
+            self.breaker.ended(path, error)
+
+    def gave_back(self, path: str) -> None:
+        """A claimed message was given back, and its handler has decided nothing."""
+        if self.queue.settings.breaker:
+            self.breaker.gave_back(path)

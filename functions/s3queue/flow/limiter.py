@@ -1,0 +1,234 @@
+"""RateLimiter: takes tokens of a queue's rate, a few at a time, by conditional writes on `limits/`.
+
+A token is granted for a second of S3's clock, and may be used in the few seconds after it. Whoever claims with it
+learns from the answer when S3 wrote the lease; too late, and the claim is undone. So the limit holds whatever this
+process believes about the time: its estimates only decide how soon it asks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from s3queue.documents.limit_document import LimitDocument
+from s3queue.errors import Conflict, CorruptState, NewerFormat, QueueError
+from s3queue.keys import rate_key_of
+from s3queue.limits import Rate
+from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.store_time import StoreTime
+from s3queue.store import Written, put_surely
+
+_log = logging.getLogger(__name__)
+#: How often a grant is tried while others write the same limit, before this process lets them go first.
+TRIES = 4
+#: Pauses between two tries, and after the last, are drawn up to this many seconds.
+PAUSE_SECONDS = 0.05
+BUSY_SECONDS = 0.25
+#: After an error of the store.
+UNKNOWN_SECONDS = 1.0
+#: Limits that one process remembers; what it forgets costs it a GET.
+MOST_KNOWN = 10_000
+#: A process takes at most this part of the limit at a time, and at most twice of what it could use the last time.
+PART = 10
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True, eq=False)
+class _Limit:
+    """What this process knows about one limit."""
+
+    document: LimitDocument | None = None
+    etag: str | None = None
+    #: The second of the tokens in hand, how many are left, and how many of them were used.
+    at: int = -1
+    left: int = 0
+    used: int = 0
+    chunk: int = 1
+    #: Nobody has to ask before this time of the monotonic clock; and when S3's clock shows it.
+    closed_until: float = float("-inf")
+    free_at: datetime = _EPOCH
+    #: A thread of this process asks right now.
+    is_asking: bool = False
+
+
+@dataclass(slots=True)
+class Token:
+    """One call of a handler."""
+
+    limit: _Limit
+    at: int
+    rate: Rate
+    mutex: threading.Lock = field(repr=False)
+
+    def confirm(self, at: datetime) -> bool:
+        return 0 <= _second(at) - self.at <= self.rate.usable
+
+    def cancel(self) -> None:
+        with self.mutex:
+            if self.limit.at == self.at:
+                self.limit.left += 1
+                self.limit.used -= 1
+
+
+class RateLimiter:
+    """The tokens of one process and queue; safe for threads. No lock is held while a request is on its way."""
+
+    def __init__(self, queue: QueueAccess) -> None:
+        self._queue = queue
+        self._time = StoreTime(queue.clock)
+        self._limits: OrderedDict[str, _Limit] = OrderedDict()
+        self._mutex = threading.Lock()
+
+    def wait(self, path: str) -> float:
+        """Seconds until a token for this message is worth a request."""
+        with self._mutex:
+            limit = self._limits.get(self._key(path))
+            if limit is None or self._has_tokens(limit):
+                return 0.0
+            if limit.is_asking:
+                return PAUSE_SECONDS
+            return max(0.0, limit.closed_until - self._queue.clock.monotonic())
+
+    def free_at(self, path: str) -> datetime:
+        """When S3's clock will show that there are tokens again, as far as this process knows."""
+        with self._mutex:
+            limit = self._limits.get(self._key(path))
+            return max(limit.free_at if limit else _EPOCH, self._time.now() + timedelta(seconds=1))
+
+    def now(self) -> datetime:
+        """S3's time, as far as this process knows it."""
+        return self._time.now()
+
+    def take(self, path: str) -> Token | None:
+        """A token for the handler of this message; None if there is none now."""
+        rate = self._queue.settings.limit
+        assert rate is not None
+        key = self._key(path)
+        with self._mutex:
+            limit = self._known(key)
+            if token := self._from_hand(limit, rate):
+                return token
+            if limit.is_asking or self._queue.clock.monotonic() < limit.closed_until:
+                return None
+            limit.is_asking = True
+        try:
+            granted = self._grant(key, limit, rate)
+        except QueueError as error:
+            _log.warning("limit not read or written, nothing claimed: %s: %s", self._queue.keys.limit(key), error)
+            granted = None
+            self._close(limit, UNKNOWN_SECONDS)
+        finally:
+            limit.is_asking = False
+        with self._mutex:
+            if granted is not None:
+                limit.at, limit.left, limit.used = granted[0], granted[1], 0
+            return self._from_hand(limit, rate) if granted is not None else None
+
+    def _key(self, path: str) -> str:
+        return rate_key_of(path, self._queue.settings.shards) if self._queue.settings.rate_key == "folder" else ""
+
+    def _known(self, key: str) -> _Limit:
+        limit = self._limits.setdefault(key, _Limit())
+        self._limits.move_to_end(key)
+        if len(self._limits) > MOST_KNOWN:
+            self._limits.popitem(last=False)
+        return limit
+
+    def _has_tokens(self, limit: _Limit) -> bool:
+        rate = self._queue.settings.limit
+        return rate is not None and limit.left > 0 and _second(self._time.now()) - limit.at <= rate.usable
+
+    def _from_hand(self, limit: _Limit, rate: Rate) -> Token | None:
+        if not self._has_tokens(limit):
+            return None
+        limit.left -= 1
+        limit.used += 1
+        return Token(limit, limit.at, rate, self._mutex)
+
+    def _close(self, limit: _Limit, seconds: float) -> None:
+        limit.closed_until = self._queue.clock.monotonic() + seconds
+        limit.free_at = self._time.now() + timedelta(seconds=1 + int(seconds))
+
+    def _grant(self, key: str, limit: _Limit, rate: Rate) -> tuple[int, int] | None:
+        """A second and how many tokens of it; None if there are none, or others were faster each time.
+
+        The same write gives back what is left of the last ones: nobody can use these any more.
+        """
+        with self._mutex:
+            spare, limit.left = (limit.at, limit.left), 0
+        if limit.at >= 0:
+            limit.chunk = limit.chunk * 2 if not spare[1] else max(1, limit.used)
+        limit.chunk = min(limit.chunk, max(1, rate.calls // PART))
+        clock, chance = self._queue.clock, self._queue.chance
+        for _ in range(TRIES):
+            if limit.document is None:
+                limit.document, limit.etag = self._read(key, rate)
+            document = limit.document.without(rate, *spare)
+            at = max(_second(self._time.now()), document.latest)
+            free = document.free(rate, at)
+            if free <= 0 and limit.etag is not None:
+                # Others may have given some back, or someone has raised the rate: what is known may be old.
+                self._wait_for(limit, rate, document, at)
+                limit.document = None
+                limit.left = spare[1]
+                return None
+            tokens = min(free, limit.chunk)
+            try:
+                written = self._write(key, document.granted(rate, at, tokens), limit)
+            except Conflict:
+                limit.document = None
+                clock.sleep(chance.uniform(0.0, PAUSE_SECONDS))
+                continue
+            spare = (-1, 0)
+            if 0 <= _second(written.at) - at <= rate.usable:
+                return at, tokens
+        limit.left = spare[1]
+        self._close(limit, chance.uniform(0.0, BUSY_SECONDS))
+        return None
+
+    def _wait_for(self, limit: _Limit, rate: Rate, document: LimitDocument, at: int) -> None:
+        limit.free_at = _EPOCH + timedelta(seconds=document.free_at(rate, at))
+        seconds = self._time.seconds_until(limit.free_at - timedelta(seconds=1))
+        limit.closed_until = self._queue.clock.monotonic() + seconds
+
+    def _read(self, key: str, rate: Rate) -> tuple[LimitDocument, str | None]:
+        store, name = self._queue.store, self._queue.keys.limit(key)
+        found = store.open(name)
+        if found is None:
+            # A missing object has no date, and the first grant needs one.
+            self._time.note(store.list(name, limit=1).at)
+            return LimitDocument(rate.unit), None
+        self._time.note(found.at)
+        now = _second(found.at)
+        try:
+            document = LimitDocument.read(found)
+            if document.latest > now + rate.kept:
+                raise CorruptState(f"{name} has grants of the future")
+        except NewerFormat:
+            raise
+        except CorruptState as error:
+            # Nobody knows what was granted, so everything was: one window without work, and it is a limit again.
+            _log.warning("limit cannot be read, written anew: %s", error)
+            document = LimitDocument(rate.unit).granted(rate, now, rate.calls)
+            written = put_surely(store, name, document.to_bytes(self._queue.chance.token()), if_match=found.etag)
+            return document, written.etag
+        return document, found.etag
+
+    def _write(self, key: str, document: LimitDocument, limit: _Limit) -> Written:
+        body = document.to_bytes(self._queue.chance.token())
+        name = self._queue.keys.limit(key)
+        try:
+            written = put_surely(self._queue.store, name, body, if_match=limit.etag, if_absent=limit.etag is None)
+        except QueueError:
+            limit.document = None
+            raise
+        self._time.note(written.at)
+        limit.document, limit.etag = document, written.etag
+        return written
+
+
+def _second(at: datetime) -> int:
+    return int((at - _EPOCH).total_seconds())

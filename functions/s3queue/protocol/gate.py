@@ -1,0 +1,30 @@
+"""Gate: what may keep a message from being claimed although nobody has it: a rate, a breaker. `flow/gate.py` is it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Protocol
+
+
+class Permit(Protocol):
+    """The permission to claim one message and call its handler once."""
+
+    def confirm(self, at: datetime) -> bool:
+        """Whether it still counted when the lease was written, by S3's clock. If not, the claim has to be undone."""
+        ...
+
+    def cancel(self) -> None:
+        """No handler was called: someone else may be permitted in its place."""
+        ...
+
+
+class Gate(Protocol):
+    """Asked before every claim of a queue that has limits."""
+
+    def wait(self, path: str) -> float:
+        """Seconds until asking for this message makes sense, as far as this process knows. Sends no request."""
+        ...
+
+    def enter(self, path: str) -> Permit | None:
+        """A permit; None: leave the message where it is for now. Unclear answers of the store count as no."""
+        ...
