@@ -33,7 +33,7 @@ WORKER: Mapping[str, str] = {
 }
 #: What a handler's `enqueue` does to the queue that it sends to. It reads after an unknown answer only: is the message
 #: there, or its outcome? Missing objects are a 403 to it, as its names are nobody's business; `enqueue` knows that.
-SENDER: Mapping[str, str] = {"messages": "gp", "delayed": "gp", "records": "g"}
+SENDER: Mapping[str, str] = {"messages": "gp", "delayed": "gp", "records": "g", "dedup": "gp"}
 #: The sweeper does for a silent worker what that worker would have done, and removes what is left behind.
 SWEEPER: Mapping[str, str] = {
     "messages": "gd",
@@ -42,6 +42,7 @@ SWEEPER: Mapping[str, str] = {
     "records": "gp",
     "retries": "gpd",
     "dead": "gpd",
+    "dedup": "gd",
     "locks": "gd",
     "workers": "gd",
 }
@@ -73,7 +74,7 @@ BULK_DATA: Mapping[str, str] = {"datasets/": "g"}
 #: The API shows everything of a queue, so it reads the whole prefix: five names in a policy instead of nine, or a
 #: hundred queues would have no room. It enqueues, and moves or deletes dead letters, or lines of them. The readers' API
 #: shows the same but payloads, which only its code can hold back: HEAD and GET are one permission.
-API: Mapping[str, str] = {"messages": "p", "delayed": "p", "dead": "pd"}
+API: Mapping[str, str] = {"messages": "p", "delayed": "p", "dedup": "p", "dead": "pd"}
 #: What Spark computed, for the API to show.
 STATISTICS = LATEST_STATISTICS
 #: Where messages lie, of every queue; also `{queue}/leases/messages/…` and so on, which nobody writes otherwise either.

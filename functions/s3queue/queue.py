@@ -62,6 +62,7 @@ class Queue(QueueAccess):
         name: str | None = None,
         metadata: Mapping[str, str] | None = None,
         content_type: str | None = None,
+        dedup_for: float | timedelta | None = None,
     ) -> str:
         """Add a message and return its path. One PUT.
 
@@ -69,10 +70,20 @@ class Queue(QueueAccess):
         or waiting); once that is finished, the id may be used again. Priority and due time are part of the key: the
         same id with another priority is another message. A `delay` counts from this machine's clock.
 
+        With `dedup_for` as well, the id counts for that long after it was first used, by S3's clock, also when the
+        message is finished: until then the call adds nothing, and returns the first one's path, whatever its body,
+        priority and delay. One GET and one PUT more; at most the queue's `record_retention`.
+
         Raises:
             MessageTooLarge, InvalidPriority, InvalidName, QueueFull: nothing was written; change the call.
             Unavailable: unknown whether it was written; with a `dedup_id` or `name`, calling again is safe.
         """
+        reserve = None
+        if dedup_for is not None:
+            from .flow.dedup import reservation
+
+            reserve = reservation(self, dedup_id, dedup_for, name=name, metadata=metadata)
+            dedup_id = None
         return self._producer.enqueue(
             body,
             priority=priority,
@@ -82,6 +93,7 @@ class Queue(QueueAccess):
             name=name,
             metadata=metadata,
             content_type=content_type,
+            reserve=reserve,
         )
 
     def enqueue_many(
@@ -280,7 +292,7 @@ class Queue(QueueAccess):
         return published_stats(self.store, self.keys)
 
     def cleanup(self) -> int:
-        """Delete records and dead letters past their retention; returns how many.
+        """Delete records, dead letters and markers of dedup ids past their retention; returns how many.
 
         For buckets without lifecycle rules.
         """

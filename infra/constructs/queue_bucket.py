@@ -143,6 +143,8 @@ def _expiry(keys: Keys, settings: QueueSettings) -> list[s3.LifecycleRule]:
             ("records", settings.record_retention),
             # A call that is repeated after its message's record is gone is a new one.
             ("idempotency", settings.record_retention),
+            # A dedup id counts at most as long as records are kept.
+            ("dedup", settings.record_retention),
             ("dead", settings.dead_retention),
             *((("runs", settings.record_retention),) if settings.uses_spark else ()),
         )

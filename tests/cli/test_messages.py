@@ -66,6 +66,12 @@ def test_a_dedup_id_sends_once(cli):
     assert cli("size", "orders").out == "1\n"
 
 
+def test_a_dedup_id_that_counts_for_a_while_sends_once(cli):
+    first = cli("send", "orders", "x", "--dedup-id", "order 18", "--dedup-for", "5m").out
+    assert cli("send", "orders", "y", "--dedup-id", "order 18", "--dedup-for", "5m").out == first
+    assert "--dedup-id" in cli("send", "orders", "x", "--dedup-for", "5m", code=2).err
+
+
 def test_count_sends_many_and_numbers_them(cli):
     answer = cli("send", "orders", '{"n": {n}}', "--count", "25", "--json").json
     assert answer["messages"] == len(answer["paths"]) == 25

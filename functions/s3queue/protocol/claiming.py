@@ -210,9 +210,13 @@ class Claiming:
             lease = replace(lease, attempt=1, generation=message.generation, failure=None, attempts=(), lines=None)
             lease, written = self.leases.put_lease(path, lease, if_match=written.etag)
         claim = self._claimed(message, lease, written, before)
-        record = None if is_first else self.leases.outcomes.read(path)
+        record = None if is_first and not message.is_once else self.leases.outcomes.read(path)
         if record and record.generation == message.generation:
             self.leases.finish(claim, record)
+            return None
+        if record and message.is_once and record.put_id == message.put_id:
+            # A second PUT of a message of which there is only one, which came after that was finished.  [P4]
+            self.leases.clear(claim)
             return None
         self.leases.emit("message.claimed", claim)
         return claim

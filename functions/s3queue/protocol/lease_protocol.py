@@ -62,7 +62,7 @@ class LeaseProtocol:
         return self._complete(claim, record, clear=clear)
 
     def _complete(self, claim: Claim, record: Record, *, clear: bool) -> Record:
-        if self.queue.settings.history:
+        if self.queue.settings.history or claim.message.is_once:
             record = self.outcomes.write_record(record, claim.is_alive)
         if record.generation != claim.message.generation:
             pass  # a zombie whose message was PUT anew and finished since: nothing of it is left to clear

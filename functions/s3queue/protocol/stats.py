@@ -17,6 +17,7 @@ from s3queue.store import ObjectInfo, ObjectStore, Page, listing
 KINDS = (
     "bulk",
     "dead",
+    "dedup",
     "delayed",
     "idempotency",
     "leases",

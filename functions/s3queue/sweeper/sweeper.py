@@ -44,7 +44,7 @@ RESCUES_KEPT_SECONDS = 3600.0
 SOON = timedelta(seconds=60)
 #: Kinds that need a sweep; a queue without them is idle.
 BUSY_KINDS = frozenset({"messages", "delayed", "leases", "retries", "workers", "locks"})
-SWEPT_KINDS = BUSY_KINDS | {"dead", "runs"}
+SWEPT_KINDS = BUSY_KINDS | {"dead", "dedup", "runs"}
 
 
 @dataclass(slots=True, kw_only=True)
