@@ -229,6 +229,18 @@ class Queue(QueueAccess):
         """
         self.leases.release(claim)
 
+    def check(self, claim: Claim) -> None:
+        """Ask whether the message is still wanted. One GET.
+
+        Raises:
+            Cancelled: an operator cancelled it; `clear` deletes it.
+            LeaseLost: the claim is over; someone else may have the message by now.
+        """
+        from .flow.cancel import check_cancelled
+
+        claim.check_alive()
+        check_cancelled(self.outcomes, claim)
+
     # Settings at run time
 
     def define(self, settings: QueueSettings) -> None:
@@ -282,6 +294,24 @@ class Queue(QueueAccess):
         from .protocol.status import read_status
 
         return read_status(self.store, self.keys, path)
+
+    def cancel(self, path: str) -> Record:
+        """Cancel a message, and return the record that counts: its `outcome` is `cancelled`, unless the message was
+        finished before.  [P3]
+
+        A message that waits, for a worker, its due time or its next attempt, never runs. One that is being processed
+        is told at its handler's next `context.check()`, `extend` or `progress`; what the handler returns after that
+        does not count, and it is not tried again. A batch is cancelled as a whole; lines that are done stay done. With
+        `history=False`, a handler that ends at the same moment is not noticed.
+
+        Raises:
+            MessageNotFound: no message and no record has this path.
+            InvalidRequest: it is dead, and lies there only because nobody can read it: delete or replay its letter.
+            Unavailable: unknown whether it was cancelled; calling again is safe.
+        """
+        from .flow.cancel import cancel
+
+        return cancel(self.leases, path)
 
     def stats(self, *, pages: int | None = None) -> Stats:
         """Count now. `pages` limits the LISTs per kind of object (1,000 objects each)."""

@@ -72,6 +72,19 @@ def test_a_dedup_id_that_counts_for_a_while_sends_once(cli):
     assert "--dedup-id" in cli("send", "orders", "x", "--dedup-for", "5m", code=2).err
 
 
+def test_cancel_ends_what_waits_and_says_what_was_finished_before(cli):
+    path = cli("send", "orders", "x", "--delay", "1h").out.strip()
+    assert cli("cancel", "orders", path, "--dry-run", "--json").json["outcomes"] == {path: "delayed"}
+    assert "--yes" in cli("cancel", "orders", path, code=2).err
+    assert cli("cancel", "orders", path, "--yes").out == "orders: 1 message cancelled\n"
+    assert cli("show", "orders", path, "--json").json["state"] == "cancelled"
+    assert "cancelled" in cli("show", "orders", path).out
+    assert cli("cancel", "orders", path, "--yes", "--json").json["outcomes"] == {path: "cancelled"}
+    gone = cli("cancel", "orders", path, "messages/never", "--yes", code=1)
+    assert "not cancelled: messages/never" in gone.err
+    assert "no PATH" in cli("cancel", "orders", "--yes", code=2).err
+
+
 def test_count_sends_many_and_numbers_them(cli):
     answer = cli("send", "orders", '{"n": {n}}', "--count", "25", "--json").json
     assert answer["messages"] == len(answer["paths"]) == 25

@@ -188,6 +188,12 @@ def _register_messages(app: Resolver, view: BucketView) -> None:
             app.check_operator("see payloads")
         return browse.life(view.queue(queue), path, with_body=body)
 
+    ended = _described(models.Cancelled, changes=True)
+
+    @app.post("/api/queues/<queue>/message/cancel", summary="Cancel one message", tags=["messages"], **ended)
+    def cancel(queue: QueueName, path: MessagePath) -> models.Cancelled:
+        return models.Cancelled(path=path, outcome=view.queue(queue).cancel(path).outcome)
+
 
 def _register_dead(app: Resolver, view: BucketView) -> None:
     @app.get("/api/queues/<queue>/dead", summary="Dead letters", tags=["dead letters"], **_described(models.DeadPage))

@@ -63,8 +63,8 @@ class Enqueue(Request):
     dedup_for_seconds: Annotated[float, Field(gt=0, le=LONGEST_SECONDS, allow_inf_nan=False, strict=True)] | None = (
         Field(
             default=None,
-            description="With a `dedup_id`: the id counts for this long after its first use, by S3's clock, also when its "
-            "message is finished; at most the queue's `record_retention`.",
+            description="With a `dedup_id`: the id counts for this long after its first use, by S3's clock, also "
+            "when its message is finished; at most the queue's `record_retention`.",
         )
     )
     metadata: Annotated[

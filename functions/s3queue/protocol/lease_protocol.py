@@ -16,13 +16,19 @@ from s3queue.documents.lease import NEVER, Lease
 from s3queue.documents.message import Generation
 from s3queue.documents.record import Failure, Outcome, Record
 from s3queue.encoding import storable
-from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
+from s3queue.errors import Conflict, LeaseLost, NewerFormat, QueueError, Reject, Unavailable
 from s3queue.events import Event
 from s3queue.store import ObjectInfo, Written, delete_unique, put_surely
 
 from .access import QueueAccess
 from .claim import Claim
 from .outcomes import Outcomes
+
+_ENDED: dict[Outcome, Event] = {
+    "completed": "message.completed",
+    "dead": "message.dead",
+    "cancelled": "message.cancelled",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,8 @@ class LeaseProtocol:
             self.clear(claim)
         else:
             claim.is_recorded = True
-        self.emit("message.completed", claim, outcome=record.outcome)
+        name: Event = "message.cancelled" if record.outcome == "cancelled" else "message.completed"
+        self.emit(name, claim, outcome=record.outcome)
         return record
 
     def clear(self, claim: Claim) -> None:
@@ -124,8 +131,9 @@ class LeaseProtocol:
             claim.superseded = self.outcomes.clear(
                 claim.path, claim.message.generation, claim.lease_etag, claim.is_alive
             )
-        name: Event = "message.completed" if recorded.outcome == "completed" else "message.dead"
-        self.emit(name, claim, outcome=recorded.outcome, error=failure.message, error_type=failure.type)
+        self.emit(
+            _ENDED[recorded.outcome], claim, outcome=recorded.outcome, error=failure.message, error_type=failure.type
+        )
         return recorded
 
     def _park(self, claim: Claim) -> None:
@@ -154,7 +162,8 @@ class LeaseProtocol:
         Raises:
             LeaseLost: the lease no longer has this ETag.
         """
-        if lease.attempt == 1 and not lease.attempts and lease.lines is None:
+        is_first = lease.attempt == 1 and not lease.attempts and lease.lines is None
+        if is_first and not self._is_finished(path, lease):
             if not delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=etag):
                 raise LeaseLost(f"lease lost: {self.queue.name}/{path}: another worker has the message")
             return
@@ -165,6 +174,16 @@ class LeaseProtocol:
         except Conflict as conflict:
             raise LeaseLost(str(conflict)) from conflict
         self.remind(path, retry_at)
+
+    def _is_finished(self, path: str, lease: Lease) -> bool:
+        """Whether the message has an outcome, or that is unknown. Who claims a message without a lease does not look
+        for a record, and would run what an operator has cancelled.
+        """
+        try:
+            record = self.outcomes.read(path)
+        except (Unavailable, NewerFormat):
+            return True
+        return record is not None and record.generation.etag == lease.leased_etag
 
     def write(self, claim: Claim, lease: Lease) -> None:
         """Replace the claim's lease, and move its deadline with it.  [P2]
