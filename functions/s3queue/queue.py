@@ -26,6 +26,7 @@ from .settings import QueueSettings
 from .store import ObjectInfo
 
 if TYPE_CHECKING:
+    from .flow.buffer import Buffer
     from .protocol.status import Status
 
 
@@ -123,6 +124,39 @@ class Queue(QueueAccess):
             due_at=due_at,
             metadata=metadata,
             concurrency=concurrency,
+        )
+
+    def buffer(
+        self,
+        *,
+        linger: float | timedelta = 0.1,
+        per_object: int = 500,
+        priority: int = 0,
+        metadata: Mapping[str, str] | None = None,
+        concurrency: int = BULK_PUTS,
+        max_pending: int = 10_000,
+        room_within: float | timedelta = 30.0,
+    ) -> Buffer:
+        """Collects single messages into `.ndjson` batches; use it in a `with` statement, or close it.
+
+        A batch is stored when it has `per_object` lines, or `linger` seconds after its first one. At most `max_pending`
+        bodies wait to be stored: then `enqueue` waits for room, `room_within` seconds at most.
+
+        Raises:
+            InvalidRequest: a number is out of range.
+        """
+        from .flow.buffer import Buffer
+
+        return Buffer(
+            self,
+            self._producer,
+            linger=linger,
+            per_object=per_object,
+            priority=priority,
+            metadata=metadata,
+            concurrency=concurrency,
+            max_pending=max_pending,
+            room_within=room_within,
         )
 
     def presign(

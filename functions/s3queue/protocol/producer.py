@@ -173,6 +173,15 @@ class Producer:
         if count:
             yield lines.getvalue()
 
+    def enqueue_batch(self, batch: bytes, *, priority: int, metadata: Mapping[str, str]) -> str:
+        """One batch, whose lines the caller has checked; its path."""
+        self._keep_up()
+        path = self._path(None, priority, None, None, suffix=".ndjson")
+        self._check_depth()
+        self._put(path, batch, encode_metadata(metadata), "application/x-ndjson")
+        self.queue.events.emit("message.enqueued", queue=self.queue.name, path=path, size=len(batch), priority=priority)
+        return path
+
     def presign(
         self, *, name: str | None = None, priority: int = 0, expires: float | timedelta = 3600, once: bool = True
     ) -> tuple[str, str]:
