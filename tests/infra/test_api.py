@@ -7,7 +7,7 @@ from s3queue.dashboard.api import build
 from s3queue.deployment import Deployment
 from s3queue.settings import QueueSettings
 from support.api_calls import asking
-from support.iam_template import Role
+from support.iam_template import ACCOUNT, REGION, Role
 from support.role_store import RoleStore
 from support.sample_bucket import working_hour
 from support.stack_variant import QUEUES, Variant
@@ -46,7 +46,7 @@ def test_it_may_cancel_but_takes_no_outcome_back_and_forges_nothing(stack: Varia
                 assert not role(stack).may(action, f"{at}/{kind}/messages/x", IF_ABSENT), kind
         assert not role(stack).may("s3:DeleteObject", f"{at}/records/messages/x")
         assert not role(stack).may("s3:PutObject", f"{at}/stats.json")
-    assert not role(stack).may("lambda:InvokeFunction", "arn:aws:lambda:eu-west-1:111111111111:function:s3queue-emails")
+    assert not role(stack).may("lambda:InvokeFunction", f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:s3queue-emails")
 
 
 def test_a_readers_function_cannot_write_anything(stack: Variant) -> None:
