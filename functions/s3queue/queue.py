@@ -5,6 +5,7 @@ A Queue holds the parts that do the work, and forwards to them. PROTOCOL.md list
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -27,6 +28,8 @@ from .store import ObjectInfo
 
 if TYPE_CHECKING:
     from .flow.buffer import Buffer
+    from .flow.listing import ListedState, MessagePage
+    from .flow.retrying import RetryInfo
     from .protocol.status import Status
 
 
@@ -107,7 +110,7 @@ class Queue(QueueAccess):
         due_at: datetime | None = None,
         metadata: Mapping[str, str] | None = None,
         concurrency: int = BULK_PUTS,
-    ) -> list[str]:
+    ) -> builtins.list[str]:
         """Add messages as `.ndjson` batches of up to `per_object` lines each; one PUT and one path per batch.
 
         `concurrency` PUTs run at the same time.
@@ -185,7 +188,7 @@ class Queue(QueueAccess):
         """
         return self._claiming.claim(path, timeout=timeout, read_first=read_first, etag=etag)
 
-    def claim_next(self, limit: int = 1, *, timeout: float | timedelta | None = None) -> list[Claim]:
+    def claim_next(self, limit: int = 1, *, timeout: float | timedelta | None = None) -> builtins.list[Claim]:
         """Up to `limit` messages that may run now, highest priority first, then oldest; none while paused."""
         if limit < 1:
             return []
@@ -346,6 +349,44 @@ class Queue(QueueAccess):
         from .flow.cancel import cancel
 
         return cancel(self.leases, path)
+
+    def list(self, state: ListedState, *, limit: int = 100, after: str = "", prefix: str = "") -> MessagePage:
+        """Messages in one state, in the order of their paths; pass `next_after` back as `after` for the next page.
+
+        States: pending, delayed (also what is due by now), processing, waiting (for its next attempt), completed, dead,
+        cancelled. `prefix` is the beginning of a path. Pending, delayed and dead ones cost LISTs only; each other row
+        costs a GET, and so do those that turn out to have another state. A page of a large queue may have fewer rows
+        than `limit`, and not be the last.
+
+        Raises:
+            InvalidRequest: no such state, or the limit is not from 1 to 1,000.
+        """
+        from .flow.listing import list_messages
+
+        return list_messages(self, state, limit=limit, after=after, prefix=prefix)
+
+    def retry_info(self, path: str) -> RetryInfo:
+        """How often a message that is not finished was tried, how often it may be tried yet, when, and why it failed.
+
+        Raises:
+            MessageNotFound: no such message is in the queue; `status` tells what became of a finished one.
+        """
+        from .flow.retrying import retry_info
+
+        return retry_info(self, path)
+
+    def retry(self, path: str) -> RetryInfo:
+        """Let a message that waits for its next attempt be tried now; a sweeper or a pull worker finds it in seconds.
+
+        Raises:
+            MessageNotFound: no such message is in the queue.
+            InvalidRequest: it does not wait: it is pending, processed, or dead and cannot be read.
+            Conflict: a worker has just claimed it.
+            Unavailable: unknown whether it was changed; calling again is safe.
+        """
+        from .flow.retrying import retry_now
+
+        return retry_now(self.leases, path)
 
     def stats(self, *, pages: int | None = None) -> Stats:
         """Count now. `pages` limits the LISTs per kind of object (1,000 objects each)."""
