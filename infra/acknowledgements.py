@@ -90,7 +90,8 @@ def acknowledge(stack: QueueStack) -> None:
         prefixes = [Keys(name).prefix(kind) for kind in (*WORKER, *(OUTBOX if queue.sends_to else ()))]
         prefixes += [Keys(target).prefix(kind) for target in queue.sends_to for kind in SENDER]
         _acknowledge_prefixes(queue, bucket, prefixes, OWN_PREFIX)
-        _acknowledge_prefixes(queue, failed_events, [queue.failures_prefix], OWN_FAILURES)
+        if queue.worker:
+            _acknowledge_prefixes(queue, failed_events, [queue.failures_prefix], OWN_FAILURES)
     if stack.spark_runs:
         _acknowledge_spark_runs(stack, stack.spark_runs)
     for sweeper in stack.sweepers:
@@ -99,7 +100,9 @@ def acknowledge(stack: QueueStack) -> None:
         everywhere += [Keys(name).prefix(kind) for name in sending for kind in FOUND_OUTBOX]
         everywhere += [Keys(to).prefix(kind) for targets in sending.values() for to in targets for kind in FOUND_SENDS]
         _acknowledge_prefixes(sweeper, bucket, everywhere, ALL_PREFIXES)
-    shown = [prefix for keys in map(Keys, stack.queues) for prefix in (keys.root, *map(keys.prefix, API))]
+    shown = [
+        prefix for keys in map(Keys, stack.queues) for prefix in (keys.root, f"{keys.root}d", *map(keys.prefix, API))
+    ]
     _acknowledge_prefixes(stack.api, bucket, shown, SHOWN_PREFIXES)
 
 

@@ -35,7 +35,7 @@ WORKER: Mapping[str, str] = {
 }
 #: What a handler's `enqueue` does to the queue that it sends to. It reads after an unknown answer only: is the message
 #: there, or its outcome? Missing objects are a 403 to it, as its names are nobody's business; `enqueue` knows that.
-SENDER: Mapping[str, str] = {"messages": "gp", "delayed": "gp", "records": "g"}
+SENDER: Mapping[str, str] = {"messages": "gp", "delayed": "gp", "records": "g", "dedup": "gp"}
 #: Large sends of its own messages, in a queue that sends; and what finishing them takes, for whoever finds them.
 OUTBOX: Mapping[str, str] = {"outbox": "gpd"}
 FOUND_OUTBOX: Mapping[str, str] = {"outbox": "gd"}
@@ -49,6 +49,7 @@ SWEEPER: Mapping[str, str] = {
     "records": "gp",
     "retries": "gpd",
     "dead": "gpd",
+    "dedup": "gd",
     "locks": "gd",
     "workers": "gd",
     "limits": "gd",
@@ -79,9 +80,11 @@ HISTORY_DATA: Mapping[str, str] = {
 BULK: Mapping[str, str] = {"messages": "gp", "delayed": "g", "records": "g", "dead": "gpd", "bulk": "gp"}
 BULK_DATA: Mapping[str, str] = {"datasets/": "g"}
 #: The API shows everything of a queue, so it reads the whole prefix: five names in a policy instead of nine, or a
-#: hundred queues would have no room. It enqueues, and moves or deletes dead letters, or lines of them. The readers' API
-#: shows the same but payloads, which only its code can hold back: HEAD and GET are one permission.
-API: Mapping[str, str] = {"messages": "p", "delayed": "p", "dead": "pd"}
+#: hundred queues would have no room. It enqueues, cancels, and moves or deletes dead letters, or lines of them. The
+#: readers' API shows the same but payloads, which only its code can hold back: HEAD and GET are one permission.
+API: Mapping[str, str] = {"messages": "pd", "leases": "pd", "records": "p"}
+#: `dead`, `dedup` and `delayed`: one pattern instead of three, for the same reason.
+_API_PATTERNS: Mapping[str, str] = {"d*": "pd"}
 #: What Spark computed, for the API to show.
 STATISTICS = LATEST_STATISTICS
 #: Where messages lie, of every queue; also `{queue}/leases/messages/…` and so on, which nobody writes otherwise either.
@@ -171,7 +174,10 @@ def sweeper_statements(
 def api_statements(bucket: s3.IBucket, queues: Sequence[str], *, changes: bool = True) -> list[iam.PolicyStatement]:
     """Every queue by name; pausing one is a write of its `queue.json`. Without `changes`, nothing can be written."""
     roots = [f"{Keys(queue).root}*" for queue in queues]
-    written = [_patterns(keys, API) | {keys.overrides: "p"} for keys in map(Keys, queues)] if changes else []
+    written = []
+    for keys in map(Keys, queues) if changes else ():
+        short = {keys.root + pattern: letters for pattern, letters in _API_PATTERNS.items()}
+        written.append(_patterns(keys, API) | short | {keys.overrides: "p"})
     read = dict.fromkeys([*roots, STATISTICS], "g")
     listed = _list(bucket, [*roots, STATISTICS])
     return [*_on_objects(bucket, read, *written), *listed, *use_key(bucket, writes=changes)]

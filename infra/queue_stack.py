@@ -155,7 +155,7 @@ class QueueStack(Stack):
                 spark_runs=self.spark_runs,
             )
             # S3 takes no two rules for one prefix, so each of several sweepers has those of its own queues.
-            own = [self.queues[name].failures_prefix for name in names]
+            own = [self.queues[name].failures_prefix for name in names if self.queues[name].worker]
             self.storage.tell_of_failures(one.function, own if len(shares) > 1 else [FAILED_INVOCATIONS])
             made.append(one)
         return made
@@ -207,7 +207,8 @@ class QueueStack(Stack):
 
     def _say_what_concurrency_costs(self, settings: Mapping[str, QueueSettings], options: Options) -> None:
         if options.reserved_concurrency:
-            workers, sweepers = sum(of.concurrency for of in settings.values()), len(self.sweepers)
+            workers = sum(of.concurrency for of in settings.values() if of.engine != "pull")
+            sweepers = len(self.sweepers)
             reserved = workers + sweepers * sweeper.CONCURRENCY + 2 * api.CONCURRENCY
             Annotations.of(self).add_info(
                 f"This stack reserves {reserved} concurrent executions. Lambda keeps 100 of an account's limit "

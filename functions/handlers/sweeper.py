@@ -45,7 +45,7 @@ EMR_CHANGE = "EMR Serverless Job Run State Change"
 class Round:
     """The sweeper and the telemetry of one queue."""
 
-    #: The name of the queue's worker function.
+    #: The name of the queue's worker function; empty if pull workers alone run its messages.
     function: str
     sweeper: Sweeper
     telemetry: Telemetry
@@ -87,7 +87,8 @@ def runtime() -> Runtime:
         telemetry = Telemetry(queue, logger)
         telemetry.publish(deployment)
         check_runs = runs.check if runs else None
-        sweeper = Sweeper(queue=queue, dispatch=notifier(function, client), check_runs=check_runs)
+        dispatch = notifier(function, client) if function else None
+        sweeper = Sweeper(queue=queue, dispatch=dispatch, check_runs=check_runs)
         rounds[name] = Round(function, sweeper, telemetry)
     logger.append_keys(worker=worker_id)
     return Runtime(rounds, broken, runs, SystemClock())
@@ -164,7 +165,7 @@ def _crashed(kept: Runtime, event: Any) -> Iterator[Sweeper]:
     records = event.get("Records") if isinstance(event, dict) else None
     keys = [unquote_plus(record["s3"]["object"]["key"]) for record in records or ()]
     for one in kept.rounds.values():
-        if any(key.startswith(f"{FAILED_INVOCATIONS}{one.function}/") for key in keys):
+        if one.function and any(key.startswith(f"{FAILED_INVOCATIONS}{one.function}/") for key in keys):
             _log.info("worker crashed, looking for its messages: %s", one.sweeper.queue.name)
             yield one.sweeper
 

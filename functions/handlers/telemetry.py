@@ -77,6 +77,7 @@ class Telemetry:
         queue.events.on("message.retry", self._retried)
         queue.events.on("message.released", self._released)
         queue.events.on("message.dead", self._died)
+        queue.events.on("message.cancelled", self._cancelled)
         queue.events.on("claim.lost", lambda _: self._count("ClaimConflicts"))
 
     def publish(self, deployment: Deployment) -> None:
@@ -164,6 +165,9 @@ class Telemetry:
         self._count("Failed")
         self._count("Dead")
         self._ended("dead", fields, logging.ERROR)
+
+    def _cancelled(self, fields: Mapping[str, Any]) -> None:
+        self._ended("cancelled", fields, logging.INFO)
 
     def _released(self, fields: Mapping[str, Any]) -> None:
         self._ended("released", fields, logging.INFO)

@@ -39,7 +39,7 @@ class Deployment:
     bucket: str
     #: The queue that this function serves; empty in the sweeper and the API, which serve all.
     queue: str = ""
-    #: Queue name → name of its worker function.
+    #: Queue name → name of its worker function; empty for a queue that only pull workers serve.
     workers: Mapping[str, str]
     #: The EMR Serverless application and the role of its jobs; empty if Spark is not deployed.
     spark_application: str = ""

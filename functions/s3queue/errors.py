@@ -3,6 +3,7 @@
 QueueError
 ├── Conflict            someone else got there first; nothing was written
 │   └── LeaseLost       stop working on the message: it is no longer yours
+│       └── Cancelled   an operator cancelled it; what the handler returns does not count
 ├── Unavailable         no clear answer from the store; the write may or may not have happened
 │   └── Contended       409: several writers at once, perhaps none of them won; try again
 ├── AccessDenied        grant the permission that the text names
@@ -44,6 +45,10 @@ class Conflict(QueueError):
 
 class LeaseLost(Conflict):
     """The message belongs to someone else by now: stop, and write nothing more about it."""
+
+
+class Cancelled(LeaseLost):
+    """An operator cancelled the message: stop. It is neither a failure nor an attempt that is tried again."""
 
 
 class Unavailable(QueueError):

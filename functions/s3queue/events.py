@@ -17,6 +17,7 @@ Event = Literal[
     "message.retry",
     "message.released",
     "message.dead",
+    "message.cancelled",
     "claim.lost",
     "workers.started",
     "workers.stopped",

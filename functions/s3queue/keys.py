@@ -218,6 +218,10 @@ class Keys:
         """Hashed: Powertools' keys may hold any characters, and hashes spread over S3's partitions."""
         return f"{self.queue}/idempotency/{hashlib.sha256(idempotency_key.encode()).hexdigest()}"
 
+    def dedup(self, dedup_id: str) -> str:
+        """The marker of a dedup id that counts for a while; hashed, as an id may hold any characters."""
+        return f"{self.queue}/dedup/{hashlib.sha256(dedup_id.encode()).hexdigest()[:40]}"
+
     def worker(self, worker_id: str) -> str:
         return f"{self.queue}/workers/{worker_id}"
 

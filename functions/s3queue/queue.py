@@ -5,6 +5,7 @@ A Queue holds the parts that do the work, and forwards to them. PROTOCOL.md list
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -29,7 +30,10 @@ from .store import ObjectInfo
 
 if TYPE_CHECKING:
     from .documents.breaker_document import StoredBreaker
+    from .flow.buffer import Buffer
     from .flow.gate import QueueGate
+    from .flow.listing import ListedState, MessagePage
+    from .flow.retrying import RetryInfo
     from .protocol.status import Status
 
 
@@ -67,6 +71,7 @@ class Queue(QueueAccess):
         name: str | None = None,
         metadata: Mapping[str, str] | None = None,
         content_type: str | None = None,
+        dedup_for: float | timedelta | None = None,
     ) -> str:
         """Add a message and return its path. One PUT.
 
@@ -74,10 +79,20 @@ class Queue(QueueAccess):
         or waiting); once that is finished, the id may be used again. Priority and due time are part of the key: the
         same id with another priority is another message. A `delay` counts from this machine's clock.
 
+        With `dedup_for` as well, the id counts for that long after it was first used, by S3's clock, also when the
+        message is finished: until then the call adds nothing, and returns the first one's path, whatever its body,
+        priority and delay. One GET and one PUT more; at most the queue's `record_retention`.
+
         Raises:
             MessageTooLarge, InvalidPriority, InvalidName, QueueFull: nothing was written; change the call.
             Unavailable: unknown whether it was written; with a `dedup_id` or `name`, calling again is safe.
         """
+        reserve = None
+        if dedup_for is not None:
+            from .flow.dedup import reservation
+
+            reserve = reservation(self, dedup_id, dedup_for, name=name, metadata=metadata)
+            dedup_id = None
         return self._producer.enqueue(
             body,
             priority=priority,
@@ -87,6 +102,7 @@ class Queue(QueueAccess):
             name=name,
             metadata=metadata,
             content_type=content_type,
+            reserve=reserve,
         )
 
     def enqueue_many(
@@ -99,7 +115,7 @@ class Queue(QueueAccess):
         due_at: datetime | None = None,
         metadata: Mapping[str, str] | None = None,
         concurrency: int = BULK_PUTS,
-    ) -> list[str]:
+    ) -> builtins.list[str]:
         """Add messages as `.ndjson` batches of up to `per_object` lines each; one PUT and one path per batch.
 
         `concurrency` PUTs run at the same time.
@@ -116,6 +132,39 @@ class Queue(QueueAccess):
             due_at=due_at,
             metadata=metadata,
             concurrency=concurrency,
+        )
+
+    def buffer(
+        self,
+        *,
+        linger: float | timedelta = 0.1,
+        per_object: int = 500,
+        priority: int = 0,
+        metadata: Mapping[str, str] | None = None,
+        concurrency: int = BULK_PUTS,
+        max_pending: int = 10_000,
+        room_within: float | timedelta = 30.0,
+    ) -> Buffer:
+        """Collects single messages into `.ndjson` batches; use it in a `with` statement, or close it.
+
+        A batch is stored when it has `per_object` lines, or `linger` seconds after its first one. At most `max_pending`
+        bodies wait to be stored: then `enqueue` waits for room, `room_within` seconds at most.
+
+        Raises:
+            InvalidRequest: a number is out of range.
+        """
+        from .flow.buffer import Buffer
+
+        return Buffer(
+            self,
+            self._producer,
+            linger=linger,
+            per_object=per_object,
+            priority=priority,
+            metadata=metadata,
+            concurrency=concurrency,
+            max_pending=max_pending,
+            room_within=room_within,
         )
 
     def presign(
@@ -145,7 +194,7 @@ class Queue(QueueAccess):
         self._follow_limits()
         return self._claiming.claim(path, timeout=timeout, read_first=read_first, etag=etag)
 
-    def claim_next(self, limit: int = 1, *, timeout: float | timedelta | None = None) -> list[Claim]:
+    def claim_next(self, limit: int = 1, *, timeout: float | timedelta | None = None) -> builtins.list[Claim]:
         """Up to `limit` messages that may run now, highest priority first, then oldest; none while paused."""
         if limit < 1:
             return []
@@ -284,6 +333,18 @@ class Queue(QueueAccess):
             self.gate = self._limits = QueueGate(self)
         return self._limits is not None
 
+    def check(self, claim: Claim) -> None:
+        """Ask whether the message is still wanted. One GET.
+
+        Raises:
+            Cancelled: an operator cancelled it; `clear` deletes it.
+            LeaseLost: the claim is over; someone else may have the message by now.
+        """
+        from .flow.cancel import check_cancelled
+
+        claim.check_alive()
+        check_cancelled(self.outcomes, claim)
+
     # Settings at run time
 
     def define(self, settings: QueueSettings) -> None:
@@ -364,6 +425,62 @@ class Queue(QueueAccess):
 
         return read_status(self.store, self.keys, path)
 
+    def cancel(self, path: str) -> Record:
+        """Cancel a message, and return the record that counts: its `outcome` is `cancelled`, unless the message was
+        finished before.  [P3]
+
+        A message that waits, for a worker, its due time or its next attempt, never runs. One that is being processed
+        is told at its handler's next `context.check()`, `extend` or `progress`; what the handler returns after that
+        does not count, and it is not tried again. A batch is cancelled as a whole; lines that are done stay done. With
+        `history=False`, a handler that ends at the same moment is not noticed.
+
+        Raises:
+            MessageNotFound: no message and no record has this path.
+            InvalidRequest: it is dead, and lies there only because nobody can read it: delete or replay its letter.
+            Unavailable: unknown whether it was cancelled; calling again is safe.
+        """
+        from .flow.cancel import cancel
+
+        return cancel(self.leases, path)
+
+    def list(self, state: ListedState, *, limit: int = 100, after: str = "", prefix: str = "") -> MessagePage:
+        """Messages in one state, in the order of their paths; pass `next_after` back as `after` for the next page.
+
+        States: pending, delayed (also what is due by now), processing, waiting (for its next attempt), completed, dead,
+        cancelled. `prefix` is the beginning of a path. Pending, delayed and dead ones cost LISTs only; each other row
+        costs a GET, and so do those that turn out to have another state. A page of a large queue may have fewer rows
+        than `limit`, and not be the last.
+
+        Raises:
+            InvalidRequest: no such state, or the limit is not from 1 to 1,000.
+        """
+        from .flow.listing import list_messages
+
+        return list_messages(self, state, limit=limit, after=after, prefix=prefix)
+
+    def retry_info(self, path: str) -> RetryInfo:
+        """How often a message that is not finished was tried, how often it may be tried yet, when, and why it failed.
+
+        Raises:
+            MessageNotFound: no such message is in the queue; `status` tells what became of a finished one.
+        """
+        from .flow.retrying import retry_info
+
+        return retry_info(self, path)
+
+    def retry(self, path: str) -> RetryInfo:
+        """Let a message that waits for its next attempt be tried now; a sweeper or a pull worker finds it in seconds.
+
+        Raises:
+            MessageNotFound: no such message is in the queue.
+            InvalidRequest: it does not wait: it is pending, processed, or dead and cannot be read.
+            Conflict: a worker has just claimed it.
+            Unavailable: unknown whether it was changed; calling again is safe.
+        """
+        from .flow.retrying import retry_now
+
+        return retry_now(self.leases, path)
+
     def stats(self, *, pages: int | None = None) -> Stats:
         """Count now. `pages` limits the LISTs per kind of object (1,000 objects each)."""
         return measure(self.store, self.keys, pages=pages)
@@ -373,7 +490,7 @@ class Queue(QueueAccess):
         return published_stats(self.store, self.keys)
 
     def cleanup(self) -> int:
-        """Delete records and dead letters past their retention; returns how many.
+        """Delete records, dead letters and markers of dedup ids past their retention; returns how many.
 
         For buckets without lifecycle rules.
         """

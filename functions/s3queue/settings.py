@@ -89,7 +89,8 @@ class QueueSettings:
     dead_retention: timedelta = timedelta(days=14)
     #: What goes to EventBridge.
     events: Literal["off", "failures", "all"] = "off"
-    engine: Literal["lambda", "spark"] = "lambda"
+    #: Who runs the messages: a deployed function, Spark runs, or pull workers alone: then no function is deployed.
+    engine: Literal["lambda", "spark", "pull"] = "lambda"
     #: In a mixed queue, messages larger than this many bytes go to Spark; None: no message does.
     heavy_above: int | None = None
     #: Spark runs at one time, and messages that a run claims at one time.
@@ -140,8 +141,10 @@ class QueueSettings:
             raise InvalidRequest(f"max_depth must be at least 1 or None, not {self.max_depth}")
         if self.events not in ("off", "failures", "all"):
             raise InvalidRequest(f"events must be off, failures or all, not {self.events!r}")
-        if self.engine not in ("lambda", "spark"):
-            raise InvalidRequest(f"engine must be lambda or spark, not {self.engine!r}")
+        if self.engine not in ("lambda", "spark", "pull"):
+            raise InvalidRequest(f"engine must be lambda, spark or pull, not {self.engine!r}")
+        if self.engine == "pull" and self.heavy_above is not None:
+            raise InvalidRequest("engine pull has no Spark runs: leave heavy_above out")
         if self.rate_key not in ("", "folder"):
             raise InvalidRequest(f"rate_key must be 'folder' or '', not {self.rate_key!r}")
         if self.breaker is not None and not isinstance(self.breaker, Breaker):

@@ -46,7 +46,7 @@ class Api(Construct):
     ) -> None:
         super().__init__(scope, id)
         self._bucket, self._code, self._options = bucket, code, options
-        self._workers = {name: queue.worker.name for name, queue in queues.items()}
+        self._workers = {name: queue.worker_name for name, queue in queues.items()}
         # With an underscore, or a queue called api would want the same name.
         name = f"{Stack.of(self).stack_name}_api"
         self.function = self._function("Api", name, "The REST API and the dashboard", "handle", changes=True)

@@ -152,7 +152,9 @@ class Monitoring(Construct):
         ]
 
     def _lambda_alarms(self, name: str, queue: S3Queue) -> list[cloudwatch.Alarm]:
-        function = queue.function
+        if queue.worker is None:
+            return []
+        function = queue.worker.function
         return [
             self._alarm(
                 f"EventsDropped-{name}",
@@ -231,13 +233,9 @@ class Monitoring(Construct):
             ]
             for title, (metrics, statistics) in drawn.items()
         }
-        invocations = [
-            function_metric("ConcurrentExecutions", queue, "Maximum"),
-            function_metric("Invocations", queue),
-            function_metric("Throttles", queue),
-            function_metric("Errors", queue),
-            function_metric("DestinationDeliveryFailures", queue),
-        ]
+        counted = ("Invocations", "Throttles", "Errors", "DestinationDeliveryFailures") if queue.worker else ()
+        concurrent = [function_metric("ConcurrentExecutions", queue, "Maximum")] if queue.worker else []
+        invocations = [*concurrent, *(function_metric(metric, queue) for metric in counted)]
         return [
             cloudwatch.GraphWidget(title=f"{name}: {title}", width=6, left=metrics)
             for title, metrics in (own | {"invocations": invocations}).items()
@@ -261,7 +259,7 @@ def function_metric(name: str, queue: S3Queue, statistic: str = "Sum") -> cloudw
     return cloudwatch.Metric(
         namespace="AWS/Lambda",
         metric_name=name,
-        dimensions_map={"FunctionName": queue.worker.name},
+        dimensions_map={"FunctionName": queue.worker_name},
         statistic=statistic,
         period=FIVE_MINUTES,
     )

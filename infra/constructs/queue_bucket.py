@@ -151,6 +151,8 @@ def _expiry(keys: Keys, settings: QueueSettings, *, sends: bool) -> list[s3.Life
             ("records", settings.record_retention),
             # A call that is repeated after its message's record is gone is a new one.
             ("idempotency", settings.record_retention),
+            # A dedup id counts at most as long as records are kept.
+            ("dedup", settings.record_retention),
             ("dead", settings.dead_retention),
             *((("runs", settings.record_retention),) if settings.uses_spark else ()),
             # Parts that no record names, because a completion lost or never came; those that one names live as long.

@@ -33,6 +33,8 @@ DEFAULT_BUS = "default"
 class S3Queue(Construct):
     """One queue's worker function, the event filter that wakes it, its role, its log group and its producers' policy.
 
+    A queue with `engine="pull"` has only the policy: its workers run elsewhere.
+
     The role reaches this queue's prefix and, to enqueue, the queues in `sends_to`; nothing else in the bucket. Lambda's
     recursion detection is off only if there are any.
     `environment` is what the queue's own handler reads; `secrets` are the names and references of what it reads at run
@@ -60,6 +62,17 @@ class S3Queue(Construct):
         # The stack of the bucket: this construct may be in a nested one, whose name nobody knows yet.
         name = worker_name(Stack.of(storage).stack_name, queue)
         self.failures_prefix = f"{FAILED_INVOCATIONS}{name}/"
+        self._bucket = storage.bucket
+        self.producer_policy = iam.ManagedPolicy(
+            self,
+            "Producer",
+            description=f"May enqueue to {queue}, now or later, and nothing else",
+            statements=self._producer(create_only=options.create_only_producers),
+        )
+        #: None: pull workers alone run its messages, and no event is routed.
+        self.worker: QueueFunction | None = None
+        if settings.engine == "pull":
+            return
         publishes = settings.events != "off"
         self.worker = QueueFunction(
             self,
@@ -89,8 +102,8 @@ class S3Queue(Construct):
             environment={**(environment or {}), **({VARIABLE: json.dumps(dict(secrets))} if secrets else {})},
             sends=bool(sends_to),
         )
-        self.function = self.worker.function
-        self.function.configure_async_invoke(
+        function = self.worker.function
+        function.configure_async_invoke(
             # The protocol retries, with its own backoff and its own count of attempts.
             retry_attempts=0,
             max_event_age=Duration.hours(6),
@@ -98,16 +111,14 @@ class S3Queue(Construct):
         )
         storage.bucket.add_event_notification(
             s3.EventType.OBJECT_CREATED,
-            notifications.LambdaDestination(self.function),
+            notifications.LambdaDestination(function),
             s3.NotificationKeyFilter(prefix=Keys(queue).prefix("messages")),
         )
-        self._bucket = storage.bucket
-        self.producer_policy = iam.ManagedPolicy(
-            self,
-            "Producer",
-            description=f"May enqueue to {queue}, now or later, and nothing else",
-            statements=self._producer(create_only=options.create_only_producers),
-        )
+
+    @property
+    def worker_name(self) -> str:
+        """Of its function; empty if it has none."""
+        return self.worker.name if self.worker else ""
 
     def grant_enqueue(self, grantee: iam.IGrantable, *, create_only: bool = False) -> None:
         """Let a role of another construct enqueue here; with `create_only`, never over a message that waits."""

@@ -63,7 +63,7 @@ class Sweeper(Construct):
             code=code,
             deployment=Deployment(
                 bucket=bucket.bucket_name,
-                workers={name: queue.worker.name for name, queue in queues.items()},
+                workers={name: queue.worker_name for name, queue in queues.items()},
                 event_bus=DEFAULT_BUS if publishes else "",
                 **(spark_runs.environment() if spark_runs else {}),
             ),
@@ -71,8 +71,11 @@ class Sweeper(Construct):
                 *sweeper_statements(bucket, {name: queue.sends_to for name, queue in queues.items()}, heavy=heavy),
                 *(spark_runs.launch_statements() if spark_runs else []),
                 *(
-                    iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[queue.function.function_arn])
+                    iam.PolicyStatement(
+                        actions=["lambda:InvokeFunction"], resources=[queue.worker.function.function_arn]
+                    )
                     for queue in queues.values()
+                    if queue.worker
                 ),
                 *([put_events(self)] if publishes else []),
             ],

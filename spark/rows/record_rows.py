@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types
 
-from s3queue.documents.record import RECORD_BYTES, Attempt, Record
-from s3queue.encoding import FORMAT, load
+from s3queue.documents.record import RECORD_BYTES, RECORD_FORMAT, Attempt, Record
+from s3queue.encoding import load
 from s3queue.errors import Conflict, CorruptState, NewerFormat
 from s3queue.keys import Keys, due_of, is_batch, priority_of
 from spark.storage.scan import Batches, batches_of, in_threads, rows_of
@@ -110,7 +110,7 @@ def record_row(queue: str, key: str, etag: str, body: bytes) -> tuple[Any, ...]:
     """
     path = Keys(queue).path_under("records", key)
     record = Record.from_bytes(body, key)
-    if load(body, key)["v"] > FORMAT:
+    if load(body, key)["v"] > RECORD_FORMAT:
         raise NewerFormat(f"{key} was written by a newer version: upgrade this side")
     if path is None or path != record.path:
         raise CorruptState(f"{key} is the record of {record.path!r}")
@@ -165,6 +165,8 @@ def _counts(record: Record) -> tuple[int, int, int]:
     total = _whole(record.lines.get("total") or 0)
     # Lines that never came to an end died with their batch.
     dead = max(dead, total - completed) if record.outcome == "dead" else dead
+    # None of a cancelled batch: it has no dead letters.
+    dead = 0 if record.outcome == "cancelled" else dead
     return max(completed + dead, total), completed, dead
 
 

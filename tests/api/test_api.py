@@ -71,6 +71,33 @@ def test_sending_twice_with_one_dedup_id_enqueues_once(bench: Workbench, ask: As
     assert bench.queue().stats().pending == 1
 
 
+def test_a_dedup_id_that_counts_for_a_while_enqueues_once_also_after_completion(bench: Workbench, ask: Ask) -> None:
+    queue = bench.queue()
+    queue.configure(max_attempts=3)
+    sent = {"body": "x", "dedup_id": "42", "dedup_for_seconds": 300}
+    first = ask("POST", f"{ORDERS}/messages", body=sent)
+    queue.complete(queue.claim(first.body["path"]))
+    second = ask("POST", f"{ORDERS}/messages", body=sent)
+    assert [(one.status, one.body) for one in (first, second)] == [
+        (201, {"path": first.body["path"], "created": True}),
+        (200, {"path": first.body["path"], "created": False}),
+    ]
+    assert ask("POST", f"{ORDERS}/messages", body={"body": "x", "dedup_for_seconds": 300}).status == 422
+
+
+def test_a_message_is_cancelled_once_and_a_finished_one_keeps_its_outcome(bench: Workbench, ask: Ask) -> None:
+    queue = bench.queue()
+    queue.configure(max_attempts=3)
+    waiting, done = queue.enqueue({}, delay=60), queue.enqueue({})
+    queue.complete(queue.claim(done))
+    for path, outcome in ((waiting, "cancelled"), (waiting, "cancelled"), (done, "completed")):
+        answer = ask("POST", f"{ORDERS}/message/cancel", query={"path": path})
+        assert (answer.status, answer.body) == (200, {"path": path, "outcome": outcome})
+    assert ask("GET", f"{ORDERS}/message", query={"path": waiting}).body["state"] == "cancelled"
+    assert ask("POST", f"{ORDERS}/message/cancel", query={"path": "messages/none"}).status == 404
+    assert ask("GET", f"{ORDERS}/message/cancel", query={"path": waiting}).status == 405
+
+
 def test_a_delayed_message_waits(bench: Workbench, ask: Ask) -> None:
     bench.queue().configure(max_attempts=3)
     due_at = "2100-01-01T00:00:00+02:00"

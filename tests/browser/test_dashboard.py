@@ -100,6 +100,19 @@ def test_the_page_follows_without_a_reload(busy: Workbench, opened: Open) -> Non
     assert page.evaluate("document.activeElement.textContent") == "thumbnails", "the focus stays where it was"
 
 
+def test_a_message_is_cancelled_after_asking_and_its_life_says_so(busy: Workbench, opened: Open) -> None:
+    path = busy.queue("invoices").enqueue({"id": 17}, name="cancel-me")
+    page = opened(where=f"#/queue/invoices/message/{path.replace('/', '%2F')}")
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("If it waits, it never runs")
+    dialog.get_by_role("button", name="Cancel the message").click()
+    expect(page.locator(".life")).to_contain_text("Cancelled")
+    expect(page.locator(".verdict .reason")).to_have_text("cancelled")
+    expect(page.get_by_role("button", name="Cancel", exact=True)).to_have_count(0)
+    assert busy.queue("invoices").status(path).state == "cancelled"
+
+
 def test_messages_are_found_and_their_life_is_told(busy: Workbench, opened: Open, shot: Callable[..., None]) -> None:
     page = opened(where="#/queue/emails/dead")
     expect(page.get_by_role("img", name=re.compile("In the last hour"))).to_be_visible()

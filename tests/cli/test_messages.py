@@ -66,6 +66,49 @@ def test_a_dedup_id_sends_once(cli):
     assert cli("size", "orders").out == "1\n"
 
 
+def test_a_dedup_id_that_counts_for_a_while_sends_once(cli):
+    first = cli("send", "orders", "x", "--dedup-id", "order 18", "--dedup-for", "5m").out
+    assert cli("send", "orders", "y", "--dedup-id", "order 18", "--dedup-for", "5m").out == first
+    assert "--dedup-id" in cli("send", "orders", "x", "--dedup-for", "5m", code=2).err
+
+
+def test_cancel_ends_what_waits_and_says_what_was_finished_before(cli):
+    path = cli("send", "orders", "x", "--delay", "1h").out.strip()
+    assert cli("cancel", "orders", path, "--dry-run", "--json").json["outcomes"] == {path: "delayed"}
+    assert "--yes" in cli("cancel", "orders", path, code=2).err
+    assert cli("cancel", "orders", path, "--yes").out == "orders: 1 message cancelled\n"
+    assert cli("show", "orders", path, "--json").json["state"] == "cancelled"
+    assert "cancelled" in cli("show", "orders", path).out
+    assert cli("cancel", "orders", path, "--yes", "--json").json["outcomes"] == {path: "cancelled"}
+    gone = cli("cancel", "orders", path, "messages/never", "--yes", code=1)
+    assert "not cancelled: messages/never" in gone.err
+    assert "no PATH" in cli("cancel", "orders", "--yes", code=2).err
+
+
+def test_list_shows_messages_by_state_and_where_to_go_on(cli):
+    paths = [cli("send", "orders", "x", "--name", f"m{number}").out.strip() for number in range(3)]
+    page = cli("list", "orders", "--limit", "2", "--json").json
+    assert [row["path"] for row in page["messages"]] == paths[:2]
+    rest = cli("list", "orders", "--limit", "2", "--after", page["next_after"], "--json").json
+    assert ([row["path"] for row in rest["messages"]], rest["next_after"]) == (paths[2:], None)
+    shown = cli("list", "orders", "--limit", "2")
+    assert "messages/m0" in shown.out
+    assert "--after messages/m1" in shown.err
+    assert "no waiting message" in cli("list", "orders", "--state", "waiting").err
+    assert "there is no state 'lost'" in cli("list", "orders", "--state", "lost", code=2).err
+
+
+def test_retry_tries_now_what_waits_and_refuses_the_rest(cli):
+    queue = cli.queue("orders")
+    path = cli("send", "orders", "x").out.strip()
+    assert "pending" in cli("retry", "orders", path, code=1).err
+    queue.fail(queue.claim(path), "away", retry_after=3600)
+    info = cli("retry", "orders", path, "--dry-run", "--json").json["messages"][path]
+    assert (info["state"], info["attempt"], info["failure"]["message"]) == ("waiting", 1, "away")
+    assert "attempt 1 of" in cli("retry", "orders", path).out
+    assert [claim.path for claim in queue.claim_next()] == [path]
+
+
 def test_count_sends_many_and_numbers_them(cli):
     answer = cli("send", "orders", '{"n": {n}}', "--count", "25", "--json").json
     assert answer["messages"] == len(answer["paths"]) == 25

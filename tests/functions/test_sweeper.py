@@ -43,6 +43,23 @@ def orphan(installation: Installation) -> str:
     return path
 
 
+def test_what_only_pull_workers_run_is_swept_and_nobody_is_invoked(
+    installation: Installation, aws: AwsEndpoint
+) -> None:
+    installation.configure(workers={"emails": "", "webhooks": "s3queue-webhooks"})
+    queue = installation.queue("emails")
+    orphan(installation)
+    waiting = installation.email("waiting")
+    queue.fail(queue.claim(waiting), "again", retry_after=0)
+    sweeper.handle({}, LambdaContext(90))
+    assert aws.invocations == []
+    stats = queue.published_stats()
+    assert stats is not None
+    assert (stats.pending, stats.failed) == (1, 1)
+    # Its pull worker finds both by itself.
+    assert len(queue.claim_next(5)) == 2
+
+
 def test_a_message_whose_event_was_lost_reaches_its_worker(installation: Installation, aws: AwsEndpoint) -> None:
     path = orphan(installation)
     sweeper.handle({}, LambdaContext(90))

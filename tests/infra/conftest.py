@@ -37,12 +37,19 @@ def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
 
     @cache
     def once(options: Options, extra: str) -> Variant:
-        sends_to, environment, secrets = json.loads(extra)
+        sends_to, environment, secrets, pulled = json.loads(extra)
         app = App(context=flags, outdir=str(tmp_path_factory.mktemp("cdk.out")))
         stack = QueueStack(
             app,
             "s3queue",
-            queues={name: replace(queue, sends_to=tuple(sends_to.get(name, ()))) for name, queue in QUEUES.items()},
+            queues={
+                name: replace(
+                    queue,
+                    sends_to=tuple(sends_to.get(name, ())),
+                    settings=replace(queue.settings, engine="pull") if name in pulled else queue.settings,
+                )
+                for name, queue in QUEUES.items()
+            },
             code=lambda_.Code.from_asset(str(code)),
             options=options,
             environment=environment,
@@ -62,10 +69,11 @@ def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
         sends_to: Mapping[str, Sequence[str]] | None = None,
         environment: Mapping[str, Mapping[str, str]] | None = None,
         secrets: Mapping[str, Mapping[str, str]] | None = None,
+        pulled: Sequence[str] = (),
         **options: Any,
     ) -> Variant:
         # As text, which can be a key of the cache.
-        return once(Options(**options), json.dumps([sends_to or {}, environment, secrets]))
+        return once(Options(**options), json.dumps([sends_to or {}, environment, secrets, list(pulled)]))
 
     return variant
 

@@ -7,7 +7,7 @@ from s3queue.dashboard.api import build
 from s3queue.deployment import Deployment
 from s3queue.settings import QueueSettings
 from support.api_calls import asking
-from support.iam_template import Role
+from support.iam_template import ACCOUNT, REGION, Role
 from support.role_store import RoleStore
 from support.sample_bucket import working_hour
 from support.stack_variant import QUEUES, Variant
@@ -37,21 +37,22 @@ def test_it_reads_what_infra_writes(stack: Variant) -> None:
     assert set(Deployment.from_env(environment).workers) == set(QUEUES)
 
 
-def test_it_cannot_claim_finish_or_forge(stack: Variant) -> None:
+def test_it_may_cancel_but_takes_no_outcome_back_and_forges_nothing(stack: Variant) -> None:
+    """To cancel is to take a lease and to write a record; the bucket's policy makes both conditional."""
     for queue in QUEUES:
         at = f"{stack.bucket}/{queue}"
-        for kind in ("leases", "records", "retries", "locks", "workers", "runs"):
-            assert not role(stack).may("s3:PutObject", f"{at}/{kind}/messages/x", IF_ABSENT), kind
-        for kind in ("messages", "leases", "records"):
-            assert not role(stack).may("s3:DeleteObject", f"{at}/{kind}/messages/x"), kind
+        for kind in ("retries", "locks", "workers", "runs", "idempotency", "results"):
+            for action in ("s3:PutObject", "s3:DeleteObject"):
+                assert not role(stack).may(action, f"{at}/{kind}/messages/x", IF_ABSENT), kind
+        assert not role(stack).may("s3:DeleteObject", f"{at}/records/messages/x")
         assert not role(stack).may("s3:PutObject", f"{at}/stats.json")
-    assert not role(stack).may("lambda:InvokeFunction", "arn:aws:lambda:eu-west-1:111111111111:function:s3queue-emails")
+    assert not role(stack).may("lambda:InvokeFunction", f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:s3queue-emails")
 
 
 def test_a_readers_function_cannot_write_anything(stack: Variant) -> None:
     reader = stack.template.role_of("s3queue_api_reader")
     for queue in QUEUES:
-        for kind in API:
+        for kind in (*API, "dead", "delayed", "dedup"):
             for action in ("s3:PutObject", "s3:DeleteObject"):
                 assert not reader.may(action, f"{stack.bucket}/{queue}/{kind}/messages/x", IF_ABSENT), (action, kind)
         assert not reader.may("s3:PutObject", f"{stack.bucket}/{queue}/queue.json")
@@ -114,6 +115,7 @@ def test_every_request_of_the_api_is_allowed(stack: Variant) -> None:
     ask = asking(build(store, defined={"emails": QueueSettings()}, discover=False))
     at = "/api/queues/emails"
     letters = ask("GET", f"{at}/dead").body["letters"]
+    waiting = [bench.queue("emails").enqueue("x"), bench.queue("emails").enqueue("x", delay=60)]
     said = [
         ask("GET", "/api/queues"),
         *(ask("GET", f"{at}{rest}") for rest in ("", "/stats", "/flow", "/stuck", "/workers", "/runs", "/dead/errors")),
@@ -123,7 +125,9 @@ def test_every_request_of_the_api_is_allowed(stack: Variant) -> None:
         ),
         ask("GET", f"{at}/message", query={"path": letters[0]["path"], "body": 1}),
         ask("POST", f"{at}/messages", body={"body": "x", "dedup_id": "1"}),
+        ask("POST", f"{at}/messages", body={"body": "x", "dedup_id": "2", "dedup_for_seconds": 60}),
         ask("POST", f"{at}/messages", body={"body": "x", "delay_seconds": 60}),
+        *(ask("POST", f"{at}/message/cancel", query={"path": path}) for path in waiting),
         ask("POST", f"{at}/dead/replay", body={"path": letters[0]["path"]}),
         ask("POST", f"{at}/dead/replay", body={"error_type": "Reject"}),
         ask("DELETE", f"{at}/dead", query={"path": letters[1]["path"]}),

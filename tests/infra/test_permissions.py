@@ -98,6 +98,9 @@ def test_a_worker_that_sends_to_another_queue_may_enqueue_there_and_nothing_else
     assert allowed == {
         ("s3:PutObject", "messages"),
         ("s3:PutObject", "delayed"),
+        # A dedup id that counts for a while.
+        ("s3:PutObject", "dedup"),
+        ("s3:GetObject", "dedup"),
         # After an unknown answer: did it arrive, or has it even run?
         ("s3:GetObject", "messages"),
         ("s3:GetObject", "delayed"),

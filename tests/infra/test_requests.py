@@ -44,7 +44,7 @@ class Deployed:
         self.sweeper = self.bench.sweeper(self._queue(self.as_sweeper), self.dispatched)
 
     def _queue(self, store: RoleStore) -> Queue:
-        settings = QueueSettings.of(max_attempts=2, dead_retention=3600)
+        settings = QueueSettings.of(max_attempts=2, dead_retention=3600, record_retention=3600)
         return Queue(store=store, name="emails", settings=settings, clock=self.bench.clock, chance=self.bench.chance)
 
     def run(self, path: str) -> str | None:
@@ -95,6 +95,8 @@ def a_day(day: Deployed) -> None:
     with Lock(day.as_worker, day.worker.keys.lock("one"), clock=day.bench.clock):
         pass
     charge_once(day)
+    # An id that counts for a while; its marker is left behind.
+    assert day.run(producer.enqueue(FINE, dedup_id="order-17", dedup_for=60)) == "completed"
     producer.pause()
     day.worker.refresh()
     producer.resume()
@@ -195,6 +197,8 @@ def test_a_handler_that_enqueues_is_allowed_what_that_takes_and_nothing_more(syn
     # Nobody has counted it yet, and nobody has configured it.
     sent = [target.enqueue(FINE), target.enqueue(FINE, delay=60), *target.enqueue_many([FINE, FINE])]
     sent.append(target.enqueue(FINE, dedup_id="order-17"))
+    sent.append(target.enqueue(FINE, dedup_id="order-18", dedup_for=60))
+    assert target.enqueue(FINE, dedup_id="order-18", dedup_for=60) == sent[-1]
     bench.queue("webhooks").pause()
     bench.clock.advance(60)
     unanswered.answers = 0
@@ -205,7 +209,10 @@ def test_a_handler_that_enqueues_is_allowed_what_that_takes_and_nothing_more(syn
     sent.append(target.enqueue(FINE, name="mine"))
 
     assert store.refused == []
-    assert set(bench.keys("webhooks/")) == {f"webhooks/{path}" for path in sent} | {"webhooks/queue.json"}
+    assert set(bench.keys("webhooks/")) == {f"webhooks/{path}" for path in sent} | {
+        "webhooks/queue.json",
+        target.keys.dedup("order-18"),
+    }
     documents = ("queue.json", "stats.json")
     assert {kind: "".join(sorted(letters)) for kind, letters in store.used.items() if kind not in documents} == SENDER
     assert {kind for kind in store.used if kind in documents} == set(documents)

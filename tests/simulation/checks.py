@@ -16,7 +16,16 @@ from .world import World
 #: What only exists while something is at work or waits.
 PASSING = ("messages", "delayed", "leases", "retries")
 #: The columns of the proof's table; the runs beyond the first follow, by reason.
-COLUMNS = ("enqueued", "completed", "dead", "lost", "unexpected", "duplicate outcomes", "double live leases")
+COLUMNS = (
+    "enqueued",
+    "completed",
+    "dead",
+    "cancelled",
+    "lost",
+    "unexpected",
+    "duplicate outcomes",
+    "double live leases",
+)
 REASONS = ("retry", "expired lease", "zombie", "batch re-run")
 _COLUMN_OF = {
     "lost": "lost",
@@ -96,7 +105,9 @@ def tally(judge: Judge) -> Counter[str]:
             continue
         lines = life.lines
         counts["enqueued"] += len(lines)
-        if life.record:
+        if life.record and life.record.outcome == "cancelled":
+            counts["cancelled"] += len(lines)
+        elif life.record:
             counts["dead"] += len(life.lettered)
             counts["completed"] += len(lines) - len(life.lettered)
         for runs in life.runs.values():

@@ -135,7 +135,8 @@ class History:
         """[P1] What was acknowledged was stored: these bytes, or, with a dedup id, a message of that name."""
         found = self._ledger.lives.get(call.answer, ())
         is_any = call.asked.get("dedup_id") is not None
-        since = call.invoked_at - GRAIN_SECONDS
+        # An id that counts for a while may stand for a message that was finished long ago.
+        since = float("-inf") if "dedup_for" in call.asked else call.invoked_at - GRAIN_SECONDS
         if not any((is_any or one.body == call.asked["body"]) and _was_there(one, since) for one in found):
             self._broken("P1", f"{call.answer} was acknowledged, and never stored")
         elif not is_any and not call.lives:
@@ -190,6 +191,13 @@ class History:
         if "paused" in call.asked:
             self.paused_at = self._world.now if call.asked["paused"] else None
 
+    def _check_cancel(self, call: Call) -> None:
+        """[P3] The outcome that an operator is told is the one that is recorded, and stays."""
+        generation = call.answer.generation
+        life = self._ledger.find(call.asked["path"], generation.etag, generation.put_at)
+        if life is None or life.record is None or life.record.outcome != call.answer.outcome:
+            self._broken("P3", f"{call.asked['path']} was told to be {call.answer.outcome}, and is not recorded so")
+
     def _check_nothing(self, call: Call) -> None:
         """What it did is judged where it did it."""
 
@@ -228,4 +236,5 @@ _JUDGES: dict[str, Callable[[History, Call], None]] = {
     "remove": History._check_nothing,
     "purge": History._check_nothing,
     "discard": History._check_nothing,
+    "cancel": History._check_cancel,
 }

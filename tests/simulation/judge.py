@@ -8,8 +8,10 @@ from typing import Any
 
 from s3queue.documents.lease import Lease
 from s3queue.documents.record import Record
+from s3queue.encoding import put_id_of
 from s3queue.protocol.claim import Claim
 
+from .flow import Dedup
 from .history import LOOKED_WITHIN, Call, History
 from .ledger import Holding, Ledger, Life, Run
 from .letters import Letters
@@ -59,6 +61,7 @@ class Judge:
         self.letters = Letters(self.ledger, self.broken)
         self.history = History(world, self.root, self.ledger, self.letters, self.broken)
         self.sends = SentMessages(world, self.root, self.ledger, self.broken)
+        self.dedup = Dedup(world, self.ledger, self.broken)
         self.violations: list[Violation] = []
         self.max_attempts = max_attempts
         self._held: list[Holding] = []
@@ -111,9 +114,11 @@ class Judge:
                     self.broken("P1", f"a replay of {path} overwrote what was PUT there")
                 self.history.put(process, key, sent_at, before, after, life)
             else:
-                self._deleted(process, path, sent_at)
+                self._deleted(process, path, sent_at, put_id_of(before.metadata))
         elif kind == "outbox":
             self.sends.staged(key, after)
+        elif kind == "dedup" and after:
+            self.dedup.marked(path, before, after)
         elif kind == "queue.json" and after:
             self.history.put(process, key, sent_at, before, after, None)
 
@@ -133,10 +138,11 @@ class Judge:
         if after:
             self._leased_at[after.etag] = self.world.now
         former = Lease.from_bytes(before.body, path) if before else None
-        if lease and lease.state == "processing" and (not former or _is_new_claim(former, lease)):
-            life = self.ledger.present.get(path)
-            if life:
-                life.claims += 1
+        life = self.ledger.present.get(path)
+        if lease and lease.state == "processing" and (not former or _is_new_claim(former, lease)) and life:
+            life.claims += 1
+        if life and after is None:
+            life.given_back_at = self.world.now
         if before is None:
             return
         if former and lease and self.redelivered_within is not None:
@@ -183,6 +189,10 @@ class Judge:
         life.recorded_alive = any(
             one.process is process and one.claim.path == path and one.claim.is_alive() for one in self._held
         )
+        if record.outcome == "cancelled":
+            # Under a lease of its own, a canceller decides like whoever works on the message.
+            lease = self.world.objects.get(self._leases + path)
+            life.recorded_alive = lease is not None and Lease.from_bytes(lease.body, path).owner == record.worker
         self._check_outcome(life, record)
 
     def _check_outcome(self, life: Life, record: Record) -> None:
@@ -201,7 +211,7 @@ class Judge:
         if len(done) < len(life.lines) - record.dead_lines:
             self.broken("P1", f"{life.path} is recorded as completed, and not every handler succeeded")
 
-    def _deleted(self, process: Process, path: str, sent_at: float) -> None:
+    def _deleted(self, process: Process, path: str, sent_at: float, put_id: str) -> None:
         """[P1] A message goes only after its outcome is written, and what died lies in `dead/` by then."""
         life = self.ledger.present.pop(path)
         life.end = "deleted"
@@ -213,6 +223,9 @@ class Judge:
         self.sends.deleted(life)
         if life.is_repeated:
             life.end = "repeated"
+            return
+        if life.record is None and self.dedup.is_repeated(life, put_id):
+            life.end = "merged"
             return
         if life.record is None:
             self._merge(life, sent_at)
@@ -282,9 +295,14 @@ class Judge:
         if holding is None:
             self.broken("P2", f"{process.name} runs {claim.path} without holding it")
         elif life.record and life.puts == 1 and (life.recorded_alive or life.recorded_at < holding.leased_at):
-            self.broken("P4", f"{claim.path} runs again after its outcome was recorded")
+            # Its worker gave it back in the instant when it was cancelled: nobody can have known.
+            is_unknown = life.record.outcome == "cancelled" and life.given_back_at > life.recorded_at
+            if life.recorded_alive or not is_unknown:
+                self.broken("P4", f"{claim.path} runs again after its outcome was recorded")
         if life.is_repeated and life.lines.get(line) not in self.history.replayed:
             self.broken("P7", f"{claim.path} was finished, sent again, and runs a second time")
+        if holding:
+            self.dedup.check_start(life, claim.message.put_id, holding.leased_at)
         paused_at = self.history.paused_at
         if paused_at is not None and holding and holding.leased_at > paused_at + REFRESHED_WITHIN:
             self.broken("unexpected", f"{claim.path} was claimed although the queue had been paused for long")

@@ -54,6 +54,8 @@ class Life:
     record: Record | None = None
     recorded_at: float = 0.0
     recorded_alive: bool = False
+    #: When a lease was taken away while the message stayed: its worker gave it back.
+    given_back_at: float = -1.0
     #: How often a lease was taken while it lay there: no attempt may be charged to it beyond these.
     claims: int = 0
     #: Line (0: a single message) → its runs.

@@ -21,6 +21,7 @@ from .cast import Cast
 from .checks import check_quiet, leftovers, tally
 from .crowd import CROWDED, PROMPT, REDELIVERED_WITHIN, TAKEN_OVER_WITHIN, TURNS, Crowd, QuickFaults, Turns, limits
 from .faults import DrawnFaults, Profile, draw_profile
+from .flow_actors import FLOW, FlowActors
 from .functions import Fleet
 from .judge import Judge, Violation
 from .machines import EPOCH
@@ -144,6 +145,8 @@ class Schedule:
             Strangers(self.world, self.judge, self.cast, self.producers).begin()
         elif self.profile is OPERATED:
             Operators(self.world, self.judge, self.cast, self.producers).begin()
+        elif self.profile is FLOW:
+            FlowActors(self.world, self.judge, self.cast, self.producers).begin()
         elif self.profile is PROMPT:
             self._keep_awake()
         if self.profile is TURNS:
@@ -192,7 +195,7 @@ def silenced() -> Iterator[None]:
 
 def _profile_of(seed: int) -> Profile | None:
     """Some seeds have worlds of their own; which, does not depend on what is drawn."""
-    drawn = {7: CROWDED, 17: STRANGERS, 33: TURNS, 37: OPERATED}.get(seed % 40)
+    drawn = {7: CROWDED, 17: STRANGERS, 21: FLOW, 33: TURNS, 37: OPERATED}.get(seed % 40)
     return drawn or (PROMPT if seed % 10 == 3 else None)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from s3queue.documents.lease import Lease
+from s3queue.documents.record import Record
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.claiming import Claiming
 from s3queue.protocol.dead_letters import DeadLetters
@@ -77,6 +78,11 @@ class WatchedQueue(Queue):
         for entry in self.store.list(self.keys.message(path), limit=1).objects:
             with self._history.call(self._process, "purge", path=path):
                 self.purge_message(entry)
+
+    def cancel(self, path: str) -> Record:
+        with self._history.call(self._process, "cancel", path=path) as call:
+            call.answer = record = super().cancel(path)
+        return record
 
     def remove(self, path: str) -> None:
         """What no queue has: an operator deletes the object."""

@@ -19,6 +19,7 @@ def test_the_public_names_are_these():
     assert s3queue.__all__ == [
         "AccessDenied",
         "Breaker",
+        "Cancelled",
         "Claim",
         "Conflict",
         "Contended",

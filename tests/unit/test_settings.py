@@ -175,3 +175,9 @@ def test_workers_that_were_written_name_by_name_are_still_read():
 def test_workers_that_make_no_sense_are_corrupt(workers):
     with pytest.raises(CorruptState, match="S3QUEUE_"):
         Deployment.from_env({"S3QUEUE_BUCKET": "jobs", "S3QUEUE_WORKERS": workers})
+
+
+def test_work_for_pull_workers_alone_cannot_go_to_spark():
+    assert QueueSettings.of(engine="pull").uses_spark is False
+    with pytest.raises(InvalidRequest, match="heavy_above"):
+        QueueSettings.of(engine="pull", heavy_above=1000)

@@ -50,6 +50,7 @@ STYLES = {
     "stuck": "bold red",
     "failing": "red",
     "dead": "red",
+    "cancelled": "dim",
     "corrupt": "bold red",
     "silent": "red",
     "unreadable": "red",

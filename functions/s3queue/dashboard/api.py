@@ -173,6 +173,7 @@ def _register_messages(app: Resolver, view: BucketView) -> None:
             due_at=message.due_at,
             dedup_id=message.dedup_id,
             metadata=message.metadata,
+            dedup_for=message.dedup_for_seconds,
         )
         done = models.Enqueued(path=path, created=bool(written))
         return Response(201 if done.created else 200, content_type=JSON, body=done)
@@ -186,6 +187,12 @@ def _register_messages(app: Resolver, view: BucketView) -> None:
         if body:
             app.check_operator("see payloads")
         return browse.life(view.queue(queue), path, with_body=body)
+
+    ended = _described(models.Cancelled, changes=True)
+
+    @app.post("/api/queues/<queue>/message/cancel", summary="Cancel one message", tags=["messages"], **ended)
+    def cancel(queue: QueueName, path: MessagePath) -> models.Cancelled:
+        return models.Cancelled(path=path, outcome=view.queue(queue).cancel(path).outcome)
 
 
 def _register_dead(app: Resolver, view: BucketView) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, WithJsonSchema
 
 Health = Literal["healthy", "idle", "paused", "stuck", "failing", "unswept", "unknown"]
-State = Literal["pending", "delayed", "processing", "waiting", "burying", "completed", "dead", "corrupt"]
+State = Literal["pending", "delayed", "processing", "waiting", "burying", "completed", "dead", "cancelled", "corrupt"]
 Listed = Literal["pending", "delayed", "processing", "waiting", "completed"]
 
 #: Any JSON value, described so that a client generator need not guess.
@@ -243,6 +243,13 @@ class Replayed(Answer):
 
 class Deleted(Answer):
     path: str
+
+
+class Cancelled(Answer):
+    path: str
+    outcome: Literal["completed", "dead", "cancelled"] = Field(
+        description="`cancelled`, unless the message was finished before: then that outcome stands."
+    )
 
 
 class Paused(Answer):

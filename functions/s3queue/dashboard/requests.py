@@ -60,6 +60,13 @@ class Enqueue(Request):
         description="The message is written only if no message with this id is in the queue. With a delay, use "
         "`due_at`: the same id with another due time is another message.",
     )
+    dedup_for_seconds: Annotated[float, Field(gt=0, le=LONGEST_SECONDS, allow_inf_nan=False, strict=True)] | None = (
+        Field(
+            default=None,
+            description="With a `dedup_id`: the id counts for this long after its first use, by S3's clock, also "
+            "when its message is finished; at most the queue's `record_retention`.",
+        )
+    )
     metadata: Annotated[
         dict[
             Annotated[str, Field(pattern=_METADATA_NAME)],

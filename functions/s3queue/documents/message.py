@@ -17,6 +17,8 @@ from s3queue.store import ObjectInfo
 
 #: The GET of a claim keeps bodies up to this size in memory; larger ones are streamed when they are opened.
 INLINE_BYTES = 8 * 1024 * 1024
+#: How the put id of a message begins of which there is only one: whoever claims it looks for its record first.
+ONCE = "once-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,11 @@ class Message:
     def put_id(self) -> str:
         """Which enqueue or replay wrote it, if that had to be told from others of its name; else empty."""
         return put_id_of(self.metadata)
+
+    @property
+    def is_once(self) -> bool:
+        """Whether all PUTs with its put id are one message, however late they come: see `DedupMarker`."""
+        return self.put_id.startswith(ONCE)
 
     @property
     def priority(self) -> int:

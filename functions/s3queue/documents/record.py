@@ -29,7 +29,11 @@ from s3queue.store import Object
 from .message import Generation
 from .sends import Send
 
-Outcome = Literal["completed", "dead"]
+Outcome = Literal["completed", "dead", "cancelled"]
+OUTCOMES: tuple[Outcome, ...] = Outcome.__args__  # type: ignore[attr-defined]
+#: Records of this format may say `cancelled`. All others are written in format 1, so that older versions read them; one
+#: that reads a cancelled one leaves it alone, as it does with every newer format.
+RECORD_FORMAT = 2
 #: Longer error texts are cut: leases and metadata must stay small.
 ERROR_CHARACTERS = 2000
 #: Larger objects are not read. A result is a quarter of a MiB at most, the attempts are half a MiB.
@@ -129,11 +133,13 @@ class Record:
 
     @property
     def dead_lines(self) -> int:
-        return as_whole((self.lines or {}).get("dead", 0))
+        """Lines whose dead letters are, or have to be, written: none of a batch that was cancelled as a whole."""
+        return 0 if self.outcome == "cancelled" else as_whole((self.lines or {}).get("dead", 0))
 
     def to_bytes(self) -> bytes:
         return dump(
             {
+                "v": RECORD_FORMAT if self.outcome == "cancelled" else FORMAT,
                 "path": self.path,
                 "outcome": self.outcome,
                 "message_etag": self.generation.etag,
@@ -165,10 +171,10 @@ class Record:
         found = load(body, key)
         try:
             outcome = found["outcome"]
-            if outcome not in ("completed", "dead"):
+            if outcome not in OUTCOMES:
                 raise ValueError(f"unknown outcome {outcome!r}")
             generation = Generation(etag=as_text(found["message_etag"]), put_at=parse_instant(found["enqueued_at"]))
-            if found["v"] > FORMAT:
+            if found["v"] > RECORD_FORMAT:
                 finished_at = parse_instant(found.get("finished_at", found["enqueued_at"]))
                 path = as_text(found.get("path", ""))
                 return cls(path=path, outcome=outcome, generation=generation, finished_at=finished_at)
@@ -191,9 +197,9 @@ class Record:
                 nonce=as_text(found.get("nonce", "")),
             )
         except NONSENSE as error:
-            if found["v"] > FORMAT:
+            if found["v"] > RECORD_FORMAT:
                 raise NewerFormat(
-                    f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side"
+                    f"{key} has format {found['v']}, this version reads up to {RECORD_FORMAT}: upgrade this side"
                 ) from None
             raise CorruptState(f"{key} is not a record: {cut(error)}") from None
 

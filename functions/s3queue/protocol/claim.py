@@ -39,6 +39,8 @@ class Claim:
     is_recorded: bool = False
     #: Set once the deletion has begun: a second call must not delete without a check, see `Outcomes.clear`.
     is_clearing: bool = False
+    #: Set once this worker knows that an operator cancelled the message.
+    is_cancelled: bool = False
 
     @property
     def path(self) -> str:

@@ -245,11 +245,13 @@ class Claiming:
         claim = self._claimed(message, lease, written, before)
         # What was sent may be PUT again by whoever finishes its sender, long after it was finished itself.  [P7]
         is_sent = is_repeatable(path, message.metadata)
-        record = self.leases.outcomes.read(path) if is_sent or not is_first else None
+        must_look = is_sent or message.is_once or not is_first
+        record = self.leases.outcomes.read(path) if must_look else None
         if record and record.generation == message.generation:
             self.leases.finish(claim, record)
             return None
-        if record and is_sent:
+        if record and (is_sent or (message.is_once and record.put_id == message.put_id)):
+            # A second PUT of a message of which there is only one, which came after that was finished.  [P4] [P7]
             self.leases.clear(claim)
             return None
         self.leases.emit("message.claimed", claim)

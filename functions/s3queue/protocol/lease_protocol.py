@@ -17,13 +17,19 @@ from s3queue.documents.message import Generation
 from s3queue.documents.record import Failure, Outcome, Record
 from s3queue.documents.sends import Send, are_large, check_sends, is_repeatable
 from s3queue.encoding import storable
-from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
+from s3queue.errors import Conflict, LeaseLost, NewerFormat, QueueError, Reject, Unavailable
 from s3queue.events import Event
 from s3queue.store import ObjectInfo, Written, delete_unique, put_surely
 
 from .access import QueueAccess
 from .claim import Claim
 from .outcomes import Outcomes
+
+_ENDED: dict[Outcome, Event] = {
+    "completed": "message.completed",
+    "dead": "message.dead",
+    "cancelled": "message.cancelled",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,8 @@ class LeaseProtocol:
         if not history and record.has_sends:
             # Without history a zombie's completion does not count: who would find its sends, should it crash now?
             claim.check_alive()
-        if history or record.has_sends or is_repeatable(claim.path, claim.message.metadata):
+        is_once = claim.message.is_once or is_repeatable(claim.path, claim.message.metadata)
+        if history or record.has_sends or is_once:
             record = self.outcomes.write_record(record, claim.is_alive)
         if record.generation != claim.message.generation:
             pass  # a zombie whose message was PUT anew and finished since: nothing of it is left to clear
@@ -99,7 +106,8 @@ class LeaseProtocol:
                 self.clear(claim)
             else:
                 claim.is_recorded = True
-        self.emit("message.completed", claim, outcome=record.outcome)
+        name: Event = "message.cancelled" if record.outcome == "cancelled" else "message.completed"
+        self.emit(name, claim, outcome=record.outcome)
         return record
 
     def _send(self, claim: Claim, record: Record) -> None:
@@ -168,8 +176,9 @@ class LeaseProtocol:
             claim.superseded = self.outcomes.clear(
                 claim.path, claim.message.generation, claim.lease_etag, claim.is_alive
             )
-        name: Event = "message.completed" if recorded.outcome == "completed" else "message.dead"
-        self.emit(name, claim, outcome=recorded.outcome, error=failure.message, error_type=failure.type)
+        self.emit(
+            _ENDED[recorded.outcome], claim, outcome=recorded.outcome, error=failure.message, error_type=failure.type
+        )
         return recorded
 
     def _park(self, claim: Claim) -> None:
@@ -215,7 +224,8 @@ class LeaseProtocol:
         Raises:
             LeaseLost: the lease no longer has this ETag.
         """
-        if lease.attempt == 1 and not lease.attempts and lease.lines is None:
+        is_first = lease.attempt == 1 and not lease.attempts and lease.lines is None
+        if is_first and not self._is_finished(path, lease):
             if not delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=etag):
                 raise LeaseLost(f"lease lost: {self.queue.name}/{path}: another worker has the message")
             return
@@ -226,6 +236,16 @@ class LeaseProtocol:
         except Conflict as conflict:
             raise LeaseLost(str(conflict)) from conflict
         self.remind(path, retry_at)
+
+    def _is_finished(self, path: str, lease: Lease) -> bool:
+        """Whether the message has an outcome, or that is unknown. Who claims a message without a lease does not look
+        for a record, and would run what an operator has cancelled.
+        """
+        try:
+            record = self.outcomes.read(path)
+        except (Unavailable, NewerFormat):
+            return True
+        return record is not None and record.generation.etag == lease.leased_etag
 
     def write(self, claim: Claim, lease: Lease) -> None:
         """Replace the claim's lease, and move its deadline with it.  [P2]

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import io
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from s3queue import keys as names
 from s3queue.clock import as_positive_duration
@@ -46,6 +46,15 @@ BULK_PUTS = 4
 PAUSES = (0.2, 0.8, 2.0)
 
 
+class Reserved(NamedTuple):
+    """Where a message goes of which there must be one only, and the put id that all of its PUTs carry."""
+
+    path: str
+    put_id: str
+    #: False: another call reserved it, and has stored the message, or not yet, or never will.
+    is_new: bool
+
+
 @dataclass(slots=True)
 class Producer:
     """Enqueues into one queue."""
@@ -67,8 +76,12 @@ class Producer:
         name: str | None = None,
         metadata: Mapping[str, str] | None = None,
         content_type: str | None = None,
+        reserve: Callable[[str], Reserved] | None = None,
     ) -> str:
-        """See `Queue.enqueue`. A `dedup_id` becomes the name, and the PUT has `If-None-Match: *`."""
+        """See `Queue.enqueue`. A `dedup_id` becomes the name, and the PUT has `If-None-Match: *`.
+
+        `reserve` is called with the message's path once nothing but the store can refuse it; what it returns counts.
+        """
         if dedup_id is not None and name is not None:
             raise InvalidRequest("give a name or a dedup_id, not both: a dedup_id becomes the name")
         encoded, found_type = encode_body(body)
@@ -81,6 +94,10 @@ class Producer:
         kept = encode_metadata(metadata or {})
         # Others may PUT the same name: only an id of its own shows whether what lies there is this call's message.
         put_id = self.queue.chance.token() if name is not None else ""
+        if reserve is not None:
+            path, put_id, is_new = reserve(path)
+            if not is_new and self._is_stored(path, put_id):
+                return path
         try:
             self._put(
                 path,
@@ -88,7 +105,7 @@ class Producer:
                 with_put_id(kept, put_id) if put_id else kept,
                 content_type or found_type,
                 put_id=put_id,
-                if_absent=dedup_id is not None,
+                if_absent=dedup_id is not None or reserve is not None,
             )
         except Conflict:
             return path
@@ -155,6 +172,15 @@ class Producer:
             count += 1
         if count:
             yield lines.getvalue()
+
+    def enqueue_batch(self, batch: bytes, *, priority: int, metadata: Mapping[str, str]) -> str:
+        """One batch, whose lines the caller has checked; its path."""
+        self._keep_up()
+        path = self._path(None, priority, None, None, suffix=".ndjson")
+        self._check_depth()
+        self._put(path, batch, encode_metadata(metadata), "application/x-ndjson")
+        self.queue.events.emit("message.enqueued", queue=self.queue.name, path=path, size=len(batch), priority=priority)
+        return path
 
     def presign(
         self, *, name: str | None = None, priority: int = 0, expires: float | timedelta = 3600, once: bool = True
@@ -231,6 +257,17 @@ class Producer:
         except Unavailable:
             is_known = False
         return False if is_known else None
+
+    def _is_stored(self, path: str, put_id: str) -> bool:
+        """Whether a message that another call reserved is there, or its outcome.
+
+        Raises:
+            Unavailable: that is unknown.
+        """
+        arrived = self._has_arrived(path, put_id)
+        if arrived is None:
+            raise Unavailable(f"unknown whether {self.queue.name}/{path} is stored; try again")
+        return arrived
 
     def _path(
         self,

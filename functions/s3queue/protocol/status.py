@@ -13,7 +13,7 @@ from s3queue.errors import CorruptState, MessageNotFound
 from s3queue.keys import Keys, due_of
 from s3queue.store import ObjectInfo, ObjectStore
 
-State = Literal["pending", "delayed", "processing", "waiting", "burying", "completed", "dead", "corrupt"]
+State = Literal["pending", "delayed", "processing", "waiting", "burying", "completed", "dead", "cancelled", "corrupt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""Cleanup: deletes heartbeats of dead workers, unused locks, and dead letters and runs past their retention."""
+"""Cleanup: deletes heartbeats of dead workers, unused locks, and what is past its retention.
+
+That is: dead letters, runs, and the markers of dedup ids.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,8 @@ LIMIT_KEPT = timedelta(hours=2)
 LOCKS_SECONDS = 600.0
 #: How often dead letters are checked for their retention.
 RETENTION_SECONDS = 3600.0
+#: What is checked for its retention, in this order.
+RETAINED = ("dead", "dedup", "runs")
 
 
 @dataclass(slots=True)
@@ -48,7 +53,7 @@ class Cleanup:
     def is_needed(self, kinds: set[str]) -> bool:
         """Whether any kind has to be listed now."""
         now = self.queue.clock.monotonic()
-        is_retention_due = now - self._checked_at >= RETENTION_SECONDS and bool(kinds & {"dead", "runs"})
+        is_retention_due = now - self._checked_at >= RETENTION_SECONDS and not kinds.isdisjoint(RETAINED)
         are_locks_due = now - self._locks_checked_at >= LOCKS_SECONDS and bool(kinds & {"locks", "limits"})
         return bool(self.cursor) or "workers" in kinds or are_locks_due or is_retention_due
 
@@ -64,10 +69,11 @@ class Cleanup:
         if are_locks_due:
             self._locks_checked_at = now
         if now - self._checked_at >= RETENTION_SECONDS or self.cursor:
-            if "dead" in kinds:
-                self._remove_older("dead", self.queue.settings.dead_retention, report)
-            if "runs" in kinds:
-                self._remove_older("runs", self.queue.settings.record_retention, report)
+            settings = self.queue.settings
+            for kind in RETAINED:
+                if kind in kinds:
+                    kept = settings.dead_retention if kind == "dead" else settings.record_retention
+                    self._remove_older(kind, kept, report)
             self._checked_at = now
         self.cursor = ""
 
@@ -77,15 +83,15 @@ class Cleanup:
     def _pages(self, kind: str, report: Report) -> Iterator[Page]:
         """The pages of a kind, from where the last clean-up ended if it ended in this kind."""
         prefix = self.queue.keys.prefix(kind)
-        if self.cursor and not self._is_within(kind) and kind in ("dead", "runs"):
-            # It ended in another kind: that one comes first, and this one is not begun before it.
-            if kind == "dead":
+        if self.cursor and not self._is_within(kind) and kind in RETAINED:
+            # It ended in a later kind: that one comes first, and this one is not begun before it.
+            if any(self._is_within(later) for later in RETAINED[RETAINED.index(kind) :]):
                 return
             self.cursor = ""
         cursor = self.cursor if self._is_within(kind) else prefix
         for page in report.budget.pages(prefix, cursor):
             yield page
-            if kind in ("dead", "runs"):
+            if kind in RETAINED:
                 self.cursor = page.next_after or ""
 
     def _remove_heartbeats(self, report: Report) -> None:

@@ -44,7 +44,7 @@ RESCUES_KEPT_SECONDS = 3600.0
 SOON = timedelta(seconds=60)
 #: Kinds that need a sweep; a queue without them is idle.
 BUSY_KINDS = frozenset({"messages", "delayed", "leases", "retries", "workers", "locks"})
-SWEPT_KINDS = BUSY_KINDS | {"dead", "runs", "limits"}
+SWEPT_KINDS = BUSY_KINDS | {"dead", "dedup", "runs", "limits"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +53,8 @@ class Sweeper:
 
     queue: Queue
     #: Hands paths to the queue's worker; an error means that they were not handed over.
-    dispatch: Dispatch
+    #: None: only pull workers run this queue's messages, and they look for what is due by themselves.
+    dispatch: Dispatch | None
     #: Checks the queue's Spark runs; returns how many there are.
     check_runs: Callable[[Queue], int] | None = None
     #: Published with the stats: "worker" if a pull worker sweeps, whose heartbeat tells whether it still does.
@@ -85,7 +86,7 @@ class Sweeper:
         self._time = StoreTime(self.queue.clock)
         self._expired_leases = ExpiredLeases(self.queue, self._time)
         self._cleanup = Cleanup(self.queue)
-        self._hand_over = HandOver(self.queue, lambda paths: self.dispatch(paths))
+        self._hand_over = HandOver(self.queue, lambda paths: self.dispatch(paths) if self.dispatch else 0)
         self._due = DueMessages(self.queue, self._hand_over)
         self._unleased = UnleasedMessages(self.queue, self._hand_over, self._expired_leases)
 
@@ -190,9 +191,11 @@ class Sweeper:
             at=root.at,
         )
         soon = root.at + SOON
-        is_due_soon = self._due.next_at is not None and self._due.next_at <= soon
-        # Messages of a paused queue, or of one that only Spark runs serve, are no reason to stay awake.
-        is_wanted = pending and not queue.settings.paused and queue.settings.engine != "spark"
+        # Pull workers find what is due by themselves.
+        is_pulled = self.dispatch is None
+        is_due_soon = not is_pulled and self._due.next_at is not None and self._due.next_at <= soon
+        # Messages of a paused queue, or of one that no function serves, are no reason to stay awake.
+        is_wanted = pending and not queue.settings.paused and queue.settings.engine != "spark" and not is_pulled
         report.in_flight = self._in_flight = bool(
             is_due_soon or self._expired_leases.need_check_soon(soon) or is_wanted
         )

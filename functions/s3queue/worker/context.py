@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -9,11 +10,14 @@ from typing import IO
 
 from s3queue.documents.sends import Send
 from s3queue.encoding import Json
-from s3queue.errors import InvalidRequest
+from s3queue.errors import InvalidRequest, LeaseLost, QueueError
 from s3queue.protocol.claim import Claim
 
+_log = logging.getLogger(__name__)
 #: Progress is stored at most this often, so that a report does not cost a PUT each time.
 PROGRESS_SECONDS = 5.0
+#: `check` asks at most this often.
+CHECK_SECONDS = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,7 +34,10 @@ class Context:
     sends_to: tuple[str, ...] = ()
     #: What this call has sent so far; it is stored if the call succeeds.
     sends: list[Send] = field(default_factory=list, repr=False)
+    #: Raises Cancelled if an operator cancelled the message. One request.
+    look: Callable[[Claim], None] = lambda claim: None
     _reported: float = field(default=float("-inf"), repr=False)
+    _looked: float = field(default=float("-inf"), repr=False)
 
     @property
     def worker_id(self) -> str:
@@ -81,8 +88,33 @@ class Context:
 
         Raises:
             LeaseLost: someone else has the message by now; stop.
+            Cancelled: an operator cancelled it; stop. It is asked for every few seconds at most.
         """
         self.renew(self.claim, timedelta(seconds=timeout) if isinstance(timeout, (int, float)) else timeout)
+        self._look(every=PROGRESS_SECONDS)
+
+    def check(self) -> None:
+        """Ask whether the message is still wanted, in a loop as often as you like: one GET a second at most.
+
+        Raises:
+            LeaseLost: this worker's time is over, and someone else may have the message; stop.
+            Cancelled: an operator cancelled it; stop.
+        """
+        self.claim.check_alive()
+        self._look(every=CHECK_SECONDS)
+
+    def _look(self, *, every: float) -> None:
+        now = self.claim.clock.monotonic()
+        if now - self._looked < every:
+            return
+        self._looked = now
+        try:
+            self.look(self.claim)
+        except LeaseLost:
+            raise
+        except QueueError as error:
+            # Unknown, or not allowed: the handler goes on, and the outcome that is recorded counts anyway.
+            _log.warning("not known whether it was cancelled: %s/%s: %s", self.queue, self.path, error)
 
     def progress(self, fraction: float, text: str = "") -> None:
         """Report how much is done, for operators. Stored every few seconds at most."""

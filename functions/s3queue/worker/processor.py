@@ -19,6 +19,7 @@ from s3queue.documents.record import Failure, Record
 from s3queue.documents.sends import Send, check_sends
 from s3queue.encoding import LONGEST
 from s3queue.errors import (
+    Cancelled,
     LeaseLost,
     MessageNotFound,
     MessageTooLarge,
@@ -37,7 +38,7 @@ from .definition import Definition
 
 _log = logging.getLogger(__name__)
 #: `lost`: someone else has the message by now, or its outcome is unknown; the sweeper takes care of it.
-AttemptEnding = Literal["completed", "retried", "dead", "released", "postponed", "lost"]
+AttemptEnding = Literal["completed", "retried", "dead", "cancelled", "released", "postponed", "lost"]
 T = TypeVar("T")
 Line = bytes | LongLine
 #: Pauses in seconds before a step with an unknown result is repeated; after the last one it is left to the sweeper.
@@ -89,7 +90,13 @@ class Processor:
                 attempt=claim.attempt,
                 worker=claim.lease.owner,
             )
-            return self._batch(claim) if claim.message.is_batch else self._single(claim)
+            try:
+                return self._batch(claim) if claim.message.is_batch else self._single(claim)
+            except Cancelled:
+                # The operator recorded the outcome, and the message is this worker's: it deletes it.
+                self._known(lambda: self.queue.clear(claim))
+                self.queue.leases.emit("message.cancelled", claim, outcome="cancelled")
+                return "cancelled"
         except (LeaseLost, Unavailable):
             return "lost"
         except QueueError as error:
@@ -111,8 +118,7 @@ class Processor:
             if isinstance(error, Postpone):
                 return self._postpone(claim, error.after)
             return self._fail(claim, error, after=error.after if isinstance(error, Retry) else None)
-        self._known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears))
-        return "completed"
+        return _ending(self._known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears)))
 
     def _batch(self, claim: Claim) -> AttemptEnding:
         total = 0
@@ -145,6 +151,7 @@ class Processor:
                     return "postponed"
                 if self.queue.clock.monotonic() - written > claim.lease.timeout.total_seconds() / 2:
                     self.queue.extend(claim)
+                    self.queue.check(claim)
                     written = self.queue.clock.monotonic()
                 started = True
                 claim.check_alive()
@@ -157,8 +164,7 @@ class Processor:
             return self._postpone(claim, postponed)
         if claim.lines.failed:
             return self._fail(claim, claim.lines.failure(total), after=after)
-        record = self._known(lambda: self.queue.complete_lines(claim, total, clear=self.clears))
-        return "dead" if record.outcome == "dead" else "completed"
+        return _ending(self._known(lambda: self.queue.complete_lines(claim, total, clear=self.clears)))
 
     def _spooled(self, claim: Claim) -> IO[bytes]:
         """The batch in the temporary folder, if its size and its number of lines are within the limits."""
@@ -273,9 +279,7 @@ class Processor:
         # A handler may ask for any delay; no date can be reckoned from some of them.
         after = min(max(after, timedelta()), LONGEST) if after is not None else None
         ended: Lease | Record = self._known(lambda: self.queue.fail(claim, error, retry_after=after, dead=dead))
-        if isinstance(ended, Lease):
-            return "retried"
-        return "dead" if ended.outcome == "dead" else "completed"
+        return "retried" if isinstance(ended, Lease) else _ending(ended)
 
     def _postpone(self, claim: Claim, after: timedelta) -> AttemptEnding:
         wait = min(max(after, timedelta()), LONGEST)
@@ -295,6 +299,7 @@ class Processor:
             renew=renew,
             line=line,
             sends_to=self.definition.sends_to,
+            look=self.queue.check,
         )
 
 
@@ -306,10 +311,19 @@ def failures() -> tuple[type[BaseException], ...]:
     return (Exception, SystemExit, cancelled)
 
 
+def _ending(record: Record) -> AttemptEnding:
+    return record.outcome
+
+
 def _check_ours(claim: Claim, error: BaseException) -> None:
-    """Raises the error if it says that this claim is over. One of the handler's own locks is a failure like any."""
+    """Raises the error if it says that this claim is over. One of the handler's own locks is a failure like any.
+
+    Whatever a handler raises once it was told that the message is cancelled is not a failure.
+    """
     if isinstance(error, LeaseLost) and not claim.is_alive():
         raise error
+    if claim.is_cancelled:
+        raise Cancelled(f"{claim.message.queue}/{claim.path} was cancelled") from error
 
 
 def until_known(queue: Queue, step: Callable[[], T]) -> T:

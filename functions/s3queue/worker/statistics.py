@@ -27,6 +27,7 @@ class Statistics:
             "failed": counts["retried"] + counts["dead"],
             "retried": counts["retried"],
             "dead": counts["dead"],
+            "cancelled": counts["cancelled"],
             "released": counts["released"] + counts["postponed"],
             "lost": counts["lost"],
             "running": running,

@@ -32,7 +32,7 @@ BUGS = (
     Mutation(
         "a retry skips the record check",
         "protocol/claiming.py",
-        "record = None if is_first else self.leases.outcomes.read(path)",
+        "record = None if is_first and not message.is_once else self.leases.outcomes.read(path)",
         "record = None",
     ),
     Mutation(
@@ -147,7 +147,7 @@ BUGS = (
     Mutation(
         "no record is written",
         "protocol/lease_protocol.py",
-        "        if self.queue.settings.history:\n            record",
+        "        if self.queue.settings.history or claim.message.is_once:\n            record",
         "        if not self.queue.settings:\n            record",
     ),
     Mutation(

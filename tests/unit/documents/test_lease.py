@@ -58,12 +58,12 @@ def test_a_lease_of_a_newer_format_is_left_alone_and_a_record_of_one_still_tells
     with pytest.raises(NewerFormat, match="upgrade"):
         Lease.from_bytes(json.dumps(lease).encode(), "key")
 
-    record = {"v": 2, "outcome": "dead", "message_etag": "e", "enqueued_at": "2026-11-16T10:15:00Z", "new": [1]}
+    record = {"v": 3, "outcome": "dead", "message_etag": "e", "enqueued_at": "2026-11-16T10:15:00Z", "new": [1]}
     found = Record.from_bytes(json.dumps(record).encode(), "key")
     assert (found.outcome, found.generation) == ("dead", FULL_RECORD.generation)
 
     with pytest.raises(NewerFormat):
-        Record.from_bytes(b'{"v":2,"outcome":"undecided"}', "key")
+        Record.from_bytes(b'{"v":3,"outcome":"undecided"}', "key")
 
 
 def test_a_lease_is_over_only_when_s3s_whole_seconds_cannot_deceive():

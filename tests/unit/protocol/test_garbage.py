@@ -133,7 +133,7 @@ def test_a_record_of_a_future_version_counts_as_the_outcome_that_it_names(bench,
     record = queue.complete(queue.claim(queue.enqueue(b"y")))
     generation = claim.message.generation
     future = {
-        "v": 2,
+        "v": 3,
         "outcome": "completed",
         "message_etag": generation.etag,
         "enqueued_at": generation.put_at.isoformat(),

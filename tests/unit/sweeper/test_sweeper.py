@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from s3queue import Unavailable
+from s3queue import Sweeper, Unavailable
 from s3queue.documents.lease import Lease
 from support.workbench import next_tick
 
@@ -206,3 +206,32 @@ def test_time_is_the_stores_and_not_this_machines(bench, queue):  # [P2]
 
     assert bench.sweeper(sweeper).sweep().endings == {}
     assert Lease.from_bytes(bench.read(f"orders/leases/{path}"), "").state == "processing"
+
+
+def test_a_queue_that_only_pull_workers_serve_is_swept_without_a_dispatch_and_keeps_nobody_awake(bench):
+    queue = bench.queue(engine="pull")
+    queue.enqueue({})
+    waiting = queue.enqueue({})
+    queue.fail(queue.claim(waiting), "again", retry_after=0)
+    crashed = queue.enqueue({})
+    queue.claim(crashed)
+    sweeper = Sweeper(queue=queue, dispatch=None)
+    bench.clock.advance(queue.settings.visibility_timeout.total_seconds() + 5)
+
+    report = sweeper.sweep()
+
+    assert report.endings == {"retried": 1}
+    assert (report.due, report.orphans) == (0, 0)
+    assert len(bench.keys("orders/retries/")) == 2, "the reminders are the pull workers' to follow"
+    assert {claim.path for claim in queue.claim_next(5)} >= {waiting, crashed}
+
+
+def test_pending_messages_of_a_pulled_queue_are_no_reason_to_stay_awake(bench):
+    queue = bench.queue(engine="pull")
+    queue.enqueue({})
+    queue.enqueue({}, delay=5)
+
+    report = Sweeper(queue=queue, dispatch=None).tick()
+
+    assert report is not None
+    assert report.next_tick is None

@@ -149,6 +149,7 @@ def test_statistics_count_every_outcome(bench):
         "failed": 2,
         "retried": 1,
         "dead": 1,
+        "cancelled": 0,
         "released": 0,
         "lost": 0,
         "running": 0,

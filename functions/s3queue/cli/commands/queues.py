@@ -165,7 +165,7 @@ def purge(ctx: typer.Context, queue: QueueName = None, yes: Yes = False, dry_run
 
 @command(program, "cleanup orders --dry-run", "cleanup orders --yes", panel=PANEL)
 def cleanup(ctx: typer.Context, queue: QueueName = None, yes: Yes = False, dry_run: DryRun = False) -> None:
-    """Delete records and dead letters past their retention. For buckets without lifecycle rules.
+    """Delete records, dead letters and dedup markers past their retention. For buckets without lifecycle rules.
 
     JSON: queue, deleted, dry_run.
     """
@@ -174,6 +174,7 @@ def cleanup(ctx: typer.Context, queue: QueueName = None, yes: Yes = False, dry_r
     cleaned.refresh()
     retentions: dict[str, timedelta] = {
         "records": cleaned.settings.record_retention,
+        "dedup": cleaned.settings.record_retention,
         "dead": cleaned.settings.dead_retention,
     }
     old: list[ObjectInfo] = []

@@ -43,6 +43,7 @@ class Payload:
     "send orders @invoice.pdf --priority 200 --metadata customer=4711",
     "send orders @orders.ndjson          (every line is a message; one PUT)",
     "send orders --at 2026-11-16T10:15:00Z 'good morning'",
+    "send orders --dedup-id order-17 --dedup-for 5m '{\"id\": 17}'",
     "send orders --count 1000 '{\"n\": {n}}' --per-object 100",
     "echo hello | s3queue send orders",
     panel=PANEL,
@@ -86,6 +87,15 @@ def send(
         typer.Option("--metadata", metavar="KEY=VALUE", help="Stored with the message; can be repeated."),
     ] = None,
     content_type: Annotated[str | None, typer.Option("--content-type", help="Default: guessed from the body.")] = None,
+    dedup_for: Annotated[
+        timedelta | None,
+        typer.Option(
+            "--dedup-for",
+            parser=duration,
+            metavar="DURATION",
+            help="Do nothing if a message with this --dedup-id was sent within this time, finished or not.",
+        ),
+    ] = None,
 ) -> None:
     """Enqueue a message, a file, or many messages; print the path of each object.
 
@@ -96,6 +106,8 @@ def send(
         queue, body = None, queue
     if count > 1 and (dedup_id or name):
         raise InvalidRequest("--count with --dedup-id or --name would send only one message; leave one of them out")
+    if dedup_for is not None and dedup_id is None:
+        raise InvalidRequest("--dedup-for needs a --dedup-id: that is what counts for so long")
     target = session.queue(queue)
     payload = _payload(body, count)
     # For max_message_size, max_depth and shards of queue.json: without this, and for a producer that may only PUT, the
@@ -109,9 +121,12 @@ def send(
         "metadata": dict(pair(text) for text in metadata or ()),
     }
     if payload.is_batch or per_object:
+        if dedup_for is not None:
+            raise InvalidRequest("--dedup-for is for a single message; these lines become a batch")
         messages, paths = _send_lines(session, target, payload, count, per_object, name, options)
     else:
         single = options | {"dedup_id": dedup_id, "name": name, "content_type": content_type or payload.content_type}
+        single["dedup_for"] = dedup_for
         messages, paths = count, _send_each(session, target, payload, count, single)
     answer = {"queue": target.name, "messages": messages, "paths": paths}
     # Many paths are useful in a pipe; on a terminal the note is enough.

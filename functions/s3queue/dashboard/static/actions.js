@@ -1,4 +1,4 @@
-// What an operator can do: pause, resume, replay, delete. Buttons carry data, never code; a click listener reads it.
+// What an operator can do: pause, resume, cancel, replay, delete. Buttons carry data, never code; a click listener reads it.
 
 import { del, get, post, queueUrl } from "./api.js";
 import { ask, tell } from "./dialog.js";
@@ -67,6 +67,20 @@ const actions = {
       perform: () => del(queueUrl(queue, "/dead", { path })),
     });
     if (done) tell(`Deleted ${path}.`);
+  },
+
+  async "cancel-one"({ queue, path }) {
+    const done = await ask({
+      title: "Cancel this message?",
+      says: [path, "If it waits, it never runs. If it is running, its handler is told at its next check, and what it " +
+        "returns does not count. The payload is deleted."],
+      button: "Cancel the message",
+      danger: true,
+      perform: () => post(queueUrl(queue, "/message/cancel", { path })),
+    });
+    if (!done) return;
+    if (done.outcome === "cancelled") tell(`Cancelled ${path}.`);
+    else tell(`${path} was ${done.outcome} before.`, "bad");
   },
 
   async "copy"({ text }) {

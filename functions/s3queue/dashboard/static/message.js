@@ -30,7 +30,9 @@ export class MessagePage {
     return [
       h("section", { class: "verdict slim", "data-state": found.state, "data-key": "head" }, crumbs,
         h("div", { class: "head" }, h("h1", { class: "path" }, h("span", { class: "lamp", "aria-hidden": "true" }), path),
-          found.state === "dead" && h("span", { class: "act" }, button("replay-one", "Replay"), button("delete-one", "Delete"))),
+          found.state === "dead" && h("span", { class: "act" }, button("replay-one", "Replay"), button("delete-one", "Delete")),
+          ["pending", "delayed", "waiting", "processing"].includes(found.state)
+            && h("span", { class: "act" }, button("cancel-one", "Cancel"))),
         h("p", { class: "reason" }, found.state, found.problem && `: ${found.problem}`),
         h("dl", { class: "facts" }, [["Priority", found.priority], ["Size", bytes(found.size)], ["Attempt", found.attempt ?? "–"],
           ["Worker", found.worker ?? "–"], ["Due", found.due_at ? clock(found.due_at) : "at once"],
@@ -62,6 +64,7 @@ export class MessagePage {
     if (found.state === "waiting") add("now", found.retry_at, "Next attempt", found.failure ? found.failure.message : "");
     if (found.state === "burying") add("bad", null, "Being buried", found.failure?.message ?? "");
     if (found.state === "completed") add("good", found.finished_at, "Completed", found.worker ?? "");
+    if (found.state === "cancelled") add("start", found.finished_at, "Cancelled", "");
     if (found.state === "dead") {
       add("bad", found.finished_at, "Dead", found.failure ? `${found.failure.type}: ${found.failure.message}` : "", found.failure?.details);
     }
@@ -72,7 +75,9 @@ export class MessagePage {
 
   body() {
     const { payload, found } = this;
-    if (["completed"].includes(found.state)) return h("p", { class: "quiet" }, "The message was completed, and its payload was deleted.");
+    if (["completed", "cancelled"].includes(found.state)) {
+      return h("p", { class: "quiet" }, `The message was ${found.state}, and its payload was deleted.`);
+    }
     if (!payload) {
       return h("div", {}, h("p", { class: "quiet" }, "The payload is read only on request."),
         h("button", { type: "button", class: "button", "data-action": "show-payload" }, "Show the payload"));

@@ -1,0 +1,282 @@
+"""Buffer: single messages become `.ndjson` batches: one PUT for hundreds of them, and a future for each.
+
+Nothing is acknowledged before it is stored: a future has its path once its object is in the bucket, or the error. What
+is buffered is stored when the buffer is closed, also at the end of the interpreter. A signal that ends the process
+without that, as SIGTERM does unless the program handles it, loses what was not acknowledged yet: no handler for signals
+is installed behind the program's back.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import TracebackType
+from typing import NamedTuple
+
+from s3queue.clock import as_positive_duration
+from s3queue.documents.batch import join_lines
+from s3queue.encoding import METADATA_BYTES, Json, encode_metadata, metadata_size
+from s3queue.errors import InvalidRequest, MessageTooLarge, QueueFull
+from s3queue.keys import priority_prefix
+from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.producer import BULK_PUTS, Producer
+
+_log = logging.getLogger(__name__)
+#: Lines of one object, and how long the first of them waits for others.
+PER_OBJECT = 500
+LINGER_SECONDS = 0.1
+#: Bodies that may wait to be stored, and their bytes; `enqueue` waits for room, so long at most.
+MOST_PENDING = 10_000
+MOST_BYTES = 64 * 1024 * 1024
+ROOM_WITHIN_SECONDS = 30.0
+#: How often a call that waits for room looks for it.
+_LOOK_SECONDS = 0.005
+
+
+class Stored(NamedTuple):
+    """Where a body lies: the path of its batch, and its line there, counted from 1."""
+
+    path: str
+    line: int
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    #: By the queue's monotonic clock.
+    opened_at: float
+    lines: list[bytes] = field(default_factory=list)
+    futures: list[Future[Stored]] = field(default_factory=list)
+    size: int = 0
+    #: Set once it is stored, or never will be.
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+class Buffer:
+    """Collects bodies for one queue, and stores them as batches. Safe for threads; made by `Queue.buffer`."""
+
+    def __init__(
+        self,
+        queue: QueueAccess,
+        producer: Producer,
+        *,
+        linger: float | timedelta = LINGER_SECONDS,
+        per_object: int = PER_OBJECT,
+        priority: int = 0,
+        metadata: Mapping[str, str] | None = None,
+        concurrency: int = BULK_PUTS,
+        max_pending: int = MOST_PENDING,
+        room_within: float | timedelta = ROOM_WITHIN_SECONDS,
+    ) -> None:
+        for name, number in {"per_object": per_object, "concurrency": concurrency, "max_pending": max_pending}.items():
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise InvalidRequest(f"{name} must be a whole number from 1 on, not {number!r}")
+        priority_prefix(priority)
+        size = metadata_size(encode_metadata(metadata or {}))
+        if size > METADATA_BYTES:
+            raise InvalidRequest(f"the metadata has {size} bytes; S3 takes {METADATA_BYTES}")
+        self._queue = queue
+        self._producer = producer
+        self._linger = as_positive_duration(linger, "linger").total_seconds()
+        self._room_within = as_positive_duration(room_within, "room_within").total_seconds()
+        self._per_object = per_object
+        self._priority = priority
+        self._metadata = dict(metadata or {})
+        self._max_pending = max_pending
+        self._mutex = threading.Lock()
+        self._batch: _Batch | None = None
+        #: Set while a batch is open, and at the end: the thread that lingers has something to do.
+        self._opened = threading.Event()
+        self._pending = 0
+        self._bytes = 0
+        self._error: BaseException | None = None
+        self._is_closed = False
+        #: Complete, and not stored yet.
+        self._under_way: set[_Batch] = set()
+        self._threads = ThreadPoolExecutor(concurrency, f"{queue.name}-buffer")
+        self._lingering: threading.Thread | None = None
+        atexit.register(self._close_at_exit)
+
+    def enqueue(self, body: bytes | str | Json) -> Future[Stored]:
+        """Add a body. Its future has its path and line once it is stored, or the error of its batch.
+
+        Raises:
+            InvalidRequest: it cannot be a line of a batch, or the buffer is closed. MessageTooLarge: it is too large.
+            QueueFull: no room within `room_within`: S3 is slower than the callers. Nothing was added.
+        """
+        line = self._line(body)
+        until = self._queue.clock.monotonic() + self._room_within
+        while (added := self._add(line)) is None:
+            # What only waits for company makes room sooner if it goes now.
+            self._send(self._taken())
+            if self._queue.clock.monotonic() >= until:
+                raise QueueFull(
+                    f"buffer full: {self._queue.name}: {self._pending} bodies are not stored yet, and none was within "
+                    f"{self._room_within:g} s; wait, or raise max_pending or concurrency"
+                )
+            self._queue.clock.sleep(_LOOK_SECONDS)
+        future, full = added
+        self._send(full)
+        return future
+
+    def _line(self, body: bytes | str | Json) -> bytes:
+        try:
+            line = join_lines([body])
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidRequest(f"a body cannot be a line of a batch: {error}") from None
+        limit = self._queue.settings.max_message_size
+        if len(line) > limit:
+            raise MessageTooLarge(f"a body has {len(line)} bytes, max_message_size is {limit}")
+        return line
+
+    def _add(self, line: bytes) -> tuple[Future[Stored], _Batch | None] | None:
+        """The body's future, and a batch that is complete now; None if there is no room."""
+        settings = self._queue.settings
+        most = min(self._per_object, settings.max_batch_lines)
+        room = min(settings.max_message_size, settings.max_batch_size)
+        with self._mutex:
+            if self._is_closed:
+                raise InvalidRequest(f"the buffer of {self._queue.name} is closed; make another one")
+            is_full = self._pending >= self._max_pending or self._bytes + len(line) > MOST_BYTES
+            if self._pending and is_full:
+                return None
+            full = None
+            if self._batch and self._batch.size + len(line) > room:
+                full = self._take()
+            batch = self._batch or self._open()
+            future: Future[Stored] = Future()
+            # It is on its way from here on: nobody can take it back.
+            future.set_running_or_notify_cancel()
+            batch.lines.append(line)
+            batch.futures.append(future)
+            batch.size += len(line)
+            self._pending += 1
+            self._bytes += len(line)
+            if full is None and len(batch.lines) >= most:
+                full = self._take()
+            return future, full
+
+    def _open(self) -> _Batch:
+        self._batch = _Batch(self._queue.clock.monotonic())
+        if self._lingering is None:
+            # A daemon, because it sleeps: what it would have sent, `close` sends.
+            self._lingering = threading.Thread(target=self._run, name=f"{self._queue.name}-linger", daemon=True)
+            self._lingering.start()
+        self._opened.set()
+        return self._batch
+
+    def _take(self) -> _Batch | None:
+        """The open batch is complete; the caller holds the mutex, and stores it."""
+        batch, self._batch = self._batch, None
+        if batch:
+            self._under_way.add(batch)
+        return batch
+
+    def _taken(self, only: _Batch | None = None) -> _Batch | None:
+        """The open batch, which is not open any more; with `only`, None if it is another one by now."""
+        with self._mutex:
+            return None if only is not None and self._batch is not only else self._take()
+
+    def _run(self) -> None:
+        """Send every batch whose first line has waited for long enough."""
+        while True:
+            self._opened.wait()
+            with self._mutex:
+                batch = self._batch
+                if batch is None:
+                    if self._is_closed:
+                        return
+                    self._opened.clear()
+                    continue
+            left = batch.opened_at + self._linger - self._queue.clock.monotonic()
+            if left > 0:
+                self._queue.clock.sleep(left)
+            else:
+                self._send(self._taken(batch))
+
+    def _send(self, batch: _Batch | None) -> None:
+        if batch is None:
+            return
+        try:
+            self._threads.submit(self._store, batch)
+        except RuntimeError:
+            # Closed meanwhile, or the interpreter ends, and starts no thread any more.
+            self._store(batch)
+
+    def _store(self, batch: _Batch) -> None:
+        path, problem = "", None
+        try:
+            path = self._producer.enqueue_batch(b"".join(batch.lines), priority=self._priority, metadata=self._metadata)
+        except BaseException as error:
+            problem = error
+        with self._mutex:
+            self._pending -= len(batch.lines)
+            self._bytes -= batch.size
+            self._error = self._error or problem
+        for number, future in enumerate(batch.futures, 1):
+            if problem is not None:
+                future.set_exception(problem)
+            else:
+                future.set_result(Stored(path, number))
+        with self._mutex:
+            self._under_way.discard(batch)
+        batch.ended.set()
+
+    def flush(self) -> None:
+        """Store what is buffered, and wait until all that was added before is stored.
+
+        Raises:
+            QueueError: a batch could not be stored since the last flush; its futures have the error, too.
+        """
+        batch = self._taken()
+        if batch:
+            self._store(batch)
+        with self._mutex:
+            under_way = list(self._under_way)
+        for one in under_way:
+            one.ended.wait()
+        with self._mutex:
+            error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """`flush`, and take nothing more. Closing again does nothing.
+
+        Raises:
+            QueueError: as `flush`.
+        """
+        with self._mutex:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        atexit.unregister(self._close_at_exit)
+        self._opened.set()
+        try:
+            self.flush()
+        finally:
+            self._threads.shutdown()
+
+    def _close_at_exit(self) -> None:
+        try:
+            self.close()
+        except Exception as error:
+            _log.error("messages not stored at exit: %s: %s", self._queue.name, error)
+
+    def __enter__(self) -> Buffer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except Exception as problem:
+            if error is None:
+                raise
+            # The caller's own error is raised; this one is in the futures.
+            _log.error("messages not stored: %s: %s", self._queue.name, problem)

@@ -1,0 +1,171 @@
+"""Cancel: the outcome `cancelled` is recorded, by whoever is first [P3], and the message goes.
+
+Who may delete the message depends on its lease. One that nobody works on is taken under a lease of the canceller's own:
+`waiting`, so that nobody claims it, and a canceller that crashes leaves a message whose next claim looks for the record
+before it runs anything. One that is being processed belongs to its worker: the canceller only writes the record. The
+worker finds it when it completes or fails the message, or when its handler asks, and deletes the message itself; if it
+died, the sweeper does.  [P4] [P6]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+from s3queue.clock import whole_second
+from s3queue.documents.lease import GRAIN, NEVER, Lease, StoredLease
+from s3queue.documents.message import Generation
+from s3queue.documents.record import Record
+from s3queue.encoding import put_id_of
+from s3queue.errors import Cancelled, Conflict, CorruptState, InvalidRequest, MessageNotFound, NewerFormat, Unavailable
+from s3queue.protocol.claim import Claim
+from s3queue.protocol.lease_protocol import LeaseProtocol
+from s3queue.protocol.outcomes import Outcomes
+from s3queue.store import ObjectInfo, delete_unique
+
+#: For so long the canceller keeps a message to itself.
+HELD = timedelta(seconds=30)
+#: A message that changes hands is looked at again, so often at most.
+TRIES = 8
+
+
+def check_cancelled(outcomes: Outcomes, claim: Claim) -> None:
+    """Raises Cancelled if that is the recorded outcome of this claim's message. One GET."""
+    record = outcomes.read(claim.path)
+    if record and record.outcome == "cancelled" and record.generation == claim.message.generation:
+        claim.is_cancelled = True
+        raise Cancelled(f"{claim.message.queue}/{claim.path} was cancelled by {record.worker} at {record.finished_at}")
+
+
+def cancel(leases: LeaseProtocol, path: str) -> Record:
+    """See `Queue.cancel`."""
+    queue = leases.queue
+    record: Record | None = None
+    for _ in range(TRIES):
+        before = queue.clock.monotonic()
+        stored = queue.store.head(queue.keys.message(path))
+        if stored is None:
+            return record or _finished(leases, path)
+        generation = Generation(etag=stored.etag, put_at=stored.modified_at)
+        if record is None or record.generation != generation:
+            found = leases.outcomes.read(path)
+            record = found if found and found.generation == generation else None
+        if record and record.outcome != "cancelled":
+            return record
+        held, is_free = _lease(leases, path)
+        if not is_free:
+            if record:
+                return record
+            lease = held.lease if held else None
+            # Without a lease of the own, as a zombie's completion: it counts if nothing is recorded yet.
+            record = _write(leases, path, stored, lease, lambda: False)
+            # Looked at once more: its worker may have given it back before it could know.
+            continue
+        if held and held.lease.retry_at == NEVER:
+            raise InvalidRequest(
+                f"{queue.name}/{path} is dead, and cannot be read: delete or replay its dead letter instead"
+            )
+        until = before + (HELD - GRAIN).total_seconds()
+        if cancelled := _cancel_free(leases, path, stored, held, until):
+            return cancelled
+    raise Unavailable(f"not cancelled: {queue.name}/{path} changes hands all the time; try again")
+
+
+def _lease(leases: LeaseProtocol, path: str) -> tuple[StoredLease | None, bool]:
+    """The lease, and whether nobody works under it. One that cannot be read may be somebody's: the sweeper ends it."""
+    try:
+        held = leases.queue.read_lease(path)
+    except NewerFormat:
+        raise
+    except CorruptState:
+        return None, False
+    return held, held is None or held.lease.state == "waiting"
+
+
+def _cancel_free(
+    leases: LeaseProtocol, path: str, stored: ObjectInfo, held: StoredLease | None, until: float
+) -> Record | None:
+    """Take the message, record, delete; None if someone else was faster, or another message lies there by now."""
+    queue = leases.queue
+    try:
+        lease, written = leases.put_lease(path, _own(leases, stored, held), if_match=held.etag if held else None)
+    except Conflict:
+        return None
+    present = queue.store.head(queue.keys.message(path))
+    if present is None or (present.etag, present.modified_at) != (stored.etag, stored.modified_at):
+        # Finished, deleted or PUT anew before the lease was ours. Who waited for a retry, and vanished, has a lease
+        # that says so: the sweeper finds it.
+        if held is None:
+            delete_unique(queue.store, queue.keys.lease(path), if_match=written.etag)
+        return None
+
+    def is_alive() -> bool:
+        return queue.clock.monotonic() < until
+
+    record = _write(leases, path, present, lease, is_alive)
+    is_cleared = record.outcome == "cancelled" or (record.outcome == "completed" and not record.dead_lines)
+    if is_cleared and record.generation == lease.generation and is_alive():
+        leases.outcomes.clear(path, record.generation, written.etag, is_alive)
+    return record
+
+
+def _own(leases: LeaseProtocol, stored: ObjectInfo, held: StoredLease | None) -> Lease:
+    """A lease under which nobody claims the message for a while, and after that anyone may, with no attempt used."""
+    queue = leases.queue
+    retry_at = whole_second(stored.at + HELD)
+    fresh = Lease(
+        state="waiting",
+        attempt=0,
+        owner=queue.worker_id,
+        nonce="",
+        timeout=queue.settings.visibility_timeout,
+        generation=Generation(etag=stored.etag, put_at=stored.modified_at),
+        retry_at=retry_at,
+    )
+    if held is None or held.lease.leased_etag not in ("", stored.etag):
+        return fresh
+    latest = max(retry_at, held.lease.retry_at or retry_at)
+    return replace(held.lease, owner=queue.worker_id, generation=fresh.generation, retry_at=latest)
+
+
+def _write(
+    leases: LeaseProtocol, path: str, stored: ObjectInfo, lease: Lease | None, is_alive: Callable[[], bool]
+) -> Record:
+    queue = leases.queue
+    record = Record(
+        path=path,
+        outcome="cancelled",
+        generation=Generation(etag=stored.etag, put_at=stored.modified_at),
+        finished_at=stored.at,
+        attempt=lease.attempt if lease else 0,
+        worker=queue.worker_id,
+        attempts=lease.attempts if lease else (),
+        lines=lease.lines.summary() if lease and lease.lines else None,
+        size=stored.size,
+        put_id=put_id_of(stored.metadata),
+    )
+    written = leases.outcomes.write_record(record, is_alive)
+    if written.outcome == "cancelled" and written.worker == queue.worker_id:
+        _emit(leases, written)
+    return written
+
+
+def _emit(leases: LeaseProtocol, record: Record) -> None:
+    leases.queue.events.emit(
+        "message.cancelled",
+        queue=leases.queue.name,
+        path=record.path,
+        attempt=record.attempt,
+        worker=record.worker,
+        at=record.finished_at,
+        outcome=record.outcome,
+    )
+
+
+def _finished(leases: LeaseProtocol, path: str) -> Record:
+    record = leases.outcomes.read(path)
+    if record is None:
+        hint = "" if path.startswith(("messages/", "delayed/")) else "; a path starts with messages/ or delayed/"
+        raise MessageNotFound(f"nothing to cancel: no message and no record has the path {path}{hint}")
+    return record

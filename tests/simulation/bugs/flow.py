@@ -1,0 +1,77 @@
+"""Bugs in what the flow adds: cancelling, and ids that count for a while."""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+BUGS = (
+    Mutation(
+        "a canceller takes a message from whoever works on it",
+        "flow/cancel.py",
+        'return held, held is None or held.lease.state == "waiting"',
+        "return held, True",
+    ),
+    Mutation(
+        "a message that nobody works on is cancelled without a lease",
+        "flow/cancel.py",
+        'return held, held is None or held.lease.state == "waiting"',
+        "return held, False",
+    ),
+    Mutation(
+        "a cancellation takes the place of an outcome",
+        "flow/cancel.py",
+        "    written = leases.outcomes.write_record(record, is_alive)\n",
+        "    written = replace(record, nonce=queue.chance.token())\n"
+        "    queue.store.put(queue.keys.record(path), written.to_bytes())\n",
+    ),
+    Mutation(
+        "a cancelled message is deleted before its outcome is recorded",
+        "flow/cancel.py",
+        "    record = _write(leases, path, present, lease, is_alive)\n",
+        "    queue.store.delete(queue.keys.message(path), if_match=present.etag)\n"
+        "    record = _write(leases, path, present, lease, is_alive)\n",
+    ),
+    Mutation(
+        "a canceller uses an attempt up",
+        "flow/cancel.py",
+        '        state="waiting",\n        attempt=0,\n',
+        '        state="waiting",\n        attempt=99,\n',
+    ),
+    Mutation(
+        "the lease of a canceller stays",
+        "flow/cancel.py",
+        "        leases.outcomes.clear(path, record.generation, written.etag, is_alive)\n",
+        "        queue.store.delete(queue.keys.message(path), if_match=present.etag)\n",
+        more=(("protocol/expire.py", "    delete_unique(queue.store, held.key, if_match=etag)\n", ""),),
+    ),
+    Mutation(
+        "a message of which there is only one is run whenever it is PUT",
+        "protocol/claiming.py",
+        "        record = None if is_first and not message.is_once else self.leases.outcomes.read(path)\n",
+        "        record = None if is_first else self.leases.outcomes.read(path)\n",
+    ),
+    Mutation(
+        "whoever finds a marker believes that its message is stored",
+        "protocol/producer.py",
+        "if not is_new and self._is_stored(path, put_id):",
+        "if not is_new:",
+    ),
+    Mutation(
+        "a marker is written whatever lies there",
+        "flow/dedup.py",
+        "put_surely(queue.store, key, ours.to_bytes(), if_match=found.etag if found else None, if_absent=not found)",
+        "queue.store.put(key, ours.to_bytes())",
+    ),
+    Mutation(
+        "whoever finds a marker stores a message of its own",
+        "flow/dedup.py",
+        "return Reserved(theirs.path, theirs.put_id, is_new=False)",
+        "return Reserved(ours.path, ours.put_id, is_new=True)",
+    ),
+    Mutation(
+        "a marker counts for half its time",
+        "flow/dedup.py",
+        "if found.at - found.modified_at > within + GRAIN:",
+        "if found.at - found.modified_at > within / 2:",
+    ),
+)

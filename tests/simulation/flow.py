@@ -1,0 +1,50 @@
+"""What is judged of ids that count for a while: one message each, and no late PUT of it runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from s3queue.documents.message import ONCE
+
+from .ledger import Ledger, Life
+from .world import World
+
+#: For so many seconds each id counts.
+DEDUP_SECONDS = 12.0
+
+
+class Dedup:
+    """The markers of one queue, and the messages that they name."""
+
+    def __init__(self, world: World, ledger: Ledger, broken: Callable[[str, str], None]) -> None:
+        self._world = world
+        self._ledger = ledger
+        self._broken = broken
+        #: Every path that a marker has named.
+        self.named: set[str] = set()
+
+    def marked(self, digest: str, before: Any, after: Any) -> None:
+        """[P5] A marker gives way to another one only when its time is over."""
+        self.named.add(json.loads(after.body)["path"])
+        age = (after.modified_at - before.modified_at).total_seconds() if before else float("inf")
+        if age < DEDUP_SECONDS:
+            self._broken("P5", f"the id {digest} stands for a second message after {age} s")
+
+    def is_repeated(self, life: Life, put_id: str) -> bool:
+        """Whether this is another PUT of a message of which there is only one, and that is finished."""
+        return put_id.startswith(ONCE) and any(
+            one.record and one.record.put_id == put_id for one in self._ledger.lives[life.path]
+        )
+
+    def check_start(self, life: Life, put_id: str, leased_at: float) -> None:
+        """[P4] A message of which there is only one runs no more once it is finished, whoever PUTs it."""
+        for one in self._ledger.lives[life.path]:
+            is_same = one.record is not None and one.record.put_id == put_id and put_id.startswith(ONCE)
+            if is_same and one is not life and one.recorded_at < leased_at:
+                self._broken("P4", f"{life.path} runs again: a second PUT of it came late")
+
+    def check_named(self, path: str) -> None:
+        if path not in self.named:
+            self._broken("P5", f"{path} was acknowledged, and no marker has ever named it")
