@@ -192,15 +192,35 @@ def size_of_result(result: Any) -> int:
     return len(text)
 
 
+def as_stored(result: Any) -> tuple[Any, int]:
+    """A handler's result as a document keeps it, and its bytes. JSON stays what it is; `plain.py` says what becomes of
+    models, dates and the like.
+
+    Raises:
+        TypeError, ValueError, RecursionError: no document can keep it.
+    """
+    try:
+        return result, size_of_result(result)
+    except TypeError:
+        # Not before: most results are JSON, and every module that is loaded costs a cold start.
+        from .plain import encode_result
+
+        result = json.loads(encode_result(result))
+        return result, size_of_result(result)
+
+
 def storable(result: Any) -> tuple[Any, str]:
     """A handler's result as a record can keep it; if it cannot, None and the reason."""
     try:
-        size = size_of_result(result)
+        kept, size = as_stored(result)
     except (TypeError, ValueError, RecursionError) as error:
         return None, f"the handler returned {type(result).__name__}, which is not JSON: {error}"
+    except Exception as error:
+        # A model's own code makes JSON of it: whatever that raises, the message is completed all the same.
+        return None, f"the handler returned {type(result).__name__}, which is not JSON: {cut(error)}"
     if size > RESULT_BYTES:
         return None, f"the handler returned {size} bytes of JSON; a record keeps at most {RESULT_BYTES}"
-    return result, ""
+    return kept, ""
 
 
 def format_instant(at: datetime) -> str:

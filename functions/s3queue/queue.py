@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from .documents.lease import Lease
 from .documents.record import Failure, Record
-from .encoding import Json
 from .protocol.access import QueueAccess
 from .protocol.claim import Claim
 from .protocol.claiming import Claiming
@@ -53,7 +52,7 @@ class Queue(QueueAccess):
 
     def enqueue(
         self,
-        body: bytes | str | Json,
+        body: Any,
         *,
         priority: int = 0,
         delay: float | timedelta | None = None,
@@ -64,6 +63,9 @@ class Queue(QueueAccess):
         content_type: str | None = None,
     ) -> str:
         """Add a message and return its path. One PUT.
+
+        Bytes are stored unchanged, text as UTF-8; anything else becomes JSON: also pydantic models, dataclasses, dates,
+        UUIDs, Decimals, bytes and sets, alone or within lists and dicts (`plain.py` says how each is written).
 
         With a `dedup_id`, the message is written only if no message with that id is in the queue (pending, processing
         or waiting); once that is finished, the id may be used again. Priority and due time are part of the key: the
@@ -86,7 +88,7 @@ class Queue(QueueAccess):
 
     def enqueue_many(
         self,
-        bodies: Iterable[bytes | str | Json],
+        bodies: Iterable[Any],
         *,
         per_object: int = BULK_SIZE,
         priority: int = 0,
@@ -157,9 +159,9 @@ class Queue(QueueAccess):
     def complete(self, claim: Claim, result: Any = None, *, clear: bool = True) -> Record:
         """Record the outcome; the message will not run again.  [P1] [P3]
 
-        If another worker finished the same message first, its record is kept and returned. A result that is not JSON
-        is not stored; the record says why, and the message is completed anyway. With `clear=False`, the message and
-        its lease are not deleted yet: call `clear` later, while the claim is held.
+        If another worker finished the same message first, its record is kept and returned. A result that cannot be
+        written as JSON is not stored; the record says why, and the message is completed anyway. With `clear=False`, the
+        message and its lease are not deleted yet: call `clear` later, while the claim is held.
 
         Raises:
             Unavailable: unknown whether it was recorded; calling again is safe.

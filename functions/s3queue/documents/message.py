@@ -10,12 +10,14 @@ from datetime import datetime
 from typing import IO, Any
 
 from s3queue import keys
-from s3queue.encoding import Json, encode_metadata, put_id_of, storable_type
+from s3queue.encoding import encode_metadata, put_id_of, storable_type
 from s3queue.errors import InvalidRequest, MessageNotFound
 from s3queue.store import ObjectInfo
 
 #: The GET of a claim keeps bodies up to this size in memory; larger ones are streamed when they are opened.
 INLINE_BYTES = 8 * 1024 * 1024
+#: Made once: with options, json.dumps makes a new encoder for every call.
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +100,21 @@ class Message:
         return stream
 
 
-def encode_body(body: bytes | str | Json) -> tuple[bytes, str]:
+def payload_json(body: Any) -> str:
+    """A payload as JSON in one line; models, dataclasses, dates and the like as `plain.py` says.
+
+    Raises:
+        TypeError, ValueError, RecursionError: it cannot be written as JSON.
+    """
+    try:
+        return _encode(body)
+    except TypeError:
+        from s3queue.plain import encode_payload
+
+        return encode_payload(body)
+
+
+def encode_body(body: Any) -> tuple[bytes, str]:
     """A payload as bytes, and its content type: bytes unchanged, text as UTF-8, anything else as JSON.
 
     Raises:
@@ -109,9 +125,9 @@ def encode_body(body: bytes | str | Json) -> tuple[bytes, str]:
     try:
         if isinstance(body, str):
             return body.encode(), "text/plain; charset=utf-8"
-        return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(), "application/json"
+        return payload_json(body).encode(), "application/json"
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidRequest(f"the body must be bytes, str or JSON: {error}") from None
+        raise InvalidRequest(f"the body must be bytes, str, JSON, a model or a dataclass: {error}") from None
 
 
 def is_placeholder(stored: ObjectInfo | None) -> bool:

@@ -19,7 +19,7 @@ from s3queue import keys as names
 from s3queue.clock import as_duration, as_positive_duration
 from s3queue.documents.batch import join_lines
 from s3queue.documents.message import encode_body
-from s3queue.encoding import EARLIEST, LATEST, Json, encode_metadata, put_id_of, with_put_id
+from s3queue.encoding import EARLIEST, LATEST, encode_metadata, put_id_of, with_put_id
 from s3queue.errors import (
     AccessDenied,
     Conflict,
@@ -58,7 +58,7 @@ class Producer:
 
     def enqueue(
         self,
-        body: bytes | str | Json,
+        body: Any,
         *,
         priority: int = 0,
         delay: float | timedelta | None = None,
@@ -99,7 +99,7 @@ class Producer:
 
     def enqueue_many(
         self,
-        bodies: Iterable[bytes | str | Json],
+        bodies: Iterable[Any],
         *,
         per_object: int = BULK_SIZE,
         priority: int = 0,

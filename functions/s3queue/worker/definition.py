@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import json
@@ -16,6 +15,8 @@ from s3queue.errors import InvalidRequest, Reject
 from s3queue.events import Events
 from s3queue.keys import check_queue
 from s3queue.settings import QueueSettings
+
+from .parsing import parser
 
 if typing.TYPE_CHECKING:
     from s3queue.queue import Queue
@@ -186,50 +187,3 @@ def _checked(name: str, sends_to: Iterable[str]) -> tuple[str, ...]:
     if isinstance(sends_to, str):
         raise InvalidRequest(f"queue {name!r}: sends_to must be a list of queues, such as [{sends_to!r}]")
     return tuple(dict.fromkeys(map(check_queue, sends_to)))
-
-
-def parser(annotation: Any) -> Callable[[bytes], Any]:
-    """A function that parses bytes as the annotation says."""
-    if annotation is bytes:
-        return lambda body: body
-    if annotation is str:
-        return lambda body: body.decode()
-    if hasattr(annotation, "model_validate_json"):
-        validate: Callable[[bytes], Any] = annotation.model_validate_json
-        return validate
-    if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
-        return lambda body: _as_dataclass(annotation, json.loads(body))
-    if annotation in (Any, inspect.Parameter.empty, object):
-        return json.loads
-    wanted = get_origin(annotation) or annotation
-    if wanted in (dict, list, int, float, bool):
-        return lambda body: _as_kind(wanted, json.loads(body))
-    raise InvalidRequest(
-        f"a handler cannot take {annotation!r}: use a pydantic model, a dataclass, dict, list, str, bytes or BinaryIO"
-    )
-
-
-def _as_kind(wanted: type, found: Any) -> Any:
-    if not isinstance(found, wanted) or (isinstance(found, bool) and wanted is not bool):
-        raise TypeError(f"must be a JSON {wanted.__name__}, not {type(found).__name__}")
-    return found
-
-
-def _as_dataclass(wanted: type, found: Any) -> Any:
-    """Nested dataclasses and plain JSON types are checked; for other types, use pydantic."""
-    if not isinstance(found, dict):
-        raise TypeError(f"{wanted.__name__} must be a JSON object, not {type(found).__name__}")
-    hints = get_type_hints(wanted)
-    values = {}
-    for name, value in found.items():
-        if name not in hints:
-            raise TypeError(f"{wanted.__name__} has no field {name!r}")
-        kind = hints[name]
-        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            value = _as_dataclass(kind, value)
-        elif kind in (str, int, bool, dict, list):
-            value = _as_kind(kind, value)
-        elif kind is float:
-            value = float(_as_kind(int, value)) if isinstance(value, int) else _as_kind(float, value)
-        values[name] = value
-    return wanted(**values)
