@@ -17,6 +17,7 @@ from .connect import connect
 from .deployment import Deployment
 from .errors import (
     AccessDenied,
+    AttemptFailed,
     Conflict,
     Contended,
     CorruptState,
@@ -54,6 +55,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AccessDenied",
+    "AttemptFailed",
     "Claim",
     "Conflict",
     "Contended",

@@ -211,16 +211,22 @@ def as_stored(result: Any) -> tuple[Any, int]:
 
 def storable(result: Any) -> tuple[Any, str]:
     """A handler's result as a record can keep it; if it cannot, None and the reason."""
+    kept, problem, _ = sized_result(result)
+    return kept, problem
+
+
+def sized_result(result: Any) -> tuple[Any, str, int]:
+    """As `storable`, and how many bytes are kept."""
     try:
         kept, size = as_stored(result)
     except (TypeError, ValueError, RecursionError) as error:
-        return None, f"the handler returned {type(result).__name__}, which is not JSON: {error}"
+        return None, f"the handler returned {type(result).__name__}, which is not JSON: {error}", 0
     except Exception as error:
         # A model's own code makes JSON of it: whatever that raises, the message is completed all the same.
-        return None, f"the handler returned {type(result).__name__}, which is not JSON: {cut(error)}"
+        return None, f"the handler returned {type(result).__name__}, which is not JSON: {cut(error)}", 0
     if size > RESULT_BYTES:
-        return None, f"the handler returned {size} bytes of JSON; a record keeps at most {RESULT_BYTES}"
-    return kept, ""
+        return None, f"the handler returned {size} bytes of JSON; a record keeps at most {RESULT_BYTES}", 0
+    return kept, "", 0 if kept is None else size
 
 
 def format_instant(at: datetime) -> str:

@@ -48,9 +48,11 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
         # Take the lease over first: two sweepers must not delete at different times.
         leases.write(claim, replace(claim.lease, state="burying"))
         leases.finish(claim, record)
+        leases.log_step("cleared by another than its worker", claim, record.outcome)
         return "finished"
     silence = f"{lease.owner} stopped renewing its lease in attempt {lease.attempt}: it crashed or ran out of time"
     failure = because or Failure("LeaseExpired", silence)
+    leases.log_step("lease ran out", claim, f"{failure.type}, {lease.owner}")
     if lease.state == "burying":
         leases.bury(claim, lease.failure or failure)
         return "dead"

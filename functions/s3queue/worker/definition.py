@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import threading
 import typing
-from collections.abc import Awaitable, Callable, Iterable
-from typing import IO, Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterable
+from typing import IO, Any, BinaryIO, get_args, get_origin, get_type_hints
 
 from s3queue.documents.message import Message
 from s3queue.errors import InvalidRequest, Reject
@@ -16,37 +15,14 @@ from s3queue.events import Events
 from s3queue.keys import check_queue
 from s3queue.settings import QueueSettings
 
+from .hooks import complete_hook, error_hook
+from .loop import loop
 from .parsing import parser
 
 if typing.TYPE_CHECKING:
     from s3queue.queue import Queue
 
 Handler = Callable[..., Any]
-T = TypeVar("T")
-
-
-class _Loop(threading.local):
-    """This thread's event loop, for `async` handlers: made for the first, kept for the others, so that what they keep
-    between messages (a session, a pool of connections) stays usable."""
-
-    def __init__(self) -> None:
-        self._runner: Any = None
-
-    def run(self, awaitable: Awaitable[T]) -> T:
-        if self._runner is None:
-            # Not before: most queues have no `async` handler, and asyncio is a tenth of a cold start.
-            import asyncio
-
-            self._runner = asyncio.Runner()
-
-        async def wait() -> T:
-            return await awaitable
-
-        result: T = self._runner.run(wait())
-        return result
-
-
-_loop = _Loop()
 #: Annotations that ask for the payload as a stream.
 _STREAMS = (BinaryIO, IO, IO[bytes])
 
@@ -98,17 +74,30 @@ class Definition:
         self.function = function
         return function
 
-    def on_error(self, hook: Callable[[typing.Mapping[str, Any]], None]) -> Callable[[typing.Mapping[str, Any]], None]:
-        """Decorator: called with the event's fields after every failed attempt."""
-        self.events.on("message.retry", hook)
-        self.events.on("message.dead", hook)
+    def on_error(self, hook: Handler) -> Handler:
+        """Decorator: `hook(error, message, context)` is called after every failed attempt, `async` or not.
+
+        The error is what the handler raised; `AttemptFailed` if no handler raised: the lease expired, the handler timed
+        out, lines of a batch failed. A hook with one parameter gets the event's fields instead.
+
+        Raises:
+            InvalidRequest: the hook takes neither three parameters nor one.
+        """
+        told = error_hook(hook)
+        self.events.on("message.retry", told)
+        self.events.on("message.dead", told)
         return hook
 
-    def on_complete(
-        self, hook: Callable[[typing.Mapping[str, Any]], None]
-    ) -> Callable[[typing.Mapping[str, Any]], None]:
-        """Decorator: called with the event's fields after every completion."""
-        self.events.on("message.completed", hook)
+    def on_complete(self, hook: Handler) -> Handler:
+        """Decorator: `hook(message, result, context)` is called after every completion, `async` or not.
+
+        The result is what the handler returned; of a batch, line → stored result. A hook with one parameter gets the
+        event's fields instead.
+
+        Raises:
+            InvalidRequest: the hook takes neither three parameters nor one.
+        """
+        self.events.on("message.completed", complete_hook(hook))
         return hook
 
     def parse(self, body: bytes) -> Any:
@@ -150,7 +139,7 @@ class Definition:
         result = self.function(argument, context) if self._wants_context else self.function(argument)
         if inspect.isgenerator(result) or inspect.isasyncgen(result):
             raise TypeError(f"the handler of {self.name!r} returned a generator, which has run nothing")
-        return _loop.run(result) if inspect.isawaitable(result) else result
+        return loop.run(result) if inspect.isawaitable(result) else result
 
 
 def definition_for(queue: Queue, handler: Definition | Handler) -> Definition:

@@ -84,6 +84,8 @@ class Processor:
                 path=claim.path,
                 attempt=claim.attempt,
                 worker=claim.lease.owner,
+                max_attempts=self.queue.settings.max_attempts,
+                size=claim.message.size,
             )
             return self._batch(claim) if claim.message.is_batch else self._single(claim)
         except (LeaseLost, Unavailable):
@@ -98,11 +100,14 @@ class Processor:
             argument = self.definition.argument(claim.message, self.queue.settings)
             # No handler starts after the lease is over: reading the payload may have taken long.  [P4]
             claim.check_alive()
+            self.queue.leases.log_step("handler started", claim)
             with self.around_call(claim, ()):
                 result = self.definition.call(argument, self._context(claim))
         except failures() as error:
+            self.queue.leases.log_step("handler raised", claim, type(error).__name__)
             _check_ours(claim, error)
             return self._fail(claim, error, after=error.after if isinstance(error, Retry) else None)
+        self.queue.leases.log_step("handler returned", claim)
         self._known(lambda: self.queue.complete(claim, result, clear=self.clears))
         return "completed"
 
@@ -181,6 +186,8 @@ class Processor:
             return None
         context = self._context(claim, line=0 if self.definition.takes_list else parsed[0][0])
         numbers = [number for number, _ in parsed]
+        which = f"lines {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"line {numbers[0]}"
+        self.queue.leases.log_step("handler started", claim, which)
         try:
             with self.around_call(claim, numbers):
                 if self.definition.takes_list:
@@ -189,9 +196,11 @@ class Processor:
                 else:
                     results = [self.definition.call(parsed[0][1], context)]
         except failures() as error:
+            self.queue.leases.log_step("handler raised", claim, f"{which}: {type(error).__name__}")
             _check_ours(claim, error)
             self._fail_lines(claim, numbers, Failure.of(error), dead=isinstance(error, Reject))
             return error.after if isinstance(error, Retry) else None
+        self.queue.leases.log_step("handler returned", claim, which)
         for (number, _), result in zip(parsed, results, strict=True):
             claim.lines.complete(number, result)
         return None
