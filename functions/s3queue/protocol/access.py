@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
@@ -25,6 +26,9 @@ class QueueAccess:
     clock: Clock = field(default_factory=SystemClock)
     chance: Chance = field(default_factory=RandomChance)
     events: Events = field(default_factory=Events)
+    #: Called with every payload before it is enqueued, of a batch with every line; raises InvalidRequest if the queue's
+    #: handler could not take it. `Definition.connect` sets it.
+    check: Callable[[bytes], None] | None = None
     #: What the queue was defined with.
     defined: QueueSettings = field(init=False)
     keys: Keys = field(init=False)

@@ -34,6 +34,7 @@ from s3queue.errors import (
 from .access import QueueAccess
 from .outcomes import Outcomes
 from .overrides import REFRESH_SECONDS, RuntimeOverrides
+from .payload_check import check_line, check_payload
 from .stats import published_stats
 
 #: Each process reads the published stats at most this often, and only if the queue has a `max_depth`.
@@ -77,6 +78,8 @@ class Producer:
         self._keep_up()
         path = self._path(name, priority, delay, due_at)
         self._check_size(len(encoded), f"{self.queue.name}/{path}")
+        if self.queue.check:
+            check_payload(path, encoded, self.queue.check)
         self._check_depth()
         kept = encode_metadata(metadata or {})
         # Others may PUT the same name: only an id of its own shows whether what lies there is this call's message.
@@ -148,6 +151,8 @@ class Producer:
             except (TypeError, ValueError) as error:
                 raise InvalidRequest(f"body {index} cannot be a line of a batch: {error}") from None
             self._check_size(len(line), f"body {index} for {self.queue.name}")
+            if self.queue.check:
+                check_line(f"body {index}", line.rstrip(b"\n"), self.queue.check)
             if count and (count == most or lines.tell() + len(line) > room):
                 yield lines.getvalue()
                 lines, count = io.BytesIO(), 0

@@ -17,7 +17,7 @@ from s3queue.settings import QueueSettings
 
 from .hooks import complete_hook, error_hook
 from .loop import loop
-from .parsing import parser
+from .parsing import described, parser
 
 if typing.TYPE_CHECKING:
     from s3queue.queue import Queue
@@ -44,6 +44,8 @@ class Definition:
         self.takes_stream = False
         #: The handler takes the lines of a batch as one list.
         self.takes_list = False
+        #: Where `enqueue` sends to, by the URL that the environment named.
+        self.connected: dict[str, Queue] = {}
 
     def handler(self, function: Handler) -> Handler:
         """Decorator. The annotation of the first parameter says how payloads are parsed: a pydantic model, a dataclass,
@@ -110,6 +112,56 @@ class Definition:
             return self._parse(body)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise Reject(f"the payload cannot be parsed: {error}") from error
+
+    def check(self, body: bytes) -> None:
+        """Whether the handler could take this payload; without a handler, or for a stream, any.
+
+        Raises:
+            InvalidRequest: it could not; the text names the field.
+        """
+        if self.function is None or self.takes_stream:
+            return
+        try:
+            found = json.loads(body) if self.takes_list else None
+            items = [json.dumps(item).encode() for item in found] if isinstance(found, list) else [body]
+            for item in items:
+                self._parse(item)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise InvalidRequest(
+                f"the handler of {self.name!r} cannot take this payload: {described(error)}"
+            ) from error
+
+    def connect(self, url: str | None = None, **options: Any) -> Queue:
+        """This queue in the bucket at `url` (`s3://my-bucket`), with its settings. Whatever is enqueued through it is
+        checked first, as `enqueue` does. Options are those of `s3queue.connect`.
+
+        Without a URL, the bucket is the one that `S3QUEUE_URL` names, in a deployed function the function's own.
+
+        Raises:
+            InvalidRequest: no bucket is known, or the URL names another queue.
+        """
+        from .producing import connected
+
+        return connected(self, url, **options)
+
+    def enqueue(self, body: Any, **options: Any) -> str:
+        """Add a message to this queue and return its path; options are those of `Queue.enqueue`.
+
+        The bucket is that of `connect()`. The payload is parsed first, as the handler's annotation says.
+
+        Raises:
+            InvalidRequest: the handler could not take it; the text names the field, and nothing was written. As well
+                as all that `Queue.enqueue` raises.
+        """
+        return self.connect().enqueue(body, **options)
+
+    def enqueue_many(self, bodies: Iterable[Any], **options: Any) -> list[str]:
+        """Add messages as batches; options are those of `Queue.enqueue_many`. Each is checked as in `enqueue`.
+
+        Raises:
+            InvalidRequest: the handler could not take one of them; the batches before it are enqueued.
+        """
+        return self.connect().enqueue_many(bodies, **options)
 
     def argument(self, message: Message, settings: QueueSettings | None = None) -> Any:
         """The argument for the handler of a single message. `settings` are the current ones, with `queue.json` applied.

@@ -10,6 +10,9 @@ from typing import Any, get_origin
 
 from s3queue.errors import InvalidRequest
 
+#: An error names at most this many fields.
+FIELDS_NAMED = 5
+
 
 def parser(annotation: Any) -> Callable[[bytes], Any]:
     """A function that parses bytes as the annotation says. It raises ValueError, TypeError or KeyError.
@@ -47,3 +50,12 @@ def as_kind(wanted: type, found: Any) -> Any:
     if not isinstance(found, wanted) or (isinstance(found, bool) and wanted is not bool):
         raise TypeError(f"must be a JSON {wanted.__name__}, not {type(found).__name__}")
     return found
+
+
+def described(error: Exception) -> str:
+    """What does not fit, field by field; pydantic's own text repeats the payload."""
+    listed = getattr(error, "errors", None)
+    if not callable(listed):
+        return str(error) or type(error).__name__
+    found = [f"{'.'.join(map(str, one['loc'])) or 'payload'}: {one['msg']}" for one in listed()]
+    return "; ".join(found[:FIELDS_NAMED]) + ("; …" if len(found) > FIELDS_NAMED else "")

@@ -15,6 +15,7 @@ import typer
 
 from s3queue.cli.arguments import QueueName
 from s3queue.cli.command import command, program
+from s3queue.cli.definitions import load
 from s3queue.cli.session import Session
 from s3queue.cli.words import counted, duration, instant, pair
 from s3queue.documents.batch import read_lines
@@ -44,6 +45,7 @@ class Payload:
     "send orders @orders.ndjson          (every line is a message; one PUT)",
     "send orders --at 2026-11-16T10:15:00Z 'good morning'",
     "send orders --count 1000 '{\"n\": {n}}' --per-object 100",
+    "send orders '{\"id\": 17}' --module queues.orders   (refuses what the handler cannot take)",
     "echo hello | s3queue send orders",
     panel=PANEL,
 )
@@ -86,6 +88,10 @@ def send(
         typer.Option("--metadata", metavar="KEY=VALUE", help="Stored with the message; can be repeated."),
     ] = None,
     content_type: Annotated[str | None, typer.Option("--content-type", help="Default: guessed from the body.")] = None,
+    module: Annotated[
+        str | None,
+        typer.Option("--module", help="Where the queue is defined: its handler's annotation checks what is sent."),
+    ] = None,
 ) -> None:
     """Enqueue a message, a file, or many messages; print the path of each object.
 
@@ -97,6 +103,12 @@ def send(
     if count > 1 and (dedup_id or name):
         raise InvalidRequest("--count with --dedup-id or --name would send only one message; leave one of them out")
     target = session.queue(queue)
+    if module:
+        definition = load(module)
+        if definition.name != target.name:
+            raise InvalidRequest(f"{module} defines the queue {definition.name}, not {target.name}")
+        target.define(definition.settings)
+        target.check = definition.check
     payload = _payload(body, count)
     # For max_message_size, max_depth and shards of queue.json: without this, and for a producer that may only PUT, the
     # defaults apply.
