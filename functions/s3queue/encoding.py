@@ -144,6 +144,12 @@ def as_name(value: Any) -> str:
     return str(value)
 
 
+def as_flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{type(value).__name__} is not true or false")
+    return value
+
+
 def as_whole(value: Any, *, least: int = 0, most: int = LARGEST) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{type(value).__name__} is not a whole number")

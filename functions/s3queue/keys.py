@@ -178,6 +178,10 @@ class Keys:
     def dead(self, path: str) -> str:
         return f"{self.queue}/dead/{path}"
 
+    def done(self, path: str) -> str:
+        """The payload of a completed message, if the queue keeps it."""
+        return f"{self.queue}/done/{path}"
+
     def reminder(self, due_at: datetime, path: str) -> str:
         return f"{self.queue}/retries/{format_due(due_at)}/{path}"
 

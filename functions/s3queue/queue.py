@@ -273,6 +273,28 @@ class Queue(QueueAccess):
 
         return read_status(self.store, self.keys, path)
 
+    def replay(self, path: str, *, of: Record | None = None) -> str:
+        """Run a message again that is dead, or completed with its payload kept (`keep_payload`); returns its path.
+
+        A completed message becomes a new message of its name, with all its attempts; each completion is replayed once:
+        whoever asks again while the new message waits or runs adds nothing. Once that has an outcome, the next call
+        replays *that* one. Give the record that you have seen (`status(path).record`) as `of` to replay that completion
+        and no later one: then calling again is safe at any time. Dead letters: see `DeadLetters.replay`.
+
+        Raises:
+            MessageNotFound: there is no such message, or its payload was not kept.
+            Conflict: a message of that name is there already, or `of` is not its latest outcome.
+            Unavailable: unknown whether it was replayed; with `of`, calling again is safe.
+        """
+        record = of or self.outcomes.read(path)
+        if record is None or record.outcome == "dead":
+            from .protocol.dead_letters import DeadLetters
+
+            return DeadLetters(self).replay(path)
+        from .flow.replay_completed import replay_completed
+
+        return replay_completed(self, self.outcomes, record)
+
     def stats(self, *, pages: int | None = None) -> Stats:
         """Count now. `pages` limits the LISTs per kind of object (1,000 objects each)."""
         return measure(self.store, self.keys, pages=pages)

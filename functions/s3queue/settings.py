@@ -97,6 +97,9 @@ class QueueSettings:
     run_timeout: timedelta = timedelta(hours=1)
     max_executors: int = 4
     paused: bool = False
+    #: True: the payload of a completed message is kept under `done/` for as long as its record. Costs one COPY; then
+    #: completed messages can be replayed.
+    keep_payload: bool = False
 
     def __post_init__(self) -> None:
         durations = ("visibility_timeout", "handler_timeout", "rescue_after", "record_retention", "dead_retention")
@@ -131,6 +134,8 @@ class QueueSettings:
             raise InvalidRequest(f"events must be off, failures or all, not {self.events!r}")
         if self.engine not in ("lambda", "spark"):
             raise InvalidRequest(f"engine must be lambda or spark, not {self.engine!r}")
+        if self.keep_payload and not self.history:
+            raise InvalidRequest("keep_payload needs history: only the record of a message leads to its payload")
         _ = self.retry
 
     @property

@@ -141,6 +141,7 @@ def _expiry(keys: Keys, settings: QueueSettings) -> list[s3.LifecycleRule]:
         )
         for kind, retention in (
             ("records", settings.record_retention),
+            ("done", settings.record_retention),
             # A call that is repeated after its message's record is gone is a new one.
             ("idempotency", settings.record_retention),
             ("dead", settings.dead_retention),

@@ -43,6 +43,7 @@ PRINTED = {
     'orders.connect("memory://checked")': (
         "the handler of 'orders' cannot take this payload: Order.id: must be a JSON int, not str\n"
     ),
+    'define("orders", keep_payload=True)': "completed True\n1 0\n",
     "def double(order: Order)": "{'price': '19.80', 'placed': '2026-11-16'}\n",
     "print(charged)": "ours: True\n[17]\n",
     'store="direct")': "messages/hello.json\n",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from s3queue.documents.lease import Lease
+from s3queue.documents.record import Record
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.claiming import Claiming
 from s3queue.protocol.dead_letters import DeadLetters
@@ -72,6 +73,12 @@ class WatchedQueue(Queue):
     def purge(self) -> int:
         with self._history.call(self._process, "purge"):
             return super().purge()
+
+    def replay(self, path: str, *, of: Record | None = None) -> str:
+        """Of a completed message; dead letters are replayed through `letters`."""
+        with self._history.call(self._process, "rerun", path=path) as call:
+            call.answer = super().replay(path, of=of)
+        return str(call.answer)
 
     def purge_one(self, path: str) -> None:
         for entry in self.store.list(self.keys.message(path), limit=1).objects:

@@ -17,6 +17,7 @@ from .commands import (
     estimate,
     locks,
     queues,
+    replay,
     send,
     show,
     stats,
@@ -29,7 +30,7 @@ from .doctor import command as doctor
 __all__ = ["program"]
 #: Imported for what they register; `command.ORDER` says how the help lists it.
 _REGISTERED = (
-    *(queues, configure, send, stats, show, tail, dead, dead_replay),
+    *(queues, configure, send, stats, show, tail, replay, dead, dead_replay),
     *(work, workers, locks, doctor, estimate, dashboard),
 )
 

@@ -12,6 +12,7 @@ from s3queue.encoding import (
     FORMAT,
     MOST_LINES,
     NONSENSE,
+    as_flag,
     as_list,
     as_object,
     as_text,
@@ -116,6 +117,8 @@ class Record:
     size: int = 0
     #: The message's: it shows an enqueue or a replay, whose answer was lost, that this is the outcome of *its* message.
     put_id: str = ""
+    #: The payload is copied to `done/` before the message is deleted, by whoever deletes it.
+    keeps_payload: bool = False
     nonce: str = ""
 
     @property
@@ -139,6 +142,7 @@ class Record:
                 "lines": dict(self.lines) if self.lines else None,
                 "size": self.size,
                 "put_id": self.put_id,
+                "keeps_payload": self.keeps_payload or None,
                 "nonce": self.nonce,
             }
         )
@@ -175,6 +179,7 @@ class Record:
                 lines=_summary(found["lines"]) if found.get("lines") else None,
                 size=as_whole(found.get("size", 0)),
                 put_id=as_text(found.get("put_id", "")),
+                keeps_payload=as_flag(found.get("keeps_payload", False)),
                 nonce=as_text(found.get("nonce", "")),
             )
         except NONSENSE as error:

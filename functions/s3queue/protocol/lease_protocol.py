@@ -48,10 +48,11 @@ class LeaseProtocol:
             if not is_moved:
                 self._park(claim)
                 return
+        self._keep(claim, record)
         claim.superseded = self.outcomes.clear(claim.path, record.generation, claim.lease_etag, claim.is_alive)
 
     def complete(self, claim: Claim, result: Any = None, *, clear: bool = True) -> Record:
-        """PUT the record, DELETE the message, DELETE the lease, in this order.  [P1] [P3]"""
+        """PUT the record, COPY a payload to keep, DELETE the message, DELETE the lease, in this order.  [P1] [P3]"""
         kept, problem, size = sized_result(result)
         record = replace(self._record(claim, "completed"), result=kept, result_error=problem)
         return self._complete(claim, record, result, size, clear=clear)
@@ -68,6 +69,7 @@ class LeaseProtocol:
         if self.queue.settings.history:
             record = self.outcomes.write_record(record, claim.is_alive)
             self.log_step("recorded", claim, record.outcome)
+            claim.record = record
         if record.generation != claim.message.generation:
             pass  # a zombie whose message was PUT anew and finished since: nothing of it is left to clear
         elif clear or not self.queue.settings.history:
@@ -79,7 +81,10 @@ class LeaseProtocol:
         return record
 
     def clear(self, claim: Claim) -> None:
-        """DELETE the message, then the lease."""
+        """COPY the payload if it is to be kept; DELETE the message, then the lease."""
+        if claim.record and claim.is_alive():
+            with contextlib.suppress(LeaseLost):
+                self._keep(claim, claim.record)
         # A zombie's completion counts, but it deletes nothing: equal bytes that were PUT again have the same ETag.
         if claim.is_alive():
             is_repeated, claim.is_clearing = claim.is_clearing, True
@@ -90,6 +95,19 @@ class LeaseProtocol:
         else:
             self.log_step("not cleared, the lease ran out", claim)
         claim.is_recorded = False
+
+    def _keep(self, claim: Claim, record: Record) -> None:
+        """COPY the payload to `done/` if the record says so, before the message goes; the sweeper repeats it.  [P6]
+
+        Raises:
+            LeaseLost: the lease ran out meanwhile: nothing may be deleted any more.
+        """
+        if record.keeps_payload and record.outcome == "completed":
+            from .keeping import keep_payload
+
+            keep_payload(self.queue.store, self.queue.keys, record, self._stored(claim))
+            self.log_step("payload kept", claim)
+            claim.check_alive()
 
     def fail(
         self,
@@ -132,6 +150,7 @@ class LeaseProtocol:
         if not is_moved:
             self._park(claim)
         elif recorded.generation == claim.message.generation:
+            self._keep(claim, recorded)
             claim.superseded = self.outcomes.clear(
                 claim.path, claim.message.generation, claim.lease_etag, claim.is_alive
             )
@@ -256,6 +275,7 @@ class LeaseProtocol:
             failure=failure,
             size=claim.message.size,
             put_id=claim.message.put_id,
+            keeps_payload=self.queue.settings.keep_payload and outcome == "completed",
         )
 
     def log_step(self, step: str, claim: Claim, detail: str = "") -> None:

@@ -23,7 +23,8 @@ class Removal:
         """One LIST per 1,000 objects, and a conditional DELETE for each that is too old."""
         deleted = 0
         settings = self.queue.settings
-        for kind, retention in {"records": settings.record_retention, "dead": settings.dead_retention}.items():
+        kept = settings.record_retention
+        for kind, retention in {"records": kept, "done": kept, "dead": settings.dead_retention}.items():
             for page in listing(self.queue.store, self.queue.keys.prefix(kind)):
                 for entry in page.objects:
                     if page.at - entry.modified_at > retention:
