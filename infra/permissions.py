@@ -18,7 +18,7 @@ from s3queue.keys import LATEST_STATISTICS, Keys
 
 #: What a worker does to its own queue: g = GET and HEAD, p = PUT, d = DELETE. tests/infra/test_requests.py runs the
 #: library under these tables: what it sends is in them, and what is in them it sends. A condition on an ETag needs GET
-#: too; a COPY to `dead/` is a GET of the message and a PUT, and beyond 5 GB it ends with a HEAD.
+#: too; a COPY to `dead/` or `done/` is a GET of the message and a PUT, and beyond 5 GB it ends with a HEAD.
 WORKER: Mapping[str, str] = {
     "messages": "gd",
     "delayed": "gd",
@@ -26,6 +26,8 @@ WORKER: Mapping[str, str] = {
     "records": "gp",
     "retries": "pd",
     "dead": "gp",
+    # With `keep_payload`, which can be switched on at run time.
+    "done": "gp",
     # For handlers: Lock, S3PersistenceLayer, and a place for what they make.
     "locks": "gp",
     "idempotency": "gpd",
@@ -50,6 +52,7 @@ SWEEPER: Mapping[str, str] = {
     "retries": "gpd",
     "dead": "gpd",
     "dedup": "gd",
+    "done": "gp",
     "locks": "gd",
     "workers": "gd",
     "limits": "gd",

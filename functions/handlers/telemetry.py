@@ -43,6 +43,10 @@ def start_logging() -> Logger:
         listened.setLevel(logger.log_level)
         # Otherwise Lambda's own handler at the root would write every line again.
         listened.propagate = False
+    if os.environ.get("S3QUEUE_LOG"):
+        from s3queue.printable import heed_log_level
+
+        heed_log_level(os.environ)
     return logger
 
 

@@ -18,6 +18,7 @@ from .connect import connect
 from .deployment import Deployment
 from .errors import (
     AccessDenied,
+    AttemptFailed,
     Cancelled,
     Conflict,
     Contended,
@@ -58,6 +59,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AccessDenied",
+    "AttemptFailed",
     "Breaker",
     "Cancelled",
     "Claim",

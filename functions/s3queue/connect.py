@@ -55,6 +55,11 @@ def open_store(
     client: Any = None,
 ) -> tuple[ObjectStore, str]:
     """The bucket that the URL names, and the name of the queue, empty if the URL names none."""
+    if os.environ.get("S3QUEUE_LOG"):
+        # Here and not at import: a program that only imports the library has its logging to itself.
+        from .printable import heed_log_level
+
+        heed_log_level(os.environ)
     parts = urlsplit(url)
     name = parts.path.strip("/")
     if parts.scheme == "memory" and (parts.netloc or name):

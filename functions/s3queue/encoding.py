@@ -144,6 +144,12 @@ def as_name(value: Any) -> str:
     return str(value)
 
 
+def as_flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{type(value).__name__} is not true or false")
+    return value
+
+
 def as_whole(value: Any, *, least: int = 0, most: int = LARGEST) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{type(value).__name__} is not a whole number")
@@ -192,15 +198,41 @@ def size_of_result(result: Any) -> int:
     return len(text)
 
 
+def as_stored(result: Any) -> tuple[Any, int]:
+    """A handler's result as a document keeps it, and its bytes. JSON stays what it is; `plain.py` says what becomes of
+    models, dates and the like.
+
+    Raises:
+        TypeError, ValueError, RecursionError: no document can keep it.
+    """
+    try:
+        return result, size_of_result(result)
+    except TypeError:
+        # Not before: most results are JSON, and every module that is loaded costs a cold start.
+        from .plain import encode_result
+
+        result = json.loads(encode_result(result))
+        return result, size_of_result(result)
+
+
 def storable(result: Any) -> tuple[Any, str]:
     """A handler's result as a record can keep it; if it cannot, None and the reason."""
+    kept, problem, _ = sized_result(result)
+    return kept, problem
+
+
+def sized_result(result: Any) -> tuple[Any, str, int]:
+    """As `storable`, and how many bytes are kept."""
     try:
-        size = size_of_result(result)
+        kept, size = as_stored(result)
     except (TypeError, ValueError, RecursionError) as error:
-        return None, f"the handler returned {type(result).__name__}, which is not JSON: {error}"
+        return None, f"the handler returned {type(result).__name__}, which is not JSON: {error}", 0
+    except Exception as error:
+        # A model's own code makes JSON of it: whatever that raises, the message is completed all the same.
+        return None, f"the handler returned {type(result).__name__}, which is not JSON: {cut(error)}", 0
     if size > RESULT_BYTES:
-        return None, f"the handler returned {size} bytes of JSON; a record keeps at most {RESULT_BYTES}"
-    return result, ""
+        return None, f"the handler returned {size} bytes of JSON; a record keeps at most {RESULT_BYTES}", 0
+    return kept, "", 0 if kept is None else size
 
 
 def format_instant(at: datetime) -> str:

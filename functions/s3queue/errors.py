@@ -19,6 +19,8 @@ QueueError
 └── CorruptState        stored bytes cannot be read; stop, and check who wrote them
     └── NewerFormat     a newer version wrote them; upgrade this side
 
+AttemptFailed           given to `on_error` hooks, never raised: an attempt failed although no handler raised
+
 Reject, Retry, Postpone  raised by handlers, to say what happens to the message next
 """
 
@@ -105,6 +107,16 @@ class CorruptState(QueueError):
 
 class NewerFormat(CorruptState):
     """A newer version of s3queue wrote the object: upgrade this side. Such an object is never overwritten or buried."""
+
+
+class AttemptFailed(QueueError):
+    """What an `on_error` hook gets if no handler raised. `type` and text are those of the stored failure: LeaseExpired,
+    HandlerTimeout, RunFailed, Reject of a payload that does not parse, or the first error of a batch's lines.
+    """
+
+    def __init__(self, type: str, message: str) -> None:
+        super().__init__(message)
+        self.type = type
 
 
 class Reject(Exception):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from .errors import InvalidRequest
@@ -33,6 +36,24 @@ Hook = Callable[[Mapping[str, Any]], None]
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class InProcess:
+    """What only hooks in this process see: it is not among an event's fields, so it is never published."""
+
+    #: The `Claim` whose attempt ended.
+    claim: Any
+    #: What the handler raised, or AttemptFailed.
+    exception: BaseException | None = None
+    #: What the handler returned, as it returned it.
+    result: Any = None
+
+
+class Told(dict[str, Any]):
+    """An event's fields, as a hook gets them: plain values that may be published. The rest is `in_process`."""
+
+    in_process: InProcess | None = None
+
+
 class Events:
     """Hooks by event name. A hook only listens: if it raises, the error is logged and processing continues."""
 
@@ -44,8 +65,12 @@ class Events:
         """Call `hook(fields)` whenever `name` happens; `*` means every event.
 
         Raises:
-            InvalidRequest: there is no such event.
+            InvalidRequest: there is no such event, or the hook is `async`.
         """
+        if inspect.iscoroutinefunction(hook):
+            raise InvalidRequest(
+                f"a hook of events cannot be async, nobody would await it: {hook!r}; on_error and on_complete can be"
+            )
         if name != "*" and name not in NAMES:
             raise InvalidRequest(f"there is no event {name!r}; the events are {', '.join(NAMES)}")
         self._hooks.setdefault(name, []).append(hook)
@@ -56,14 +81,21 @@ class Events:
         if self not in source._listeners:
             source._listeners.append(self)
 
-    def emit(self, name: Event, **fields: Any) -> None:
+    def emit(self, name: Event, in_process: InProcess | None = None, /, **fields: Any) -> None:
         for hook in (*self._hooks.get(name, ()), *self._hooks.get("*", ())):
+            told = Told({"event": name} | fields)
+            told.in_process = in_process
             try:
-                hook({"event": name} | fields)
-            except Exception:
+                hook(told)
+            except _failures():
                 _log.exception("event hook failed, continuing: %s", name)
         for listener in self._listeners:
-            listener.emit(name, **fields)
+            listener.emit(name, in_process, **fields)
+
+
+def _failures() -> tuple[type[BaseException], ...]:
+    """What a hook may raise. Whoever raises asyncio's CancelledError has imported it."""
+    return (Exception, SystemExit, getattr(sys.modules.get("asyncio"), "CancelledError", SystemExit))
 
 
 def publish_to(bus: str, client: Any, which: Literal["off", "failures", "all"]) -> Hook:

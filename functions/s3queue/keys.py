@@ -199,6 +199,10 @@ class Keys:
         """Sends that are too large for a record."""
         return f"{self.queue}/outbox/{name}"
 
+    def done(self, path: str) -> str:
+        """The payload of a completed message, if the queue keeps it."""
+        return f"{self.queue}/done/{path}"
+
     def reminder(self, due_at: datetime, path: str) -> str:
         return f"{self.queue}/retries/{format_due(due_at)}/{path}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import unicodedata
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -42,6 +43,36 @@ def log_to_stderr(level: int, format: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(CleanFormatter(format))
     logging.basicConfig(level=level, handlers=[handler])
+
+
+class _UntilConfigured(logging.StreamHandler[Any]):
+    """Writes while the process itself has configured no logging: then its own handlers write the lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.getLogger().handlers:
+            super().emit(record)
+
+
+def heed_log_level(environment: Mapping[str, str]) -> None:
+    """Let the library log as `S3QUEUE_LOG` says: `debug` for a line per step of a message. Safe to repeat.
+
+    Without the variable nothing is touched: logging is the process's own. With it, only the level of the logger
+    `s3queue` is set, and lines go to stderr if nobody else takes them.
+    """
+    wanted = environment.get("S3QUEUE_LOG", "")
+    if not wanted:
+        return
+    ours = logging.getLogger("s3queue")
+    level = logging.getLevelNamesMapping().get(wanted.upper())
+    if level is None:
+        # A misspelt log level is no reason to process nothing.
+        ours.warning("S3QUEUE_LOG is %r, and ignored: use debug, info, warning or error", wanted)
+        return
+    ours.setLevel(level)
+    if not ours.hasHandlers():
+        handler = _UntilConfigured(sys.stderr)
+        handler.setFormatter(CleanFormatter("%(asctime)s %(levelname)s %(message)s"))
+        ours.addHandler(handler)
 
 
 def clean_last_resort() -> None:

@@ -15,7 +15,6 @@ from .clock import as_duration
 from .documents.lease import Lease
 from .documents.record import Failure, Record
 from .documents.sends import Send
-from .encoding import Json
 from .protocol.access import QueueAccess
 from .protocol.claim import Claim
 from .protocol.claiming import Claiming
@@ -62,7 +61,7 @@ class Queue(QueueAccess):
 
     def enqueue(
         self,
-        body: bytes | str | Json,
+        body: Any,
         *,
         priority: int = 0,
         delay: float | timedelta | None = None,
@@ -74,6 +73,9 @@ class Queue(QueueAccess):
         dedup_for: float | timedelta | None = None,
     ) -> str:
         """Add a message and return its path. One PUT.
+
+        Bytes are stored unchanged, text as UTF-8; anything else becomes JSON: also pydantic models, dataclasses, dates,
+        UUIDs, Decimals, bytes and sets, alone or within lists and dicts (`plain.py` says how each is written).
 
         With a `dedup_id`, the message is written only if no message with that id is in the queue (pending, processing
         or waiting); once that is finished, the id may be used again. Priority and due time are part of the key: the
@@ -107,7 +109,7 @@ class Queue(QueueAccess):
 
     def enqueue_many(
         self,
-        bodies: Iterable[bytes | str | Json],
+        bodies: Iterable[Any],
         *,
         per_object: int = BULK_SIZE,
         priority: int = 0,
@@ -213,10 +215,10 @@ class Queue(QueueAccess):
     def complete(self, claim: Claim, result: Any = None, *, sends: Sequence[Send] = (), clear: bool = True) -> Record:
         """Record the outcome, and store what the message has sent; it will not run again.  [P1] [P3] [P7]
 
-        If another worker finished the same message first, its record is kept and returned. A result that is not JSON
-        is not stored; the record says why, and the message is completed anyway. With `clear=False`, the message and
-        its lease are not deleted yet: call `clear` later, while the claim is held. `sends` exist if and only if this
-        outcome does; if another worker's was first, its sends do.
+        If another worker finished the same message first, its record is kept and returned. A result that cannot be
+        written as JSON is not stored; the record says why, and the message is completed anyway. With `clear=False`, the
+        message and its lease are not deleted yet: call `clear` later, while the claim is held. `sends` exist if and
+        only if this outcome does; if another worker's was first, its sends do.
 
         Raises:
             InvalidRequest: the sends are too many or too large; nothing was written.
@@ -480,6 +482,28 @@ class Queue(QueueAccess):
         from .flow.retrying import retry_now
 
         return retry_now(self.leases, path)
+
+    def replay(self, path: str, *, of: Record | None = None) -> str:
+        """Run a message again that is dead, or completed with its payload kept (`keep_payload`); returns its path.
+
+        A completed message becomes a new message of its name, with all its attempts; each completion is replayed once:
+        whoever asks again while the new message waits or runs adds nothing. Once that has an outcome, the next call
+        replays *that* one. Give the record that you have seen (`status(path).record`) as `of` to replay that completion
+        and no later one: then calling again is safe at any time. Dead letters: see `DeadLetters.replay`.
+
+        Raises:
+            MessageNotFound: there is no such message, or its payload was not kept.
+            Conflict: a message of that name is there already, or `of` is not its latest outcome.
+            Unavailable: unknown whether it was replayed; with `of`, calling again is safe.
+        """
+        record = of or self.outcomes.read(path)
+        if record is None or record.outcome == "dead":
+            from .protocol.dead_letters import DeadLetters
+
+            return DeadLetters(self).replay(path)
+        from .flow.replay_completed import replay_completed
+
+        return replay_completed(self, self.outcomes, record)
 
     def stats(self, *, pages: int | None = None) -> Stats:
         """Count now. `pages` limits the LISTs per kind of object (1,000 objects each)."""

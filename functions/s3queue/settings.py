@@ -108,6 +108,9 @@ class QueueSettings:
     breaker: Breaker | None = None
     #: How often a handler may raise `Postpone` for one message; from then on it counts as a failed attempt.
     max_postpones: int = 1000
+    #: True: the payload of a completed message is kept under `done/` for as long as its record. Costs one COPY; then
+    #: completed messages can be replayed.
+    keep_payload: bool = False
 
     def __post_init__(self) -> None:
         durations = ("visibility_timeout", "handler_timeout", "rescue_after", "record_retention", "dead_retention")
@@ -154,6 +157,8 @@ class QueueSettings:
                 "a queue whose messages go to Spark cannot have a rate or a breaker: a run claims many messages at a "
                 "time, and starts them later; use max_runs and messages_per_run"
             )
+        if self.keep_payload and not self.history:
+            raise InvalidRequest("keep_payload needs history: only the record of a message leads to its payload")
         _ = self.retry
 
     @property

@@ -149,6 +149,7 @@ def _expiry(keys: Keys, settings: QueueSettings, *, sends: bool) -> list[s3.Life
         )
         for kind, retention in (
             ("records", settings.record_retention),
+            ("done", settings.record_retention),
             # A call that is repeated after its message's record is gone is a new one.
             ("idempotency", settings.record_retention),
             # A dedup id counts at most as long as records are kept.

@@ -48,6 +48,30 @@ def test_a_file_and_stdin(cli, tmp_path):
     assert stored(cli, path)[1] == "application/json"
 
 
+def test_a_definition_checks_what_is_sent(cli, tmp_path):
+    module = tmp_path / "orders_checked.py"
+    module.write_text(
+        "from dataclasses import dataclass\n"
+        "from s3queue import define\n"
+        "queue = define('orders')\n"
+        "@dataclass\n"
+        "class Order:\n    id: int\n"
+        "@queue.handler\n"
+        "def handle(order: Order) -> None: ...\n"
+    )
+    refused = cli("send", "orders", '{"id": "x"}', "--module", str(module), code=None)
+    assert refused.code != 0
+    assert "Order.id: must be a JSON int, not str" in refused.err
+    lines = tmp_path / "o.ndjson"
+    lines.write_text('{"id": 1}\n{}\n')
+    refused = cli("send", "orders", f"@{lines}", "--module", str(module), code=None)
+    assert "Order.id: the field is missing" in refused.err
+    assert "not emails" in cli("send", "emails", "{}", "--module", str(module), code=None).err
+    assert cli.queue().stats().pending == 0
+    path = cli("send", "orders", '{"id": 1}', "--module", str(module)).out.strip()
+    assert stored(cli, path)[0] == b'{"id": 1}'
+
+
 def test_priority_delay_instant_name_and_metadata(cli):
     path = cli(
         "send", "orders", "x", "--priority", "200", "--metadata", "customer=4711", "--metadata", "note=grüße"

@@ -40,6 +40,11 @@ PRINTED = {
     "mixed.settings.is_heavy(100_000_000)": "True False\n",
     "queue.configure(concurrency=10, max_depth=100_000)": "{'concurrency': 10, 'max_depth': 100000}\n",
     'print(worker.stats()["succeeded"])': "3\n",
+    'orders.connect("memory://checked")': (
+        "the handler of 'orders' cannot take this payload: Order.id: must be a JSON int, not str\n"
+    ),
+    'define("orders", keep_payload=True)': "completed True\n1 0\n",
+    "def double(order: Order)": "{'price': '19.80', 'placed': '2026-11-16'}\n",
     "print(charged)": "ours: True\n[17]\n",
     'store="direct")': "messages/hello.json\n",
 }

@@ -61,6 +61,18 @@ def test_an_unknown_event_is_an_error_in_the_log_and_no_crash(installation: Inst
     assert installation.told().line("event skipped, neither")["level"] == "ERROR"
 
 
+def test_every_step_is_a_line_if_the_function_is_asked_to(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("S3QUEUE_LOG", "debug")
+    installation.email("welcome.json")
+    worker.handle(installation.event("put"), LambdaContext())
+    told = installation.told()
+    assert told.line("recorded: emails/messages/welcome.json, attempt 1: completed")["level"] == "DEBUG"
+    assert told.line("handler started: ")["path"] == "messages/welcome.json"
+    assert SECRET_WORDS not in told.text
+
+
 def test_one_poison_message_does_not_stop_the_good_ones(installation: Installation) -> None:
     first, poison, last = (installation.email(name) for name in ("first.json", "second.json", "third.json"))
     installation.put(f"emails/{poison}", b"{not json")

@@ -44,7 +44,7 @@ class Deployed:
         self.sweeper = self.bench.sweeper(self._queue(self.as_sweeper), self.dispatched)
 
     def _queue(self, store: RoleStore) -> Queue:
-        settings = QueueSettings.of(max_attempts=2, dead_retention=3600, record_retention=3600)
+        settings = QueueSettings.of(max_attempts=2, dead_retention=3600, record_retention=3600, keep_payload=True)
         return Queue(store=store, name="emails", settings=settings, clock=self.bench.clock, chance=self.bench.chance)
 
     def run(self, path: str) -> str | None:
@@ -169,6 +169,7 @@ def test_a_worker_is_allowed_nothing_that_it_never_does(sent: list[Deployed]) ->
 
     seen = used(day.as_worker for day in sent)
     seen["dead"].add("g")  # a HEAD, after a copy beyond 5 GB
+    seen["done"].add("g")
     seen["results"].add("p")  # for handlers: functions/queues/thumbnails.py
     assert {kind: "".join(sorted(letters)) for kind, letters in seen.items() if kind != "queue.json"} == {
         kind: "".join(sorted(letters)) for kind, letters in WORKER.items()
@@ -180,6 +181,7 @@ def test_the_sweeper_is_allowed_nothing_that_it_never_does(sent: list[Deployed])
 
     seen = used(day.as_sweeper for day in sent)
     seen["dead"].add("g")
+    seen["done"].add("g")
     documents = ("queue.json", "stats.json")
     assert {kind: "".join(sorted(letters)) for kind, letters in seen.items() if kind not in documents} == {
         kind: "".join(sorted(letters)) for kind, letters in SWEEPER.items()

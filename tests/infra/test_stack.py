@@ -115,7 +115,8 @@ def test_records_and_dead_letters_expire_as_their_queue_says(stack: Variant) -> 
     assert days["webhooks/dead/"] == 30
     assert {"AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1}}.items() <= rules[0].items()
     # Nothing expires what has not run yet.
-    assert {prefix.split("/")[1] for prefix in days} == {"records", "idempotency", "dedup", "dead"}
+    assert days["emails/done/"] == 5
+    assert {prefix.split("/")[1] for prefix in days} == {"records", "done", "idempotency", "dedup", "dead"}
 
 
 def test_the_buckets_are_private_encrypted_and_unversioned(stack: Variant) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from s3queue.errors import Reject
@@ -78,10 +79,12 @@ class Cast:
         return Process(f"{role}-{self.count(role)}", skew=skew, started=chance.random() * 1000, rate=rate)
 
     def queue(self, process: Process) -> WatchedQueue:
+        # A sweeper may be deployed later than the workers: whether a payload is kept, the record says.
+        keeps = self.settings.keep_payload and not process.name.startswith("sweeper")
         queue = WatchedQueue(
             store=self.world.store,
             name=self.name,
-            settings=self.settings,
+            settings=replace(self.settings, keep_payload=keeps),
             worker_id=f"{process.name}-{self.world.chance.token()}",
             clock=ProcessClock(self.world, process),
             chance=self.world.chance,

@@ -100,6 +100,8 @@ class History:
             return
         if life:
             call.lives.append(life)
+            if call.name == "rerun":
+                self.replayed.update(life.lines.values())
             if call.name == "replay":
                 self.replayed.update(life.lines.values())
                 self._check_repeated(call, life)
@@ -152,6 +154,13 @@ class History:
         if call.answer not in self._ledger.lives:
             self._broken("P1", f"{call.asked['path']} was replayed as {call.answer}, which never was")
         self._check_left(call, call.asked["path"])
+
+    def _check_rerun(self, call: Call) -> None:
+        """[P1] A completed message whose replay was acknowledged lies there, or has run."""
+        # A delayed message is replayed under another name.
+        before = 1 if call.answer == call.asked["path"] else 0
+        if len(self._ledger.lives.get(call.answer, ())) <= before:
+            self._broken("P1", f"{call.asked['path']} was replayed as {call.answer}, which was never stored")
 
     def _check_left(self, call: Call, path: str) -> None:
         """[P5] The lines of a batch that were replayed are no longer in its letter, unless they died again."""
@@ -231,6 +240,7 @@ _JUDGES: dict[str, Callable[[History, Call], None]] = {
     "enqueue": History._check_enqueue,
     "enqueue_many": History._check_enqueue_many,
     "replay": History._check_replay,
+    "rerun": History._check_rerun,
     "configure": History._check_configure,
     "upload": History._check_nothing,
     "remove": History._check_nothing,

@@ -13,6 +13,7 @@ from s3queue.protocol.claim import Claim
 
 from .flow import Dedup
 from .history import LOOKED_WITHIN, Call, History
+from .kept_payloads import Kept
 from .ledger import Holding, Ledger, Life, Run
 from .letters import Letters
 from .machines import EPOCH
@@ -59,6 +60,7 @@ class Judge:
         self._leases = f"{queue}/leases/"
         self.ledger = Ledger()
         self.letters = Letters(self.ledger, self.broken)
+        self.kept = Kept(world, self.root, self.ledger, self.broken)
         self.history = History(world, self.root, self.ledger, self.letters, self.broken)
         self.sends = SentMessages(world, self.root, self.ledger, self.broken)
         self.dedup = Dedup(world, self.ledger, self.broken)
@@ -99,6 +101,8 @@ class Judge:
                 was_seen = self.letters.deleted(path, self.world.now, sent_at)
                 if was_seen and _is_replay(call, process):
                     self.letters.replay_deleted(path, before)
+        elif kind == "done" and after:
+            self.kept.write(path, after)
         elif kind in ("messages", "delayed"):
             path = f"{kind}/{path}"
             if after:
@@ -109,8 +113,10 @@ class Judge:
                     return
                 if _is_replay(call, process):
                     self.letters.replay_put(path, after.body)
+                if call and call.name == "rerun":
+                    self.kept.replay(path, after)
                 # What could not be read is replayed in its place, with the same bytes.
-                if before and before.body != after.body and call and call.name == "replay":
+                if before and before.body != after.body and call and call.name in ("replay", "rerun"):
                     self.broken("P1", f"a replay of {path} overwrote what was PUT there")
                 self.history.put(process, key, sent_at, before, after, life)
             else:
@@ -236,6 +242,8 @@ class Judge:
             life.is_unstoppable = True
         elif life.record.outcome == "dead" or life.record.dead_lines:
             self.letters.check_complete(life, life.record)
+        if life.end == "deleted":
+            self.kept.check(life)
 
     def _removed(self, life: Life, how: str, sent_at: float) -> None:
         """An operator deleted it: by hand, whatever it was at, or by a purge, which takes nothing that is at work."""

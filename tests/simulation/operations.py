@@ -16,6 +16,7 @@ from s3queue.sweeper.sweeper import Sweeper
 
 from .actors import PullWorker
 from .functions import Container
+from .kept_operations import KEPT
 from .stage import SETTINGS, Plot, Stage, batch, script
 from .world import EPOCH, QUEUE
 
@@ -261,4 +262,5 @@ OPERATIONS: dict[str, Plot] = {
     "batch, and send": _batch("k", "fk", "r", sends=1),
     "batch retry, and send": _batch("k", "fk", "r", before=1, sends=1),
     "re-PUT at work, and send": _re_put("k", "k", sends=1),
+    **KEPT,
 }

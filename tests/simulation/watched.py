@@ -74,6 +74,12 @@ class WatchedQueue(Queue):
         with self._history.call(self._process, "purge"):
             return super().purge()
 
+    def replay(self, path: str, *, of: Record | None = None) -> str:
+        """Of a completed message; dead letters are replayed through `letters`."""
+        with self._history.call(self._process, "rerun", path=path) as call:
+            call.answer = super().replay(path, of=of)
+        return str(call.answer)
+
     def purge_one(self, path: str) -> None:
         for entry in self.store.list(self.keys.message(path), limit=1).objects:
             with self._history.call(self._process, "purge", path=path):

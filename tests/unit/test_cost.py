@@ -43,6 +43,36 @@ def test_the_happy_path_is_two_puts_one_get_and_two_free_deletes(bench):
     assert bench.store.billed == 3
 
 
+def test_a_kept_payload_is_one_copy_more(bench):
+    queue = bench.queue(keep_payload=True)
+    path = queue.enqueue({"a": 1})
+    bench.store.take()
+
+    assert bench.processor(queue, lambda body: "done").run(path) == "completed"
+
+    assert bench.store.log == [
+        ("put", f"orders/leases/{path}"),
+        ("get", f"orders/{path}"),
+        ("put", f"orders/records/{path}"),
+        ("copy", f"orders/done/{path}"),
+        ("delete", f"orders/{path}"),
+        ("delete", f"orders/leases/{path}"),
+    ]
+
+
+def test_a_replay_of_a_completed_message_is_one_put_three_gets_and_two_heads(bench):
+    queue = bench.queue(keep_payload=True)
+    path = queue.enqueue({"a": 1})
+    bench.processor(queue, lambda body: "done").run(path)
+    seen = queue.status(path).record
+    bench.clock.advance(2)
+    bench.store.take()
+
+    queue.replay(path, of=seen)
+
+    assert bench.store.take() == {"head": 2, "get": 3, "put": 1}
+
+
 def test_without_history_the_happy_path_is_one_put_and_one_get(bench):
     queue = bench.queue(history=False)
     path = queue.enqueue({"a": 1})

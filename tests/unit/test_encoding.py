@@ -114,7 +114,7 @@ def test_metadata_with_half_a_surrogate_pair_loses_only_that():
     assert decode_metadata(encode_metadata({"error": "no file caf\udce9"})) == {"error": "no file caf?"}
 
 
-@pytest.mark.parametrize("result", [float("nan"), float("inf"), {1, 2}, object(), b"bytes", {(1, 2): 3}])
+@pytest.mark.parametrize("result", [float("nan"), float("inf"), object(), {(1, 2): 3}])
 def test_a_result_that_json_cannot_hold_is_left_out_with_the_reason(result):
     kept, reason = storable(result)
 
@@ -142,7 +142,7 @@ def test_a_body_is_json_unless_it_is_bytes_or_text(body):
         assert (json.loads(encoded), content_type) == (body, "application/json")
 
 
-@pytest.mark.parametrize("body", [object(), {1, 2}, "\ud800", {"a": "\ud800"}, {"a": b"bytes"}])
+@pytest.mark.parametrize("body", [object(), {"a": object()}, "\ud800", {"a": "\ud800"}])
 def test_a_body_that_nothing_can_hold_is_refused(body):
     with pytest.raises(InvalidRequest):
         encode_body(body)

@@ -18,6 +18,7 @@ from .commands import (
     estimate,
     locks,
     queues,
+    replay,
     send,
     show,
     stats,
@@ -30,7 +31,7 @@ from .doctor import command as doctor
 __all__ = ["program"]
 #: Imported for what they register; `command.ORDER` says how the help lists it.
 _REGISTERED = (
-    *(queues, configure, send, stats, show, tail, act, dead, dead_replay),
+    *(queues, configure, send, stats, show, tail, act, replay, dead, dead_replay),
     *(work, workers, locks, doctor, estimate, dashboard),
 )
 

@@ -185,13 +185,15 @@ def _emr(runs: Runs | None) -> list[Line]:
 
 
 def _stored(found: Estimate) -> float:
-    """Bytes that are stored at any time: records, dead letters, and messages in flight."""
+    """Bytes that are stored at any time: records, kept payloads, dead letters, and messages in flight."""
     load, settings = found.workload, found.workload.settings
     rate = load.rate
     recorded = found.requests.total(kind="records") - found.requests.total(frozenset({"GET"}), "records")
     recorded += found.running.total(frozenset({"PUT"}), "records")
     records = recorded * RECORD_BYTES * settings.record_retention.total_seconds()
     letters = rate * load.dying * (load.size + DEAD_BYTES) * settings.dead_retention.total_seconds()
+    if settings.keep_payload:
+        records += rate * (1 - load.dying) * load.size * settings.record_retention.total_seconds()
     return records + letters + found.worker.concurrency * load.size * load.batch
 
 

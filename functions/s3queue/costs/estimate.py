@@ -25,7 +25,7 @@ WRITES_PER_PREFIX = 3500
 READS_PER_PREFIX = 5500
 MOST_SHARDS = 256
 #: The kinds of objects that shards spread. Reminders are not among them: their keys begin with their due time.
-SHARDED = frozenset({"messages", "leases", "records", "dead"})
+SHARDED = frozenset({"messages", "leases", "records", "dead", "done"})
 #: From the PUT to the start of the function: an assumption. S3 documents seconds; usually it is less.
 EVENT_SECONDS = 0.5
 #: What an account may run at one time, unless its quota is raised.
@@ -316,6 +316,7 @@ def _running(load: Workload, runs: Runs) -> RequestCounts:
         + operations.BEGIN
         + operations.RECORD
         + operations.CLEAR
+        + (operations.KEEP if load.settings.keep_payload else NOTHING)
     )
     rounds = max(0, math.ceil((runs.messages - 1) / load.settings.messages_per_run))
     beats = runs.seconds / (load.settings.visibility_timeout.total_seconds() / 3)

@@ -65,6 +65,8 @@ CLAIM = RequestCounts.of("PUT leases", "GET messages")
 REOPEN = RequestCounts.of("GET messages")
 RECORD = RequestCounts.of("PUT records")
 CLEAR = RequestCounts.of("DELETE messages", "DELETE leases")
+#: With `keep_payload`, for what is completed.
+KEEP = RequestCounts.of("COPY done")
 #: For a batch that takes longer than half its lease.
 EXTEND = RequestCounts.of("PUT leases")
 #: A late event, or a dispatch of the sweeper: the worker reads before it claims.

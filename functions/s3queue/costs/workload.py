@@ -115,6 +115,9 @@ def light_object(load: Workload, shards: int = 1, others: float = 0.0) -> Reques
     settings = load.settings
     spent = operations.ENQUEUE + reads
     spent += ((operations.RECORD if settings.history else NOTHING) + operations.CLEAR) * (1 - buried)
+    if settings.keep_payload:
+        # A batch is kept if any of its lines was completed.
+        spent += operations.KEEP * (1 - load.dying**load.batch)
     if load.batch == 1:
         spent += (operations.BURY + operations.MOVE) * buried
     else:

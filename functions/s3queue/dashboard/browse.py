@@ -11,6 +11,7 @@ from s3queue.documents.record import Record
 from s3queue.encoding import decode_metadata, format_instant
 from s3queue.errors import CorruptState, InvalidRequest, MessageNotFound
 from s3queue.keys import due_of, priority_of
+from s3queue.protocol.status import Status
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, Page, listing
 
@@ -139,12 +140,14 @@ def life(queue: Queue, path: str, *, with_body: bool) -> models.MessageLife:
         priority=priority_of(path),
         due_at=format_instant(due_at) if due_at else None,
         claimed_at=format_instant(claimed_at) if claimed_at else None,
-        body=_body(queue, path) if with_body else None,
+        body=_body(queue, path, status) if with_body else None,
     )
 
 
-def _body(queue: Queue, path: str) -> models.Body | None:
+def _body(queue: Queue, path: str, status: Status) -> models.Body | None:
     found = queue.store.open(queue.keys.message(path)) or queue.store.open(queue.keys.dead(path))
+    if found is None and status.kept:
+        found = queue.store.open(status.kept.key)
     if found is None:
         return None
     with found.stream as stream:

@@ -182,6 +182,7 @@ class MessageLife(Answer):
     finished_at: str | None = None
     result: AnyJson = None
     result_error: str | None = None
+    kept_payload: str | None = Field(default=None, description="The key of a completed message's payload, if kept.")
     lines: dict[str, AnyJson] | None = None
     problem: str | None = None
     body: Body | None = Field(default=None, description="Only with `body=1`.")

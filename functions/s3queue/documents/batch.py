@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, Any, overload
 
-from s3queue.encoding import MOST_LINES, as_list, as_name, as_object, as_whole, size_of_result
+from s3queue.encoding import MOST_LINES, as_list, as_name, as_object, as_stored, as_whole
 from s3queue.errors import MessageTooLarge, NoSpace
 
-from .message import INLINE_BYTES
+from .message import INLINE_BYTES, payload_json
 from .record import Failure
 from .sends import Send
 
@@ -30,8 +30,6 @@ RESULTS_BYTES = 64 * 1024
 #: Dead lines that a record lists by number.
 LISTED_LINES = 100
 _BOM = b"\xef\xbb\xbf"
-#: Made once: with options, json.dumps makes a new encoder for every call.
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +131,9 @@ def _naming_the_folder() -> Iterator[None]:
 
 
 def join_lines(bodies: Iterable[Any]) -> bytes:
-    """Bodies as one batch, one per line. Text and bytes must be a single line each; anything else becomes JSON."""
+    """Bodies as one batch, one per line. Text and bytes must be a single line each; anything else becomes JSON,
+    as `encode_body` writes it.
+    """
     lines = []
     for body in bodies:
         if isinstance(body, str):
@@ -143,7 +143,7 @@ def join_lines(bodies: Iterable[Any]) -> bytes:
                 raise ValueError("a body must be a single line, and not blank")
             lines.append(body)
         else:
-            lines.append(_encode(body).encode())
+            lines.append(payload_json(body).encode())
     return b"\n".join(lines) + b"\n" if lines else b""
 
 
@@ -237,11 +237,12 @@ class Lines:
         self.failed.pop(line, None)
         if result is not None and self.results_bytes <= RESULTS_BYTES:
             try:
-                self.results_bytes += size_of_result(result)
-            except (TypeError, ValueError, RecursionError):
+                kept, size = as_stored(result)
+            except Exception:  # a model's own code makes JSON of it: the line is completed all the same
                 return
+            self.results_bytes += size
             if self.results_bytes <= RESULTS_BYTES:
-                self.results[line] = result
+                self.results[line] = kept
 
     def fail(self, line: int, attempt: int, failure: Failure, *, dead: bool) -> None:
         failure = Failure(failure.type[:100], failure.message[:200])

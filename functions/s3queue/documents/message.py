@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from s3queue import keys
 from s3queue.clock import as_duration
-from s3queue.encoding import EARLIEST, LATEST, Json, encode_metadata, put_id_of, storable_type
+from s3queue.encoding import EARLIEST, LATEST, encode_metadata, put_id_of, storable_type
 from s3queue.errors import InvalidRequest, MessageNotFound
 from s3queue.store import ObjectInfo
 
@@ -19,6 +19,8 @@ from s3queue.store import ObjectInfo
 INLINE_BYTES = 8 * 1024 * 1024
 #: How the put id of a message begins of which there is only one: whoever claims it looks for its record first.
 ONCE = "once-"
+#: Made once: with options, json.dumps makes a new encoder for every call.
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +108,21 @@ class Message:
         return stream
 
 
-def encode_body(body: bytes | str | Json) -> tuple[bytes, str]:
+def payload_json(body: Any) -> str:
+    """A payload as JSON in one line; models, dataclasses, dates and the like as `plain.py` says.
+
+    Raises:
+        TypeError, ValueError, RecursionError: it cannot be written as JSON.
+    """
+    try:
+        return _encode(body)
+    except TypeError:
+        from s3queue.plain import encode_payload
+
+        return encode_payload(body)
+
+
+def encode_body(body: Any) -> tuple[bytes, str]:
     """A payload as bytes, and its content type: bytes unchanged, text as UTF-8, anything else as JSON.
 
     Raises:
@@ -117,9 +133,9 @@ def encode_body(body: bytes | str | Json) -> tuple[bytes, str]:
     try:
         if isinstance(body, str):
             return body.encode(), "text/plain; charset=utf-8"
-        return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(), "application/json"
+        return payload_json(body).encode(), "application/json"
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidRequest(f"the body must be bytes, str or JSON: {error}") from None
+        raise InvalidRequest(f"the body must be bytes, str, JSON, a model or a dataclass: {error}") from None
 
 
 def due_instant(now: datetime, delay: float | timedelta | None, due_at: datetime | None) -> datetime | None:

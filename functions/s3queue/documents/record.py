@@ -12,6 +12,7 @@ from s3queue.encoding import (
     FORMAT,
     MOST_LINES,
     NONSENSE,
+    as_flag,
     as_list,
     as_name,
     as_object,
@@ -125,6 +126,8 @@ class Record:
     #: What the handler sent, and the parts of it that are staged under `outbox/`: they exist if this record does.  [P7]
     sends: tuple[Send, ...] = ()
     outbox: tuple[str, ...] = ()
+    #: The payload is copied to `done/` before the message is deleted, by whoever deletes it.
+    keeps_payload: bool = False
     nonce: str = ""
 
     @property
@@ -156,6 +159,7 @@ class Record:
                 "put_id": self.put_id,
                 "sends": [send.to_json() for send in self.sends],
                 "outbox": list(self.outbox),
+                "keeps_payload": self.keeps_payload or None,
                 "nonce": self.nonce,
             }
         )
@@ -194,6 +198,7 @@ class Record:
                 put_id=as_text(found.get("put_id", "")),
                 sends=tuple(Send.from_json(send) for send in as_list(found.get("sends", []))),
                 outbox=tuple(as_name(part) for part in as_list(found.get("outbox", []))),
+                keeps_payload=as_flag(found.get("keeps_payload", False)),
                 nonce=as_text(found.get("nonce", "")),
             )
         except NONSENSE as error:

@@ -31,6 +31,9 @@ class QueueAccess:
     events: Events = field(default_factory=Events)
     #: The queues that this one's messages may send to; None: whatever this process's credentials allow.
     sends_to: tuple[str, ...] | None = None
+    #: Called with every payload before it is enqueued, of a batch with every line; raises InvalidRequest if the queue's
+    #: handler could not take it. `Definition.connect` sets it.
+    check_body: Callable[[bytes], None] | None = None
     #: What the queue was defined with.
     defined: QueueSettings = field(init=False)
     keys: Keys = field(init=False)

@@ -9,7 +9,7 @@ from s3queue.clock import Clock
 from s3queue.documents.batch import Lines
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import Message
-from s3queue.documents.record import Attempt, Failure
+from s3queue.documents.record import Attempt, Failure, Record
 from s3queue.errors import LeaseLost
 
 
@@ -37,6 +37,8 @@ class Claim:
     superseded: bool = False
     #: The outcome is recorded, and the message is still to be deleted, because `complete` was asked not to do it.
     is_recorded: bool = False
+    #: The record that counts, once it is written: it says whether the payload is kept before the message is deleted.
+    record: Record | None = None
     #: Set once the deletion has begun: a second call must not delete without a check, see `Outcomes.clear`.
     is_clearing: bool = False
     #: Set once this worker knows that an operator cancelled the message.

@@ -17,9 +17,11 @@ from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import Lines
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import INLINE_BYTES, Generation, Message, is_placeholder
+from s3queue.documents.record import Record
 from s3queue.documents.sends import is_repeatable
 from s3queue.encoding import decode_metadata
-from s3queue.errors import AccessDenied, Conflict, CorruptState, LeaseLost, NewerFormat, QueueError
+from s3queue.errors import AccessDenied, AttemptFailed, Conflict, CorruptState, LeaseLost, NewerFormat, QueueError
+from s3queue.events import InProcess
 from s3queue.keys import due_of
 from s3queue.store import Object, Written, delete_unique
 
@@ -58,9 +60,12 @@ class Claiming:
             return None
         problem = self.queue.keys.problem(path)
         if problem:
-            if self._bury_misnamed(path, problem):
+            if buried := self._bury_misnamed(path, problem):
                 self.queue.in_vain += 1
-                self.queue.events.emit("message.dead", queue=self.queue.name, path=path, attempt=0, error=problem)
+                local = InProcess(self._never_claimed(path, buried), AttemptFailed("InvalidName", problem))
+                self.queue.events.emit(
+                    "message.dead", local, queue=self.queue.name, path=path, attempt=0, error=problem, size=buried.size
+                )
             return None
         if self.queue.gate and self.queue.gate.wait(path) > 0:
             self.queue.held_back += 1
@@ -92,18 +97,26 @@ class Claiming:
         )
         return self._take_permitted(path, mine, before, if_match=held.etag)
 
-    def _bury_misnamed(self, path: str, problem: str) -> bool:
-        """Whether it was buried. One that cannot be read either has no lease that could make it wait: this process sets
-        it aside, or every look at the queue would begin with it.
+    def _never_claimed(self, path: str, buried: Record) -> Claim:
+        """For hooks: a message that no lease can name had no attempt; this claim is over, and was never stored."""
+        message = Message(queue=self.queue.name, path=path, generation=buried.generation, size=buried.size)
+        lease = Lease(state="burying", attempt=0, owner=self.queue.worker_id, nonce="", timeout=timedelta())
+        claim = self._claimed(message, lease, Written("", buried.finished_at), self.queue.clock.monotonic())
+        claim.end()
+        return claim
+
+    def _bury_misnamed(self, path: str, problem: str) -> Record | None:
+        """The record, if it was buried. One that cannot be read either has no lease that could make it wait: this
+        process sets it aside, or every look at the queue would begin with it.
         """
         try:
-            return self.leases.outcomes.bury_misnamed(path, problem) is not None
+            return self.leases.outcomes.bury_misnamed(path, problem)
         except AccessDenied as refused:
             _log.error("message cannot be claimed or buried, set aside: %s/%s: %s", self.queue.name, path, refused)
             if path not in self.queue.set_aside and len(self.queue.set_aside) < MOST_SET_ASIDE:
                 self.queue.set_aside.add(path)
                 self.queue.in_vain += 1
-            return False
+            return None
 
     def claim_next(self, limit: int, *, timeout: float | timedelta | None = None) -> list[Claim]:
         """See `Queue.claim_next`, which checks for a pause first."""
@@ -200,6 +213,7 @@ class Claiming:
         try:
             lease, written = self.leases.put_lease(path, lease, if_match=if_match)
         except Conflict:
+            _log.debug("claim lost: %s/%s: someone else has it", self.queue.name, path)
             self.queue.events.emit("claim.lost", queue=self.queue.name, path=path)
             return None
         if permit and not permit.confirm(written.at):
@@ -254,6 +268,7 @@ class Claiming:
             # A second PUT of a message of which there is only one, which came after that was finished.  [P4] [P7]
             self.leases.clear(claim)
             return None
+        self.leases.log_step("claimed", claim, lease.owner)
         self.leases.emit("message.claimed", claim)
         return claim
 

@@ -51,6 +51,7 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
         # Take the lease over first: two sweepers must not delete at different times.
         leases.write(claim, replace(claim.lease, state="burying"))
         leases.finish(claim, record)
+        leases.log_step("cleared by another than its worker", claim, record.outcome)
         return "finished"
     if record and is_repeatable(path, stored.metadata):
         # Its sender's PUT was repeated after it was finished.  [P7]
@@ -59,6 +60,7 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
         return "finished"
     silence = f"{lease.owner} stopped renewing its lease in attempt {lease.attempt}: it crashed or ran out of time"
     failure = because or Failure("LeaseExpired", silence)
+    leases.log_step("lease ran out", claim, f"{failure.type}, {lease.owner}")
     if lease.state == "burying":
         leases.bury(claim, lease.failure or failure)
         return "dead"

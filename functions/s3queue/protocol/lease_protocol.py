@@ -6,6 +6,7 @@ Every write is conditional or safe to repeat; after an unknown answer the object
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,15 +17,16 @@ from s3queue.documents.lease import NEVER, Lease
 from s3queue.documents.message import Generation
 from s3queue.documents.record import Failure, Outcome, Record
 from s3queue.documents.sends import Send, are_large, check_sends, is_repeatable
-from s3queue.encoding import storable
-from s3queue.errors import Conflict, LeaseLost, NewerFormat, QueueError, Reject, Unavailable
-from s3queue.events import Event
+from s3queue.encoding import sized_result
+from s3queue.errors import AttemptFailed, Conflict, LeaseLost, NewerFormat, QueueError, Reject, Unavailable
+from s3queue.events import Event, InProcess
 from s3queue.store import ObjectInfo, Written, delete_unique, put_surely
 
 from .access import QueueAccess
 from .claim import Claim
 from .outcomes import Outcomes
 
+_log = logging.getLogger(__name__)
 _ENDED: dict[Outcome, Event] = {
     "completed": "message.completed",
     "dead": "message.dead",
@@ -55,17 +57,18 @@ class LeaseProtocol:
                 self._park(claim)
                 return
         claim.check_alive()
+        self._keep(claim, record)
         claim.superseded = self.outcomes.clear(claim.path, record.generation, claim.lease_etag, claim.is_alive)
 
     def complete(self, claim: Claim, result: Any = None, *, sends: Sequence[Send] = (), clear: bool = True) -> Record:
-        """PUT the record, PUT the sends, DELETE the message, DELETE the lease, in this order.  [P1] [P3] [P7]"""
+        """PUT the record, PUT the sends, COPY a payload to keep, DELETE message and lease.  [P1] [P3] [P7]"""
         # Not added: a second call, after an unknown answer, brings the same ones, and may find them staged.
         if not claim.lines.outbox:
             claim.lines.sends = list(sends)
             self.stage(claim)
-        kept, problem = storable(result)
+        kept, problem, size = sized_result(result)
         record = replace(self._record(claim, "completed"), result=kept, result_error=problem)
-        return self._complete(claim, record, clear=clear)
+        return self._complete(claim, record, result, size, clear=clear)
 
     def complete_lines(self, claim: Claim, total: int, *, clear: bool = True) -> Record:
         """As `complete`; if a line is dead, as `bury`: a burying lease first, then the dead letters.  [P1] [P3]"""
@@ -73,7 +76,7 @@ class LeaseProtocol:
         if claim.lines.dead:
             return self.bury(claim, next(iter(claim.lines.dead.values())))
         record = replace(self._record(claim, "completed"), lines=claim.lines.summary())
-        return self._complete(claim, record, clear=clear)
+        return self._complete(claim, record, dict(claim.lines.results), claim.lines.results_bytes, clear=clear)
 
     def stage(self, claim: Claim) -> None:
         """Write the sends so far to `outbox/` if a record or lease would become too large with them.  [P7]
@@ -90,7 +93,7 @@ class LeaseProtocol:
                 lines.outbox.append(stage(self.queue, lines.sends))
                 lines.sends.clear()
 
-    def _complete(self, claim: Claim, record: Record, *, clear: bool) -> Record:
+    def _complete(self, claim: Claim, record: Record, result: Any, result_size: int, *, clear: bool) -> Record:
         history = self.queue.settings.history
         if not history and record.has_sends:
             # Without history a zombie's completion does not count: who would find its sends, should it crash now?
@@ -98,6 +101,8 @@ class LeaseProtocol:
         is_once = claim.message.is_once or is_repeatable(claim.path, claim.message.metadata)
         if history or record.has_sends or is_once:
             record = self.outcomes.write_record(record, claim.is_alive)
+            self.log_step("recorded", claim, record.outcome)
+            claim.record = record
         if record.generation != claim.message.generation:
             pass  # a zombie whose message was PUT anew and finished since: nothing of it is left to clear
         else:
@@ -106,8 +111,8 @@ class LeaseProtocol:
                 self.clear(claim)
             else:
                 claim.is_recorded = True
-        name: Event = "message.cancelled" if record.outcome == "cancelled" else "message.completed"
-        self.emit(name, claim, outcome=record.outcome)
+        local = InProcess(claim, result=result)
+        self.emit(_ENDED[record.outcome], claim, local, outcome=record.outcome, result_size=result_size)
         return record
 
     def _send(self, claim: Claim, record: Record) -> None:
@@ -122,14 +127,33 @@ class LeaseProtocol:
         self.queue.perform(record, renew)
 
     def clear(self, claim: Claim) -> None:
-        """DELETE the message, then the lease."""
+        """COPY the payload if it is to be kept; DELETE the message, then the lease."""
+        if claim.record and claim.is_alive():
+            with contextlib.suppress(LeaseLost):
+                self._keep(claim, claim.record)
         # A zombie's completion counts, but it deletes nothing: equal bytes that were PUT again have the same ETag.
         if claim.is_alive():
             is_repeated, claim.is_clearing = claim.is_clearing, True
             claim.superseded = self.outcomes.clear(
                 claim.path, claim.message.generation, claim.lease_etag, claim.is_alive, is_repeated=is_repeated
             )
+            self.log_step("cleared", claim)
+        else:
+            self.log_step("not cleared, the lease ran out", claim)
         claim.is_recorded = False
+
+    def _keep(self, claim: Claim, record: Record) -> None:
+        """COPY the payload to `done/` if the record says so, before the message goes; the sweeper repeats it.  [P6]
+
+        Raises:
+            LeaseLost: the lease ran out meanwhile: nothing may be deleted any more.
+        """
+        if record.keeps_payload and record.outcome == "completed":
+            from .keeping import keep_payload
+
+            keep_payload(self.queue.store, self.queue.keys, record, self._stored(claim))
+            self.log_step("payload kept", claim)
+            claim.check_alive()
 
     def fail(
         self,
@@ -143,7 +167,7 @@ class LeaseProtocol:
         failure = Failure.of(error)
         retry = self.queue.settings.retry
         if dead or isinstance(error, Reject) or not retry.can_retry(claim.attempt):
-            return self.bury(claim, failure)
+            return self.bury(claim, failure, error)
         after = retry.delay(claim.attempt, self.queue.chance)
         if retry_after is not None:
             after = as_duration(retry_after, "retry_after")
@@ -153,14 +177,17 @@ class LeaseProtocol:
         )
         self.write(claim, replace(waiting, lines=claim.progressed()))
         self.remind(claim.path, retry_at)
-        self.emit("message.retry", claim, error=failure.message, error_type=failure.type, retry_at=retry_at)
+        self.log_step("waiting", claim, f"until {retry_at:%H:%M:%S}, {failure.type}")
+        local = InProcess(claim, _as_exception(error, failure))
+        self.emit("message.retry", claim, local, error=failure.message, error_type=failure.type, retry_at=retry_at)
         return claim.lease
 
-    def bury(self, claim: Claim, failure: Failure) -> Record:
+    def bury(self, claim: Claim, failure: Failure, error: BaseException | Failure | str | None = None) -> Record:
         """PUT the burying lease first: only its holder may call a message dead, and the sweeper can continue.  [P6]"""
         lines = claim.progressed()
         attempts = claim.lease.attempts if claim.lease.state == "burying" else claim.tried(failure)
         self.write(claim, replace(claim.lease, state="burying", failure=failure, attempts=attempts, lines=lines))
+        self.log_step("burying", claim, failure.type)
         is_finished = lines is not None and lines.total is not None and bool(lines.done)
         record = self._record(claim, "completed" if is_finished else "dead", failure)
         if lines:
@@ -173,12 +200,14 @@ class LeaseProtocol:
         if not is_moved:
             self._park(claim)
         elif is_ours:
+            self._keep(claim, recorded)
             claim.superseded = self.outcomes.clear(
                 claim.path, claim.message.generation, claim.lease_etag, claim.is_alive
             )
-        self.emit(
-            _ENDED[recorded.outcome], claim, outcome=recorded.outcome, error=failure.message, error_type=failure.type
-        )
+        self.log_step("buried" if is_moved else "buried where it lies, nobody can read it", claim, recorded.outcome)
+        local = InProcess(claim, _as_exception(error or failure, failure), dict(claim.lines.results))
+        described = {"outcome": recorded.outcome, "error": failure.message, "error_type": failure.type}
+        self.emit(_ENDED[recorded.outcome], claim, local, **described)
         return recorded
 
     def _park(self, claim: Claim) -> None:
@@ -193,11 +222,13 @@ class LeaseProtocol:
         """PUT the lease again; its age counts from then.  [P2]"""
         limit = claim.lease.timeout if timeout is None else as_positive_duration(timeout, "the timeout of a claim")
         self.write(claim, replace(claim.lease, timeout=limit, lines=claim.progressed()))
+        self.log_step("extended", claim, f"for {limit.total_seconds():g} s")
 
     def release(self, claim: Claim) -> None:
         """`give_back` with the progress of a batch's lines.  [P5]"""
         lease = replace(claim.lease, lines=claim.progressed())
         self.give_back(claim.path, lease, claim.lease_etag, claim.now())
+        self.log_step("released", claim)
         self.emit("message.released", claim)
 
     def postpone(self, claim: Claim, after: timedelta, *, is_asked: bool = True) -> Lease:
@@ -330,11 +361,21 @@ class LeaseProtocol:
             put_id=claim.message.put_id,
             sends=tuple(claim.lines.sends) if is_sending else (),
             outbox=tuple(claim.lines.outbox) if is_sending else (),
+            keeps_payload=self.queue.settings.keep_payload and outcome == "completed",
         )
 
-    def emit(self, name: Event, claim: Claim, **fields: Any) -> None:
+    def log_step(self, step: str, claim: Claim, detail: str = "") -> None:
+        """One debug line for each step of a message: the event, then the key. Neither payloads nor errors' texts."""
+        if _log.isEnabledFor(logging.DEBUG):
+            said = f": {detail}" if detail else ""
+            _log.debug("%s: %s/%s, attempt %d%s", step, self.queue.name, claim.path, claim.attempt, said)
+
+    def emit(self, name: Event, claim: Claim, in_process: InProcess | None = None, **fields: Any) -> None:
+        if name != "message.claimed":
+            fields["duration_seconds"] = max(0.0, round((claim.now() - claim.claimed_at).total_seconds(), 6))
         self.queue.events.emit(
             name,
+            in_process or InProcess(claim),
             queue=self.queue.name,
             path=claim.path,
             attempt=claim.attempt,
@@ -342,8 +383,15 @@ class LeaseProtocol:
             at=claim.now(),
             enqueued_at=claim.message.enqueued_at,
             claimed_at=claim.claimed_at,
+            max_attempts=self.queue.settings.max_attempts,
+            size=claim.message.size,
             **fields,
         )
+
+
+def _as_exception(error: BaseException | Failure | str, failure: Failure) -> BaseException:
+    """For hooks: what was raised; if nothing was, an exception that says what was stored."""
+    return error if isinstance(error, BaseException) else AttemptFailed(failure.type, failure.message)
 
 
 def _is_outcome_of(record: Record, generation: Generation) -> bool:

@@ -19,7 +19,7 @@ from s3queue import keys as names
 from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import join_lines
 from s3queue.documents.message import due_instant, encode_body
-from s3queue.encoding import Json, encode_metadata, put_id_of, with_put_id
+from s3queue.encoding import encode_metadata, put_id_of, with_put_id
 from s3queue.errors import (
     AccessDenied,
     Conflict,
@@ -34,6 +34,7 @@ from s3queue.errors import (
 from .access import QueueAccess
 from .outcomes import Outcomes
 from .overrides import REFRESH_SECONDS, RuntimeOverrides
+from .payload_check import check_line, check_payload
 from .stats import published_stats
 
 #: Each process reads the published stats at most this often, and only if the queue has a `max_depth`.
@@ -67,7 +68,7 @@ class Producer:
 
     def enqueue(
         self,
-        body: bytes | str | Json,
+        body: Any,
         *,
         priority: int = 0,
         delay: float | timedelta | None = None,
@@ -90,6 +91,8 @@ class Producer:
         self._keep_up()
         path = self._path(name, priority, delay, due_at)
         self._check_size(len(encoded), f"{self.queue.name}/{path}")
+        if self.queue.check_body:
+            check_payload(path, encoded, self.queue.check_body)
         self._check_depth()
         kept = encode_metadata(metadata or {})
         # Others may PUT the same name: only an id of its own shows whether what lies there is this call's message.
@@ -116,7 +119,7 @@ class Producer:
 
     def enqueue_many(
         self,
-        bodies: Iterable[bytes | str | Json],
+        bodies: Iterable[Any],
         *,
         per_object: int = BULK_SIZE,
         priority: int = 0,
@@ -165,6 +168,8 @@ class Producer:
             except (TypeError, ValueError) as error:
                 raise InvalidRequest(f"body {index} cannot be a line of a batch: {error}") from None
             self._check_size(len(line), f"body {index} for {self.queue.name}")
+            if self.queue.check_body:
+                check_line(f"body {index}", line.rstrip(b"\n"), self.queue.check_body)
             if count and (count == most or lines.tell() + len(line) > room):
                 yield lines.getvalue()
                 lines, count = io.BytesIO(), 0

@@ -24,7 +24,7 @@ class Removal:
         """One LIST per 1,000 objects, and a conditional DELETE for each that is too old."""
         deleted = 0
         settings = self.queue.settings
-        kept = dict.fromkeys(("records", "dedup"), settings.record_retention) | {
+        kept = dict.fromkeys(("records", "done", "dedup"), settings.record_retention) | {
             "dead": settings.dead_retention,
             # What no record names; a record that names a part is younger than it.
             "outbox": settings.record_retention + timedelta(days=1),

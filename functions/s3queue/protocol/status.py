@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from s3queue.documents.kept_payload import is_payload_of
 from s3queue.documents.lease import Lease
 from s3queue.documents.record import Attempt, Record
 from s3queue.encoding import format_instant
@@ -26,6 +27,8 @@ class Status:
     lease: Lease | None = None
     record: Record | None = None
     dead: ObjectInfo | None = None
+    #: The payload of a completed message, if it was kept.
+    kept: ObjectInfo | None = None
     #: Why the state is `corrupt`: which object cannot be read.
     problem: str = ""
 
@@ -71,11 +74,12 @@ class Status:
             }
             if record.has_sends:
                 described["sent"] = {"messages": len(record.sends), "staged_parts": len(record.outbox)}
+            described |= {"kept_payload": self.kept.key} if self.kept else {}
         return described | ({"problem": self.problem} if self.problem else {})
 
 
 def read_status(store: ObjectStore, keys: Keys, path: str) -> Status:
-    """See `Queue.status`. Four requests: the message, its lease, its record, its dead letter."""
+    """See `Queue.status`. Four requests: message, lease, record, dead letter; and its payload, if that is kept."""
     message = store.head(keys.message(path))
     lease: Lease | None = None
     record: Record | None = None
@@ -91,8 +95,13 @@ def read_status(store: ObjectStore, keys: Keys, path: str) -> Status:
         except CorruptState as error:
             problem = problem or str(error)
     dead = store.head(keys.dead(path))
+    kept = store.head(keys.done(path)) if record and record.keeps_payload else None
+    if kept and record and not is_payload_of(kept, record):
+        kept = None
     state = _state(path, message, lease, record, dead, problem)
-    return Status(path=path, state=state, message=message, lease=lease, record=record, dead=dead, problem=problem)
+    return Status(
+        path=path, state=state, message=message, lease=lease, record=record, dead=dead, kept=kept, problem=problem
+    )
 
 
 def _state(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import json
-import threading
 import typing
-from collections.abc import Awaitable, Callable, Iterable
-from typing import IO, Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterable
+from typing import IO, Any, BinaryIO, get_args, get_origin, get_type_hints
 
 from s3queue.documents.message import Message
 from s3queue.errors import InvalidRequest, Reject
@@ -17,35 +15,14 @@ from s3queue.events import Events
 from s3queue.keys import check_queue
 from s3queue.settings import QueueSettings
 
+from .hooks import complete_hook, error_hook
+from .loop import loop
+from .parsing import described, parser
+
 if typing.TYPE_CHECKING:
     from s3queue.queue import Queue
 
 Handler = Callable[..., Any]
-T = TypeVar("T")
-
-
-class _Loop(threading.local):
-    """This thread's event loop, for `async` handlers: made for the first, kept for the others, so that what they keep
-    between messages (a session, a pool of connections) stays usable."""
-
-    def __init__(self) -> None:
-        self._runner: Any = None
-
-    def run(self, awaitable: Awaitable[T]) -> T:
-        if self._runner is None:
-            # Not before: most queues have no `async` handler, and asyncio is a tenth of a cold start.
-            import asyncio
-
-            self._runner = asyncio.Runner()
-
-        async def wait() -> T:
-            return await awaitable
-
-        result: T = self._runner.run(wait())
-        return result
-
-
-_loop = _Loop()
 #: Annotations that ask for the payload as a stream.
 _STREAMS = (BinaryIO, IO, IO[bytes])
 
@@ -73,6 +50,8 @@ class Definition:
         self.takes_stream = False
         #: The handler takes the lines of a batch as one list.
         self.takes_list = False
+        #: Where `enqueue` sends to, by the URL that the environment named.
+        self.connected: dict[str, Queue] = {}
 
     def handler(self, function: Handler) -> Handler:
         """Decorator. The annotation of the first parameter says how payloads are parsed: a pydantic model, a dataclass,
@@ -103,17 +82,30 @@ class Definition:
         self.function = function
         return function
 
-    def on_error(self, hook: Callable[[typing.Mapping[str, Any]], None]) -> Callable[[typing.Mapping[str, Any]], None]:
-        """Decorator: called with the event's fields after every failed attempt."""
-        self.events.on("message.retry", hook)
-        self.events.on("message.dead", hook)
+    def on_error(self, hook: Handler) -> Handler:
+        """Decorator: `hook(error, message, context)` is called after every failed attempt, `async` or not.
+
+        The error is what the handler raised; `AttemptFailed` if no handler raised: the lease expired, the handler timed
+        out, lines of a batch failed. A hook with one parameter gets the event's fields instead.
+
+        Raises:
+            InvalidRequest: the hook takes neither three parameters nor one.
+        """
+        told = error_hook(hook)
+        self.events.on("message.retry", told)
+        self.events.on("message.dead", told)
         return hook
 
-    def on_complete(
-        self, hook: Callable[[typing.Mapping[str, Any]], None]
-    ) -> Callable[[typing.Mapping[str, Any]], None]:
-        """Decorator: called with the event's fields after every completion."""
-        self.events.on("message.completed", hook)
+    def on_complete(self, hook: Handler) -> Handler:
+        """Decorator: `hook(message, result, context)` is called after every completion, `async` or not.
+
+        The result is what the handler returned; of a batch, line → stored result. A hook with one parameter gets the
+        event's fields instead.
+
+        Raises:
+            InvalidRequest: the hook takes neither three parameters nor one.
+        """
+        self.events.on("message.completed", complete_hook(hook))
         return hook
 
     def parse(self, body: bytes) -> Any:
@@ -126,6 +118,56 @@ class Definition:
             return self._parse(body)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise Reject(f"the payload cannot be parsed: {error}") from error
+
+    def check(self, body: bytes) -> None:
+        """Whether the handler could take this payload; without a handler, or for a stream, any.
+
+        Raises:
+            InvalidRequest: it could not; the text names the field.
+        """
+        if self.function is None or self.takes_stream:
+            return
+        try:
+            found = json.loads(body) if self.takes_list else None
+            items = [json.dumps(item).encode() for item in found] if isinstance(found, list) else [body]
+            for item in items:
+                self._parse(item)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise InvalidRequest(
+                f"the handler of {self.name!r} cannot take this payload: {described(error)}"
+            ) from error
+
+    def connect(self, url: str | None = None, **options: Any) -> Queue:
+        """This queue in the bucket at `url` (`s3://my-bucket`), with its settings. Whatever is enqueued through it is
+        checked first, as `enqueue` does. Options are those of `s3queue.connect`.
+
+        Without a URL, the bucket is the one that `S3QUEUE_URL` names, in a deployed function the function's own.
+
+        Raises:
+            InvalidRequest: no bucket is known, or the URL names another queue.
+        """
+        from .producing import connected
+
+        return connected(self, url, **options)
+
+    def enqueue(self, body: Any, **options: Any) -> str:
+        """Add a message to this queue and return its path; options are those of `Queue.enqueue`.
+
+        The bucket is that of `connect()`. The payload is parsed first, as the handler's annotation says.
+
+        Raises:
+            InvalidRequest: the handler could not take it; the text names the field, and nothing was written. As well
+                as all that `Queue.enqueue` raises.
+        """
+        return self.connect().enqueue(body, **options)
+
+    def enqueue_many(self, bodies: Iterable[Any], **options: Any) -> list[str]:
+        """Add messages as batches; options are those of `Queue.enqueue_many`. Each is checked as in `enqueue`.
+
+        Raises:
+            InvalidRequest: the handler could not take one of them; the batches before it are enqueued.
+        """
+        return self.connect().enqueue_many(bodies, **options)
 
     def argument(self, message: Message, settings: QueueSettings | None = None) -> Any:
         """The argument for the handler of a single message. `settings` are the current ones, with `queue.json` applied.
@@ -155,7 +197,7 @@ class Definition:
         result = self.function(argument, context) if self._wants_context else self.function(argument)
         if inspect.isgenerator(result) or inspect.isasyncgen(result):
             raise TypeError(f"the handler of {self.name!r} returned a generator, which has run nothing")
-        return _loop.run(result) if inspect.isawaitable(result) else result
+        return loop.run(result) if inspect.isawaitable(result) else result
 
 
 def definition_for(queue: Queue, handler: Definition | Handler) -> Definition:
@@ -196,50 +238,3 @@ def _checked(name: str, sends_to: Iterable[str], results_to: str | None) -> tupl
         raise InvalidRequest(f"queue {name!r}: sends_to must be a list of queues, such as [{sends_to!r}]")
     also = () if results_to is None else (results_to,)
     return tuple(dict.fromkeys(map(check_queue, (*sends_to, *also))))
-
-
-def parser(annotation: Any) -> Callable[[bytes], Any]:
-    """A function that parses bytes as the annotation says."""
-    if annotation is bytes:
-        return lambda body: body
-    if annotation is str:
-        return lambda body: body.decode()
-    if hasattr(annotation, "model_validate_json"):
-        validate: Callable[[bytes], Any] = annotation.model_validate_json
-        return validate
-    if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
-        return lambda body: _as_dataclass(annotation, json.loads(body))
-    if annotation in (Any, inspect.Parameter.empty, object):
-        return json.loads
-    wanted = get_origin(annotation) or annotation
-    if wanted in (dict, list, int, float, bool):
-        return lambda body: _as_kind(wanted, json.loads(body))
-    raise InvalidRequest(
-        f"a handler cannot take {annotation!r}: use a pydantic model, a dataclass, dict, list, str, bytes or BinaryIO"
-    )
-
-
-def _as_kind(wanted: type, found: Any) -> Any:
-    if not isinstance(found, wanted) or (isinstance(found, bool) and wanted is not bool):
-        raise TypeError(f"must be a JSON {wanted.__name__}, not {type(found).__name__}")
-    return found
-
-
-def _as_dataclass(wanted: type, found: Any) -> Any:
-    """Nested dataclasses and plain JSON types are checked; for other types, use pydantic."""
-    if not isinstance(found, dict):
-        raise TypeError(f"{wanted.__name__} must be a JSON object, not {type(found).__name__}")
-    hints = get_type_hints(wanted)
-    values = {}
-    for name, value in found.items():
-        if name not in hints:
-            raise TypeError(f"{wanted.__name__} has no field {name!r}")
-        kind = hints[name]
-        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            value = _as_dataclass(kind, value)
-        elif kind in (str, int, bool, dict, list):
-            value = _as_kind(kind, value)
-        elif kind is float:
-            value = float(_as_kind(int, value)) if isinstance(value, int) else _as_kind(float, value)
-        values[name] = value
-    return wanted(**values)

@@ -89,6 +89,8 @@ class Processor:
                 path=claim.path,
                 attempt=claim.attempt,
                 worker=claim.lease.owner,
+                max_attempts=self.queue.settings.max_attempts,
+                size=claim.message.size,
             )
             try:
                 return self._batch(claim) if claim.message.is_batch else self._single(claim)
@@ -110,14 +112,17 @@ class Processor:
             # No handler starts after the lease is over: reading the payload may have taken long.  [P4]
             claim.check_alive()
             context = self._context(claim)
+            self.queue.leases.log_step("handler started", claim)
             with self.around_call(claim, ()):
                 result = self.definition.call(argument, context)
             sends = self._sends(context, result)
         except failures() as error:
+            self.queue.leases.log_step("handler raised", claim, type(error).__name__)
             _check_ours(claim, error)
             if isinstance(error, Postpone):
                 return self._postpone(claim, error.after)
             return self._fail(claim, error, after=error.after if isinstance(error, Retry) else None)
+        self.queue.leases.log_step("handler returned", claim)
         return _ending(self._known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears)))
 
     def _batch(self, claim: Claim) -> AttemptEnding:
@@ -217,6 +222,8 @@ class Processor:
             return None
         context = self._context(claim, line=0 if self.definition.takes_list else parsed[0][0])
         numbers = [number for number, _ in parsed]
+        which = f"lines {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"line {numbers[0]}"
+        self.queue.leases.log_step("handler started", claim, which)
         try:
             with self.around_call(claim, numbers):
                 if self.definition.takes_list:
@@ -226,6 +233,7 @@ class Processor:
                     results = [self.definition.call(parsed[0][1], context)]
             sends = self._sends(context, *results)
         except failures() as error:
+            self.queue.leases.log_step("handler raised", claim, f"{which}: {type(error).__name__}")
             _check_ours(claim, error)
             if not isinstance(error, Postpone):
                 self.queue.note_call(claim, error)
@@ -233,6 +241,7 @@ class Processor:
                 return error
             self._fail_lines(claim, numbers, Failure.of(error), dead=isinstance(error, Reject))
             return error.after if isinstance(error, Retry) else None
+        self.queue.leases.log_step("handler returned", claim, which)
         for (number, _), result in zip(parsed, results, strict=True):
             claim.lines.complete(number, result)
         if sends:

@@ -10,6 +10,7 @@ from s3queue import InvalidRequest, QueueSettings
 from s3queue.costs import requests as operations
 from s3queue.costs.bill import RECORD_BYTES, SQS_MOST, bill_of, break_even, sqs_bill_of
 from s3queue.costs.estimate import MOST_SHARDS, Prefix, estimate
+from s3queue.costs.monitoring import GB
 from s3queue.costs.workload import Workload, light_object
 from support.worker_function import WorkerFunction
 
@@ -54,6 +55,16 @@ def test_a_million_messages_cost_what_the_protocol_says(batch, history, expected
     spent = light_object(load) * (1 / batch)
     cost = spent.total(operations.BILLED_AS_WRITES) * 5.00 + spent.total(operations.BILLED_AS_READS) * 0.40
     assert cost == pytest.approx(expected)
+
+
+def test_kept_payloads_are_paid_for_by_request_and_by_the_month():
+    kept, plain = (
+        estimate(Workload(rate=10, size=100_000, settings=QueueSettings.of(keep_payload=keeps)))
+        for keeps in (True, False)
+    )
+    assert kept.requests.total(frozenset({"COPY"})) - plain.requests.total(frozenset({"COPY"})) == pytest.approx(10)
+    gigabytes = [line.count for one in (kept, plain) for line in bill_of(one).lines if line.what == "S3: storage"]
+    assert gigabytes[0] - gigabytes[1] == pytest.approx(10 * 100_000 * 5 * 86_400 / GB, rel=0.001)
 
 
 @pytest.mark.parametrize(("batched", "expected"), [(False, 0.48), (True, 0.12)])

@@ -77,6 +77,19 @@ def test_the_happy_path(bench, batch, history):
     assert same(counted(bench), light_object(load_of(queue, batch=batch)))
 
 
+@pytest.mark.parametrize("batch", [1, 10])
+def test_a_kept_payload_is_one_copy_more(bench, batch):
+    queue = bench.queue(keep_payload=True)
+    bodies = [{"n": n} for n in range(batch)]
+    path = queue.enqueue(bodies[0]) if batch == 1 else queue.enqueue_many(bodies, per_object=batch)[0]
+
+    WorkerFunction(queue, lambda body: None).invoke(path, notified_at=bench.clock.now())
+
+    spent = counted(bench)
+    assert same(spent, light_object(load_of(queue, batch=batch)))
+    assert spent.total(frozenset({"COPY"}), "done") == 1
+
+
 def test_what_the_claim_does_not_keep_is_read_again(bench):
     queue = bench.queue()
     body = b'{"n": 1}' + b" " * (9 * 1024 * 1024)

@@ -116,7 +116,7 @@ def test_a_queue_that_the_definition_does_not_name_is_an_error_that_names_it(ben
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"body": object()}, "must be bytes, str or JSON"),
+        ({"body": object()}, "must be bytes, str, JSON"),
         ({"body": {}, "priority": 256}, "priority must be"),
         ({"body": {}, "delay": "soon"}, "delay"),
         ({"body": {}, "metadata": {"a": "x" * 1990}}, "has more than 1936 bytes"),

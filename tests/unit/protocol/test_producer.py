@@ -38,8 +38,8 @@ def test_a_body_is_stored_as_what_it_is(bench, queue, body, stored, content_type
 
 
 def test_a_body_that_json_cannot_hold_is_refused_before_anything_is_written(bench, queue):
-    with pytest.raises(InvalidRequest, match="must be bytes, str or JSON"):
-        queue.enqueue({"when": datetime(2026, 1, 1, tzinfo=UTC)})
+    with pytest.raises(InvalidRequest, match="must be bytes, str, JSON, a model or a dataclass"):
+        queue.enqueue({"when": object()})
 
     assert bench.keys() == []
 
@@ -271,7 +271,7 @@ def test_an_invalid_priority_is_refused_with_its_range(bench, queue, priority):
     assert bench.keys() == []
 
 
-@pytest.mark.parametrize("body", [object(), {1, 2}, {"a": object()}, float])
+@pytest.mark.parametrize("body", [object(), {"a": object()}, float])
 def test_a_body_that_is_neither_bytes_text_nor_json_is_refused(bench, queue, body):
     with pytest.raises(InvalidRequest):
         queue.enqueue(body)

@@ -74,7 +74,7 @@ def test_enqueue_many_may_be_delayed(bench, queue):
     assert path.endswith(".ndjson")
 
 
-@pytest.mark.parametrize("body", ["two\nlines", b"a\rb", "", b"  ", {1, 2}])
+@pytest.mark.parametrize("body", ["two\nlines", b"a\rb", "", b"  ", object()])
 def test_a_body_that_is_no_single_line_is_refused_by_its_number(bench, queue, body):
     with pytest.raises(InvalidRequest, match="body 1 "):
         queue.enqueue_many([{"fine": True}, body])

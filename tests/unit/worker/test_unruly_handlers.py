@@ -69,7 +69,7 @@ def test_a_handler_that_always_outlives_its_lease_and_then_fails_ends_as_a_dead_
 
 @pytest.mark.parametrize(
     "result",
-    [object(), {1, 2}, b"bytes", float("nan"), {"a": float("inf")}, {(1, 2): 3}],
+    [object(), [object()], float("nan"), {"a": float("inf")}, {(1, 2): 3}],
     ids=lambda value: repr(value)[:9],
 )
 def test_a_result_that_json_cannot_hold_is_noted_and_the_work_counts_as_done(bench, queue, result):
@@ -98,7 +98,7 @@ def test_a_result_that_contains_itself_or_is_huge_is_noted_too(bench, queue):
         assert queue.status(path).record.result_error
 
 
-@pytest.mark.parametrize("result", [object(), float("nan"), {1}])
+@pytest.mark.parametrize("result", [object(), float("nan"), {(1, 2): 3}])
 def test_a_line_whose_result_json_cannot_hold_does_not_spoil_its_batch(bench, queue, result):
     (path,) = queue.enqueue_many([1, 2])
 

@@ -85,6 +85,9 @@ def estimate(
     history: Annotated[
         bool, typer.Option("--history/--no-history", help="Whether completed messages get a record.")
     ] = True,
+    keep_payload: Annotated[
+        bool, typer.Option("--keep-payload", help="Keep the payloads of completed messages.")
+    ] = False,
     events: Annotated[
         str, typer.Option("--events", metavar="WHICH", help="Events on EventBridge: off, failures or all.")
     ] = "off",
@@ -110,7 +113,9 @@ def estimate(
     sqs_batched (lines, total, per_million), break_even (sqs, sqs_batched; null: never), break_even_by_rate.
     """
     session = Session.of(ctx)
-    settings = QueueSettings.of(memory_mib=memory, history=history, events=events, max_runs=max_runs)
+    settings = QueueSettings.of(
+        memory_mib=memory, history=history, keep_payload=keep_payload, events=events, max_runs=max_runs
+    )
     load = Workload(
         rate=rate_,
         size=size_,

@@ -15,6 +15,7 @@ import typer
 
 from s3queue.cli.arguments import QueueName
 from s3queue.cli.command import command, program
+from s3queue.cli.definitions import load
 from s3queue.cli.session import Session
 from s3queue.cli.words import counted, duration, instant, pair
 from s3queue.documents.batch import read_lines
@@ -45,6 +46,7 @@ class Payload:
     "send orders --at 2026-11-16T10:15:00Z 'good morning'",
     "send orders --dedup-id order-17 --dedup-for 5m '{\"id\": 17}'",
     "send orders --count 1000 '{\"n\": {n}}' --per-object 100",
+    "send orders '{\"id\": 17}' --module queues.orders   (refuses what the handler cannot take)",
     "echo hello | s3queue send orders",
     panel=PANEL,
 )
@@ -96,6 +98,10 @@ def send(
             help="Do nothing if a message with this --dedup-id was sent within this time, finished or not.",
         ),
     ] = None,
+    module: Annotated[
+        str | None,
+        typer.Option("--module", help="Where the queue is defined: its handler's annotation checks what is sent."),
+    ] = None,
 ) -> None:
     """Enqueue a message, a file, or many messages; print the path of each object.
 
@@ -109,6 +115,12 @@ def send(
     if dedup_for is not None and dedup_id is None:
         raise InvalidRequest("--dedup-for needs a --dedup-id: that is what counts for so long")
     target = session.queue(queue)
+    if module:
+        definition = load(module)
+        if definition.name != target.name:
+            raise InvalidRequest(f"{module} defines the queue {definition.name}, not {target.name}")
+        target.define(definition.settings)
+        target.check_body = definition.check
     payload = _payload(body, count)
     # For max_message_size, max_depth and shards of queue.json: without this, and for a producer that may only PUT, the
     # defaults apply.

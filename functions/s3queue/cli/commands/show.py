@@ -53,7 +53,8 @@ def show(
     """Show a message: when it was enqueued, every attempt with its worker, times and error, and its outcome.
 
     JSON: queue, path, state, enqueued_at, size, attempts (number, worker, started_at, ended_at, failure), and if known
-    attempt, worker, retry_at, failure, progress, finished_at, result, lines; with --body: body or body_base64.
+    attempt, worker, retry_at, failure, progress, finished_at, result, lines, kept_payload; with --body: body or
+    body_base64.
     """
     session = Session.of(ctx)
     name, wanted = shifted(session, queue, path, "the message's PATH")
@@ -65,20 +66,25 @@ def show(
     if trace:
         shown += _traces(status)
     if body:
-        payload = Body.read(_stored(opened, wanted))
+        payload = Body.read(_stored(opened, wanted, status))
         document |= payload.to_json()
         shown += ["", payload.text()]
     session.answer(document, *shown)
     if save:
-        _save(_stored(opened, wanted), save)
+        _save(_stored(opened, wanted, status), save)
         session.note(f"payload written to {save}")
 
 
-def _stored(queue: Queue, path: str) -> Object:
-    """The payload of the message or of its dead letter."""
+def _stored(queue: Queue, path: str, status: Status) -> Object:
+    """The payload of the message, of its dead letter, or that was kept when it was completed."""
     found = queue.store.open(queue.keys.message(path)) or queue.store.open(queue.keys.dead(path))
+    if found is None and status.kept:
+        found = queue.store.open(status.kept.key)
     if found is None:
-        raise MessageNotFound(f"the payload of {queue.name}/{path} was deleted when the message was completed")
+        raise MessageNotFound(
+            f"the payload of {queue.name}/{path} was deleted when the message was completed; define the queue with "
+            "keep_payload=True to keep payloads"
+        )
     return found
 
 
@@ -106,6 +112,8 @@ def _facts(queue: Queue, status: Status) -> Iterator[tuple[str, Any]]:
     yield "size", bytes_(stored.size if stored else record.size if record else None)
     if stored and stored.content_type:
         yield "type", stored.content_type
+    if status.kept:
+        yield "payload", f"kept: {status.kept.key}"
     if lease and lease.progress:
         yield "progress", f"{lease.progress[0]:.0%} {lease.progress[1]}"
     if record and record.lines:

@@ -1,0 +1,108 @@
+"""Replays a completed message from the payload that was kept: a new message of its name, once per completion.  [P1]"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from s3queue.documents.batch import spooled
+from s3queue.documents.kept_payload import is_payload_of, own_metadata, replay_id
+from s3queue.documents.record import Record
+from s3queue.encoding import put_id_of, with_put_id
+from s3queue.errors import Conflict, InvalidRequest, MessageNotFound, Unavailable
+from s3queue.keys import name_of
+from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.outcomes import Outcomes
+from s3queue.store import Object
+
+#: Seconds between two tries of a replay whose answer does not say what became of it.
+PAUSES = (0.2, 0.8, 2.0)
+#: The most that S3 takes in one PUT.
+PUT_BYTES = 5 * 1024**3
+
+
+def replay_completed(queue: QueueAccess, outcomes: Outcomes, record: Record) -> str:
+    """See `Queue.replay`; `record` is the completion that is replayed."""
+    for pause in PAUSES:
+        try:
+            return _replay(queue, outcomes, record)
+        except Unavailable:
+            queue.clock.sleep(pause)
+    return _replay(queue, outcomes, record)
+
+
+def _replay(queue: QueueAccess, outcomes: Outcomes, record: Record) -> str:
+    """HEAD message, GET record: was this completion replayed before? HEAD lease, GET payload, PUT message."""
+    target = f"messages/{name_of(record.path)}"
+    mark = replay_id(record)
+    # In this order: a replay that ran in between is recorded before its message goes.
+    if _is_there(queue, target, mark) or _has_run(outcomes, target, mark):
+        return target
+    _check_latest(queue, outcomes, record)
+    _check_cleared(queue, target)
+    kept = _open(queue, record)
+    if kept.size > PUT_BYTES:
+        kept.stream.close()
+        raise InvalidRequest(f"{kept.key} has {kept.size} bytes, S3 takes {PUT_BYTES} in one conditional PUT")
+    if kept.at - record.generation.put_at < timedelta(seconds=1):
+        # Equal bytes within one second are one generation, and that one is finished.
+        queue.clock.sleep(1.0)
+    with spooled(kept.stream) as body:
+        try:
+            queue.store.put(
+                queue.keys.message(target),
+                body,
+                if_absent=True,
+                metadata=with_put_id(own_metadata(kept), mark),
+                content_type=kept.content_type,
+                once=True,
+            )
+        except Conflict:
+            if not _is_there(queue, target, mark) and not _has_run(outcomes, target, mark):
+                raise _occupied(queue, target) from None
+    queue.events.emit("message.enqueued", queue=queue.name, path=target, size=kept.size, replayed=True)
+    return target
+
+
+def _is_there(queue: QueueAccess, target: str, mark: str) -> bool:
+    """Whether the replay lies there. Raises Conflict if another message does."""
+    found = queue.store.head(queue.keys.message(target))
+    if found is None:
+        return False
+    if put_id_of(found.metadata) != mark:
+        raise _occupied(queue, target)
+    return True
+
+
+def _has_run(outcomes: Outcomes, target: str, mark: str) -> bool:
+    record = outcomes.read(target)
+    return record is not None and record.put_id == mark
+
+
+def _check_latest(queue: QueueAccess, outcomes: Outcomes, record: Record) -> None:
+    latest = outcomes.read(record.path)
+    if latest is None or latest.nonce != record.nonce:
+        raise Conflict(f"{queue.name}/{record.path} has another outcome by now; read its status, and replay that one")
+
+
+def _check_cleared(queue: QueueAccess, target: str) -> None:
+    """Raises Conflict while the lease of the completed message lies there. If its worker died, the sweeper would take
+    equal bytes for what that worker had, and charge the attempt to them.  [P5]
+    """
+    if queue.store.head(queue.keys.lease(target)):
+        raise Conflict(f"{queue.name}/{target} is not cleared away yet; replay it when its lease is gone")
+
+
+def _open(queue: QueueAccess, record: Record) -> Object:
+    kept = queue.store.open(queue.keys.done(record.path)) if record.keeps_payload else None
+    if kept and is_payload_of(kept, record):
+        return kept
+    if kept:
+        kept.stream.close()
+    raise MessageNotFound(
+        f"the payload of {queue.name}/{record.path} was not kept; define the queue with keep_payload=True, and the "
+        "payloads of messages that are completed from then on are"
+    )
+
+
+def _occupied(queue: QueueAccess, target: str) -> Conflict:
+    return Conflict(f"{queue.name}/{target} exists already: let it finish, or delete it")

@@ -1,0 +1,61 @@
+"""Payloads as handlers take them: a parser for every annotation that a handler's first parameter may have."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Callable
+from typing import Any, get_origin
+
+from s3queue.errors import InvalidRequest
+
+#: An error names at most this many fields.
+FIELDS_NAMED = 5
+
+
+def parser(annotation: Any) -> Callable[[bytes], Any]:
+    """A function that parses bytes as the annotation says. It raises ValueError, TypeError or KeyError.
+
+    Raises:
+        InvalidRequest: a handler cannot take this.
+    """
+    if annotation is bytes:
+        return lambda body: body
+    if annotation is str:
+        return lambda body: body.decode()
+    if hasattr(annotation, "model_validate_json"):
+        validate: Callable[[bytes], Any] = annotation.model_validate_json
+        return validate
+    if is_dataclass(annotation):
+        # Only for who has one: a cold start pays for every module.
+        from .fields import as_dataclass
+
+        return lambda body: as_dataclass(annotation, json.loads(body))
+    if annotation in (Any, inspect.Parameter.empty, object):
+        return json.loads
+    wanted = get_origin(annotation) or annotation
+    if wanted in (dict, list, int, float, bool):
+        return lambda body: as_kind(wanted, json.loads(body))
+    raise InvalidRequest(
+        f"a handler cannot take {annotation!r}: use a pydantic model, a dataclass, dict, list, str, bytes or BinaryIO"
+    )
+
+
+def is_dataclass(annotation: Any) -> bool:
+    return dataclasses.is_dataclass(annotation) and isinstance(annotation, type)
+
+
+def as_kind(wanted: type, found: Any) -> Any:
+    if not isinstance(found, wanted) or (isinstance(found, bool) and wanted is not bool):
+        raise TypeError(f"must be a JSON {wanted.__name__}, not {type(found).__name__}")
+    return found
+
+
+def described(error: Exception) -> str:
+    """What does not fit, field by field; pydantic's own text repeats the payload."""
+    listed = getattr(error, "errors", None)
+    if not callable(listed):
+        return str(error) or type(error).__name__
+    found = [f"{'.'.join(map(str, one['loc'])) or 'payload'}: {one['msg']}" for one in listed()]
+    return "; ".join(found[:FIELDS_NAMED]) + ("; …" if len(found) > FIELDS_NAMED else "")

@@ -1,0 +1,45 @@
+"""Bugs in kept payloads, and in replays of completed messages."""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+BUGS = (
+    Mutation(
+        "a worker deletes a message without keeping its payload",
+        "protocol/lease_protocol.py",
+        "        if claim.record and claim.is_alive():\n",
+        "        if claim.record and not claim.is_alive():\n",
+    ),
+    Mutation(
+        "the sweeper clears a completed message away without keeping its payload",
+        "protocol/lease_protocol.py",
+        "        self._keep(claim, record)\n",
+        "        pass\n",
+    ),
+    Mutation(
+        "a batch with dead lines is deleted without being kept",
+        "protocol/lease_protocol.py",
+        "            self._keep(claim, recorded)\n",
+        "",
+    ),
+    Mutation(
+        "whoever clears decides by its own settings whether a payload is kept",
+        "protocol/lease_protocol.py",
+        "if record.keeps_payload and record.outcome",
+        "if self.queue.settings.keep_payload and record.outcome",
+    ),
+    Mutation(
+        "the copy that keeps a payload is not conditional",
+        "protocol/keeping.py",
+        "store.copy(message.key, target, if_match=etag, metadata=metadata, content_type=message.content_type)",
+        "store.copy(message.key, target, metadata=metadata, content_type=message.content_type)",
+    ),
+    Mutation(
+        "a completed message that was replayed, and has run, is replayed again",
+        "flow/replay_completed.py",
+        "    if _is_there(queue, target, mark) or _has_run(outcomes, target, mark):\n        return target\n"
+        "    _check_latest(queue, outcomes, record)\n",
+        "",
+    ),
+)

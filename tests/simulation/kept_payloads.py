@@ -1,0 +1,53 @@
+"""Kept payloads, as the judge sees them.  [P1] [P6]
+
+The record says whether a payload is kept: at the instant when such a message is deleted, its bytes lie under `done/`.
+A replay is a PUT with an id of its own, and no such id is ever PUT twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from s3queue.documents.kept_payload import replay_id
+from s3queue.encoding import put_id_of
+
+from .ledger import Ledger, Life
+from .world import World
+
+
+class Kept:
+    """What was written into `done/`, and which replays were PUT."""
+
+    def __init__(self, world: World, root: str, ledger: Ledger, broken: Callable[[str, str], None]) -> None:
+        self._world = world
+        self._root = root
+        self._ledger = ledger
+        self._broken = broken
+        #: The ids of replays that were PUT.
+        self._replayed: set[str] = set()
+
+    def write(self, path: str, after: Any) -> None:
+        """[P1] What is kept is what was completed: its bytes are those of the generation that it names."""
+        named = after.metadata.get("s3queue-etag")
+        lives = [life for life in self._ledger.lives.get(path, ()) if life.etag == named]
+        if not lives or lives[0].body != after.body:
+            self._broken("P1", f"done/{path} holds other bytes than what it says was completed")
+
+    def check(self, life: Life) -> None:
+        """[P1] [P6] A completed message that is to be kept is not deleted before it is."""
+        if not (life.record and life.record.keeps_payload and life.record.outcome == "completed"):
+            return
+        stored = self._world.objects.get(f"{self._root}done/{life.path}")
+        if stored is None or stored.body != life.body:
+            self._broken("P1", f"{life.path} was completed and deleted, and its payload was not kept")
+
+    def replay(self, path: str, after: Any) -> None:
+        """[P1] [P5] One completion is replayed once, however often that is asked for."""
+        put_id = put_id_of(after.metadata)
+        records = [life.record for life in self._ledger.lives.get(path, ()) if life.record]
+        if put_id not in {replay_id(record) for record in records}:
+            return  # of a dead letter, which has its own judge
+        if put_id in self._replayed:
+            self._broken("P5", f"{path} was replayed twice for one completion")
+        self._replayed.add(put_id)
