@@ -37,13 +37,15 @@ SENDER: Mapping[str, str] = {"messages": "gp", "delayed": "gp", "records": "g"}
 #: The sweeper does for a silent worker what that worker would have done, and removes what is left behind.
 SWEEPER: Mapping[str, str] = {
     "messages": "gd",
-    "delayed": "gd",
+    # What schedules ask for is PUT there.
+    "delayed": "gpd",
     "leases": "gpd",
     "records": "gp",
     "retries": "gpd",
     "dead": "gpd",
     "locks": "gd",
     "workers": "gd",
+    "schedules": "gpd",
 }
 #: Whoever launches runs takes slots, writes manifests, and keeps a heartbeat for a run that cannot have one yet.
 LAUNCHER: Mapping[str, str] = {"runs": "gpd", "workers": "gpd"}
@@ -73,15 +75,16 @@ BULK_DATA: Mapping[str, str] = {"datasets/": "g"}
 #: The API shows everything of a queue, so it reads the whole prefix: five names in a policy instead of nine, or a
 #: hundred queues would have no room. It enqueues, and moves or deletes dead letters, or lines of them. The readers' API
 #: shows the same but payloads, which only its code can hold back: HEAD and GET are one permission.
-API: Mapping[str, str] = {"messages": "p", "delayed": "p", "dead": "pd"}
+#: It makes, pauses and removes schedules.
+API: Mapping[str, str] = {"messages": "p", "delayed": "p", "dead": "pd", "schedules": "pd"}
 #: What Spark computed, for the API to show.
 STATISTICS = LATEST_STATISTICS
 #: Where messages lie, of every queue; also `{queue}/leases/messages/…` and so on, which nobody writes otherwise either.
 MESSAGES: Sequence[str] = ("*/messages/*", "*/delayed/*")
 #: State whose every write must be conditional: an unconditional one could overwrite someone's claim or outcome.
-CONDITIONAL: Sequence[str] = ("leases", "records", "locks")
+CONDITIONAL: Sequence[str] = ("leases", "records", "locks", "schedules")
 #: The same, in as few letters as tell them from the other kinds: a bucket has one policy, of 20,480 characters.
-_CONDITIONAL_PATTERNS: Sequence[str] = ("l*", "rec*")
+_CONDITIONAL_PATTERNS: Sequence[str] = ("l*", "rec*", "sc*")
 #: A policy is split between statements, so none may be large. CDK joins small ones, as far as they fit.
 _NAMES_PER_STATEMENT, _PREFIXES_PER_STATEMENT = 4, 20
 

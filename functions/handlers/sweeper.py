@@ -85,7 +85,12 @@ def runtime() -> Runtime:
         telemetry = Telemetry(queue, logger)
         telemetry.publish(deployment)
         check_runs = runs.check if runs else None
-        sweeper = Sweeper(queue=queue, dispatch=notifier(function, client), check_runs=check_runs)
+        sweeper = Sweeper(
+            queue=queue,
+            dispatch=notifier(function, client),
+            check_runs=check_runs,
+            schedules=definition.schedules,
+        )
         rounds[name] = Round(function, sweeper, telemetry)
     logger.append_keys(worker=worker_id)
     return Runtime(rounds, broken, runs, SystemClock())

@@ -15,11 +15,12 @@ from typing import IO
 
 from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import Lines
+from s3queue.documents.dead_letter import dead_facts
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import INLINE_BYTES, Generation, Message, is_placeholder
 from s3queue.encoding import decode_metadata
 from s3queue.errors import AccessDenied, Conflict, CorruptState, NewerFormat, QueueError
-from s3queue.keys import due_of
+from s3queue.keys import due_of, runs_once
 from s3queue.store import Object, Written, delete_unique
 
 from .access import QueueAccess
@@ -210,9 +211,14 @@ class Claiming:
             lease = replace(lease, attempt=1, generation=message.generation, failure=None, attempts=(), lines=None)
             lease, written = self.leases.put_lease(path, lease, if_match=written.etag)
         claim = self._claimed(message, lease, written, before)
-        record = None if is_first else self.leases.outcomes.read(path)
+        is_once = runs_once(path) and not dead_facts(message.metadata)
+        record = None if is_first and not is_once else self.leases.outcomes.read(path)
         if record and record.generation == message.generation:
             self.leases.finish(claim, record)
+            return None
+        if record and is_once:
+            # This instant of a schedule has run: a PUT of it was repeated late.  [P10]
+            self.leases.clear(claim)
             return None
         self.leases.emit("message.claimed", claim)
         return claim

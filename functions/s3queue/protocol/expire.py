@@ -8,11 +8,13 @@ from typing import Literal
 
 from s3queue.clock import whole_second
 from s3queue.documents.batch import Lines
+from s3queue.documents.dead_letter import dead_facts
 from s3queue.documents.lease import Lease, StoredLease
 from s3queue.documents.message import Generation, Message
 from s3queue.documents.record import Failure, Record
 from s3queue.encoding import decode_metadata
 from s3queue.errors import Conflict, CorruptState, LeaseLost
+from s3queue.keys import runs_once
 from s3queue.store import ObjectInfo, delete_unique
 
 from .claim import Claim
@@ -48,6 +50,11 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
         # Take the lease over first: two sweepers must not delete at different times.
         leases.write(claim, replace(claim.lease, state="burying"))
         leases.finish(claim, record)
+        return "finished"
+    if record and runs_once(path) and not dead_facts(stored.metadata):
+        # A late repetition of what has run: see `Claiming`.  [P10]
+        leases.write(claim, replace(claim.lease, state="burying"))
+        leases.clear(claim)
         return "finished"
     silence = f"{lease.owner} stopped renewing its lease in attempt {lease.attempt}: it crashed or ran out of time"
     failure = because or Failure("LeaseExpired", silence)

@@ -18,6 +18,7 @@ from s3queue.documents.record import Failure, Outcome, Record
 from s3queue.encoding import storable
 from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
 from s3queue.events import Event
+from s3queue.keys import runs_once
 from s3queue.store import ObjectInfo, Written, delete_unique, put_surely
 
 from .access import QueueAccess
@@ -62,11 +63,13 @@ class LeaseProtocol:
         return self._complete(claim, record, clear=clear)
 
     def _complete(self, claim: Claim, record: Record, *, clear: bool) -> Record:
-        if self.queue.settings.history:
+        # An instant of a schedule is known by its record, whatever the history.  [P10]
+        is_recorded = self.queue.settings.history or runs_once(claim.path)
+        if is_recorded:
             record = self.outcomes.write_record(record, claim.is_alive)
         if record.generation != claim.message.generation:
             pass  # a zombie whose message was PUT anew and finished since: nothing of it is left to clear
-        elif clear or not self.queue.settings.history:
+        elif clear or not is_recorded:
             self.clear(claim)
         else:
             claim.is_recorded = True

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from s3queue.errors import QueueError
 from s3queue.protocol.lease_protocol import LeaseProtocol
@@ -31,6 +32,10 @@ from .report import Report
 from .store_time import AGAIN_SECONDS, StoreTime
 from .unleased_messages import UnleasedMessages
 
+if TYPE_CHECKING:
+    from s3queue.documents.schedule import Schedule
+    from s3queue.flow.schedule_firing import ScheduleFiring
+
 _log = logging.getLogger(__name__)
 #: How often due retries and delayed messages are listed while something is in flight.
 DUE_SECONDS = 2.0
@@ -41,9 +46,11 @@ DUE_REQUESTS = 500
 LONGEST_PAUSE_SECONDS = 30.0
 #: The sweeper stays awake for what is due within this time.
 SOON = timedelta(seconds=60)
+#: Schedules may use this part of a sweep's budget: one in so many.
+SCHEDULE_SHARE = 4
 #: Kinds that need a sweep; a queue without them is idle.
 BUSY_KINDS = frozenset({"messages", "delayed", "leases", "retries", "workers", "locks"})
-SWEPT_KINDS = BUSY_KINDS | {"dead", "runs"}
+SWEPT_KINDS = BUSY_KINDS | {"dead", "runs", "schedules"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,6 +64,8 @@ class Sweeper:
     check_runs: Callable[[Queue], int] | None = None
     #: Published with the stats: "worker" if a pull worker sweeps, whose heartbeat tells whether it still does.
     publishes_as: str = ""
+    #: The schedules of the queue's definition; None: this process does not know the definition.
+    schedules: Sequence[Schedule] | None = None
     #: Where the next sweep goes on; None: what the last process left has not been read.
     _progress: Progress | None = None
     _in_flight: bool = True
@@ -77,6 +86,8 @@ class Sweeper:
     _unleased: UnleasedMessages = field(init=False)
     _publication: Publication = field(init=False)
     _report: Report = field(init=False)
+    #: Made when there is a schedule.
+    _firing: ScheduleFiring | None = None
 
     def __post_init__(self) -> None:
         self._time = StoreTime(self.queue.clock)
@@ -155,6 +166,7 @@ class Sweeper:
         queue, store = self.queue, report.budget.store
         root = self._find_kinds()
         self._check_runs()
+        self._fire_schedules(root.at)
         if not self._kinds & BUSY_KINDS:
             self._in_flight = False
             try:
@@ -269,6 +281,28 @@ class Sweeper:
                 self.check_runs(self.queue)
             except QueueError as error:
                 _log.warning("Spark runs not checked, trying again at the next sweep: %s: %s", self.queue.name, error)
+
+    def _fire_schedules(self, now: datetime) -> None:
+        """Put what schedules ask for. Also if the queue is paused: its messages wait.  [P10]"""
+        if not self.schedules and "schedules" not in self._kinds:
+            return
+        if self._firing is None:
+            # Not before: a queue without a schedule imports nothing for it.
+            from s3queue.flow.schedule_firing import ScheduleFiring
+
+            self._firing = ScheduleFiring(self.queue, self.schedules)
+        report = self._report
+        with report.budget.step(SCHEDULE_SHARE):
+            try:
+                prefix = self.queue.keys.prefix("schedules")
+                page = report.budget.list(prefix) if "schedules" in self._kinds else None
+                report.scheduled = self._firing.fire(
+                    report.budget.store, page, now, report.corrupt, report.budget.check
+                )
+            except OutOfBudget:
+                report.complete = False
+        if report.scheduled:
+            self._kinds.add("delayed")
 
     def _check_expired(self, progress: Progress) -> None:
         report, due = self._report, list[str]()

@@ -76,7 +76,8 @@ class Worker:
         #: The pauses of the heartbeat's thread and of the one that watches over the others.
         self._until_beat = SystemClock(self._heartbeat.changed)
         self._until_look = SystemClock(self._stopping)
-        self._turn = SweepTurn(queue, self._accept)
+        known = definition.schedules if definition is handler else None
+        self._turn = SweepTurn(queue, self._accept, known)
         self._sweeps = sweep
         self._crew = Crew(queue.worker_id, self._pull)
         self._supervisor = Supervisor(
