@@ -81,10 +81,11 @@ API: Mapping[str, str] = {"messages": "p", "delayed": "p", "dead": "pd", "schedu
 STATISTICS = LATEST_STATISTICS
 #: Where messages lie, of every queue; also `{queue}/leases/messages/…` and so on, which nobody writes otherwise either.
 MESSAGES: Sequence[str] = ("*/messages/*", "*/delayed/*")
-#: State whose every write must be conditional: an unconditional one could overwrite someone's claim or outcome.
-CONDITIONAL: Sequence[str] = ("leases", "records", "locks", "schedules")
+#: State whose every write must be conditional: an unconditional one could overwrite someone's claim or outcome. The
+#: documents of schedules are not in it: with a third name for each of a hundred queues, the policy would be too long.
+CONDITIONAL: Sequence[str] = ("leases", "records", "locks")
 #: The same, in as few letters as tell them from the other kinds: a bucket has one policy, of 20,480 characters.
-_CONDITIONAL_PATTERNS: Sequence[str] = ("l*", "rec*", "sc*")
+_CONDITIONAL_PATTERNS: Sequence[str] = ("l*", "rec*")
 #: A policy is split between statements, so none may be large. CDK joins small ones, as far as they fit.
 _NAMES_PER_STATEMENT, _PREFIXES_PER_STATEMENT = 4, 20
 

@@ -18,7 +18,7 @@ OBJECT_ACTIONS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 #: A conditional write; without it, the request is a plain one.
 IF_ABSENT, IF_MATCH = {"s3:if-none-match": "*"}, {"s3:if-match": '"etag"'}
 #: What only conditional requests may write. Not read from infra: the CDK takes seconds to import.
-STATE = ["leases", "records", "locks", "schedules"]
+STATE = ["leases", "records", "locks"]
 STORAGE_CLASS, ENCRYPTION = "s3:x-amz-storage-class", "s3:x-amz-server-side-encryption"
 KMS_KEY, CUSTOMER_ALGORITHM = f"{ENCRYPTION}-aws-kms-key-id", f"{ENCRYPTION}-customer-algorithm"
 ANOTHER_KEY = f"arn:aws:kms:eu-west-1:{ACCOUNT}:key/another"

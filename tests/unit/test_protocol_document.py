@@ -1,4 +1,4 @@
-"""The promises [P1] to [P6], and [P10], are written down, kept by code that says so, and proven by tests that say so."""
+"""The promises [P1] to [P6] and [P10] are written down, kept by code that says so, and proven by tests that say so."""
 
 from __future__ import annotations
 

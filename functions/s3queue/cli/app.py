@@ -17,6 +17,7 @@ from .commands import (
     estimate,
     locks,
     queues,
+    schedules,
     send,
     show,
     stats,
@@ -30,7 +31,7 @@ __all__ = ["program"]
 #: Imported for what they register; `command.ORDER` says how the help lists it.
 _REGISTERED = (
     *(queues, configure, send, stats, show, tail, dead, dead_replay),
-    *(work, workers, locks, doctor, estimate, dashboard),
+    *(work, workers, locks, schedules, doctor, estimate, dashboard),
 )
 
 

@@ -1,8 +1,9 @@
-"""schedule add | list | next | pause | resume | remove: messages that come by themselves, at the times of a cron line."""
+"""schedule add | list | next | pause | resume | remove: messages that come at the times of a cron line."""
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -13,8 +14,9 @@ from s3queue.cli.arguments import QueueName, Yes
 from s3queue.cli.command import command, group, program
 from s3queue.cli.output import facts, table
 from s3queue.cli.session import Session, shifted
-from s3queue.errors import InvalidRequest
+from s3queue.errors import CorruptState, InvalidRequest
 from s3queue.flow.schedules import ScheduleState, schedule, schedule_document
+from s3queue.queue import Queue
 
 schedules = group("Schedules of a queue: messages that come by themselves, at the times of a cron line.")
 program.add_typer(schedules, name="schedule", rich_help_panel="Work")
@@ -29,7 +31,7 @@ class Missed(StrEnum):
     skip = "skip"
 
 
-def _shown(state: ScheduleState) -> str:
+def _shown(state: ScheduleState) -> Any:
     source = "code" if state.source == "code" else "run time"
     return facts(
         [
@@ -161,13 +163,15 @@ def remove(ctx: typer.Context, queue: QueueName = None, name: ScheduleName = Non
     JSON: queue, name, removed.
     """
     session, opened, wanted = _one(ctx, queue, name)
-    opened.schedules.get(wanted)
+    # One that cannot be read can be removed, too.
+    with suppress(CorruptState):
+        opened.schedules.get(wanted)
     session.confirm(f"Remove the schedule {wanted} of {opened.name}?", yes=yes)
     opened.schedules.remove(wanted)
     session.done({"queue": opened.name, "name": wanted, "removed": True}, f"{wanted} of {opened.name} is removed")
 
 
-def _one(ctx: typer.Context, queue: str | None, name: str | None) -> tuple[Session, Any, str]:
+def _one(ctx: typer.Context, queue: str | None, name: str | None) -> tuple[Session, Queue, str]:
     session = Session.of(ctx)
     where, wanted = shifted(session, queue, name, "the schedule's NAME")
     return session, session.queue(where), wanted
