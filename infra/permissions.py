@@ -46,7 +46,8 @@ FOUND_SENDS: Mapping[str, str] = {"messages": "p", "delayed": "p"}
 #: The sweeper does for a silent worker what that worker would have done, and removes what is left behind.
 SWEEPER: Mapping[str, str] = {
     "messages": "gd",
-    "delayed": "gd",
+    # What schedules ask for is PUT there.
+    "delayed": "gpd",
     "leases": "gpd",
     "records": "gp",
     "retries": "gpd",
@@ -56,6 +57,7 @@ SWEEPER: Mapping[str, str] = {
     "locks": "gd",
     "workers": "gd",
     "limits": "gd",
+    "schedules": "gpd",
 }
 #: Whoever launches runs takes slots, writes manifests, and keeps a heartbeat for a run that cannot have one yet.
 LAUNCHER: Mapping[str, str] = {"runs": "gpd", "workers": "gpd"}
@@ -83,16 +85,18 @@ HISTORY_DATA: Mapping[str, str] = {
 BULK: Mapping[str, str] = {"messages": "gp", "delayed": "g", "records": "g", "dead": "gpd", "bulk": "gp"}
 BULK_DATA: Mapping[str, str] = {"datasets/": "g"}
 #: The API shows everything of a queue, so it reads the whole prefix: five names in a policy instead of nine, or a
-#: hundred queues would have no room. It enqueues, cancels, and moves or deletes dead letters, or lines of them. The
-#: readers' API shows the same but payloads, which only its code can hold back: HEAD and GET are one permission.
-API: Mapping[str, str] = {"messages": "pd", "leases": "pd", "records": "p"}
+#: hundred queues would have no room. It enqueues, cancels, moves or deletes dead letters, or lines of them, and makes,
+#: pauses and removes schedules. The readers' API shows the same but payloads, which only its code can hold back: HEAD
+#: and GET are one permission.
+API: Mapping[str, str] = {"messages": "pd", "leases": "pd", "records": "p", "schedules": "pd"}
 #: `dead`, `dedup` and `delayed`: one pattern instead of three, for the same reason.
 _API_PATTERNS: Mapping[str, str] = {"d*": "pd"}
 #: What Spark computed, for the API to show.
 STATISTICS = LATEST_STATISTICS
 #: Where messages lie, of every queue; also `{queue}/leases/messages/…` and so on, which nobody writes otherwise either.
 MESSAGES: Sequence[str] = ("*/messages/*", "*/delayed/*")
-#: State whose every write must be conditional: an unconditional one could overwrite someone's claim or outcome.
+#: State whose every write must be conditional: an unconditional one could overwrite someone's claim or outcome. The
+#: documents of schedules are not in it: with a third name for each of a hundred queues, the policy would be too long.
 CONDITIONAL: Sequence[str] = ("leases", "records", "locks")
 #: The same, in as few letters as tell them from the other kinds: a bucket has one policy, of 20,480 characters.
 _CONDITIONAL_PATTERNS: Sequence[str] = ("l*", "rec*")

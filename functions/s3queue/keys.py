@@ -36,6 +36,8 @@ _PART = re.compile(r"[^/]+/part-([0-9]{10,})-[0-9a-f]+\.parquet")
 _RATE_KEY_BYTES = 256
 _SHARD = re.compile(r"[0-9a-f]{2}/")
 _MARKED = re.compile(r"~[0-9a-f]{12}\Z")
+#: What the names of scheduled messages begin with.
+SCHEDULED = "scheduled-"
 
 
 def format_due(at: datetime) -> str:
@@ -97,6 +99,31 @@ def due_of(path: str) -> datetime | None:
     """When a delayed message may run; None if it may run at once, or if its due time cannot be read."""
     kind, _, rest = path.partition("/")
     return parse_due(rest.partition("/")[0]) if kind == "delayed" else None
+
+
+def runs_once(path: str) -> bool:
+    """Whether a path stands for one instant of a schedule: if it has a record, that instant has had its message.  [P10]
+
+    Whoever puts the instant may do so again, late: after the message has run and is gone.
+    """
+    if not path.startswith("delayed/"):
+        return False
+    name = name_of(path)
+    return name[5 if _PRIORITY.match(name) else 0 :].startswith(SCHEDULED)
+
+
+def check_schedule(name: str) -> str:
+    """The name itself.
+
+    Raises:
+        InvalidName: it cannot be the name of a schedule.
+    """
+    if not isinstance(name, str) or not _QUEUE.fullmatch(name):
+        raise InvalidName(
+            f"schedule name {str(name)[:80]!r} is not valid: use 1 to 63 lower-case letters, digits, '-' and '_', and "
+            "start with a letter or a digit"
+        )
+    return name
 
 
 def is_batch(path: str) -> bool:
@@ -228,6 +255,19 @@ class Keys:
 
     def worker(self, worker_id: str) -> str:
         return f"{self.queue}/workers/{worker_id}"
+
+    def schedule(self, name: str) -> str:
+        return f"{self.queue}/schedules/{name}.json"
+
+    def schedule_name(self, key: str) -> str | None:
+        """The name of the schedule at this key; None if it is not the key of a schedule."""
+        found = key.removeprefix(self.prefix("schedules"))
+        name = found.removesuffix(".json")
+        return name if found != key and name != found and _QUEUE.fullmatch(name) else None
+
+    def scheduled(self, name: str, due_at: datetime, priority: int) -> str:
+        """The path of the one message of a schedule for one instant."""
+        return f"delayed/{format_due(due_at)}/{priority_prefix(priority)}{SCHEDULED}{name}"
 
     def slot(self, number: int) -> str:
         return f"{self.queue}/runs/slot-{number}"

@@ -15,6 +15,7 @@ from .clock import as_duration
 from .documents.lease import Lease
 from .documents.record import Failure, Record
 from .documents.sends import Send
+from .encoding import Json
 from .protocol.access import QueueAccess
 from .protocol.claim import Claim
 from .protocol.claiming import Claiming
@@ -29,10 +30,12 @@ from .store import ObjectInfo
 
 if TYPE_CHECKING:
     from .documents.breaker_document import StoredBreaker
+    from .documents.schedule import Missed
     from .flow.buffer import Buffer
     from .flow.gate import QueueGate
     from .flow.listing import ListedState, MessagePage
     from .flow.retrying import RetryInfo
+    from .flow.schedules import Schedules, ScheduleState
     from .protocol.status import Status
 
 
@@ -177,6 +180,33 @@ class Queue(QueueAccess):
         With `once`, the PUT must carry the header `If-None-Match: *`, so that the URL works only once.
         """
         return self._producer.presign(name=name, priority=priority, expires=expires, once=once)
+
+    def every(
+        self,
+        cron: str,
+        *,
+        name: str | None = None,
+        tz: str = "UTC",
+        body: bytes | str | Json = None,
+        priority: int = 0,
+        missed: Missed = "last",
+    ) -> ScheduleState:
+        """Let a message come at every instant of a cron line, put by whoever sweeps the queue.  [P10]
+
+        Calling it again changes nothing; with the same `name`, it changes the schedule. Without one, line and time zone
+        are the name. Of instants that passed while nobody swept, the `last` one comes, or `all` of them, at most a
+        hundred, or none: `skip`. A message's metadata names its `schedule` and the instant, `scheduled-at`.
+
+        Raises:
+            InvalidRequest: the line cannot be read or is never due, the time zone is unknown, or a schedule of the
+                definition has this name.
+            InvalidName, InvalidPriority, MessageTooLarge: change the call.
+            Unavailable: unknown whether it was stored; calling again is safe.
+        """
+        from .flow.schedules import schedule
+
+        wanted = schedule(cron, name=name, tz=tz, body=body, priority=priority, missed=missed, now=self.clock.now())
+        return self.schedules.add(wanted)
 
     # Workers
 
@@ -512,6 +542,14 @@ class Queue(QueueAccess):
     def published_stats(self) -> Stats | None:
         """The sweeper's last count; None if there is none, or if it cannot be read. One GET."""
         return published_stats(self.store, self.keys)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The queue's schedules: list, pause, resume and remove them."""
+        # Most queues have none.
+        from .flow.schedules import Schedules
+
+        return Schedules(self)
 
     def cleanup(self) -> int:
         """Delete records, dead letters and markers of dedup ids past their retention; returns how many.

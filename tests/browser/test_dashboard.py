@@ -90,6 +90,24 @@ def test_a_queue_is_paused_and_resumed(busy: Workbench, opened: Open) -> None:
     assert busy.queue("orders").overrides() == {}
 
 
+def test_a_schedule_shows_its_next_five_times_and_is_paused(busy: Workbench, opened: Open) -> None:
+    queue = busy.queue("orders")
+    queue.every("15 9 * * 1-5", name="report", tz="Europe/Berlin")
+    page = opened(where="#/queue/orders/schedules")
+    row = page.locator("tr", has_text="report")
+    expect(row).to_contain_text("15 9 * * 1-5")
+    expect(row.locator("li")).to_have_count(5)
+    row.get_by_role("button", name="Pause report").click()
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("status")).to_contain_text("The schedule report is paused.")
+    expect(row).to_contain_text("paused")
+    assert queue.schedules.get("report").paused
+    row.get_by_role("button", name="Resume report").click()
+    page.get_by_role("dialog").get_by_role("button", name="Resume").click()
+    expect(row.locator("li")).to_have_count(5)
+    assert not queue.schedules.get("report").paused
+
+
 def test_the_page_follows_without_a_reload(busy: Workbench, opened: Open) -> None:
     page = opened()
     expect(page.locator(".groups li")).to_have_count(2)

@@ -22,6 +22,7 @@ COMMANDS = (
     ("workers", "orders"),
     ("runs", "orders"),
     ("locks", "list", "orders"),
+    ("schedule", "list", "orders"),
     ("dead", "list", "orders"),
     ("dead", "errors", "orders"),
     ("configure", "orders"),

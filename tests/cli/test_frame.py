@@ -32,6 +32,7 @@ def test_every_command_of_the_issue_is_there():
         *("send", "size", "stats", "show", "peek", "tail", "work", "sweep", "workers", "runs", "doctor", "estimate"),
         *(f"dead {verb}" for verb in ("list", "show", "errors", "replay", "delete", "purge")),
         *(f"locks {verb}" for verb in ("list", "why", "break")),
+        *(f"schedule {verb}" for verb in ("add", "list", "next", "pause", "resume", "remove")),
     }
 
 

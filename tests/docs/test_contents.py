@@ -36,9 +36,9 @@ def test_to_try_it_takes_two_commands():
 
 
 def test_every_promise_is_in_the_readme_as_the_protocol_has_it():
-    promised = re.findall(r"^\| \[(P\d)\]", read("functions/s3queue/PROTOCOL.md"), re.MULTILINE)
+    promised = re.findall(r"^\| \[(P\d+)\]", read("functions/s3queue/PROTOCOL.md"), re.MULTILINE)
 
-    assert re.findall(r"^\| (P\d) \|", read("README.md"), re.MULTILINE) == promised
+    assert re.findall(r"^\| (P\d+) \|", read("README.md"), re.MULTILINE) == promised
 
 
 def test_every_alarm_has_an_answer():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function
 
-from s3queue import Queue, QueueSettings, Reject
+from s3queue import Queue, QueueSettings, Reject, define
 from s3queue.documents.sends import Send
 from s3queue.errors import Unavailable
 from s3queue.idempotency import S3PersistenceLayer
@@ -42,6 +42,7 @@ class Deployed:
         self.worker = self._queue(self.as_worker)
         self.dispatched: list[str] = []
         self.sweeper = self.bench.sweeper(self._queue(self.as_sweeper), self.dispatched)
+        self.sweeper.schedules = ()
 
     def _queue(self, store: RoleStore) -> Queue:
         settings = QueueSettings.of(max_attempts=2, dead_retention=3600, record_retention=3600, keep_payload=True)
@@ -100,6 +101,13 @@ def a_day(day: Deployed) -> None:
     producer.pause()
     day.worker.refresh()
     producer.resume()
+    # One schedule for today, and one of an earlier deployment's code.
+    producer.every("20 10 * * *", name="report", body=FINE)
+    former = define("emails")
+    former.every("0 0 1 1 *", name="former", body=FINE)
+    day.sweeper.schedules = former.schedules
+    day.sweep()
+    day.sweeper.schedules, day.sweeper._firing = (), None
     # A pull worker, somewhere, that went silent.
     day.bench.memory.put("emails/workers/gone", b"{}")
     day.settle()

@@ -9,6 +9,7 @@ from itertools import pairwise
 from s3queue.keys import name_of
 
 from .cast import Cast
+from .fired import check_schedules, unfired
 from .judge import STRAY, Judge
 from .ledger import Life, Run
 from .world import World
@@ -37,7 +38,8 @@ _COLUMN_OF = {
 
 def leftovers(world: World) -> list[str]:
     """What is still at work or waits, in every queue."""
-    return [key for key in world.objects if key.split("/", 2)[1] in PASSING and STRAY not in key]
+    passing = [key for key in world.objects if key.split("/", 2)[1] in PASSING and STRAY not in key]
+    return passing + unfired(world)
 
 
 def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
@@ -56,6 +58,7 @@ def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
             for line in life.lettered:
                 judge.letters.check_kept(world, judge.root, life, line)
     judge.sends.check_quiet()
+    check_schedules(world, judge)
     judge.history.check_settings(f"{judge.root}queue.json")
     if cast.profile.exact:
         for life in judge.ledger.all():

@@ -17,6 +17,7 @@ from typing import Any
 from s3queue.documents.dead_letter import DeadLine
 from s3queue.encoding import parse_json, put_id_of
 from s3queue.errors import QueueError, Unavailable
+from s3queue.keys import runs_once
 
 from .ledger import Ledger, Life
 from .letters import Letters, bodies_of
@@ -95,7 +96,7 @@ class History:
         """A message or `queue.json` was written; someone must have asked for it, and for no more of it."""
         call = self.asked(process, sent_at)
         if call is None:
-            if process.name.startswith(_SERVANTS):
+            if process.name.startswith(_SERVANTS) and not (life and runs_once(life.path)):
                 self._broken("unexpected", f"{process.name} wrote {key}, and nobody had asked for it")
             return
         if life:

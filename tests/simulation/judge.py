@@ -9,6 +9,7 @@ from typing import Any
 from s3queue.documents.lease import Lease
 from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of
+from s3queue.keys import runs_once
 from s3queue.protocol.claim import Claim
 
 from .flow import Dedup
@@ -47,6 +48,7 @@ KINDS = {
     "P5": "unexpected",
     "P6": "lost",
     "P7": "lost",
+    "P10": "unexpected",
     "unexpected": "unexpected",
 }
 
@@ -72,6 +74,8 @@ class Judge:
         #: How long a lease may be there after its owner died, and who owns which; None: no matter.
         self.redelivered_within: float | None = None
         self.workers: Mapping[str, Process] = {}
+        #: Name of a schedule → when it was made.
+        self.schedules_made: dict[str, float] = {}
         #: Whether the workers sweep: whoever dies may be the one that does, and then another one has to notice first.
         self.do_workers_sweep = False
 
@@ -257,6 +261,10 @@ class Judge:
     def _merge(self, life: Life, sent_at: float) -> None:
         """Equal bytes are the same message while the former is at work, and a delete on its way cannot be stopped."""
         former = [one.record for one in self.ledger.alike(life) if one.record]
+        if former and runs_once(life.path):
+            # This instant of a schedule has run; it was put again, late, and cleared away.  [P10]
+            life.end = "merged"
+            return
         if not former or not (life.was_leased or sent_at < life.began_at):
             self.broken("P1", f"{life.path} was deleted, and nothing is recorded")
         life.end = "merged"
@@ -314,6 +322,8 @@ class Judge:
         paused_at = self.history.paused_at
         if paused_at is not None and holding and holding.leased_at > paused_at + REFRESHED_WITHIN:
             self.broken("unexpected", f"{claim.path} was claimed although the queue had been paused for long")
+        if runs_once(claim.path) and any(one.record for one in self.ledger.lives[claim.path] if one is not life):
+            self.broken("P10", f"{claim.path} has run, and runs again because it was put again")
         runs = life.runs.setdefault(line, [])
         runs.append(run)
         if len(runs) > self.max_attempts * life.puts:

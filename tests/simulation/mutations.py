@@ -23,7 +23,10 @@ SOURCE = Path(__file__).parents[2] / "functions"
 TESTS = Path(__file__).parents[1]
 #: What caught each bug at the last full hunt: it is tried first, and if it does not catch the bug any more, all is.
 CAUGHT = Path(__file__).with_name("caught.json")
-GROUPS = ("leases", "outcomes", "sends", "sweeps", "calls", "strangers", "operators", "flow", "threads", "kept")
+GROUPS = (
+    *("leases", "outcomes", "sends", "sweeps", "calls", "strangers", "operators", "flow", "schedules", "kept"),
+    "threads",
+)
 
 
 @dataclass(frozen=True, slots=True)

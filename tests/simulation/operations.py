@@ -15,6 +15,7 @@ from s3queue.protocol import backlog
 from s3queue.sweeper.sweeper import Sweeper
 
 from .actors import PullWorker
+from .fired import FIRED
 from .functions import Container
 from .kept_operations import KEPT
 from .stage import SETTINGS, Plot, Stage, batch, script
@@ -263,4 +264,5 @@ OPERATIONS: dict[str, Plot] = {
     "batch retry, and send": _batch("k", "fk", "r", before=1, sends=1),
     "re-PUT at work, and send": _re_put("k", "k", sends=1),
     **KEPT,
+    **FIRED,
 }

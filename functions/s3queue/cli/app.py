@@ -19,6 +19,7 @@ from .commands import (
     locks,
     queues,
     replay,
+    schedules,
     send,
     show,
     stats,
@@ -32,7 +33,7 @@ __all__ = ["program"]
 #: Imported for what they register; `command.ORDER` says how the help lists it.
 _REGISTERED = (
     *(queues, configure, send, stats, show, tail, act, replay, dead, dead_replay),
-    *(work, workers, locks, doctor, estimate, dashboard),
+    *(work, workers, locks, schedules, doctor, estimate, dashboard),
 )
 
 

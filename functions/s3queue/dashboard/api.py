@@ -21,6 +21,7 @@ from . import browse, letters, models, requests, stuck
 from .bucket_view import BucketView
 from .pages import register_document, register_pages
 from .resolver import JSON, Resolver, Role
+from .schedules import register_schedules
 from .throughput import flow
 
 TITLE = "s3queue"
@@ -68,6 +69,7 @@ def build(
     _register_queues(app, view)
     _register_messages(app, view)
     _register_dead(app, view)
+    register_schedules(app, view, _described)
     register_pages(app)
     register_document(app, lambda: document(app))
     return app

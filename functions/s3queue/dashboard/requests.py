@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
@@ -104,6 +104,16 @@ class Enqueue(Request):
             at = LATEST if due_at.year > LATEST.year // 2 else EARLIEST
         # Long ago means at once, and what no key can name comes as late as one can.
         return min(max(at, EARLIEST), LATEST)
+
+
+class Schedule(Request):
+    cron: Annotated[str, Field(min_length=9, max_length=200)] = Field(
+        description="Five fields: minute, hour, day, month, weekday, such as `15 9 * * 1-5`."
+    )
+    tz: Annotated[str, Field(min_length=1, max_length=100)] = "UTC"
+    body: AnyJson = Field(default=None, description="Text is stored unchanged, anything else as JSON.")
+    priority: Annotated[int, Field(ge=0, le=255), WHOLE] = 0
+    missed: Literal["last", "all", "skip"] = "last"
 
 
 class Replay(Request):

@@ -17,8 +17,8 @@ from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import Lines
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import INLINE_BYTES, Generation, Message, is_placeholder
+from s3queue.documents.once import is_once, was_finished
 from s3queue.documents.record import Record
-from s3queue.documents.sends import is_repeatable
 from s3queue.encoding import decode_metadata
 from s3queue.errors import AccessDenied, AttemptFailed, Conflict, CorruptState, LeaseLost, NewerFormat, QueueError
 from s3queue.events import InProcess
@@ -257,15 +257,12 @@ class Claiming:
             )
             lease, written = self.leases.put_lease(path, lease, if_match=written.etag)
         claim = self._claimed(message, lease, written, before)
-        # What was sent may be PUT again by whoever finishes its sender, long after it was finished itself.  [P7]
-        is_sent = is_repeatable(path, message.metadata)
-        must_look = is_sent or message.is_once or not is_first
+        must_look = not is_first or is_once(path, message.metadata)
         record = self.leases.outcomes.read(path) if must_look else None
         if record and record.generation == message.generation:
             self.leases.finish(claim, record)
             return None
-        if record and (is_sent or (message.is_once and record.put_id == message.put_id)):
-            # A second PUT of a message of which there is only one, which came after that was finished.  [P4] [P7]
+        if was_finished(path, message.metadata, record):
             self.leases.clear(claim)
             return None
         self.leases.log_step("claimed", claim, lease.owner)

@@ -10,8 +10,8 @@ from s3queue.clock import whole_second
 from s3queue.documents.batch import Lines
 from s3queue.documents.lease import Lease, StoredLease
 from s3queue.documents.message import Generation, Message
+from s3queue.documents.once import was_finished
 from s3queue.documents.record import Failure, Record
-from s3queue.documents.sends import is_repeatable
 from s3queue.encoding import decode_metadata
 from s3queue.errors import Conflict, CorruptState, LeaseLost
 from s3queue.store import ObjectInfo, delete_unique
@@ -53,8 +53,8 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
         leases.finish(claim, record)
         leases.log_step("cleared by another than its worker", claim, record.outcome)
         return "finished"
-    if record and is_repeatable(path, stored.metadata):
-        # Its sender's PUT was repeated after it was finished.  [P7]
+    if was_finished(path, stored.metadata, record):
+        # A late repetition of what has run: see `Claiming`.
         leases.write(claim, replace(claim.lease, state="burying"))
         leases.clear(claim)
         return "finished"

@@ -15,8 +15,9 @@ from typing import Any
 from s3queue.clock import as_duration, as_positive_duration, whole_second
 from s3queue.documents.lease import NEVER, Lease
 from s3queue.documents.message import Generation
+from s3queue.documents.once import is_once
 from s3queue.documents.record import Failure, Outcome, Record
-from s3queue.documents.sends import Send, are_large, check_sends, is_repeatable
+from s3queue.documents.sends import Send, are_large, check_sends
 from s3queue.encoding import sized_result
 from s3queue.errors import AttemptFailed, Conflict, LeaseLost, NewerFormat, QueueError, Reject, Unavailable
 from s3queue.events import Event, InProcess
@@ -98,8 +99,8 @@ class LeaseProtocol:
         if not history and record.has_sends:
             # Without history a zombie's completion does not count: who would find its sends, should it crash now?
             claim.check_alive()
-        is_once = claim.message.is_once or is_repeatable(claim.path, claim.message.metadata)
-        if history or record.has_sends or is_once:
+        is_recorded = history or record.has_sends or is_once(claim.path, claim.message.metadata)
+        if is_recorded:
             record = self.outcomes.write_record(record, claim.is_alive)
             self.log_step("recorded", claim, record.outcome)
             claim.record = record
@@ -107,7 +108,7 @@ class LeaseProtocol:
             pass  # a zombie whose message was PUT anew and finished since: nothing of it is left to clear
         else:
             self._send(claim, record)
-            if clear or not history:
+            if clear or not is_recorded:
                 self.clear(claim)
             else:
                 claim.is_recorded = True

@@ -26,6 +26,7 @@ KINDS = (
     "records",
     "retries",
     "runs",
+    "schedules",
     "workers",
 )
 _COUNTED = ("leases", "messages", "delayed", "retries", "records", "dead")

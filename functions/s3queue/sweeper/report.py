@@ -39,6 +39,8 @@ class Report:
     next_tick: float | None = None
     #: The error that ended a tick early, or an unexpected one about a lease; the next tick tries again.
     error: Exception | None = None
+    #: Messages that schedules put into `delayed/`.
+    scheduled: int = 0
 
     @property
     def requests(self) -> int:
@@ -52,6 +54,7 @@ class Report:
             "orphans": self.orphans,
             "races": self.races,
             "removed": self.removed,
+            "scheduled": self.scheduled,
             "corrupt": dict(self.corrupt),
             "requests": self.requests,
             "complete": self.complete,

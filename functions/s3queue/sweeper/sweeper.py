@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from s3queue.errors import QueueError
 from s3queue.protocol.lease_protocol import LeaseProtocol
@@ -27,8 +28,13 @@ from .due_messages import DueMessages
 from .expired_leases import ExpiredLeases
 from .hand_over import Dispatch, HandOver
 from .progress import Progress
+from .publication import Publication
 from .report import Report
 from .unleased_messages import UnleasedMessages
+
+if TYPE_CHECKING:
+    from s3queue.documents.schedule import Schedule
+    from s3queue.flow.schedule_firing import ScheduleFiring
 
 _log = logging.getLogger(__name__)
 #: How often due retries and delayed messages are listed while something is in flight.
@@ -38,13 +44,13 @@ SWEEP_REQUESTS = 5000
 SWEEP_SECONDS = 20.0
 DUE_REQUESTS = 500
 LONGEST_PAUSE_SECONDS = 30.0
-#: How long a sweeper remembers its rescues.
-RESCUES_KEPT_SECONDS = 3600.0
 #: The sweeper stays awake for what is due within this time.
 SOON = timedelta(seconds=60)
+#: Schedules may use this part of a sweep's budget: one in so many.
+SCHEDULE_SHARE = 4
 #: Kinds that need a sweep; a queue without them is idle.
 BUSY_KINDS = frozenset({"messages", "delayed", "leases", "retries", "workers", "locks"})
-SWEPT_KINDS = BUSY_KINDS | {"dead", "dedup", "runs", "limits"}
+SWEPT_KINDS = BUSY_KINDS | {"dead", "dedup", "runs", "limits", "schedules"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,12 +65,11 @@ class Sweeper:
     check_runs: Callable[[Queue], int] | None = None
     #: Published with the stats: "worker" if a pull worker sweeps, whose heartbeat tells whether it still does.
     publishes_as: str = ""
-    #: (when, how many) for each sweep that rescued messages.
-    _rescues: list[tuple[float, int]] = field(default_factory=list)
+    #: The schedules of the queue's definition; None: this process does not know the definition.
+    schedules: Sequence[Schedule] | None = None
     #: Where the next sweep goes on; None: what the last process left has not been read.
     _progress: Progress | None = None
     _in_flight: bool = True
-    _idle_published: bool = False
     _next_sweep: float = float("-inf")
     _swept_at: datetime | None = None
     #: When retries and delayed messages, or the leases, are listed again between two sweeps.
@@ -80,7 +85,10 @@ class Sweeper:
     _hand_over: HandOver = field(init=False)
     _due: DueMessages = field(init=False)
     _unleased: UnleasedMessages = field(init=False)
+    _publication: Publication = field(init=False)
     _report: Report = field(init=False)
+    #: Made when there is a schedule.
+    _firing: ScheduleFiring | None = None
 
     def __post_init__(self) -> None:
         self._time = StoreTime(self.queue.clock)
@@ -89,6 +97,7 @@ class Sweeper:
         self._hand_over = HandOver(self.queue, lambda paths: self.dispatch(paths) if self.dispatch else 0)
         self._due = DueMessages(self.queue, self._hand_over)
         self._unleased = UnleasedMessages(self.queue, self._hand_over, self._expired_leases)
+        self._publication = Publication(self.queue, self.publishes_as)
 
     def tick(self, *, seconds: float = SWEEP_SECONDS, requests: int = SWEEP_REQUESTS) -> Report | None:
         """Do what is needed now: a sweep at its interval, in between what is due or expired; None if that is nothing.
@@ -158,17 +167,17 @@ class Sweeper:
         queue, store = self.queue, report.budget.store
         root = self._find_kinds()
         self._check_runs()
+        self._fire_schedules(root.at)
         if not self._kinds & BUSY_KINDS:
             self._in_flight = False
             try:
                 self._cleanup.remove_left_behind(self._kinds, report)
             except OutOfBudget:
                 report.complete = False
-            self._publish_idle(root.at)
+            self._publication.publish_idle(report, root.at)
             return report
         # Not before: an idle queue costs one LIST, and its settings are not needed.
         queue.refresh()
-        self._idle_published = False
         progress = self._progress = self._progress or Progress.read(queue, store, root)
         was_resumed = progress.is_resumed()
         counter = Counter(queue.keys, root.at)
@@ -186,7 +195,7 @@ class Sweeper:
             failed=failed,
             oldest_seconds=counter.age(counter.oldest),
             newest_seconds=counter.age(counter.newest),
-            rescued=self._rescued(),
+            rescued=self._publication.rescued(report),
             exact=report.complete and not was_resumed,
             at=root.at,
         )
@@ -199,7 +208,7 @@ class Sweeper:
         report.in_flight = self._in_flight = bool(
             is_due_soon or self._expired_leases.need_check_soon(soon) or is_wanted
         )
-        self._publish(report.stats)
+        self._publication.publish(report)
         return report
 
     def _take_steps(self, progress: Progress, counter: Counter) -> None:
@@ -276,6 +285,28 @@ class Sweeper:
             except QueueError as error:
                 _log.warning("Spark runs not checked, trying again at the next sweep: %s: %s", self.queue.name, error)
 
+    def _fire_schedules(self, now: datetime) -> None:
+        """Put what schedules ask for. Also if the queue is paused: its messages wait.  [P10]"""
+        if not self.schedules and "schedules" not in self._kinds:
+            return
+        if self._firing is None:
+            # Not before: a queue without a schedule imports nothing for it.
+            from s3queue.flow.schedule_firing import ScheduleFiring
+
+            self._firing = ScheduleFiring(self.queue, self.schedules)
+        report = self._report
+        with report.budget.step(SCHEDULE_SHARE):
+            try:
+                prefix = self.queue.keys.prefix("schedules")
+                page = report.budget.list(prefix) if "schedules" in self._kinds else None
+                report.scheduled = self._firing.fire(
+                    report.budget.store, page, now, report.corrupt, report.budget.check
+                )
+            except OutOfBudget:
+                report.complete = False
+        if report.scheduled:
+            self._kinds.add("delayed")
+
     def _check_expired(self, progress: Progress) -> None:
         report, due = self._report, list[str]()
         ended = report.endings.copy()
@@ -301,29 +332,3 @@ class Sweeper:
             self._cleanup.remove_left_behind(self._kinds, self._report)
         finally:
             progress.cleanup = self._cleanup.cursor
-
-    # What is published
-
-    def _rescued(self) -> int:
-        """How many messages were rescued in the last hour, including this sweep. From memory: reading the published
-        number would cost a request per sweep.
-        """
-        now = self.queue.clock.monotonic()
-        self._rescues = [(at, many) for at, many in self._rescues if now - at < RESCUES_KEPT_SECONDS]
-        if self._report.orphans:
-            self._rescues.append((now, self._report.orphans))
-        return sum(many for _, many in self._rescues)
-
-    def _publish(self, stats: Stats) -> None:
-        try:
-            body = stats.to_bytes({"by": self.publishes_as} if self.publishes_as else None)
-            self._report.budget.store.put(self.queue.keys.stats, body, content_type="application/json")
-        except QueueError as error:
-            _log.warning("stats not published, trying again at the next sweep: %s: %s", self.queue.name, error)
-
-    def _publish_idle(self, at: datetime) -> None:
-        """Publish the stats of an idle queue once, and again only after there was work: idle, it costs one LIST."""
-        self._report.stats = Stats(rescued=self._rescued(), at=at)
-        if not self._idle_published:
-            self._publish(self._report.stats)
-            self._idle_published = True

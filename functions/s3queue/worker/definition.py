@@ -20,6 +20,8 @@ from .loop import loop
 from .parsing import described, parser
 
 if typing.TYPE_CHECKING:
+    from s3queue.documents.schedule import Missed, Schedule
+    from s3queue.encoding import Json
     from s3queue.queue import Queue
 
 Handler = Callable[..., Any]
@@ -52,6 +54,8 @@ class Definition:
         self.takes_list = False
         #: Where `enqueue` sends to, by the URL that the environment named.
         self.connected: dict[str, Queue] = {}
+        #: What `every` was called with; whoever sweeps the queue puts their messages.
+        self.schedules: tuple[Schedule, ...] = ()
 
     def handler(self, function: Handler) -> Handler:
         """Decorator. The annotation of the first parameter says how payloads are parsed: a pydantic model, a dataclass,
@@ -81,6 +85,34 @@ class Definition:
             self._parse = parser(get_args(annotation)[0] if self.takes_list else annotation)
         self.function = function
         return function
+
+    def every(
+        self,
+        cron: str,
+        *,
+        name: str | None = None,
+        tz: str = "UTC",
+        body: bytes | str | Json = None,
+        priority: int = 0,
+        missed: Missed = "last",
+    ) -> Schedule:
+        """Let a message come at every instant of a cron line; see `Queue.every`. A deployed sweeper, and a pull worker
+        that sweeps, knows it from here: nothing is stored before. A schedule that is taken out of the code ends.
+
+        Raises:
+            InvalidRequest: the line cannot be read or is never due, the time zone is unknown, or there are two of one
+                name: give each a name.
+            InvalidName, InvalidPriority, MessageTooLarge: change the call.
+        """
+        from s3queue.flow.schedules import schedule
+
+        wanted = schedule(cron, name=name, tz=tz, body=body, priority=priority, missed=missed)
+        if any(one.name == wanted.name for one in self.schedules):
+            raise InvalidRequest(
+                f"queue {self.name!r} has two schedules {wanted.name!r} ({cron}, {tz}): give each a name of its own"
+            )
+        self.schedules += (wanted,)
+        return wanted
 
     def on_error(self, hook: Handler) -> Handler:
         """Decorator: `hook(error, message, context)` is called after every failed attempt, `async` or not.

@@ -18,8 +18,6 @@ from s3queue.protocol.backlog import Backlog, Candidate
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.queue import Queue
-from s3queue.sweeper.report import Report
-from s3queue.sweeper.sweeper import Sweeper
 
 from .background_delete import BackgroundDelete
 from .crew import Crew, start_lasting
@@ -29,7 +27,8 @@ from .own_retries import OwnRetries
 from .processor import AttemptEnding
 from .statistics import Statistics
 from .supervisor import Supervisor
-from .sweep_turns import BY_WORKER, SweepTurns
+from .sweep_turn import SweepTurn
+from .sweep_turns import SweepTurns
 
 _log = logging.getLogger(__name__)
 #: An idle worker polls more and more slowly, until it waits this many times its interval.
@@ -77,7 +76,8 @@ class Worker:
         #: The pauses of the heartbeat's thread and of the one that watches over the others.
         self._until_beat = SystemClock(self._heartbeat.changed)
         self._until_look = SystemClock(self._stopping)
-        self._sweeper = Sweeper(queue=queue, dispatch=self._accept, publishes_as=BY_WORKER)
+        known = definition.schedules if definition is handler else None
+        self._turn = SweepTurn(queue, self._accept, known)
         self._sweeps = sweep
         self._crew = Crew(queue.worker_id, self._pull)
         self._supervisor = Supervisor(
@@ -332,19 +332,4 @@ class Worker:
 
     def _sweep_in_turn(self, turns: SweepTurns) -> float:
         """Sweep if it is this worker's turn; returns how many seconds to wait."""
-        report: Report | None = None
-        try:
-            if turns.is_ours():
-                if turns.is_new():
-                    self._sweeper = Sweeper(queue=self.queue, dispatch=self._accept, publishes_as=BY_WORKER)
-                if self._backlog.saw_leases or len(self._heartbeat):
-                    self._sweeper.expect_leases()
-                report = self._sweeper.tick()
-            if report and report.error:
-                raise report.error
-        except QueueError as error:
-            _log.warning("sweep failed, trying again: %s: %s", self.queue.name, error)
-        except Exception:
-            # A thread that ends would hold the lock, and nobody would sweep.
-            _log.exception("unexpected error in a sweep, continuing: %s", self.queue.name)
-        return turns.pause(report.next_tick if report else None)
+        return self._turn.sweep(turns, expects_leases=self._backlog.saw_leases or len(self._heartbeat) > 0)

@@ -25,6 +25,7 @@ from s3queue.errors import InvalidRequest
 from s3queue.printable import log_to_stderr
 from s3queue.settings import QueueSettings
 from s3queue.sweeper.sweeper import Sweeper
+from s3queue.worker.definition import Definition
 from s3queue.worker.pull_worker import Worker
 
 PANEL = "Work"
@@ -138,16 +139,18 @@ def sweep(
     """Sweep once: expired leases, due retries and delayed messages, lost events. Safe beside any other sweeper.
 
     It must know the queue's max_attempts: with another value it would bury messages too early or too late.
-    JSON: queue, endings, due, orphans, races, removed, corrupt, requests, complete, function.
+    JSON: queue, endings, due, orphans, races, removed, scheduled, corrupt, requests, complete, function.
     """
     session = Session.of(ctx)
     named = session.queue(queue)
-    settings = _settings(named.name, "max_attempts" in named.overrides(), module, defaults)
+    definition = _definition(named.name, module)
+    settings = _settings(named.name, "max_attempts" in named.overrides(), definition, defaults)
     known = function or worker_function(session, named.name)
     # Without a worker function nothing is handed over: pull workers find due messages by the reminders.
     swept = session.queue(queue, settings=settings if known else replace(settings, paused=True))
     dispatch = dispatcher(session, known) if known else (lambda paths: None)
-    report = Sweeper(queue=swept, dispatch=dispatch).sweep(seconds=300.0, requests=100_000)
+    schedules = definition.schedules if definition else None
+    report = Sweeper(queue=swept, dispatch=dispatch, schedules=schedules).sweep(seconds=300.0, requests=100_000)
     document = report.to_json() | {"function": known}
     endings = ", ".join(f"{count} {ending}" for ending, count in report.endings.items()) or "none"
     handed = f"handed to {known}" if known else "left to pull workers: the worker function is unknown"
@@ -157,6 +160,7 @@ def sweep(
             ("due", f"{report.due} ({handed})"),
             ("rescued", f"{report.orphans} whose event was lost or late"),
             ("removed", report.removed),
+            ("scheduled", report.scheduled),
             ("requests", report.requests),
             ("complete", "yes" if report.complete else "no: sweep again"),
             *(("corrupt", f"{key}: {why}") for key, why in report.corrupt.items()),
@@ -167,16 +171,21 @@ def sweep(
         raise typer.Exit(1)
 
 
-def _settings(queue: str, is_told: bool, module: str | None, defaults: bool) -> QueueSettings:
+def _definition(queue: str, module: str | None) -> Definition | None:
+    """Raises InvalidRequest if the module defines another queue."""
+    definition = load(module) if module else find(queue)
+    if definition and definition.name != queue:
+        raise InvalidRequest(f"{module} defines the queue {definition.name}, not {queue}")
+    return definition
+
+
+def _settings(queue: str, is_told: bool, definition: Definition | None, defaults: bool) -> QueueSettings:
     """The settings that the queue was defined with.
 
     Raises:
         InvalidRequest: they are unknown.
     """
-    definition = load(module) if module else find(queue)
     if definition:
-        if definition.name != queue:
-            raise InvalidRequest(f"{module} defines the queue {definition.name}, not {queue}")
         return definition.settings
     if defaults or is_told:
         return QueueSettings()

@@ -83,6 +83,26 @@ const actions = {
     else tell(`${path} was ${done.outcome} before.`, "bad");
   },
 
+  async "pause-schedule"({ queue, name }) {
+    const done = await ask({
+      title: `Pause the schedule ${name}?`,
+      says: ["No more messages come. One that is in the queue already, minutes before its time, still runs."],
+      button: "Pause",
+      perform: () => post(queueUrl(queue, `/schedules/${encodeURIComponent(name)}/pause`)),
+    });
+    if (done) tell(`The schedule ${name} is paused.`);
+  },
+
+  async "resume-schedule"({ queue, name }) {
+    const done = await ask({
+      title: `Resume the schedule ${name}?`,
+      says: ["Messages come again. What would have come meanwhile does not."],
+      button: "Resume",
+      perform: () => post(queueUrl(queue, `/schedules/${encodeURIComponent(name)}/resume`)),
+    });
+    if (done) tell(`The schedule ${name} is active again.`);
+  },
+
   async "copy"({ text }) {
     await navigator.clipboard?.writeText(text);
     tell("Copied.");

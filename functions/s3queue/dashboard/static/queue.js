@@ -41,7 +41,7 @@ export class QueuePage {
 
   // Every page of rows that the operator has opened is read again, so that rows that left the list disappear.
   async list() {
-    if (["workers", "runs"].includes(this.tab)) return (await get(queueUrl(this.name, `/${this.tab}`)))[this.tab];
+    if (["workers", "runs", "schedules"].includes(this.tab)) return (await get(queueUrl(this.name, `/${this.tab}`)))[this.tab];
     if (this.tab === "settings") return [];
     const rows = [];
     let cursor = "";
@@ -93,7 +93,7 @@ export class QueuePage {
   }
 
   search() {
-    if (["workers", "runs", "settings", "dead"].includes(this.tab)) return null;
+    if (["workers", "runs", "schedules", "settings", "dead"].includes(this.tab)) return null;
     return h("form", { class: "search", role: "search", "data-form": "search" },
       h("input", { type: "search", name: "prefix", placeholder: "messages/…  the beginning of the path",
         "aria-label": "The beginning of the path" }),
@@ -112,6 +112,10 @@ export class QueuePage {
         count(row.holds.length), Object.entries(row.stats).map(([name, value]) => `${name} ${value}`).join(", ")]],
       runs: [["Run", "Changed", "Content"], (row) => [row.name, `${age(row.age_seconds)} ago`,
         h("details", {}, h("summary", {}, bytes(row.size)), h("pre", {}, JSON.stringify(row.document, null, 2)))]],
+      schedules: [["Schedule", "Cron", "Next five times", "If missed", ""], (row) => [row.name,
+        h("span", {}, h("code", {}, row.cron), h("div", { class: "example" }, row.tz)), row.paused ? "paused"
+          : row.problem || h("ol", { class: "times" }, row.next_at.map((at) => h("li", {}, clock(at)))), row.missed,
+        h("span", { class: "act" }, this.schedule(row.paused ? "resume-schedule" : "pause-schedule", row))]],
       dead: [["Path", "Error", "Died", "Attempts", ""], (row) => [this.link(row.path),
         h("span", {}, h("b", {}, row.error_type), h("div", { class: "example" }, row.error)), clock(row.died_at), row.attempts,
         h("span", { class: "act" }, this.button("replay-one", "Replay", row.path), this.button("delete-one", "Delete", row.path))]],
@@ -141,6 +145,12 @@ export class QueuePage {
 
   link(path) {
     return h("a", { href: lifeLink(this.name, path) }, path);
+  }
+
+  schedule(action, { name }) {
+    const words = action === "pause-schedule" ? "Pause" : "Resume";
+    return h("button", { type: "button", class: "button small", "data-action": action, "data-queue": this.name,
+      "data-name": name, "aria-label": `${words} ${name}` }, words);
   }
 
   button(action, words, path) {

@@ -1,0 +1,33 @@
+"""Messages whose PUT may be repeated after they were finished, and how their record tells.
+
+Whoever repeats it cannot know that the message has run and is gone: it was sent by another message [P7], stands for an
+instant of a schedule [P10], or has a dedup id that counts for a while. So a claim of such a message reads the record
+first, and it is recorded even without history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from s3queue.encoding import put_id_of
+from s3queue.keys import runs_once
+
+from .dead_letter import dead_facts
+from .message import ONCE
+from .record import Record
+from .sends import is_repeatable
+
+
+def is_once(path: str, metadata: Mapping[str, str]) -> bool:
+    """Whether the record has to be read before it runs. What an operator moved back from `dead/` by hand just runs."""
+    if put_id_of(metadata).startswith(ONCE) or is_repeatable(path, metadata):
+        return True
+    return runs_once(path) and not dead_facts(metadata)
+
+
+def was_finished(path: str, metadata: Mapping[str, str], record: Record | None) -> bool:
+    """Whether this is a late repetition of a message that has its outcome: it is deleted, and does not run."""
+    if record is None or not is_once(path, metadata):
+        return False
+    put_id = put_id_of(metadata)
+    return record.put_id == put_id if put_id.startswith(ONCE) else True

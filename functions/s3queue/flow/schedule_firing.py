@@ -1,0 +1,255 @@
+"""ScheduleFiring: puts the messages of schedules into `delayed/`, minutes before they are due.  [P10]
+
+Each instant is decided on once, by a conditional write of the schedule's document, which names it before its message is
+put, and again once it is there. The message's name is made of the schedule and the instant, so that two PUTs are one
+message; a PUT that comes after the message has run is known by its record, and cleared away by whoever claims it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from s3queue.documents.schedule import Schedule, StoredSchedule
+from s3queue.encoding import format_instant
+from s3queue.errors import Conflict, CorruptState, InvalidRequest, QueueError
+from s3queue.keys import due_of
+from s3queue.protocol.access import QueueAccess
+from s3queue.store import ObjectInfo, ObjectStore, Page, delete_unique, put_surely
+
+from .cron import last_occurrences, occurrences
+from .schedules import redefined
+
+_log = logging.getLogger(__name__)
+#: A message is put this long before it is due: the sweeper function looks once a minute, and may be late.
+LEAD = timedelta(seconds=150)
+#: An instant that passed less than this ago was not missed: the sweeper was a little late.
+GRACE = timedelta(seconds=60)
+#: Of `missed="all"`, at most this many are put, the last ones.
+MOST_MISSED = 100
+#: Whoever decided on an instant puts its message within this time, or leaves it to the next sweep: a process that slept
+#: must not put what has been finished, and forgotten, since.
+PLACE_SECONDS = 60.0
+#: The document of a schedule that no code defines any more is deleted when it was not written for this long.
+FORGOTTEN_AFTER = timedelta(days=1)
+
+
+@dataclass(slots=True)
+class _Known:
+    """A schedule's document as it was read or written last, and when its next instant is."""
+
+    etag: str
+    stored: StoredSchedule
+    next_at: datetime | None = None
+    #: Whether a line that this machine cannot read was logged.
+    is_told: bool = False
+
+
+@dataclass(slots=True)
+class ScheduleFiring:
+    """The schedules of one queue, as one sweeper sees them. Keep the instance between sweeps: it saves the GETs.
+
+    `code` are the schedules of the queue's definition; None: this process does not know the definition.
+    """
+
+    queue: QueueAccess
+    code: Sequence[Schedule] | None
+    _known: dict[str, _Known] = field(default_factory=dict)
+    #: Name → ETag of a document that cannot be read: it is not read again.
+    _unreadable: dict[str, str] = field(default_factory=dict)
+
+    def fire(
+        self,
+        store: ObjectStore,
+        page: Page | None,
+        now: datetime,
+        corrupt: dict[str, str],
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Put what is due within the lead, and what was missed; returns how many messages.
+
+        `page` is the LIST of `schedules/`, None if there is none. Without news, that LIST is the only request. An error
+        about one schedule is logged, and the next sweep tries again; the others go on. `check` is called before each of
+        them, and ends it by raising.
+        """
+        entries = dict(self._entries(page.objects if page else ()))
+        defined = {one.name: one for one in self.code or ()}
+        for name in self._known.keys() - entries.keys():
+            del self._known[name]
+        placed = 0
+        for name in sorted(entries.keys() | defined.keys()):
+            check()
+            try:
+                placed += self._fire(store, name, entries.get(name), defined.get(name), now, corrupt)
+            except Conflict:
+                # Another sweeper, or an operator, was first: what it wrote is read at the next sweep.
+                self._known.pop(name, None)
+            except QueueError as error:
+                _log.warning("schedule not looked after, trying again: %s/%s: %s", self.queue.name, name, error)
+                self._known.pop(name, None)
+        return placed
+
+    def _entries(self, found: Iterable[ObjectInfo]) -> Iterable[tuple[str, ObjectInfo]]:
+        for entry in found:
+            if name := self.queue.keys.schedule_name(entry.key):
+                yield name, entry
+
+    def _fire(
+        self,
+        store: ObjectStore,
+        name: str,
+        entry: ObjectInfo | None,
+        defined: Schedule | None,
+        now: datetime,
+        corrupt: dict[str, str],
+    ) -> int:
+        known = self._look(store, name, entry, corrupt)
+        if known is None:
+            if defined and entry is None:
+                self._write(store, name, None, StoredSchedule(schedule=defined, source="code", after=now))
+            return 0
+        placed = self._place_again(store, known, now) if known.stored.placing else 0
+        if defined and (known.stored.schedule != defined or known.stored.source != "code"):
+            known = self._write(store, name, known, redefined(known.stored, defined, now, "code"))
+        elif known.stored.source == "code" and not defined:
+            # Not this process's to fire. One that knows no definition leaves it to those that do.
+            if self.code is not None and entry and now - entry.modified_at > FORGOTTEN_AFTER:
+                delete_unique(store, self.queue.keys.schedule(name), if_match=known.etag)
+                _log.info("schedule removed, no code defines it any more: %s/%s", self.queue.name, name)
+            return placed
+        if known.stored.paused:
+            return placed
+        return placed + self._place_due(store, name, known, now)
+
+    def _look(self, store: ObjectStore, name: str, entry: ObjectInfo | None, corrupt: dict[str, str]) -> _Known | None:
+        """The document as it is stored now; None if there is none, or if it cannot be read. A GET only if the LIST
+        shows another ETag.
+        """
+        if entry is None:
+            return None
+        known = self._known.get(name)
+        if known and known.etag == entry.etag:
+            return known
+        if self._unreadable.get(name) != entry.etag:
+            found = store.open(entry.key)
+            if found is None:
+                return None
+            try:
+                stored = StoredSchedule.read(found)
+                if stored.schedule.name != name:
+                    raise CorruptState(f"{found.key} is the document of {stored.schedule.name[:80]!r}, not of {name!r}")
+                known = self._known[name] = _Known(found.etag, stored)
+                return known
+            except CorruptState as error:
+                _log.error("schedule cannot be read, correct or delete it: %s", error)
+                self._unreadable[name] = found.etag
+        corrupt[entry.key] = "it is not a schedule that this version can read"
+        return None
+
+    def _place_due(self, store: ObjectStore, name: str, known: _Known, now: datetime) -> int:
+        stored, until = known.stored, now + LEAD
+        if known.next_at and known.next_at > until:
+            return 0
+        try:
+            chosen, decided = self._choose(stored, now, until)
+            known.next_at = next(occurrences(stored.schedule.cron, stored.schedule.tz, decided), None)
+        except InvalidRequest as error:
+            if not known.is_told:
+                _log.error("schedule is never due here: %s/%s: %s", self.queue.name, name, error)
+            known.is_told = True
+            return 0
+        if decided == stored.after:
+            return 0
+        next_at, before = known.next_at, self.queue.clock.monotonic()
+        # Named before it is put: should this process die, whoever looks next puts it.
+        paths = tuple(self.queue.keys.scheduled(name, at, stored.schedule.priority) for at in chosen)
+        known = self._write(store, name, known, replace(stored, after=decided, placing=paths), next_at)
+        for path in paths:
+            if self.queue.clock.monotonic() - before > PLACE_SECONDS:
+                return 0
+            self._put(store, stored.schedule, path)
+        if paths:
+            self._placed(store, name, known)
+        return len(paths)
+
+    def _choose(self, stored: StoredSchedule, now: datetime, until: datetime) -> tuple[list[datetime], datetime]:
+        """The instants to put now, and the last one that is decided on."""
+        schedule = stored.schedule
+        passed: list[datetime] = []
+        ahead: list[datetime] = []
+        if now > stored.after:
+            passed = last_occurrences(schedule.cron, schedule.tz, stored.after, now, MOST_MISSED)
+        for at in occurrences(schedule.cron, schedule.tz, max(now, stored.after)):
+            if at > until:
+                break
+            ahead.append(at)
+        if not passed and not ahead:
+            return [], stored.after
+        decided = (passed + ahead)[-1]
+        if schedule.missed == "skip":
+            passed = [at for at in passed if now - at <= GRACE]
+        elif schedule.missed == "last":
+            passed = passed[-1:]
+        elif len(passed) == MOST_MISSED:
+            _log.warning(
+                "schedule missed many times, the last %d are put: %s/%s", MOST_MISSED, self.queue.name, schedule.name
+            )
+        return passed + ahead, decided
+
+    def _place_again(self, store: ObjectStore, known: _Known, now: datetime) -> int:
+        """Finish what someone began: another sweeper that is at it right now, or that died."""
+        schedule, placed = known.stored.schedule, 0
+        for path in known.stored.placing:
+            if now - (due_of(path) or now) > self.queue.settings.record_retention:
+                # Whether it ran cannot be known any more: at most once.
+                _log.warning("instant of a schedule left out, too old: %s/%s", self.queue.name, path)
+            # The message first: it is deleted only once its record is there.
+            elif not store.head(self.queue.keys.message(path)) and not store.head(self.queue.keys.record(path)):
+                self._put(store, schedule, path)
+                placed += 1
+        self._placed(store, schedule.name, known)
+        return placed
+
+    def _put(self, store: ObjectStore, schedule: Schedule, path: str) -> None:
+        at = due_of(path)
+        assert at is not None
+        metadata = {"schedule": schedule.name, "scheduled-at": format_instant(at)}
+        try:
+            store.put(
+                self.queue.keys.message(path),
+                schedule.body.encode(),
+                if_absent=True,
+                metadata=metadata,
+                content_type=schedule.content_type,
+                once=True,
+            )
+        except Conflict:
+            return
+        self.queue.events.emit(
+            "message.enqueued", queue=self.queue.name, path=path, size=len(schedule.body.encode()), due_at=at
+        )
+
+    def _placed(self, store: ObjectStore, name: str, known: _Known) -> None:
+        self._write(store, name, known, replace(known.stored, placing=()), known.next_at)
+
+    def _write(
+        self,
+        store: ObjectStore,
+        name: str,
+        known: _Known | None,
+        stored: StoredSchedule,
+        next_at: datetime | None = None,
+    ) -> _Known:
+        written = put_surely(
+            store,
+            self.queue.keys.schedule(name),
+            stored.to_bytes(self.queue.chance.token()),
+            if_match=known.etag if known else None,
+            if_absent=known is None,
+        )
+        if known is None:
+            known = self._known[name] = _Known(written.etag, stored)
+        known.etag, known.stored, known.next_at = written.etag, stored, next_at
+        return known

@@ -1,0 +1,59 @@
+"""Publication: writes what a sweep counted to `stats.json`."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from s3queue.errors import QueueError
+from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.stats import Stats
+
+from .report import Report
+
+_log = logging.getLogger(__name__)
+#: How long a sweeper remembers its rescues.
+RESCUES_KEPT_SECONDS = 3600.0
+
+
+@dataclass(slots=True)
+class Publication:
+    """What one sweeper publishes of its queue. Keep the instance between sweeps."""
+
+    queue: QueueAccess
+    #: Published with the stats, see `Sweeper.publishes_as`.
+    by: str
+    _is_idle: bool = False
+    #: (when, how many) for each sweep that rescued messages.
+    _rescues: list[tuple[float, int]] = field(default_factory=list)
+
+    def rescued(self, report: Report) -> int:
+        """How many messages were rescued in the last hour, including this sweep. From memory: reading the published
+        number would cost a request per sweep.
+        """
+        now = self.queue.clock.monotonic()
+        self._rescues = [(at, many) for at, many in self._rescues if now - at < RESCUES_KEPT_SECONDS]
+        if report.orphans:
+            self._rescues.append((now, report.orphans))
+        return sum(many for _, many in self._rescues)
+
+    def publish(self, report: Report) -> None:
+        """Publish the report's stats."""
+        self._is_idle = False
+        self._put(report)
+
+    def publish_idle(self, report: Report, at: datetime) -> None:
+        """Publish the stats of an idle queue once, and again only after there was work: idle, it costs one LIST."""
+        report.stats = Stats(rescued=self.rescued(report), at=at)
+        if not self._is_idle:
+            self._put(report)
+            self._is_idle = True
+
+    def _put(self, report: Report) -> None:
+        assert report.stats is not None
+        try:
+            body = report.stats.to_bytes({"by": self.by} if self.by else None)
+            report.budget.store.put(self.queue.keys.stats, body, content_type="application/json")
+        except QueueError as error:
+            _log.warning("stats not published, trying again at the next sweep: %s: %s", self.queue.name, error)

@@ -1,0 +1,38 @@
+"""Bugs in schedules: an instant that comes twice, or never."""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+BUGS = (
+    Mutation(
+        "a scheduled message that is put again late runs again",
+        "protocol/claiming.py",
+        "is_once = runs_once(path) and not dead_facts(message.metadata)",
+        "is_once = False",
+    ),
+    Mutation(
+        "an instant is decided on before anyone knows its message",
+        "flow/schedule_firing.py",
+        "replace(stored, after=decided, placing=paths)",
+        "replace(stored, after=decided)",
+    ),
+    Mutation(
+        "what someone began to put is believed to be there",
+        "flow/schedule_firing.py",
+        "                self._put(store, schedule, path)\n                placed += 1\n",
+        "                placed += 1\n",
+    ),
+    Mutation(
+        "what passed while nobody swept is forgotten",
+        "flow/schedule_firing.py",
+        "        if now > stored.after:\n",
+        "        if now < stored.after:\n",
+    ),
+    Mutation(
+        "an instant has as many names as sweepers",
+        "flow/schedule_firing.py",
+        "                self._put(store, schedule, path)\n                placed += 1\n",
+        "                self._put(store, schedule, path.replace('/sch', '/p001/sch'))\n                placed += 1\n",
+    ),
+)

@@ -1,0 +1,97 @@
+"""The instants of cron lines: which there are, over both changes of the clock, and which lines are refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+
+import pytest
+
+from s3queue import InvalidRequest
+from s3queue.flow.cron import check_cron, last_occurrences, occurrences
+
+BERLIN = "Europe/Berlin"
+#: 2026: the hour from 2 to 3 does not exist on 29 March, and comes twice on 25 October.
+SPRING, AUTUMN = datetime(2026, 3, 28, 22, tzinfo=UTC), datetime(2026, 10, 24, 22, tzinfo=UTC)
+NIGHT = timedelta(hours=9)
+
+
+def night(cron: str, begin: datetime, tz: str = BERLIN) -> list[datetime]:
+    return list(takewhile(lambda at: at <= begin + NIGHT, occurrences(cron, tz, begin)))
+
+
+def shown(instants: list[datetime]) -> list[str]:
+    return [f"{at:%H:%M}" for at in instants]
+
+
+@pytest.mark.parametrize(
+    ("cron", "spring", "autumn"),
+    [
+        ("30 2 * * *", ["01:00"], ["00:30"]),
+        ("15,45 2 * * *", ["01:00"], ["00:15", "00:45"]),
+        # 02:00 is put off to 03:00, which is due anyway: once.
+        ("0 2-4 * * *", ["01:00", "02:00"], ["00:00", "02:00", "03:00"]),
+        ("0 3 * * *", ["01:00"], ["02:00"]),
+        ("*/30 2 * * *", [], ["00:00", "00:30", "01:00", "01:30"]),
+    ],
+)
+def test_both_changes_of_the_clock_in_utc(cron, spring, autumn):
+    assert shown(night(cron, SPRING)) == spring
+    assert shown(night(cron, AUTUMN)) == autumn
+
+
+@pytest.mark.parametrize("begin", [SPRING, AUTUMN])
+def test_a_line_of_every_half_hour_follows_the_time_that_passes(begin):
+    assert night("*/30 * * * *", begin) == [begin + timedelta(minutes=30) * n for n in range(1, 19)]
+
+
+@pytest.mark.parametrize("tz", [BERLIN, "Australia/Lord_Howe", "America/New_York", "UTC"])
+@pytest.mark.parametrize("cron", ["30 2 * * *", "15,45 1-3 * * *", "*/20 * * * *", "0 */2 * * *", "7 * * * *"])
+@pytest.mark.parametrize("begin", [SPRING, AUTUMN, datetime(2026, 4, 4, 12, tzinfo=UTC)])
+def test_which_instants_there_are_does_not_depend_on_where_one_begins(cron, tz, begin):
+    whole = night(cron, begin, tz)
+
+    for minutes in range(0, 540, 35):
+        start = begin + timedelta(minutes=minutes)
+        rest = takewhile(lambda at: at <= begin + NIGHT, occurrences(cron, tz, start))
+        assert list(rest) == [at for at in whole if at > start]
+        assert last_occurrences(cron, tz, begin, start, 30) == [at for at in whole if at <= start]
+        assert last_occurrences(cron, tz, begin, start, 2) == [at for at in whole if at <= start][-2:]
+
+
+def test_the_last_instants_of_years_are_found_without_counting_them_all():
+    found = last_occurrences("* * * * *", BERLIN, datetime(1990, 1, 1, tzinfo=UTC), AUTUMN, 100)
+
+    assert found == [AUTUMN - timedelta(minutes=minutes) for minutes in range(99, -1, -1)]
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "",
+        "x",
+        "* * * *",
+        "* * * * * *",
+        "@daily",
+        "61 * * * *",
+        "0 0 31 2 *",
+        "0 0 30 2 *",
+        "* * * * MON#1/2",
+        "9" * 300,
+    ],
+)
+def test_a_line_that_cannot_be_read_or_is_never_due_is_refused(cron):
+    with pytest.raises(InvalidRequest, match="cron line"):
+        check_cron(cron, "UTC", SPRING)
+
+
+@pytest.mark.parametrize("tz", ["Mars/Olympus", "", "../etc/passwd", "/etc/passwd", "Europe", None, "x" * 5000])
+def test_an_unknown_time_zone_is_refused(tz):
+    with pytest.raises(InvalidRequest, match="time zone"):
+        check_cron("* * * * *", tz, SPRING)
+
+
+def test_a_day_that_comes_once_in_decades_is_no_mistake():
+    check_cron("0 0 * 2 MON#5", "UTC", SPRING)
+
+    assert next(occurrences("0 0 * 2 MON#5", "UTC", SPRING)) == datetime(2044, 2, 29, tzinfo=UTC)
