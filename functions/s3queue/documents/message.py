@@ -56,11 +56,6 @@ class Message:
         return put_id_of(self.metadata)
 
     @property
-    def is_once(self) -> bool:
-        """Whether all PUTs with its put id are one message, however late they come: see `DedupMarker`."""
-        return self.put_id.startswith(ONCE)
-
-    @property
     def priority(self) -> int:
         return keys.priority_of(self.path)
 

@@ -2,7 +2,7 @@
 
 The marker is written before the message. Whoever finds a marker whose message is neither there nor recorded stores it
 in the first caller's place: the name and the put id are the marker's, so two of them store one message; and a PUT that
-comes after the message was finished is cleared by the claim that finds its record, see `Message.is_once`.  [P4]
+comes after the message was finished is cleared by the claim that finds its record, see `documents/once.py`.  [P4]
 """
 
 from __future__ import annotations

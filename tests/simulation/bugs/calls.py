@@ -59,7 +59,7 @@ BUGS = (
     Mutation(
         "coroutines are not run",
         "worker/definition.py",
-        "return _loop.run(result) if inspect.isawaitable(result) else result",
+        "return loop.run(result) if inspect.isawaitable(result) else result",
         "return str(result)",
     ),
 )

@@ -46,9 +46,9 @@ BUGS = (
     ),
     Mutation(
         "a message of which there is only one is run whenever it is PUT",
-        "protocol/claiming.py",
-        "        record = None if is_first and not message.is_once else self.leases.outcomes.read(path)\n",
-        "        record = None if is_first else self.leases.outcomes.read(path)\n",
+        "documents/once.py",
+        "    if put_id_of(metadata).startswith(ONCE) or is_repeatable(path, metadata):\n",
+        "    if is_repeatable(path, metadata):\n",
     ),
     Mutation(
         "whoever finds a marker believes that its message is stored",

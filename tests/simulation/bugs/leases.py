@@ -26,13 +26,13 @@ BUGS = (
     Mutation(
         "the sweeper skips the record check",
         "protocol/expire.py",
-        "    record = leases.outcomes.read(path)",
-        "    record = None",
+        "    record = leases.outcomes.read(path)\n    if record and record.generation == generation:\n        # Take",
+        "    record = None\n    if record and record.generation == generation:\n        # Take",
     ),
     Mutation(
         "a retry skips the record check",
         "protocol/claiming.py",
-        "record = None if is_first and not message.is_once else self.leases.outcomes.read(path)",
+        "record = self.leases.outcomes.read(path) if must_look else None",
         "record = None",
     ),
     Mutation(
@@ -147,8 +147,8 @@ BUGS = (
     Mutation(
         "no record is written",
         "protocol/lease_protocol.py",
-        "        if self.queue.settings.history or claim.message.is_once:\n            record",
-        "        if not self.queue.settings:\n            record",
+        "        is_recorded = history or record.has_sends or is_once(claim.path, claim.message.metadata)\n",
+        "        is_recorded = False\n",
     ),
     Mutation(
         "an expired lease waits for its backoff",

@@ -7,9 +7,9 @@ from simulation.mutations import Mutation
 BUGS = (
     Mutation(
         "a scheduled message that is put again late runs again",
-        "protocol/claiming.py",
-        "is_once = runs_once(path) and not dead_facts(message.metadata)",
-        "is_once = False",
+        "documents/once.py",
+        "    return runs_once(path) and not dead_facts(metadata)\n",
+        "    return False\n",
     ),
     Mutation(
         "an instant is decided on before anyone knows its message",

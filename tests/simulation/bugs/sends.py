@@ -8,11 +8,11 @@ BUGS = (
     Mutation(
         "a send is stored before its completion is recorded",
         "worker/processor.py",
-        "        self._known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears))\n",
+        '        self.queue.leases.log_step("handler returned", claim)\n        return _ending(',
         "        from dataclasses import replace\n"
         '        record = replace(self.queue.leases._record(claim, "completed"), sends=tuple(sends))\n'
         "        self.queue.perform(record)\n"
-        "        self._known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears))\n",
+        "        return _ending(",
     ),
     Mutation(
         "the sweeper clears a completed message without storing its sends",
@@ -23,24 +23,30 @@ BUGS = (
     Mutation(
         "a completion that lost stores its own sends, not the recorded ones",
         "protocol/lease_protocol.py",
-        "            record = self.outcomes.write_record(record, claim.is_alive)\n        if record.generation",
+        "            record = self.outcomes.write_record(record, claim.is_alive)\n            self.log_step",
         "            own = record\n"
         "            record = self.outcomes.write_record(record, claim.is_alive)\n"
         "            record = replace(record, sends=own.sends, outbox=own.outbox)\n"
-        "        if record.generation",
+        "            self.log_step",
     ),
     Mutation(
         "a sent message whose PUT is repeated runs again",
-        "protocol/claiming.py",
-        "self.leases.outcomes.read(path) if is_sent or not is_first else None",
-        "self.leases.outcomes.read(path) if not is_first else None",
+        "documents/once.py",
+        "    if put_id_of(metadata).startswith(ONCE) or is_repeatable(path, metadata):\n",
+        "    if put_id_of(metadata).startswith(ONCE):\n",
     ),
     Mutation(
         "a repeated send with an expired lease is failed, not cleared",
         "protocol/expire.py",
-        "    if record and is_repeatable(path, stored.metadata):\n",
-        "    if record and False:\n",
-        more=(("protocol/claiming.py", "        if record and is_sent:\n", "        if record and False:\n"),),
+        "    if was_finished(path, stored.metadata, record):\n",
+        "    if not path:\n",
+        more=(
+            (
+                "protocol/claiming.py",
+                "        if was_finished(path, message.metadata, record):\n",
+                "        if not path:\n",
+            ),
+        ),
     ),
     Mutation(
         "the sends of a record are forgotten when its name is recorded anew",
@@ -65,8 +71,8 @@ BUGS = (
     Mutation(
         "a failed attempt sends, too",
         "worker/processor.py",
-        "            _check_ours(claim, error)\n            return self._fail(claim, error, after=error.after",
-        "            _check_ours(claim, error)\n"
+        "                return self._postpone(claim, error.after)\n            return self._fail(claim, error, after=error.after",
+        "                return self._postpone(claim, error.after)\n"
         "            claim.lines.sends = list(context.sends)\n"
         "            self.queue.perform(self.queue.leases._record(claim, 'completed'))\n"
         "            return self._fail(claim, error, after=error.after",

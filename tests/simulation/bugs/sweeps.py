@@ -20,8 +20,8 @@ BUGS = (
     Mutation(
         "the sweeper rescues nobody",
         "sweeper/unleased_messages.py",
-        "report.orphans += self._hand_over.once(orphans)",
-        "_ = orphans",
+        "handed_over = self._hand_over.once(orphans)",
+        "handed_over = 0",
     ),
     Mutation(
         "a waiting lease without a reminder is forgotten",

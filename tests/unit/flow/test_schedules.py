@@ -59,7 +59,7 @@ def test_without_a_name_line_and_time_zone_are_the_name(queue):
         ({"priority": 256}, InvalidPriority),
         ({"missed": "some"}, InvalidRequest),
         ({"body": b"\xff"}, InvalidRequest),
-        ({"body": {1, 2}}, InvalidRequest),
+        ({"body": object()}, InvalidRequest),
         ({"body": "x" * (BODY_BYTES + 1)}, MessageTooLarge),
         ({"tz": "Mars/Olympus"}, InvalidRequest),
     ],
