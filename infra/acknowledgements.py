@@ -22,6 +22,7 @@ from .permissions import (
     HISTORY_DATA,
     JOB_DATA,
     LAUNCHER,
+    LIMITED,
     SENDER,
     SPARK_LOGS,
     SWEEPER,
@@ -84,7 +85,8 @@ def acknowledge(stack: QueueStack) -> None:
         _acknowledge(_descendant(stack, where), [rule], reason)
     bucket, failed_events = stack.storage.bucket, stack.storage.failed_events
     for name, queue in stack.queues.items():
-        prefixes = [Keys(name).prefix(kind) for kind in WORKER]
+        is_heavy = stack.spark_runs is not None and name in stack.spark_runs.queues
+        prefixes = [Keys(name).prefix(kind) for kind in {**WORKER, **({} if is_heavy else LIMITED)}]
         prefixes += [Keys(target).prefix(kind) for target in queue.sends_to for kind in SENDER]
         _acknowledge_prefixes(queue, bucket, prefixes, OWN_PREFIX)
         _acknowledge_prefixes(queue, failed_events, [queue.failures_prefix], OWN_FAILURES)

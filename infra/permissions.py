@@ -30,9 +30,9 @@ WORKER: Mapping[str, str] = {
     "locks": "gp",
     "idempotency": "gpd",
     "results": "p",
-    # Rate and breaker, which an operator may set at run time, too.
-    "limits": "gp",
 }
+#: What a rate needs, which an operator may set at run time; not where messages go to Spark, which has none.
+LIMITED: Mapping[str, str] = {"limits": "gp"}
 #: What a handler's `enqueue` does to the queue that it sends to. It reads after an unknown answer only: is the message
 #: there, or its outcome? Missing objects are a 403 to it, as its names are nobody's business; `enqueue` knows that.
 SENDER: Mapping[str, str] = {"messages": "gp", "delayed": "gp", "records": "g"}
@@ -96,9 +96,10 @@ def worker_statements(
 ) -> list[iam.PolicyStatement]:
     """One queue's prefix and nothing else; `sends_to` names the queues that its handler enqueues to."""
     keys = Keys(queue)
-    table = {**WORKER, **(LAUNCHER if launches else {})}
+    table = {**WORKER, **(LAUNCHER if launches else LIMITED)}
+    documents = {keys.overrides: "g"} | ({} if launches else {keys.breaker: "gp"})
     return [
-        *_on_objects(bucket, _patterns(keys, table) | {keys.overrides: "g", keys.breaker: "gp"}),
+        *_on_objects(bucket, _patterns(keys, table) | documents),
         *_list(bucket, [f"{keys.root}*"]),
         *(statement for target in sends_to for statement in sender_statements(bucket, target)),
         *use_key(bucket),
@@ -160,7 +161,8 @@ def sweeper_statements(
 def api_statements(bucket: s3.IBucket, queues: Sequence[str], *, changes: bool = True) -> list[iam.PolicyStatement]:
     """Every queue by name; pausing one is a write of its `queue.json`. Without `changes`, nothing can be written."""
     roots = [f"{Keys(queue).root}*" for queue in queues]
-    written = [_patterns(keys, API) | {keys.overrides: "p"} for keys in map(Keys, queues)] if changes else []
+    documents = [{keys.overrides: "p", keys.breaker: "p"} for keys in map(Keys, queues)]
+    written = [_patterns(Keys(q), API) | own for q, own in zip(queues, documents, strict=True)] if changes else []
     read = dict.fromkeys([*roots, STATISTICS], "g")
     listed = _list(bucket, [*roots, STATISTICS])
     return [*_on_objects(bucket, read, *written), *listed, *use_key(bucket, writes=changes)]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function
 
-from s3queue import Queue, QueueSettings, Reject
+from s3queue import Breaker, Queue, QueueSettings, Reject
 from s3queue.errors import Unavailable
 from s3queue.idempotency import S3PersistenceLayer
 from s3queue.protocol.locks import Lock
@@ -43,7 +43,7 @@ class Deployed:
         self.sweeper = self.bench.sweeper(self._queue(self.as_sweeper), self.dispatched)
 
     def _queue(self, store: RoleStore) -> Queue:
-        settings = QueueSettings.of(max_attempts=2, dead_retention=3600)
+        settings = QueueSettings.of(max_attempts=2, dead_retention=3600, rate="1000/min", breaker=Breaker())
         return Queue(store=store, name="emails", settings=settings, clock=self.bench.clock, chance=self.bench.chance)
 
     def run(self, path: str) -> str | None:
@@ -162,13 +162,14 @@ def test_no_request_of_a_worker_or_the_sweeper_is_refused(sent: list[Deployed]) 
 
 
 def test_a_worker_is_allowed_nothing_that_it_never_does(sent: list[Deployed]) -> None:
-    from infra.permissions import WORKER
+    from infra.permissions import LIMITED, WORKER
 
     seen = used(day.as_worker for day in sent)
+    assert seen.pop("breaker.json") == {"g", "p"}
     seen["dead"].add("g")  # a HEAD, after a copy beyond 5 GB
     seen["results"].add("p")  # for handlers: functions/queues/thumbnails.py
     assert {kind: "".join(sorted(letters)) for kind, letters in seen.items() if kind != "queue.json"} == {
-        kind: "".join(sorted(letters)) for kind, letters in WORKER.items()
+        kind: "".join(sorted(letters)) for kind, letters in {**WORKER, **LIMITED}.items()
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
@@ -97,6 +97,14 @@ class Enqueue(Request):
             at = LATEST if due_at.year > LATEST.year // 2 else EARLIEST
         # Long ago means at once, and what no key can name comes as late as one can.
         return min(max(at, EARLIEST), LATEST)
+
+
+class ForceBreaker(BaseModel):
+    """An operator's word on a breaker."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: Literal["open", "closed", "auto"] = Field(description="auto: closed, and opens by itself again.")
 
 
 class Replay(Request):
