@@ -23,7 +23,7 @@ SOURCE = Path(__file__).parents[2] / "functions"
 TESTS = Path(__file__).parents[1]
 #: What caught each bug at the last full hunt: it is tried first, and if it does not catch the bug any more, all is.
 CAUGHT = Path(__file__).with_name("caught.json")
-GROUPS = ("leases", "outcomes", "sweeps", "calls", "strangers", "operators", "threads")
+GROUPS = ("leases", "outcomes", "sweeps", "calls", "strangers", "operators", "threads", "limits")
 
 
 @dataclass(frozen=True, slots=True)
