@@ -26,7 +26,14 @@ BUGS = (
         "a window forgets what was granted shortly before it",
         "documents/limit_document.py",
         "    return (unit + 1) * rate.unit - 1 + rate.usable > at - rate.window - rate.grain",
-        "    return (unit + 1) * rate.unit > at - at % rate.window",
+        "    return (unit + 1) * rate.unit - 1 + rate.usable > at - rate.window // 2",
+        more=(
+            (
+                "documents/limit_document.py",
+                "at = (unit + 1) * rate.unit - 1 + rate.usable + rate.window + rate.grain",
+                "at = (unit + 1) * rate.unit - 1 + rate.usable + rate.window // 2",
+            ),
+        ),
         test=_RATES,
     ),
     Mutation(
@@ -49,7 +56,7 @@ BUGS = (
                 "                limit.at, limit.left, limit.used = granted[0], limit.left + granted[1], 0\n",
             ),
         ),
-        test=_RATES,
+        test="tests/unit/flow/test_limiter.py::test_what_is_given_back_is_granted_once",
     ),
     Mutation(
         "two workers probe",
@@ -98,5 +105,6 @@ BUGS = (
         "worker/processor.py",
         "        if postponed is not None:\n            return self._postpone(claim, postponed)\n",
         "",
+        test="tests/unit/flow/test_postpone.py::test_lines_are_postponed_alone_and_the_others_go_on",
     ),
 )
