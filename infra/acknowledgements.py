@@ -24,6 +24,7 @@ from .permissions import (
     HISTORY_DATA,
     JOB_DATA,
     LAUNCHER,
+    LIMITED,
     OUTBOX,
     SENDER,
     SPARK_LOGS,
@@ -87,7 +88,9 @@ def acknowledge(stack: QueueStack) -> None:
         _acknowledge(_descendant(stack, where), [rule], reason)
     bucket, failed_events = stack.storage.bucket, stack.storage.failed_events
     for name, queue in stack.queues.items():
-        prefixes = [Keys(name).prefix(kind) for kind in (*WORKER, *(OUTBOX if queue.sends_to else ()))]
+        is_heavy = stack.spark_runs is not None and name in stack.spark_runs.queues
+        kinds = {**WORKER, **({} if is_heavy else LIMITED), **(OUTBOX if queue.sends_to else {})}
+        prefixes = [Keys(name).prefix(kind) for kind in kinds]
         prefixes += [Keys(target).prefix(kind) for target in queue.sends_to for kind in SENDER]
         _acknowledge_prefixes(queue, bucket, prefixes, OWN_PREFIX)
         if queue.worker:

@@ -32,9 +32,9 @@ WORKER: Mapping[str, str] = {
     "locks": "gp",
     "idempotency": "gpd",
     "results": "p",
-    # Rate and breaker, which an operator may set at run time, too.
-    "limits": "gp",
 }
+#: What a rate needs, which an operator may set at run time; not where messages go to Spark, which has none.
+LIMITED: Mapping[str, str] = {"limits": "gp"}
 #: What a handler's `enqueue` does to the queue that it sends to. It reads after an unknown answer only: is the message
 #: there, or its outcome? Missing objects are a 403 to it, as its names are nobody's business; `enqueue` knows that.
 SENDER: Mapping[str, str] = {"messages": "gp", "delayed": "gp", "records": "g", "dedup": "gp"}
@@ -111,9 +111,10 @@ def worker_statements(
 ) -> list[iam.PolicyStatement]:
     """One queue's prefix and nothing else; `sends_to` names the queues that its handler enqueues to."""
     keys = Keys(queue)
-    table = {**WORKER, **(LAUNCHER if launches else {}), **(OUTBOX if sends_to else {})}
+    table = {**WORKER, **(LAUNCHER if launches else LIMITED), **(OUTBOX if sends_to else {})}
+    documents = {keys.overrides: "g"} | ({} if launches else {keys.breaker: "gp"})
     return [
-        *_on_objects(bucket, _patterns(keys, table) | {keys.overrides: "g", keys.breaker: "gp"}),
+        *_on_objects(bucket, _patterns(keys, table) | documents),
         *_list(bucket, [f"{keys.root}*"]),
         *(statement for target in sends_to for statement in sender_statements(bucket, target)),
         *use_key(bucket),
@@ -184,7 +185,7 @@ def api_statements(bucket: s3.IBucket, queues: Sequence[str], *, changes: bool =
     written = []
     for keys in map(Keys, queues) if changes else ():
         short = {keys.root + pattern: letters for pattern, letters in _API_PATTERNS.items()}
-        written.append(_patterns(keys, API) | short | {keys.overrides: "p"})
+        written.append(_patterns(keys, API) | short | {keys.overrides: "p", keys.breaker: "p"})
     read = dict.fromkeys([*roots, STATISTICS], "g")
     listed = _list(bucket, [*roots, STATISTICS])
     return [*_on_objects(bucket, read, *written), *listed, *use_key(bucket, writes=changes)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from s3queue import AccessDenied, QueueError, Unavailable
+from s3queue import AccessDenied, Breaker, QueueError, Unavailable
 from s3queue.dashboard.api import build
 from s3queue.dashboard.overview import overview
 from support.api_calls import Answer, Ask, asking
@@ -53,6 +53,22 @@ def test_a_message_is_enqueued_found_and_read(bench: Workbench, ask: Ask) -> Non
     life = ask("GET", f"{ORDERS}/message", query={"path": path, "body": 1}).body
     assert (life["state"], life["priority"]) == ("pending", 200)
     assert (life["body"]["text"], life["body"]["metadata"]) == ('{"n":1}', {"from": "Zoë"})
+
+
+def test_a_breaker_is_shown_and_forced(bench: Workbench, ask: Ask) -> None:
+    queue = bench.queue(breaker=Breaker(failures=1))
+    claim = queue.claim(queue.enqueue(b"{}"))
+    assert claim
+    queue.fail(claim, ConnectionError("down"))
+
+    shown = ask("GET", f"{ORDERS}/breaker").body
+    assert (shown["state"], shown["forced"], shown["error"]) == ("open", False, "ConnectionError: down")
+    (listed,) = ask("GET", "/api/queues").body["queues"]
+    assert (listed["breaker"], listed["health"]) == ("open", "failing")
+    assert ask("POST", f"{ORDERS}/breaker", body={"state": "closed"}).body["forced"]
+    assert ask("GET", ORDERS).body["breaker"] == "forced closed"
+    assert ask("POST", f"{ORDERS}/breaker", body={"state": "ajar"}).status == 422
+    assert not ask("POST", f"{ORDERS}/breaker", body={"state": "auto"}).body["forced"]
 
 
 def test_a_payload_is_shown_only_when_asked_for(bench: Workbench, ask: Ask) -> None:

@@ -124,3 +124,9 @@ def test_shares(text, found):
 def test_what_is_no_share(text):
     with pytest.raises(typer.BadParameter):
         share(text)
+
+
+def test_a_rate_of_the_queue_is_part_of_the_estimate(cli):
+    free, limited = (cli("estimate", "--rate", "1/s", *more, "--json").json for more in ((), ("--limit", "100/min")))
+    assert limited != free
+    assert "such as '100/min'" in cli("estimate", "--rate", "1/s", "--limit", "0/min", code=2).err

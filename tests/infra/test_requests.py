@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function
 
-from s3queue import Queue, QueueSettings, Reject, define
+from s3queue import Breaker, Queue, QueueSettings, Reject, define
 from s3queue.documents.sends import Send
 from s3queue.errors import Unavailable
 from s3queue.idempotency import S3PersistenceLayer
@@ -45,7 +45,14 @@ class Deployed:
         self.sweeper.schedules = ()
 
     def _queue(self, store: RoleStore) -> Queue:
-        settings = QueueSettings.of(max_attempts=2, dead_retention=3600, record_retention=3600, keep_payload=True)
+        settings = QueueSettings.of(
+            max_attempts=2,
+            dead_retention=3600,
+            record_retention=3600,
+            keep_payload=True,
+            rate="1000/min",
+            breaker=Breaker(),
+        )
         return Queue(store=store, name="emails", settings=settings, clock=self.bench.clock, chance=self.bench.chance)
 
     def run(self, path: str) -> str | None:
@@ -173,14 +180,15 @@ def test_no_request_of_a_worker_or_the_sweeper_is_refused(sent: list[Deployed]) 
 
 
 def test_a_worker_is_allowed_nothing_that_it_never_does(sent: list[Deployed]) -> None:
-    from infra.permissions import WORKER
+    from infra.permissions import LIMITED, WORKER
 
     seen = used(day.as_worker for day in sent)
+    assert seen.pop("breaker.json") == {"g", "p"}
     seen["dead"].add("g")  # a HEAD, after a copy beyond 5 GB
     seen["done"].add("g")
     seen["results"].add("p")  # for handlers: functions/queues/thumbnails.py
     assert {kind: "".join(sorted(letters)) for kind, letters in seen.items() if kind != "queue.json"} == {
-        kind: "".join(sorted(letters)) for kind, letters in WORKER.items()
+        kind: "".join(sorted(letters)) for kind, letters in {**WORKER, **LIMITED}.items()
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from s3queue.errors import Reject
+from s3queue.errors import Postpone, Reject
 from s3queue.settings import QueueSettings
 from s3queue.sweeper.sweeper import SWEEP_REQUESTS
 from s3queue.worker.context import Context
@@ -118,6 +118,9 @@ class Cast:
         return self._end(run, step, script)
 
     def _end(self, run: Run, step: str, script: dict[str, Any]) -> Any:
+        if self.count(f"postponed {script['id']}") <= script.get("postpones", 0):
+            run.ended = "postponed"
+            raise Postpone("as scripted", after=1)
         if step == "r":
             run.ended = "rejected"
             raise Reject("as scripted")

@@ -92,7 +92,7 @@ def _check_starts(judge: Judge, life: Life) -> None:
             continue
         steps = [plan[min(attempt, len(plan)) - 1] for attempt in range(1, judge.max_attempts + 1)]
         expected = next((number for number, step in enumerate(steps, 1) if step != "f"), judge.max_attempts)
-        attempts = [run.attempt for run in life.runs.get(line, ())]
+        attempts = [run.attempt for run in life.runs.get(line, ()) if run.ended != "postponed"]
         if attempts != list(range(1, expected + 1)) and life.puts == 1:
             judge.broken("unexpected", f"{life.path} line {line} ran as attempts {attempts}, expected {expected}")
         dead = steps[expected - 1] != "k"

@@ -108,11 +108,11 @@ class Crowd:
         chance = self.world.random
         return Process(name, skew=chance.uniform(-30, 30), started=chance.random() * 1000)
 
-    def pull(self, count: int) -> None:
+    def pull(self, count: int, after: float = 0.0) -> None:
         """Workers that look for messages themselves, as the threads of a pull worker do."""
         for number in range(count):
             process = self._process(f"pull-{number}")
-            self.world.spawn(process, self._pull, process, after=self.world.random.random())
+            self.world.spawn(process, self._pull, process, after=after + self.world.random.random())
 
     def _pull(self, process: Process) -> None:
         queue = self.queue(process)

@@ -18,6 +18,7 @@ from .actors import PullWorker
 from .fired import FIRED
 from .functions import Container
 from .kept_operations import KEPT
+from .limited_operations import LIMITED
 from .stage import SETTINGS, Plot, Stage, batch, script
 from .world import EPOCH, QUEUE
 
@@ -265,4 +266,5 @@ OPERATIONS: dict[str, Plot] = {
     "re-PUT at work, and send": _re_put("k", "k", sends=1),
     **KEPT,
     **FIRED,
+    **LIMITED,
 }

@@ -11,6 +11,7 @@ from s3queue import __version__
 from .command import program
 from .commands import (
     act,
+    breaker,
     configure,
     dashboard,
     dead,
@@ -32,7 +33,7 @@ from .doctor import command as doctor
 __all__ = ["program"]
 #: Imported for what they register; `command.ORDER` says how the help lists it.
 _REGISTERED = (
-    *(queues, configure, send, stats, show, tail, act, replay, dead, dead_replay),
+    *(queues, configure, breaker, send, stats, show, tail, act, replay, dead, dead_replay),
     *(work, workers, locks, schedules, doctor, estimate, dashboard),
 )
 

@@ -21,7 +21,7 @@ OK, BAD, MISTAKE, UNREACHABLE = 0, 1, 2, 3
 _PANEL = "Global options"
 #: The order of the commands in the help; a panel comes where its first command does.
 ORDER = (
-    *("queues", "create", "configure", "set-concurrency", "pause", "resume", "purge", "cleanup", "delete"),
+    *("queues", "create", "configure", "set-concurrency", "pause", "resume", "breaker", "purge", "cleanup", "delete"),
     *("send", "size", "stats", "peek", "show", "list", "tail", "cancel", "retry", "replay"),
     *("dead", "work", "workers", "runs", "locks", "sweep", "dashboard", "doctor", "estimate"),
 )

@@ -74,6 +74,8 @@ READ_FIRST = RequestCounts.of("GET leases", "HEAD messages")
 #: A failed attempt that is followed by another one; and the claim of the next attempt.
 FAIL = RequestCounts.of("PUT leases", "PUT retries")
 CLAIM_AGAIN = RequestCounts.of("GET leases", "PUT leases", "GET messages", "GET records")
+#: A queue with a rate: a call of the handler, if no other token is left from the last time.
+TOKEN = RequestCounts.of("GET limits", "PUT limits")
 FORGET_REMINDER = RequestCounts.of("DELETE retries")
 #: Out of time in the middle of a batch: it is given back with its progress, and the next invocation continues.
 RELEASE = RequestCounts.of("PUT leases", "PUT retries")

@@ -123,6 +123,10 @@ def light_object(load: Workload, shards: int = 1, others: float = 0.0) -> Reques
     else:
         spent += (operations.BURY + operations.MOVE_LINES) * buried
         spent += operations.EXTEND * _extensions(load)
+    if settings.rate:
+        # At most: a busy process takes several tokens at a time.
+        calls = load.batch + sum(load.retried(attempt) for attempt in range(1, settings.max_attempts))
+        spent += operations.TOKEN * calls
     drains = load.late + load.rescued
     spent += operations.READ_FIRST * drains
     for attempt in range(1, settings.max_attempts):

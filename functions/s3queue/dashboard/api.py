@@ -137,6 +137,16 @@ def _register_queues(app: Resolver, view: BucketView) -> None:
         view.queue(queue).resume()
         return models.Paused(queue=queue, paused=False)
 
+    @app.get("/api/queues/<queue>/breaker", summary="Breaker", tags=["queues"], **_described(models.BreakerView))
+    def breaker(queue: QueueName) -> models.BreakerView:
+        return stuck.breaker(queue, view.queue(queue).breaker())
+
+    forced = _described(models.BreakerView, changes=True)
+
+    @app.post("/api/queues/<queue>/breaker", summary="Force the breaker", tags=["queues"], **forced)
+    def force_breaker(queue: QueueName, wanted: Annotated[requests.ForceBreaker, Body()]) -> models.BreakerView:
+        return stuck.breaker(queue, view.queue(queue).force_breaker(wanted.state))
+
     @app.get(
         "/api/statistics", summary="Statistics computed by Spark", tags=["statistics"], **_described(models.Statistics)
     )

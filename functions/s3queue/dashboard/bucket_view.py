@@ -74,6 +74,7 @@ class BucketView:
                 stats=None,
                 published=None,
                 cost=None,
+                breaker="closed",
             )
         return _view(seen)
 

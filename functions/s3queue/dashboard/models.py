@@ -63,11 +63,22 @@ class QueueView(Answer):
     stats: Counts | None = Field(description="null: the queue could not be read; `reason` says why.")
     published: Counts | None = Field(description="The sweeper's last count, if `stats` is a lower bound.")
     cost: Cost | None
+    breaker: str = Field(description="closed, open, probing, forced open or forced closed.")
 
 
 class Verdict(Answer):
     health: Health
     reason: str
+
+
+class BreakerView(Answer):
+    queue: str
+    state: Literal["closed", "open", "probing"]
+    forced: bool = Field(description="An operator wants it so: nothing that happens changes it.")
+    failures: int = Field(description="In a row, while it is closed.")
+    error: str = Field(description="The last failure that it counted.")
+    opened_at: str | None
+    until: str | None = Field(description="When the next message probes, or the probe's time is over.")
 
 
 class Queues(Answer):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from s3queue.documents.breaker_document import BreakerDocument
 from s3queue.documents.heartbeat import Heartbeat
 from s3queue.encoding import format_instant
 from s3queue.errors import CorruptState, InvalidName
@@ -56,6 +57,8 @@ class QueueOverview:
     published: Stats | None
     health: Health
     reason: str
+    #: closed, open, probing, forced open or forced closed.
+    breaker: str = "closed"
 
     @property
     def swept_at(self) -> datetime | None:
@@ -69,7 +72,13 @@ class QueueOverview:
             "swept_at": format_instant(self.swept_at) if self.swept_at else None,
             "health": self.health,
             "reason": self.reason,
+            "breaker": self.breaker,
         }
+
+
+def breaker_word(document: BreakerDocument) -> str:
+    """The state of a breaker in a word or two."""
+    return f"forced {document.state}" if document.is_forced else document.state
 
 
 def queue_names(store: ObjectStore) -> list[str]:
@@ -98,11 +107,31 @@ def overview(
     if published:
         stats = replace(stats, rescued=published.rescued)
     health, reason = judge(stats, queue.settings, published.at if published else None)
+    try:
+        document = queue.breaker().document
+    except CorruptState as error:
+        document, problem = BreakerDocument(), problem or str(error)
+    if document.state != "closed" and not queue.settings.paused:
+        health, reason = _stopped(document)
     if problem:
         health, reason = "stuck", problem
     return QueueOverview(
-        name=name, stats=stats, settings=queue.settings, published=published, health=health, reason=reason
+        name=name,
+        stats=stats,
+        settings=queue.settings,
+        published=published,
+        health=health,
+        reason=reason,
+        breaker=breaker_word(document),
     )
+
+
+def _stopped(document: BreakerDocument) -> tuple[Health, str]:
+    """The verdict on a queue whose breaker is not closed."""
+    if document.is_forced:
+        return "paused", "an operator opened the breaker: nothing is claimed"
+    done = "one message probes" if document.state == "probing" else "nothing is claimed until one message probes"
+    return "failing", f"the breaker is {document.state}, {done}: {document.error or 'too many failures in a row'}"
 
 
 def judge(stats: Stats, settings: QueueSettings, swept_at: datetime | None) -> tuple[Health, str]:

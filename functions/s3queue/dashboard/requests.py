@@ -116,6 +116,14 @@ class Schedule(Request):
     missed: Literal["last", "all", "skip"] = "last"
 
 
+class ForceBreaker(BaseModel):
+    """An operator's word on a breaker."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: Literal["open", "closed", "auto"] = Field(description="auto: closed, and opens by itself again.")
+
+
 class Replay(Request):
     """One dead letter by its path, or all letters that a filter selects."""
 

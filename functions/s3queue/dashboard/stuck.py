@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from s3queue.documents.breaker_document import StoredBreaker
 from s3queue.documents.lease import GRAIN
 from s3queue.documents.run_documents import MANIFEST_BYTES
 from s3queue.encoding import format_instant, parse_json
@@ -22,6 +23,20 @@ RUNS_READ = 50
 #: While its driver runs, the object of a run is younger than this.
 RUN_SILENT = timedelta(minutes=15)
 ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
+
+
+def breaker(name: str, found: StoredBreaker) -> models.BreakerView:
+    """A queue's breaker, as it was read or has just been written."""
+    document = found.document
+    return models.BreakerView(
+        queue=name,
+        state=document.state,
+        forced=document.is_forced,
+        failures=document.failures,
+        error=document.error,
+        opened_at=format_instant(document.opened_at) if document.opened_at else None,
+        until=format_instant(found.until) if found.until else None,
+    )
 
 
 def stuck(queue: Queue) -> models.Stuck:

@@ -29,6 +29,8 @@ PAUSE_SECONDS = 0.05
 BUSY_SECONDS = 0.25
 #: After an error of the store.
 UNKNOWN_SECONDS = 1.0
+#: For so long after its own write a process does not read the limit first: a GET is cheaper than a PUT that loses.
+KNOWN_SECONDS = 1.0
 #: Limits that one process remembers; what it forgets costs it a GET.
 MOST_KNOWN = 10_000
 #: A process takes at most this part of the limit at a time, and at most twice of what it could use the last time.
@@ -42,6 +44,8 @@ class _Limit:
 
     document: LimitDocument | None = None
     etag: str | None = None
+    #: When this process wrote it last, by its monotonic clock.
+    written: float = float("-inf")
     #: The second of the tokens in hand, how many are left, and how many of them were used.
     at: int = -1
     left: int = 0
@@ -163,6 +167,8 @@ class RateLimiter:
             limit.chunk = limit.chunk * 2 if not spare[1] else max(1, limit.used)
         limit.chunk = min(limit.chunk, max(1, rate.calls // PART))
         clock, chance = self._queue.clock, self._queue.chance
+        if clock.monotonic() - limit.written > KNOWN_SECONDS:
+            limit.document = None
         for _ in range(TRIES):
             if limit.document is None:
                 limit.document, limit.etag = self._read(key, rate)
@@ -226,7 +232,7 @@ class RateLimiter:
             limit.document = None
             raise
         self._time.note(written.at)
-        limit.document, limit.etag = document, written.etag
+        limit.document, limit.etag, limit.written = document, written.etag, self._queue.clock.monotonic()
         return written
 
 

@@ -338,3 +338,25 @@ def test_a_heavy_message_that_finds_a_run_at_work(bench):
     assert launcher.launch(queue, [path]) == "busy"
 
     assert same(counted(bench), operations.NOTIFICATION_DURING_RUN)
+
+
+def test_a_call_under_a_rate_costs_at_most_a_get_and_a_put_more(bench):
+    queue = bench.queue(rate="100/min", visibility_timeout=600)
+    processor = bench.processor(queue, lambda body: None)
+    processor.run(queue.enqueue(b"{}"))
+    for pause in (5, 5, 0, 0, 0, 0):
+        bench.clock.advance(pause)
+        path = queue.enqueue(b"{}")
+        counted(bench)
+        processor.run(path)
+        found = counted(bench) + operations.ENQUEUE
+        if pause:
+            assert same(found, light_object(load_of(queue)))
+        else:
+            assert found.total(kind="limits") <= 1
+
+
+def test_the_calls_of_a_batch_count_under_a_rate(bench):
+    limited, free = (Workload(rate=1, batch=50, settings=QueueSettings.of(rate=rate)) for rate in ("9/s", None))
+    assert light_object(limited).total(kind="limits") == 2 * 50
+    assert light_object(free).total(kind="limits") == 0

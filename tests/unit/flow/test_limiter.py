@@ -113,6 +113,16 @@ def test_a_limit_that_cannot_be_read_counts_as_used_up_for_one_window(bench, gar
     assert queue.claim(path)
 
 
+def test_what_is_given_back_is_granted_once(bench):
+    queue = bench.queue(rate="100/min", visibility_timeout=600)
+    for _ in range(120):
+        queue.enqueue(b"{}")
+    assert len(queue.claim_next(16)) == 16
+    bench.clock.advance(30)
+
+    assert len(queue.claim_next(120)) == 84
+
+
 def test_grants_of_the_future_do_not_close_a_queue_for_good(bench):
     queue = bench.queue(rate="2/min")
     path = queue.enqueue(b"{}")

@@ -94,6 +94,10 @@ def estimate(
     metrics: Annotated[
         str, typer.Option("--metrics", metavar="WHICH", help="Metrics of each queue: all, alarms or off.")
     ] = "alarms",
+    limit: Annotated[
+        str | None,
+        typer.Option("--limit", metavar="RATE", help="The queue's own rate, such as 100/min: each call takes a token."),
+    ] = None,
     kms: Annotated[bool, typer.Option("--kms", help="A KMS key of your own.")] = False,
     tracing: Annotated[bool, typer.Option("--tracing", help="Traces on X-Ray.")] = False,
     queues: Annotated[int, typer.Option("--queues", min=1, help="Number of queues.")] = 1,
@@ -114,7 +118,7 @@ def estimate(
     """
     session = Session.of(ctx)
     settings = QueueSettings.of(
-        memory_mib=memory, history=history, keep_payload=keep_payload, events=events, max_runs=max_runs
+        memory_mib=memory, history=history, keep_payload=keep_payload, events=events, max_runs=max_runs, rate=limit
     )
     load = Workload(
         rate=rate_,

@@ -31,6 +31,26 @@ const actions = {
     if (done) tell(`${queue} is running again.`);
   },
 
+  async "breaker-open"({ queue }) {
+    const done = await ask({
+      title: `Open the breaker of ${queue}?`,
+      says: ["Within ten seconds, workers stop claiming, until the breaker is closed. Running messages finish."],
+      button: "Open",
+      perform: () => post(queueUrl(queue, "/breaker"), { state: "open" }),
+    });
+    if (done) tell(`The breaker of ${queue} is open.`);
+  },
+
+  async "breaker-auto"({ queue }) {
+    const done = await ask({
+      title: `Close the breaker of ${queue}?`,
+      says: ["Within ten seconds, workers claim messages again. If they keep failing, it opens by itself."],
+      button: "Close",
+      perform: () => post(queueUrl(queue, "/breaker"), { state: "auto" }),
+    });
+    if (done) tell(`The breaker of ${queue} is closed.`);
+  },
+
   async "replay-group"({ queue, error }) {
     const started = Date.now();
     const planned = await post(queueUrl(queue, "/dead/replay"), { error_type: error, dry_run: true });

@@ -65,6 +65,7 @@ export class QueuePage {
         h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview")),
         h("div", { class: "head" },
           h("h1", {}, h("span", { class: "lamp", "aria-hidden": "true" }), view.name),
+          this.breaker(),
           h("button", { type: "button", class: "button", "data-queue": view.name,
             "data-action": view.paused ? "resume" : "pause" }, view.paused ? "Resume" : "Pause")),
         h("p", { class: "reason" }, `${HEALTH[view.health]}: ${view.reason}`), this.facts()),
@@ -76,6 +77,15 @@ export class QueuePage {
     ];
   }
 
+  // Only where there is one: a queue without a breaker has nothing to open.
+  breaker() {
+    const { breaker, name, settings } = this.view;
+    const isClosed = breaker === "closed";
+    if (isClosed && !settings?.breaker) return null;
+    return h("button", { type: "button", class: "button", "data-queue": name,
+      "data-action": isClosed ? "breaker-open" : "breaker-auto" }, isClosed ? "Open breaker" : "Close breaker");
+  }
+
   facts() {
     const { stats } = this.view;
     if (!stats) return null;
@@ -83,6 +93,7 @@ export class QueuePage {
       ["Delayed", count(stats.delayed)], ["Processing", count(stats.processing)], ["Waiting for a retry", count(stats.failed)],
       ["Completed", count(stats.completed, stats.exact)], ["Dead", count(stats.dead, stats.exact)],
       ["Drains in", drains(this.view, this.flow)], ["Last sweep", ago(this.view.swept_at, stats.at)]];
+    if (this.view.breaker !== "closed" || this.view.settings?.breaker) facts.push(["Breaker", this.view.breaker]);
     return h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
   }
 

@@ -1,0 +1,110 @@
+"""Bugs in rates, Postpone and the breaker: a token spent twice, a window forgotten, two probes."""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+_RATES = "tests/simulation/test_rates.py::test_twenty_workers_keep_a_rate_and_use_it[100/min-60-5]"
+_BREAKER = "tests/simulation/test_breaker.py::test_a_breaker_opens_for_everyone_probes_with_one_message_and_closes[0]"
+
+BUGS = (
+    Mutation(
+        "a token is spent twice",
+        "flow/limiter.py",
+        "        limit.left -= 1\n        limit.used += 1\n",
+        "        limit.left -= limit.used % 2\n        limit.used += 1\n",
+        test=_RATES,
+    ),
+    Mutation(
+        "the last of two workers wins all tokens of a limit",
+        "flow/limiter.py",
+        "body, if_match=limit.etag, if_absent=limit.etag is None)",
+        "body)",
+        test=_RATES,
+    ),
+    Mutation(
+        "a window forgets what was granted shortly before it",
+        "documents/limit_document.py",
+        "    return (unit + 1) * rate.unit - 1 + rate.usable > at - rate.window - rate.grain",
+        "    return (unit + 1) * rate.unit - 1 + rate.usable > at - rate.window // 2",
+        more=(
+            (
+                "documents/limit_document.py",
+                "at = (unit + 1) * rate.unit - 1 + rate.usable + rate.window + rate.grain",
+                "at = (unit + 1) * rate.unit - 1 + rate.usable + rate.window // 2",
+            ),
+        ),
+        test=_RATES,
+    ),
+    Mutation(
+        "a token may be used at any time",
+        "flow/limiter.py",
+        "        return 0 <= _second(at) - self.at <= self.rate.usable\n",
+        "        return True\n",
+        test="tests/unit/flow/test_limiter.py::"
+        "test_a_token_that_is_used_too_late_does_not_count_and_the_claim_is_undone",
+    ),
+    Mutation(
+        "what was given back is given back again",
+        "flow/limiter.py",
+        "            spare = (-1, 0)\n            if 0 <= _second(written.at)",
+        "            limit.left = spare[1]\n            if 0 <= _second(written.at)",
+        more=(
+            (
+                "flow/limiter.py",
+                "                limit.at, limit.left, limit.used = granted[0], granted[1], 0\n",
+                "                limit.at, limit.left, limit.used = granted[0], limit.left + granted[1], 0\n",
+            ),
+        ),
+        test="tests/unit/flow/test_limiter.py::test_what_is_given_back_is_granted_once",
+    ),
+    Mutation(
+        "two workers probe",
+        "flow/breaker.py",
+        "queue.keys.breaker, body, if_match=etag, if_absent=etag is None)",
+        "queue.keys.breaker, body)",
+        test=_BREAKER,
+    ),
+    Mutation(
+        "a probe does not wait for the end of the pause",
+        "flow/breaker.py",
+        "or self._time.seen_at < known.until or self._is_asking",
+        "or self._is_asking",
+        more=(
+            (
+                "flow/breaker.py",
+                "        return left if self._time.now() < known.until else 0.0\n",
+                "        return 0.0\n",
+            ),
+        ),
+        test=_BREAKER,
+    ),
+    Mutation(
+        "a probe that fails closes the breaker",
+        "flow/breaker.py",
+        "        if is_failure:\n            again",
+        "        if not is_failure:\n            again",
+        test=_BREAKER,
+    ),
+    Mutation(
+        "a message that is postponed has used an attempt",
+        "protocol/lease_protocol.py",
+        "attempt=claim.attempt - 1, retry_at=retry_at)",
+        "attempt=claim.attempt, retry_at=retry_at)",
+        test="tests/unit/flow/test_postpone.py::test_a_postponed_message_runs_again_with_the_same_attempt",
+    ),
+    Mutation(
+        "a message is postponed for ever",
+        "queue.py",
+        "        if claim.lease.postponed >= most:\n",
+        "        if claim.lease.postponed < 0:\n",
+        test="tests/unit/flow/test_postpone.py::test_after_max_postpones_each_is_a_failed_attempt",
+    ),
+    Mutation(
+        "a postponed line is forgotten",
+        "worker/processor.py",
+        "        if postponed is not None:\n            return self._postpone(claim, postponed)\n",
+        "",
+        test="tests/unit/flow/test_postpone.py::test_lines_are_postponed_alone_and_the_others_go_on",
+    ),
+)
