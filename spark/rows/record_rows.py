@@ -59,6 +59,8 @@ FILE_SCHEMA = columns(
     #: Which object this row is: the same pair is never archived twice.
     record_key="string",
     record_etag="string",
+    #: Where the payload of a completed message lies, as long as its record does; null if it was not kept.
+    payload_key="string",
 )
 RECORD_SCHEMA = joined(columns(queue="string", day="string"), FILE_SCHEMA)
 #: A record, or why there is none: every object is one row, whatever is in it.
@@ -142,6 +144,7 @@ def record_row(queue: str, key: str, etag: str, body: bytes) -> tuple[Any, ...]:
         record.generation.etag,
         clean(key),
         etag,
+        clean(Keys(queue).done(path)) if record.keeps_payload else None,
     )
 
 

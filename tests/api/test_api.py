@@ -254,6 +254,27 @@ class TestDeadLetters:
         assert bench.queue("emails").stats().dead == 23
 
 
+def test_a_completed_message_whose_payload_was_kept_is_shown_and_runs_again(bench: Workbench, ask: Ask) -> None:
+    queue = bench.queue(keep_payload=True)
+    path = queue.enqueue({"n": 1}, name="kept")
+    queue.complete(queue.claim(path))
+    bench.clock.advance(2)
+    shown = ask("GET", f"{ORDERS}/message", query={"path": path, "body": "true"}).body
+    assert (shown["state"], shown["kept_payload"]) == ("completed", f"orders/done/{path}")
+    assert shown["body"]["text"] == '{"n":1}'
+
+    for created in (True, False):
+        said = ask("POST", f"{ORDERS}/message/replay", query={"path": path})
+        assert (said.status, said.body) == (200, {"path": path, "created": created})
+    assert queue.status(path).state == "pending"
+
+    plain = bench.queue()
+    other = plain.enqueue("x")
+    plain.complete(plain.claim(other))
+    refused = ask("POST", f"{ORDERS}/message/replay", query={"path": other})
+    assert (refused.status, refused.body["error"]) == (404, "MessageNotFound")
+
+
 def test_a_pause_is_seen_by_every_worker(bench: Workbench, ask: Ask) -> None:
     bench.queue().enqueue("x")
     assert ask("POST", f"{ORDERS}/pause").body == {"queue": "orders", "paused": True}

@@ -118,7 +118,7 @@ class Judge:
                 if _is_replay(call, process):
                     self.letters.replay_put(path, after.body)
                 if call and call.name == "rerun":
-                    self.kept.replay(path, after)
+                    self.kept.replay(life, after)
                 # What could not be read is replayed in its place, with the same bytes.
                 if before and before.body != after.body and call and call.name in ("replay", "rerun"):
                     self.broken("P1", f"a replay of {path} overwrote what was PUT there")
@@ -204,6 +204,7 @@ class Judge:
             lease = self.world.objects.get(self._leases + path)
             life.recorded_alive = lease is not None and Lease.from_bytes(lease.body, path).owner == record.worker
         self._check_outcome(life, record)
+        self.kept.recorded(life, record)
 
     def _check_outcome(self, life: Life, record: Record) -> None:
         """[P1] Completed means that a handler said so, for every line that is not dead."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from s3queue.errors import Unavailable
+from s3queue.errors import QueueError, Unavailable
 
 from .functions import Container
 from .stage import Plot, Stage, batch, script
@@ -56,10 +56,36 @@ def _replay(stage: Stage) -> str:
     return path
 
 
+def _replay_uncleared(stage: Stage) -> str:
+    """Its worker died between the two deletes of a second attempt: its lease is still there, and equal bytes come."""
+    path = stage.put("m", script("m", "fk"))
+    stage.cast.profile = replace(stage.cast.profile, exact=False)
+    stage.kill_after(stage.helper.process, f"{QUEUE}/{path}")
+
+    def work(helper: Container) -> None:
+        for _ in range(2):
+            _keeping(helper).processor.run(path, read_first=True)
+            stage.world.sleep(2.0)
+
+    def replay(worker: Container) -> None:
+        seen = worker.queue.outcomes.read(path)
+        for _ in range(20):
+            try:
+                worker.queue.replay(path, of=seen)
+                return
+            except QueueError:
+                stage.world.sleep(1.0)
+
+    stage.prepare(work)
+    stage.act(replay)
+    return path
+
+
 KEPT: dict[str, Plot] = {
     "complete, keep the payload": _complete("m", script("m", "k")),
     "batch, keep the payload": _complete("b.ndjson", batch("k", "k")),
     "batch, a line rejected, keep the payload": _complete("b.ndjson", batch("k", "r")),
     "re-PUT at work, keep the payload": _re_put,
     "replay a completed message": _replay,
+    "replay a completed message before it is cleared away": _replay_uncleared,
 }

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from s3queue.documents.kept_payload import replay_id
+from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of
 
 from .ledger import Ledger, Life
@@ -26,6 +27,7 @@ class Kept:
         self._broken = broken
         #: The ids of replays that were PUT.
         self._replayed: set[str] = set()
+        self._replays: list[Life] = []
 
     def write(self, path: str, after: Any) -> None:
         """[P1] What is kept is what was completed: its bytes are those of the generation that it names."""
@@ -42,10 +44,16 @@ class Kept:
         if stored is None or stored.body != life.body:
             self._broken("P1", f"{life.path} was completed and deleted, and its payload was not kept")
 
-    def replay(self, path: str, after: Any) -> None:
+    def recorded(self, life: Life, record: Record) -> None:
+        """[P5] No attempt of its former life is charged to a replay: it dies of its own alone."""
+        if life in self._replays and record.outcome == "dead" and not life.runs and record.attempt > life.claims:
+            self._broken("P5", f"the replay {life.path} died of attempt {record.attempt}, and was never claimed")
+
+    def replay(self, life: Life, after: Any) -> None:
         """[P1] [P5] One completion is replayed once, however often that is asked for."""
-        put_id = put_id_of(after.metadata)
-        records = [life.record for life in self._ledger.lives.get(path, ()) if life.record]
+        self._replays.append(life)
+        path, put_id = life.path, put_id_of(after.metadata)
+        records = [one.record for one in self._ledger.lives[path] if one.record]
         if put_id not in {replay_id(record) for record in records}:
             return  # of a dead letter, which has its own judge
         if put_id in self._replayed:

@@ -57,6 +57,16 @@ def test_records_become_parquet_by_queue_and_day_and_a_rerun_adds_nothing(spark,
     assert archived(spark, bucket, "orders") == []
 
 
+def test_a_row_names_the_payload_that_was_kept(spark, bucket):
+    put_record(bucket.store(), "emails", record("messages/kept", keeps_payload=True))
+    put_record(bucket.store(), "emails", record("messages/gone"))
+
+    archive(spark, bucket, "emails", now=NOON)
+
+    named = {row.path: row.payload_key for row in archived(spark, bucket)}
+    assert named == {"messages/kept": "emails/done/messages/kept", "messages/gone": None}
+
+
 def test_only_what_is_new_is_added_and_a_new_outcome_of_an_old_name_is_new(spark, bucket):
     store = bucket.store()
     put_records(store, "emails", 4)

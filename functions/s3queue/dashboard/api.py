@@ -206,6 +206,15 @@ def _register_messages(app: Resolver, view: BucketView) -> None:
     def cancel(queue: QueueName, path: MessagePath) -> models.Cancelled:
         return models.Cancelled(path=path, outcome=view.queue(queue).cancel(path).outcome)
 
+    again = _described(models.Enqueued, changes=True)
+
+    @app.post("/api/queues/<queue>/message/replay", summary="Run one message again", tags=["messages"], **again)
+    def replay_message(queue: QueueName, path: MessagePath) -> models.Enqueued:
+        found = view.queue(queue)
+        written: list[Any] = []
+        found.events.on("message.enqueued", written.append)
+        return models.Enqueued(path=found.replay(path), created=bool(written))
+
 
 def _register_dead(app: Resolver, view: BucketView) -> None:
     @app.get("/api/queues/<queue>/dead", summary="Dead letters", tags=["dead letters"], **_described(models.DeadPage))

@@ -42,4 +42,10 @@ BUGS = (
         "    _check_latest(queue, outcomes, record)\n",
         "",
     ),
+    Mutation(
+        "a completed message is replayed while its worker's lease is still there",
+        "flow/replay_completed.py",
+        "    _check_cleared(queue, target)\n    kept",
+        "    kept",
+    ),
 )
