@@ -266,6 +266,19 @@ class Queue(QueueAccess):
         """
         self.leases.release(claim)
 
+    def claimed(self, path: str, fence: str) -> Claim:
+        """A claim that another process made, by its path and its `fence`: complete, fail, extend or release it here.
+
+        For consumers that are not Python, or not this process: hand them `claim.path`, `claim.fence` and the body. The
+        fence stays valid while the claim does, however often it is extended.
+
+        Raises:
+            LeaseLost: the claim is over: the message was finished, given back, failed, or someone else has it.
+        """
+        from .flow.claimed import claimed
+
+        return claimed(self, path, fence)
+
     def check(self, claim: Claim) -> None:
         """Ask whether the message is still wanted. One GET.
 

@@ -68,6 +68,8 @@ class Lease:
     lines: Lines | None = None
     #: What the handler last reported: the fraction that is done, and a text.
     progress: tuple[float, str] | None = None
+    #: The claim's: it stays the same however often the lease is written, so another process can show that it is its.
+    fence: str = ""
 
     @property
     def leased_etag(self) -> str:
@@ -100,6 +102,7 @@ class Lease:
                 "attempts": [attempt.to_json() for attempt in self.attempts[-ATTEMPTS_KEPT:]],
                 "lines": self.lines.to_json() if self.lines else None,
                 "progress": list(self.progress) if self.progress else None,
+                "fence": self.fence,
             }
         )
 
@@ -141,6 +144,7 @@ class Lease:
             attempts=tuple(Attempt.from_json(attempt) for attempt in as_list(found.get("attempts", []))),
             lines=Lines.from_json(found["lines"]) if found.get("lines") else None,
             progress=(as_number(progress[0]), as_text(progress[1])) if progress else None,
+            fence=as_text(found.get("fence", "")),
         )
 
 

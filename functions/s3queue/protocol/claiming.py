@@ -84,6 +84,7 @@ class Claiming:
             claimed_at=held.read_at,
             retry_at=None,
             progress=None,
+            fence="",
         )
         return self._take(path, mine, before, if_match=held.etag)
 
@@ -207,7 +208,8 @@ class Claiming:
         expected = lease.leased_etag
         if expected and expected != message.generation.etag:
             # The name was PUT anew, and attempts belong to a generation.  [P5]
-            lease = replace(lease, attempt=1, generation=message.generation, failure=None, attempts=(), lines=None)
+            anew = replace(lease, attempt=1, generation=message.generation, failure=None, attempts=(), lines=None)
+            lease = replace(anew, fence="")
             lease, written = self.leases.put_lease(path, lease, if_match=written.etag)
         claim = self._claimed(message, lease, written, before)
         record = None if is_first and not message.is_once else self.leases.outcomes.read(path)
@@ -230,7 +232,7 @@ class Claiming:
             since=before,
             leased_until=before + lease.timeout.total_seconds(),
             clock=self.queue.clock,
-            fence=f"{lease.attempt}-{lease.nonce}",
+            fence=lease.fence,
             lines=lease.lines or Lines(),
         )
 

@@ -241,7 +241,8 @@ class LeaseProtocol:
         Raises:
             Conflict: someone else was first.
         """
-        lease = replace(lease, nonce=self.queue.chance.token())
+        nonce = self.queue.chance.token()
+        lease = replace(lease, nonce=nonce, fence=lease.fence or f"{lease.attempt}-{nonce}")
         key = self.queue.keys.lease(path)
         return lease, put_surely(self.queue.store, key, lease.to_bytes(), if_match=if_match, if_absent=if_match is None)
 
