@@ -98,6 +98,8 @@ class QueueSettings:
     run_timeout: timedelta = timedelta(hours=1)
     max_executors: int = 4
     paused: bool = False
+    #: False: what dies is recorded, and deleted; no dead letter is kept, and nothing can be replayed.
+    dead_letters: bool = True
 
     def __post_init__(self) -> None:
         durations = ("visibility_timeout", "handler_timeout", "rescue_after", "record_retention", "dead_retention")

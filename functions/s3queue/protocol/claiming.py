@@ -93,7 +93,8 @@ class Claiming:
         it aside, or every look at the queue would begin with it.
         """
         try:
-            return self.leases.outcomes.bury_misnamed(path, problem) is not None
+            kept = self.queue.settings.dead_letters
+            return self.leases.outcomes.bury_misnamed(path, problem, keeps_letters=kept) is not None
         except AccessDenied as refused:
             _log.error("message cannot be claimed or buried, set aside: %s/%s: %s", self.queue.name, path, refused)
             if path not in self.queue.set_aside and len(self.queue.set_aside) < MOST_SET_ASIDE:

@@ -45,7 +45,7 @@ class LeaseProtocol:
             LeaseLost: the claim ran out meanwhile; whoever claims the message next continues.
         """
         claim.check_alive()
-        if record.outcome == "dead" or record.dead_lines:
+        if self.queue.settings.dead_letters and (record.outcome == "dead" or record.dead_lines):
             is_moved = self.outcomes.move_to_dead(record, self._stored(claim), claim.lease.lines)
             claim.check_alive()
             if not is_moved:
@@ -124,7 +124,10 @@ class LeaseProtocol:
         record = self._record(claim, "completed" if is_finished else "dead", failure)
         if lines:
             record = replace(record, lines=lines.summary())
-        recorded, is_moved = self.outcomes.bury(record, self._stored(claim), lines, claim.check_alive, claim.is_alive)
+        keeps_letters = self.queue.settings.dead_letters
+        recorded, is_moved = self.outcomes.bury(
+            record, self._stored(claim), lines, claim.check_alive, claim.is_alive, keeps_letters=keeps_letters
+        )
         if not is_moved:
             self._park(claim)
         elif recorded.generation == claim.message.generation:
