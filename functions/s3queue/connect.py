@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from typing import TYPE_CHECKING, Any, Literal, get_args
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from .errors import InvalidRequest
 from .queue import Queue
@@ -33,7 +33,9 @@ def connect(
 ) -> Queue:
     """The queue at `s3://bucket/queue`, or at `memory://name/queue` (one per name and process, to try things out).
 
-    Credentials, region and endpoint come from the environment, as boto3 reads them (`AWS_ENDPOINT_URL` included).
+    Credentials, region and endpoint come from the environment, as boto3 reads them (`AWS_ENDPOINT_URL` included); or
+    from the URL: `s3://key:secret@host:port/bucket/queue`, percent-encoded where they have `/`, `:` or `@`. That speaks
+    HTTPS, except to this machine; `s3+http://` speaks HTTP. No error and no log line repeats them.
     `store` chooses the client: `boto3` or `direct`; the default is `S3QUEUE_STORE`. If you pass a boto3 `client`, it is
     used unchanged.
 
@@ -42,7 +44,7 @@ def connect(
     """
     opened, name = open_store(url, endpoint_url=endpoint_url, region=region, store=store, client=client)
     if not name:
-        raise InvalidRequest(f"{url!r} does not name a queue; write s3://bucket/queue")
+        raise InvalidRequest(f"{without_secret(url)!r} does not name a queue; write s3://bucket/queue")
     return Queue(store=opened, name=name, settings=settings or QueueSettings(), worker_id=worker_id)
 
 
@@ -64,23 +66,61 @@ def open_store(
     name = parts.path.strip("/")
     if parts.scheme == "memory" and (parts.netloc or name):
         return _memory(parts.netloc), name or parts.netloc
+    if parts.scheme in ("s3", "s3+http") and "@" in parts.netloc:
+        bucket, _, name = name.partition("/")
+        keys, address = _keys_and_address(parts, bucket)
+        if client is not None or endpoint_url is not None:
+            raise InvalidRequest("the URL names host and credentials: give no client and no endpoint_url with it")
+        return _s3(bucket, address, region, store, None, keys), name
     if parts.scheme == "s3" and parts.netloc:
         return _s3(parts.netloc, endpoint_url, region, store, client), name
-    raise InvalidRequest(f"{url!r} is not a queue's URL; write s3://bucket/queue or memory://name/queue")
+    raise InvalidRequest(
+        f"{without_secret(url)!r} is not a queue's URL; write s3://bucket/queue or memory://name/queue"
+    )
 
 
-def _s3(bucket: str, endpoint_url: str | None, region: str | None, kind: StoreKind | None, client: Any) -> ObjectStore:
+def without_secret(url: str) -> str:
+    """The URL as it may be shown: what stands before the last `@` of its address is left out."""
+    scheme, mark, rest = url.partition("://")
+    address, slash, path = rest.partition("/")
+    return f"{scheme}{mark}***@{address.rpartition('@')[2]}{slash}{path}" if "@" in address else url
+
+
+def _keys_and_address(parts: SplitResult, bucket: str) -> tuple[tuple[str, str], str]:
+    """Raises InvalidRequest, which does not repeat the credentials."""
+    wanted = "write s3://key:secret@host:port/bucket/queue, with %2F, %3A and %40 in key and secret"
+    try:
+        key, secret, host, port = parts.username, parts.password, parts.hostname, parts.port
+    except ValueError:
+        raise InvalidRequest(f"the URL's port is not a number: {wanted}") from None
+    if not (key and secret and host and bucket):
+        raise InvalidRequest(f"the URL lacks a key, a secret, a host or a bucket: {wanted}")
+    named = f"[{host}]" if ":" in host else host
+    is_plain = parts.scheme == "s3+http" or host in ("localhost", "127.0.0.1", "::1")
+    address = f"{'http' if is_plain else 'https'}://{named}" + (f":{port}" if port else "")
+    return (unquote(key), unquote(secret)), address
+
+
+def _s3(
+    bucket: str,
+    endpoint_url: str | None,
+    region: str | None,
+    kind: StoreKind | None,
+    client: Any,
+    keys: tuple[str, str] | None = None,
+) -> ObjectStore:
     chosen = kind or ("boto3" if client else os.environ.get("S3QUEUE_STORE") or "boto3")
     if chosen not in get_args(StoreKind):
         raise InvalidRequest(f"store must be {' or '.join(get_args(StoreKind))}, not {chosen!r}; check S3QUEUE_STORE")
     if chosen == "direct":
         from s3queue.stores.direct import DirectStore
 
-        return DirectStore(bucket, endpoint_url=endpoint_url, region=region)
+        return DirectStore(bucket, endpoint_url=endpoint_url, region=region, keys=keys)
     from s3queue.stores.s3 import S3Store
     from s3queue.stores.s3 import client as new_client
 
-    return S3Store(bucket, client=client or new_client(endpoint_url, region))
+    named: dict[str, Any] = dict(zip(("aws_access_key_id", "aws_secret_access_key"), keys or (), strict=False))
+    return S3Store(bucket, client=client or new_client(endpoint_url, region, **named))
 
 
 def _memory(name: str) -> MemoryStore:

@@ -139,38 +139,18 @@ class Queue(QueueAccess):
             concurrency=concurrency,
         )
 
-    def buffer(
-        self,
-        *,
-        linger: float | timedelta = 0.1,
-        per_object: int = 500,
-        priority: int = 0,
-        metadata: Mapping[str, str] | None = None,
-        concurrency: int = BULK_PUTS,
-        max_pending: int = 10_000,
-        room_within: float | timedelta = 30.0,
-    ) -> Buffer:
+    def buffer(self, *, linger: float | timedelta = 0.1, per_object: int = 500, **options: Any) -> Buffer:
         """Collects single messages into `.ndjson` batches; use it in a `with` statement, or close it.
 
-        A batch is stored when it has `per_object` lines, or `linger` seconds after its first one. At most `max_pending`
-        bodies wait to be stored: then `enqueue` waits for room, `room_within` seconds at most.
+        A batch is stored when it has `per_object` lines, or `linger` seconds after its first one. `Buffer` has further
+        options: priority, metadata, concurrency (PUTs at a time), max_pending and room_within.
 
         Raises:
             InvalidRequest: a number is out of range.
         """
         from .flow.buffer import Buffer
 
-        return Buffer(
-            self,
-            self._producer,
-            linger=linger,
-            per_object=per_object,
-            priority=priority,
-            metadata=metadata,
-            concurrency=concurrency,
-            max_pending=max_pending,
-            room_within=room_within,
-        )
+        return Buffer(self, self._producer, linger=linger, per_object=per_object, **options)
 
     def presign(
         self, *, name: str | None = None, priority: int = 0, expires: float | timedelta = 3600, once: bool = True
@@ -365,6 +345,19 @@ class Queue(QueueAccess):
             self.gate = self._limits = QueueGate(self)
         return self._limits is not None
 
+    def claimed(self, path: str, fence: str) -> Claim:
+        """A claim that another process made, by its path and its `fence`: complete, fail, extend or release it here.
+
+        For consumers that are not Python, or not this process: hand them `claim.path`, `claim.fence` and the body. The
+        fence stays valid while the claim does, however often it is extended.
+
+        Raises:
+            LeaseLost: the claim is over: the message was finished, given back, failed, or someone else has it.
+        """
+        from .flow.claimed import claimed
+
+        return claimed(self, path, fence)
+
     def check(self, claim: Claim) -> None:
         """Ask whether the message is still wanted. One GET.
 
@@ -489,6 +482,25 @@ class Queue(QueueAccess):
         from .flow.listing import list_messages
 
         return list_messages(self, state, limit=limit, after=after, prefix=prefix)
+
+    def replay(self, path: str, *, to: Queue | None = None) -> str:
+        """Make a dead letter a message again, with all its attempts; with `to`, in that queue. Returns its new path.
+
+        `DeadLetters` replays many, and some lines of a batch.
+
+        Raises:
+            MessageNotFound: no dead letter has this path.
+            Conflict: a message of that name is there already, or the letter's own is still being buried.
+            InvalidRequest: it cannot be replayed there; the text says why.
+            Unavailable: unknown whether it was stored; calling again is safe.
+        """
+        if to is None or (to.name, to.store.url) == (self.name, self.store.url):
+            from .protocol.dead_letters import DeadLetters
+
+            return DeadLetters(self).replay(path)
+        from .flow.replay_to import replay_to
+
+        return replay_to(self, path, to)
 
     def retry_info(self, path: str) -> RetryInfo:
         """How often a message that is not finished was tried, how often it may be tried yet, when, and why it failed.

@@ -111,6 +111,8 @@ class QueueSettings:
     #: True: the payload of a completed message is kept under `done/` for as long as its record. Costs one COPY; then
     #: completed messages can be replayed.
     keep_payload: bool = False
+    #: False: what dies is recorded, and deleted; no dead letter is kept, and nothing can be replayed.
+    dead_letters: bool = True
 
     def __post_init__(self) -> None:
         durations = ("visibility_timeout", "handler_timeout", "rescue_after", "record_retention", "dead_retention")

@@ -80,6 +80,15 @@ def test_replay_by_path_by_filter_and_all(cli, paths):
     cli("dead", "replay", "orders", "--all", code=1)
 
 
+def test_a_replay_into_another_queue(cli, paths):
+    cli("create", "by-hand")
+    answer = cli("dead", "replay", "orders", "messages/one", "--to", "by-hand", "--json").json
+    assert answer["replayed"] == {"messages/one": "messages/one"}
+    assert cli.queue("by-hand").status("messages/one").state == "pending"
+    assert [one["path"] for one in cli("list", "by-hand", "--json").json["messages"]] == ["messages/one"]
+    assert cli.queue().list("pending").messages == ()
+
+
 def test_a_replay_that_cannot_be_done_says_why(cli, paths):
     cli("send", "orders", "--name", "two", "in the way")
     ran = cli("dead", "replay", "orders", "--all", "--json", code=1)

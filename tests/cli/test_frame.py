@@ -170,3 +170,13 @@ def test_a_shell_with_nothing_but_aws_region_is_enough(make: str, monkeypatch: p
     made = {"s3": session.s3_client, "emr-serverless": client}.get(make, lambda: session.client(make))()
 
     assert made.meta.region_name == "eu-central-1"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--url", "s3://key:s3cret@host/bucket", "stats", "orders"], ["stats", "s3://key:s3cret@host/bucket/orders"]],
+)
+def test_credentials_in_a_url_are_refused_and_not_repeated(cli, arguments):
+    ran = cli(*arguments, code=2)
+    assert "AWS_SECRET_ACCESS_KEY" in ran.err
+    assert "s3cret" not in ran.out + ran.err

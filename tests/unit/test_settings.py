@@ -85,6 +85,7 @@ settings = some.builds(
     engine=some.sampled_from(["lambda", "spark"]),
     heavy_above=some.none() | some.integers(0, 2**50),
     paused=some.booleans(),
+    dead_letters=some.booleans(),
 )
 
 
@@ -116,6 +117,7 @@ def test_settings_are_read_back_from_json(drawn):
         ("shards", -1),
         ("paused", "yes"),
         ("paused", 1),
+        ("dead_letters", "no"),
         ("events", "some"),
         ("engine", "flink"),
         ("max_message_size", "5 ib"),

@@ -58,6 +58,12 @@ class Session(Output):
         parts = urlsplit(url)
         if not url:
             raise InvalidRequest(f"no bucket was given; {_WHERE}")
+        if "@" in parts.netloc:
+            # A command line is in the shell's history, and everyone on the machine can read it.
+            raise InvalidRequest(
+                "the command takes no credentials in a URL: set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
+                "AWS_ENDPOINT_URL instead"
+            )
         if parts.scheme not in ("s3", "memory") or not parts.netloc:
             raise InvalidRequest(f"{url!r} is not s3://bucket or s3://bucket/queue; {_WHERE}")
         return url

@@ -16,6 +16,8 @@ MOST_ROWS = 200
 MOST_REPLAYS = 500
 #: A longer delay is a mistake.
 LONGEST_SECONDS = 10 * 365 * 86_400
+#: A dedup id counts at most as long as its queue keeps records; this is less, unless someone lowered that.
+LONGEST_DEDUP = 86_400
 _METADATA_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
 
 
@@ -49,7 +51,12 @@ class Request(BaseModel):
 
 
 class Enqueue(Request):
-    model_config = ConfigDict(json_schema_extra={"not": _given(delay_seconds="number", due_at="string")})
+    model_config = ConfigDict(
+        json_schema_extra={
+            "not": _given(delay_seconds="number", due_at="string"),
+            "anyOf": [{"properties": {"dedup_for_seconds": {"type": "null"}}}, _given(dedup_id="string")],
+        }
+    )
 
     body: AnyJson = Field(description="Text is stored unchanged, anything else as JSON.")
     priority: Annotated[int, Field(ge=0, le=255), WHOLE] = 0
@@ -60,12 +67,10 @@ class Enqueue(Request):
         description="The message is written only if no message with this id is in the queue. With a delay, use "
         "`due_at`: the same id with another due time is another message.",
     )
-    dedup_for_seconds: Annotated[float, Field(gt=0, le=LONGEST_SECONDS, allow_inf_nan=False, strict=True)] | None = (
-        Field(
-            default=None,
-            description="With a `dedup_id`: the id counts for this long after its first use, by S3's clock, also "
-            "when its message is finished; at most the queue's `record_retention`.",
-        )
+    dedup_for_seconds: Annotated[float, Field(ge=1, le=LONGEST_DEDUP, allow_inf_nan=False, strict=True)] | None = Field(
+        default=None,
+        description="With a `dedup_id`: the id counts for this long after its first use, by S3's clock, also "
+        "when its message is finished; at most a day, and the queue's `record_retention`.",
     )
     metadata: Annotated[
         dict[

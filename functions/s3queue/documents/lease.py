@@ -70,6 +70,8 @@ class Lease:
     progress: tuple[float, str] | None = None
     #: How often its handler has postponed it.
     postponed: int = 0
+    #: The claim's: it stays the same however often the lease is written, so another process can show that it is its.
+    fence: str = ""
 
     @property
     def leased_etag(self) -> str:
@@ -114,6 +116,7 @@ class Lease:
                 "lines": self.lines.to_json() if self.lines else None,
                 "progress": list(self.progress) if self.progress else None,
                 "postponed": self.postponed or None,
+                "fence": self.fence,
             }
         )
 
@@ -156,6 +159,7 @@ class Lease:
             lines=Lines.from_json(found["lines"]) if found.get("lines") else None,
             progress=(as_number(progress[0]), as_text(progress[1])) if progress else None,
             postponed=as_whole(found.get("postponed", 0)),
+            fence=as_text(found.get("fence", "")),
         )
 
 

@@ -75,6 +75,8 @@ def list_messages(queue: QueueAccess, state: ListedState, *, limit: int, after: 
     if not 1 <= limit <= MOST_ROWS:
         raise InvalidRequest(f"limit must be from 1 to {MOST_ROWS}, not {limit}")
     kind, read = _KINDS[state]
+    if state == "dead" and not queue.settings.dead_letters:
+        kind, read = "records", _records
     root = queue.keys.prefix(kind) if kind else queue.keys.root
     # Messages and their documents have the same order, so one cursor is enough for every state.
     folder = root if kind else queue.keys.prefix("delayed" if state == "delayed" else "messages")

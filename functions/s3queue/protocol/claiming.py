@@ -94,6 +94,7 @@ class Claiming:
             claimed_at=held.read_at,
             retry_at=None,
             progress=None,
+            fence="",
         )
         return self._take_permitted(path, mine, before, if_match=held.etag)
 
@@ -110,7 +111,8 @@ class Claiming:
         process sets it aside, or every look at the queue would begin with it.
         """
         try:
-            return self.leases.outcomes.bury_misnamed(path, problem)
+            kept = self.queue.settings.dead_letters
+            return self.leases.outcomes.bury_misnamed(path, problem, keeps_letters=kept)
         except AccessDenied as refused:
             _log.error("message cannot be claimed or buried, set aside: %s/%s: %s", self.queue.name, path, refused)
             if path not in self.queue.set_aside and len(self.queue.set_aside) < MOST_SET_ASIDE:
@@ -252,9 +254,8 @@ class Claiming:
         expected = lease.leased_etag
         if expected and expected != message.generation.etag:
             # The name was PUT anew, and attempts belong to a generation.  [P5]
-            lease = replace(
-                lease, attempt=1, generation=message.generation, failure=None, attempts=(), lines=None, postponed=0
-            )
+            anew = replace(lease, attempt=1, generation=message.generation, failure=None, attempts=(), lines=None)
+            lease = replace(anew, postponed=0, fence="")
             lease, written = self.leases.put_lease(path, lease, if_match=written.etag)
         claim = self._claimed(message, lease, written, before)
         must_look = not is_first or is_once(path, message.metadata)
@@ -279,7 +280,7 @@ class Claiming:
             since=before,
             leased_until=before + lease.timeout.total_seconds(),
             clock=self.queue.clock,
-            fence=f"{lease.attempt}-{lease.nonce}",
+            fence=lease.fence,
             lines=lease.lines or Lines(),
         )
 

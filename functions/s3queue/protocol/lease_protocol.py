@@ -50,7 +50,7 @@ class LeaseProtocol:
         """
         claim.check_alive()
         self._send(claim, record)
-        if record.outcome == "dead" or record.dead_lines:
+        if self.queue.settings.dead_letters and (record.outcome == "dead" or record.dead_lines):
             claim.check_alive()
             is_moved = self.outcomes.move_to_dead(record, self._stored(claim), claim.lease.lines)
             claim.check_alive()
@@ -193,7 +193,10 @@ class LeaseProtocol:
         record = self._record(claim, "completed" if is_finished else "dead", failure)
         if lines:
             record = replace(record, lines=lines.summary())
-        recorded, is_moved = self.outcomes.bury(record, self._stored(claim), lines, claim.check_alive, claim.is_alive)
+        keeps_letters = self.queue.settings.dead_letters
+        recorded, is_moved = self.outcomes.bury(
+            record, self._stored(claim), lines, claim.check_alive, claim.is_alive, keeps_letters=keeps_letters
+        )
         is_ours = recorded.generation == claim.message.generation
         if is_ours and recorded.has_sends:
             self._send(claim, recorded)
@@ -339,7 +342,8 @@ class LeaseProtocol:
         Raises:
             Conflict: someone else was first.
         """
-        lease = replace(lease, nonce=self.queue.chance.token())
+        nonce = self.queue.chance.token()
+        lease = replace(lease, nonce=nonce, fence=lease.fence or f"{lease.attempt}-{nonce}")
         key = self.queue.keys.lease(path)
         return lease, put_surely(self.queue.store, key, lease.to_bytes(), if_match=if_match, if_absent=if_match is None)
 

@@ -99,6 +99,8 @@ class Outcomes:
         lines: Lines | None,
         check: Callable[[], None],
         is_alive: Callable[[], bool],
+        *,
+        keeps_letters: bool = True,
     ) -> tuple[Record, bool]:
         """Record a death and move the message to `dead/`; the caller holds a burying lease and clears afterwards.
 
@@ -108,7 +110,8 @@ class Outcomes:
         is_moved = True
         written = self.write_record(record, is_alive)
         check()
-        if written.generation == record.generation and (written.outcome == "dead" or written.dead_lines):
+        is_kept = keeps_letters and written.generation == record.generation
+        if is_kept and (written.outcome == "dead" or written.dead_lines):
             is_moved = self.move_to_dead(written, message, lines)
             check()
         return written, is_moved
@@ -241,7 +244,7 @@ class Outcomes:
                 return found is None
         return delete_seen(self.store, key, etag=generation.etag, modified_at=generation.put_at, is_alive=is_alive)
 
-    def bury_misnamed(self, path: str, reason: str) -> Record | None:
+    def bury_misnamed(self, path: str, reason: str, *, keeps_letters: bool = True) -> Record | None:
         """Bury a message whose key leaves no room for a lease. No handler runs, and every step is safe to repeat."""
         message = self.store.head(self.keys.message(path))
         if message is None:
@@ -258,7 +261,8 @@ class Outcomes:
             size=message.size,
         )
         self.write_record(record, lambda: True)
-        self._write_letter(buried, generation, lambda key: self._copy(record, message, key))
+        if keeps_letters:
+            self._write_letter(buried, generation, lambda key: self._copy(record, message, key))
         delete_seen(self.store, message.key, etag=message.etag, modified_at=message.modified_at)
         return record
 

@@ -49,7 +49,7 @@ class Stats:
     processing: int = 0
     #: Failed at least once, and waits for its next attempt.
     failed: int = 0
-    #: Records without a dead letter, those of cancelled messages among them; they are deleted after their retention.
+    #: Records without a dead letter, until their retention is over: also of what was cancelled, or died without one.
     completed: int = 0
     #: Dead letters; each dead line of a batch counts.
     dead: int = 0

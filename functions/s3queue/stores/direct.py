@@ -23,7 +23,7 @@ from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 from .aws_environment import find_credentials, find_place
 from .connections import Answer, Broken, Connections
 from .s3_errors import COPY_BYTES, is_throttled, is_unknown, refusal
-from .signature import Headers
+from .signature import Credentials, Headers
 from .wire import http_date, quoted, unquoted, whole_etag, whole_seconds
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class DirectStore:
         tries: int = TRIES,
         clock: Clock | None = None,
         chance: Chance | None = None,
+        keys: tuple[str, str] | None = None,
     ) -> None:
         self.url = f"s3://{bucket}"
         self._bucket = bucket
@@ -59,7 +60,8 @@ class DirectStore:
             raise InvalidRequest(f"{bucket!r} is not a valid bucket name")
         self._place = endpoint_url, region
         self._clock = clock or SystemClock()
-        self._credentials = find_credentials()
+        self._keys = keys
+        self._credentials = (lambda: Credentials(*keys)) if keys else find_credentials()
         self._go_to(*find_place(endpoint_url, region))
         self._tries = tries
         self._chance = chance or RandomChance()
@@ -181,7 +183,10 @@ class DirectStore:
     def _boto3(self) -> S3Store:
         from .s3 import S3Store, client
 
-        return S3Store(self._bucket, client=client(*self._place))
+        named: dict[str, Any] = dict(
+            zip(("aws_access_key_id", "aws_secret_access_key"), self._keys or (), strict=False)
+        )
+        return S3Store(self._bucket, client=client(*self._place, **named))
 
     def _request(
         self,

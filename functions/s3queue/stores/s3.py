@@ -43,7 +43,7 @@ TRIES = 5
 ASK_FIRST_BYTES = 1024 * 1024
 
 
-def client(endpoint_url: str | None = None, region: str | None = None, connections: int = 32) -> S3Client:
+def client(endpoint_url: str | None = None, region: str | None = None, connections: int = 32, **keys: Any) -> S3Client:
     """A client for the store: standard retries, signatures that keep If-None-Match, short time-outs."""
     config = Config(
         retries={"mode": "standard", "total_max_attempts": 4},
@@ -56,7 +56,7 @@ def client(endpoint_url: str | None = None, region: str | None = None, connectio
         response_checksum_validation="when_required",
         s3={"addressing_style": "path" if endpoint_url else "auto"},
     )
-    return boto3.client("s3", endpoint_url=endpoint_url, region_name=region or aws_region(), config=config)
+    return boto3.client("s3", endpoint_url=endpoint_url, region_name=region or aws_region(), config=config, **keys)
 
 
 class S3Store:

@@ -20,8 +20,8 @@ BUGS = (
     Mutation(
         "leases carry no nonce",
         "protocol/lease_protocol.py",
-        "lease = replace(lease, nonce=self.queue.chance.token())",
-        'lease = replace(lease, nonce="")',
+        "        nonce = self.queue.chance.token()\n",
+        '        nonce = ""\n',
     ),
     Mutation(
         "the sweeper skips the record check",

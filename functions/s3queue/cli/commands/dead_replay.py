@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from s3queue.cli.arguments import DryRun, ErrorType, NewerThan, OlderThan, QueueName, Yes, paths_like
+from s3queue.cli.arguments import DryRun, ErrorType, NewerThan, OlderThan, QueueName, Yes, paths_like, queues_like
 from s3queue.cli.command import BAD, command
 from s3queue.cli.session import Session
 from s3queue.cli.words import counted, moment
@@ -65,6 +65,7 @@ def _selected(
     "dead replay orders messages/0199b3c4-…",
     "dead replay orders --error-type TimeoutError --newer-than 1h --dry-run",
     "dead replay orders --all",
+    "dead replay orders messages/0199b3c4-… --to orders-by-hand",
 )
 def replay(
     ctx: typer.Context,
@@ -74,9 +75,15 @@ def replay(
     older_than: OlderThan = None,
     newer_than: NewerThan = None,
     everything: Annotated[bool, typer.Option("--all", help="Every dead letter.")] = False,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="QUEUE", help="Into this queue instead.", autocompletion=queues_like),
+    ] = None,
     dry_run: DryRun = False,
 ) -> None:
     """Put dead letters back as messages, with all their attempts; of a batch, the lines with that error.
+
+    With --to, into another queue; of a batch, then, all its dead lines.
 
     JSON: queue, replayed (old path: new path), failed (path: why), dry_run.
     """
@@ -86,9 +93,16 @@ def replay(
     if _is_only_shown(session, opened, letters, "replayed", "would replay", dry_run):
         return
     store = DeadLetters(opened)
+    target = session.queue(to) if to is not None else None
+    if target and error_type is not None and any(not letter.has_only(error_type) for letter in letters):
+        raise InvalidRequest(
+            "--to takes a batch's dead lines together; leave --error-type out, or replay them here first"
+        )
 
     def deal(letter: DeadLetter) -> str | QueueError:
         try:
+            if target:
+                return opened.replay(letter.path, to=target)
             return store.replay(letter.path, error_type=error_type)
         except QueueError as error:
             return error

@@ -1,0 +1,64 @@
+"""Claimed: a claim as another process can take it up, by path and fence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import IO
+
+from s3queue.documents.batch import Lines
+from s3queue.documents.lease import GRAIN
+from s3queue.documents.message import Generation, Message
+from s3queue.encoding import decode_metadata
+from s3queue.errors import Conflict, LeaseLost
+from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.claim import Claim
+
+
+def claimed(queue: QueueAccess, path: str, fence: str) -> Claim:
+    """See `Queue.claimed`. GET lease, HEAD message; nothing is written.  [P2]
+
+    The deadline is that of the lease as S3 dates it, and earlier than the sweeper's: two processes that share a claim
+    have the same one, and whoever writes the lease first ends the other's.
+    """
+    before = queue.clock.monotonic()
+    held = queue.read_lease(path)
+    if held is None or held.lease.state != "processing" or not fence or held.lease.fence != fence:
+        raise LeaseLost(f"claim over: {queue.name}/{path}: no lease has the fence {fence!r}")
+    lease = held.lease
+    left = lease.timeout - (held.read_at - held.written_at) - GRAIN / 2
+    stored = queue.store.head(queue.keys.message(path))
+    if held.is_over() or stored is None or lease.leased_etag not in ("", stored.etag):
+        raise LeaseLost(f"claim over: {queue.name}/{path}: its lease ran out, or its message is gone")
+    generation = Generation(etag=stored.etag, put_at=stored.modified_at)
+    claimed_at = lease.claimed_at or held.written_at
+    return Claim(
+        message=Message(
+            queue=queue.name,
+            path=path,
+            generation=generation,
+            size=stored.size,
+            metadata=decode_metadata(stored.metadata),
+            content_type=stored.content_type,
+            reopen=_opener(queue, path, stored.etag),
+        ),
+        lease=replace(lease, generation=generation, claimed_at=claimed_at),
+        lease_etag=held.etag,
+        claimed_at=claimed_at,
+        since=before - (held.read_at - claimed_at).total_seconds(),
+        leased_until=before + left.total_seconds(),
+        clock=queue.clock,
+        fence=fence,
+        lines=lease.lines or Lines(),
+    )
+
+
+def _opener(queue: QueueAccess, path: str, etag: str) -> Callable[[], IO[bytes] | None]:
+    def reopen() -> IO[bytes] | None:
+        try:
+            found = queue.store.open(queue.keys.message(path), if_match=etag)
+        except Conflict:
+            return None
+        return found.stream if found else None
+
+    return reopen
