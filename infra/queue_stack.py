@@ -20,7 +20,7 @@ from .constructs import api, sweeper
 from .constructs.functions import LOGS_KEPT
 from .constructs.monitoring import Monitoring
 from .constructs.pipeline import Pipeline
-from .constructs.queue_bucket import QueueBucket
+from .constructs.queue_bucket import MAX_PROMPT_QUEUES, QueueBucket
 from .constructs.s3_queue import S3Queue
 from .constructs.spark_runs import SparkCode, SparkRuns
 from .options import Options
@@ -157,7 +157,14 @@ class QueueStack(Stack):
             # S3 takes no two rules for one prefix, so each of several sweepers has those of its own queues.
             own = [self.queues[name].failures_prefix for name in names if self.queues[name].worker]
             self.storage.tell_of_failures(one.function, own if len(shares) > 1 else [FAILED_INVOCATIONS])
+            if len(self.queues) <= MAX_PROMPT_QUEUES:
+                self.storage.tell_of_delays(one.function, names)
             made.append(one)
+        if len(self.queues) > MAX_PROMPT_QUEUES:
+            Annotations.of(self).add_info(
+                f"With more than {MAX_PROMPT_QUEUES} queues, S3 has no notification rule left for delayed messages: a "
+                "delay of less than a minute may be up to a minute late. Two installations would have enough."
+            )
         return made
 
     def _spark_runs(

@@ -1,8 +1,9 @@
 """The sweeper function: every minute, for every queue, it makes sure that no message is forgotten.
 
 While something is in flight, it stays for its minute and checks every two seconds for due messages, so that a short
-delay stays short; otherwise it returns at once. The record that Lambda keeps of a worker's crash wakes it, so that the
-message does not wait for the next minute. Two of them may run at the same time.
+delay stays short; otherwise it returns at once. The record that Lambda keeps of a worker's crash wakes it, and so does
+a delayed message that is due within a minute, so that no message waits for the next one. Two of them may run at the
+same time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from typing import Any
 from urllib.parse import unquote_plus
@@ -22,9 +24,10 @@ import queues
 from s3queue.clock import Clock, SystemClock
 from s3queue.connect import open_store
 from s3queue.deployment import FAILED_INVOCATIONS, SWEEPER_STAYS_SECONDS, Deployment
+from s3queue.keys import due_of, runs_once
 from s3queue.queue import Queue
 from s3queue.spark_runs.runs import SparkRuns
-from s3queue.sweeper.sweeper import SWEEP_REQUESTS, SWEEP_SECONDS, Sweeper
+from s3queue.sweeper.sweeper import SOON, SWEEP_REQUESTS, SWEEP_SECONDS, Sweeper
 
 from .telemetry import Telemetry, is_starting, start_logging
 
@@ -34,6 +37,9 @@ LAST_SWEEP_SECONDS = 25.0
 #: Sweeps have to be over this long before the function's time ends; each has at least so much time itself.
 SPARE_SECONDS = 5.0
 SHORTEST_SWEEP_SECONDS = 1.0
+#: How long it stays for a delayed message: longer than `SOON`, which is as long as the next minute's sweep may take to
+#: come.
+DELAYED_STAYS_SECONDS = 62.0
 #: After a failed sweep (a throttled dispatch, an outage), the queue is swept again after this time.
 AGAIN_SECONDS = 5.0
 #: Lambda accepts 1 MB per asynchronous invocation; emulators and older limits accept 256 KB.
@@ -104,6 +110,8 @@ def handle(event: Any, context: Any) -> dict[str, int]:
     if isinstance(event, dict) and event.get("detail-type") == EMR_CHANGE:
         _job_changed(kept, event)
         return {}
+    if delayed := _delayed(kept, event):
+        return _await_delayed(kept, delayed, context)
     for crashed in _crashed(kept, event):
         crashed.worker_crashed()
     now, left = kept.clock.monotonic(), context.get_remaining_time_in_millis() / 1000
@@ -114,13 +122,43 @@ def handle(event: Any, context: Any) -> dict[str, int]:
             one.telemetry.flush()
 
 
-def _sweep(kept: Runtime, until: float, end: float) -> dict[str, int]:
-    """Tick every queue whenever that is needed, until all are idle or the time is up: no tick begins after `until`, and
-    all have to be over at `end`.
+def _await_delayed(kept: Runtime, delayed: Mapping[str, Sequence[datetime]], context: Any) -> dict[str, int]:
+    """Stay for the delayed messages that are due soon. Any other is found by a later minute's sweep, in time: then this
+    returns without a request.
     """
-    clock, errors = kept.clock, dict(kept.broken)
-    ticks = dict.fromkeys(kept.rounds, 0)
-    agenda = [(clock.monotonic(), place, name) for place, name in enumerate(_rotated(kept))]
+    soon = kept.clock.now() + SOON
+    names = [name for name, instants in delayed.items() if min(instants, default=soon) < soon]
+    now, left = kept.clock.monotonic(), context.get_remaining_time_in_millis() / 1000
+    until = now + min(DELAYED_STAYS_SECONDS, left - LAST_SWEEP_SECONDS)
+    try:
+        return _sweep(kept, until, now + left - SPARE_SECONDS, only=names) if names else {}
+    finally:
+        for name in names:
+            kept.rounds[name].telemetry.flush()
+
+
+def _delayed(kept: Runtime, event: Any) -> dict[str, list[datetime]]:
+    """Queue → when messages are due that were PUT into `delayed/`, as S3's notification names them; empty if it is of
+    something else. What schedules put is not in it: a sweeper put that, well before it is due.
+    """
+    found: dict[str, list[datetime]] = {}
+    for key in _keys(event):
+        name, _, path = key.partition("/")
+        if name in kept.rounds and path.startswith("delayed/"):
+            due_at = None if runs_once(path) else due_of(path)
+            found.setdefault(name, []).extend([due_at] if due_at else [])
+    return found
+
+
+def _sweep(kept: Runtime, until: float, end: float, only: Sequence[str] | None = None) -> dict[str, int]:
+    """Tick every queue whenever that is needed, until all are idle or the time is up: no tick begins after `until`, and
+    all have to be over at `end`. `only` the delayed messages of these queues, if given: what a whole sweep would put
+    for schedules would wake the sweeper again, and again, until Lambda takes that for a loop.
+    """
+    clock, errors = kept.clock, dict(kept.broken) if only is None else {}
+    names = _rotated(kept) if only is None else list(only)
+    ticks = dict.fromkeys(kept.rounds if only is None else only, 0)
+    agenda = [(clock.monotonic(), place, name) for place, name in enumerate(names)]
     heapq.heapify(agenda)
     while agenda:
         at, place, name = heapq.heappop(agenda)
@@ -134,7 +172,8 @@ def _sweep(kept: Runtime, until: float, end: float) -> dict[str, int]:
         share = (end - clock.monotonic()) / (len(agenda) + 1)
         seconds = max(SHORTEST_SWEEP_SECONDS, min(SWEEP_SECONDS, share))
         requests = round(SWEEP_REQUESTS * seconds / SWEEP_SECONDS)
-        report = kept.rounds[name].sweeper.tick(seconds=seconds, requests=requests)
+        sweeper = kept.rounds[name].sweeper
+        report = sweeper.tick(seconds=seconds, requests=requests) if only is None else sweeper.tick_delayed()
         errors.pop(name, None)
         if report is None:
             continue
@@ -162,12 +201,17 @@ def _rotated(kept: Runtime) -> list[str]:
 
 def _crashed(kept: Runtime, event: Any) -> Iterator[Sweeper]:
     """The sweepers of the queues whose workers crashed, as S3's notification of Lambda's records names them."""
-    records = event.get("Records") if isinstance(event, dict) else None
-    keys = [unquote_plus(record["s3"]["object"]["key"]) for record in records or ()]
+    keys = _keys(event)
     for one in kept.rounds.values():
         if one.function and any(key.startswith(f"{FAILED_INVOCATIONS}{one.function}/") for key in keys):
             _log.info("worker crashed, looking for its messages: %s", one.sweeper.queue.name)
             yield one.sweeper
+
+
+def _keys(event: Any) -> list[str]:
+    """The keys that S3's notification names; none if it is another event."""
+    records = event.get("Records") if isinstance(event, dict) else None
+    return [unquote_plus(record["s3"]["object"]["key"]) for record in records or ()]
 
 
 def notifier(function: str, client: Callable[[], Any]) -> Callable[[Sequence[str]], None]:

@@ -483,25 +483,6 @@ class Queue(QueueAccess):
 
         return list_messages(self, state, limit=limit, after=after, prefix=prefix)
 
-    def replay(self, path: str, *, to: Queue | None = None) -> str:
-        """Make a dead letter a message again, with all its attempts; with `to`, in that queue. Returns its new path.
-
-        `DeadLetters` replays many, and some lines of a batch.
-
-        Raises:
-            MessageNotFound: no dead letter has this path.
-            Conflict: a message of that name is there already, or the letter's own is still being buried.
-            InvalidRequest: it cannot be replayed there; the text says why.
-            Unavailable: unknown whether it was stored; calling again is safe.
-        """
-        if to is None or (to.name, to.store.url) == (self.name, self.store.url):
-            from .protocol.dead_letters import DeadLetters
-
-            return DeadLetters(self).replay(path)
-        from .flow.replay_to import replay_to
-
-        return replay_to(self, path, to)
-
     def retry_info(self, path: str) -> RetryInfo:
         """How often a message that is not finished was tried, how often it may be tried yet, when, and why it failed.
 
@@ -525,19 +506,25 @@ class Queue(QueueAccess):
 
         return retry_now(self.leases, path)
 
-    def replay(self, path: str, *, of: Record | None = None) -> str:
+    def replay(self, path: str, *, of: Record | None = None, to: Queue | None = None) -> str:
         """Run a message again that is dead, or completed with its payload kept (`keep_payload`); returns its path.
 
         A completed message becomes a new message of its name, with all its attempts; each completion is replayed once:
         whoever asks again while the new message waits or runs adds nothing. Once that has an outcome, the next call
         replays *that* one. Give the record that you have seen (`status(path).record`) as `of` to replay that completion
-        and no later one: then calling again is safe at any time. Dead letters: see `DeadLetters.replay`.
+        and no later one: then calling again is safe at any time. A dead letter may go `to` another queue. `DeadLetters`
+        replays many, and some lines of a batch.
 
         Raises:
-            MessageNotFound: there is no such message, or its payload was not kept.
-            Conflict: a message of that name is there already, or `of` is not its latest outcome.
-            Unavailable: unknown whether it was replayed; with `of`, calling again is safe.
+            MessageNotFound: there is no such message or letter, or its payload was not kept.
+            Conflict: a message of that name is there already, `of` is not its latest outcome, or it is being buried.
+            InvalidRequest: it cannot be replayed there; the text says why.
+            Unavailable: unknown whether it was replayed; of a letter, or with `of`, calling again is safe.
         """
+        if to is not None and (to.name, to.store.url) != (self.name, self.store.url):
+            from .flow.replay_to import replay_to
+
+            return replay_to(self, path, to)
         record = of or self.outcomes.read(path)
         if record is None or record.outcome == "dead":
             from .protocol.dead_letters import DeadLetters

@@ -22,6 +22,9 @@ from s3queue.settings import QueueSettings
 
 #: S3 has so many notification rules for a bucket, and every queue needs one.
 MAX_QUEUES = 100
+#: With more queues than this there are not enough rules for a second one each: then delays of less than a minute may be
+#: a minute late.
+MAX_PROMPT_QUEUES = MAX_QUEUES // 2
 #: Long enough to look at after a holiday, short enough not to matter on the bill.
 FAILED_EVENTS_KEPT = Duration.days(14)
 
@@ -92,6 +95,15 @@ class QueueBucket(Construct):
                 s3.EventType.OBJECT_CREATED,
                 notifications.LambdaDestination(function),
                 s3.NotificationKeyFilter(prefix=prefix),
+            )
+
+    def tell_of_delays(self, function: lambda_.IFunction, queues: Iterable[str]) -> None:
+        """Wake a function when a delayed message comes, so that it is awake when that is due."""
+        for queue in queues:
+            self.bucket.add_event_notification(
+                s3.EventType.OBJECT_CREATED,
+                notifications.LambdaDestination(function),
+                s3.NotificationKeyFilter(prefix=Keys(queue).prefix("delayed")),
             )
 
     def let_notifications_log(self, log_group: logs.ILogGroup) -> None:

@@ -9,6 +9,7 @@ import pytest
 from s3queue import QueueSettings
 from s3queue.costs import requests as operations
 from s3queue.costs.bill import bill_of, break_even, sqs_bill_of
+from s3queue.costs.delays import price_of_delay, requests_of_delay
 from s3queue.costs.estimate import Prefix, estimate
 from s3queue.costs.prices import PRICES
 from s3queue.costs.requests import BILLED_AS_READS, BILLED_AS_WRITES, RequestCounts
@@ -32,6 +33,17 @@ def rows(document: str) -> dict[str, list[str]]:
 def dollars(spent: RequestCounts) -> float:
     """Of a million."""
     return spent.total(BILLED_AS_WRITES) * PRICES.s3_write + spent.total(BILLED_AS_READS) * PRICES.s3_read
+
+
+def test_a_delay_costs_what_the_model_says() -> None:
+    found = rows(COSTS)
+
+    for seconds in (5, 60):
+        asked = requests_of_delay(seconds).by_verb()
+        row = found[f"a delay of {seconds} s, alone in an idle queue"]
+        assert f"{asked['GET']:.0f} GET + {asked['LIST']:.0f} LIST more" in row[0]
+        assert row[-1] == f"${price_of_delay(seconds):.2f}"
+    assert found["a delay of more than a minute"][-1] == f"${price_of_delay(61):.2f}"
 
 
 def a_message(**settings: object) -> float:

@@ -114,6 +114,18 @@ def test_a_delayed_message_does_not_start_before_its_time(bench: DeployedStack, 
     assert format_due(record.attempts[0].started_at) >= due
 
 
+def test_a_short_delay_wakes_the_sweeper_by_itself(bench: DeployedStack, emails: Queue, unique: str) -> None:
+    """No sweep by hand: S3's event on `delayed/` wakes it. tests/functions/test_sweeper.py says how exactly."""
+    due_at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
+    path = bench.put("emails", f"delayed/{format_due(due_at)}/{unique}.json", email(f"{unique}@example.com"))
+
+    record = bench.outcome(emails, path)
+
+    assert record.outcome == "completed"
+    # An emulator on a busy machine may take a few seconds to start two functions.
+    assert timedelta() <= record.attempts[0].started_at - due_at <= timedelta(seconds=10)
+
+
 def test_a_batch_gives_every_line_its_own_outcome(bench: DeployedStack, emails: Queue, unique: str) -> None:
     domains = ["example.com"] * 48 + ["flaky.example", "bounce.example"]
     lines = [json.dumps(email(f"{unique}-{number}@{domain}")) for number, domain in enumerate(domains, start=1)]

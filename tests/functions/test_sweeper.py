@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +16,8 @@ from handlers import sweeper, worker
 from handlers.sweeper import Round, Runtime
 from handlers.telemetry import Telemetry, start_tracing
 from s3queue import Queue, Reject, Sweeper, Unavailable
+from s3queue.costs.delays import requests_of_delay
+from s3queue.keys import due_of
 from support.installation import Installation, LambdaContext, Told
 from support.outside_services import AwsEndpoint
 from support.workbench import Workbench
@@ -207,6 +209,11 @@ class Minute:
         """S3's notification of the record that Lambda leaves in the bucket of failed events."""
         key = f"aws/lambda/async/{function}/2026/11/16/2026-11-16T12.00.00-0a1b"
         return {"Records": [{"eventSource": "aws:s3", "s3": {"bucket": {"name": "failed"}, "object": {"key": key}}}]}
+
+    def put(self, path: str, queue: str = "orders") -> Any:
+        """S3's notification of a message."""
+        key = f"{queue}/{path}"
+        return {"Records": [{"eventSource": "aws:s3", "s3": {"bucket": {"name": "bench"}, "object": {"key": key}}}]}
 
 
 @pytest.fixture
@@ -452,3 +459,101 @@ def test_ten_kilobytes_of_bad_lines_stop_no_other_queue(minute: Minute) -> None:
     assert attacked.status("messages/hostile.ndjson").state == "dead"
     assert minute.bench.keys("attacked/leases/") == []
     assert len(minute.bench.keys("attacked/dead/")) == 1
+
+
+# Delayed messages wake it
+
+
+@pytest.mark.parametrize("delay", [1, 3, 10, 30, 54, 58, 59])
+@pytest.mark.parametrize("fraction", [0.0, 0.5])
+def test_a_short_delay_on_an_idle_queue_is_on_time(minute: Minute, delay: int, fraction: float) -> None:
+    queue = minute.queue("orders")
+    minute.pass_by()
+    minute.clock.advance(1 + fraction)
+
+    path = queue.enqueue({}, delay=delay)
+    due_at = due_of(path)
+    assert due_at
+    minute.pass_by(minute.put(path))
+
+    (handed_over_at, sent), *_ = minute.sent
+    assert sent == path
+    assert timedelta() <= handed_over_at - due_at <= timedelta(seconds=1.1)
+
+
+def test_a_message_that_is_due_later_costs_no_request_and_no_time(minute: Minute) -> None:
+    queue = minute.queue("orders")
+    minute.pass_by()
+    path = queue.enqueue({}, delay=90)
+    minute.bench.store.take()
+
+    assert minute.pass_by(minute.put(path)) == ({}, 0.0)
+
+    assert minute.bench.store.take() == {}
+
+
+def test_what_is_due_later_than_its_stay_is_on_time_by_the_minutes_sweep(minute: Minute) -> None:
+    queue = minute.queue("orders")
+    minute.pass_by()
+    path = queue.enqueue({}, delay=75)
+    minute.pass_by(minute.put(path))
+    minute.clock.advance(60)
+
+    minute.pass_by()
+
+    (handed_over_at, _), *_ = minute.sent
+    due_at = due_of(path)
+    assert due_at
+    assert handed_over_at - due_at <= timedelta(seconds=1.1)
+
+
+def test_it_leaves_when_the_message_was_handed_over_and_looks_at_no_other_queue(minute: Minute) -> None:
+    queue, _ = minute.queue("orders"), minute.queue("emails")
+    minute.pass_by()
+    minute.clock.advance(5)
+    path = queue.enqueue({}, delay=5)
+    minute.bench.store.take()
+    processor = minute.bench.processor(queue, lambda body: None)
+    minute.rounds["orders"].sweeper.dispatch = lambda paths: [processor.run(one) for one in paths] and len(paths)
+
+    ticks, seconds = minute.pass_by(minute.put(path))
+
+    assert set(ticks) == {"orders"}
+    assert 5 <= seconds <= 6.1
+    # One GET for the settings, a LIST at once, every two seconds, and when it is due.
+    asked = [(verb, key) for verb, key in minute.bench.store.log if verb == "list" or key.endswith("queue.json")]
+    assert len(asked) == requests_of_delay(5).total()
+    assert not minute.bench.keys("orders/delayed/")
+
+
+def test_an_event_that_comes_when_all_is_done_ends_at_once(minute: Minute) -> None:
+    """One of many that waited while the sweeper was at work."""
+    queue = minute.queue("orders")
+    minute.pass_by()
+    path = queue.enqueue({}, delay=2)
+    queue.purge()
+    minute.clock.advance(20)
+    minute.bench.store.take()
+
+    _, seconds = minute.pass_by(minute.put(path))
+
+    assert seconds == 0.0
+    assert minute.bench.store.take() == {"get": 1, "list": 1}
+
+
+def test_what_schedules_put_wakes_nobody_and_an_event_puts_nothing(minute: Minute) -> None:
+    """Else Lambda would see a loop: the sweeper wakes itself."""
+    queue = minute.queue("orders")
+    queue.every("16 10 * * *", name="report")
+
+    assert minute.pass_by(minute.put("delayed/20261116T101600Z/scheduled-report")) == ({}, 0.0)
+    path = queue.enqueue({}, delay=2)
+    minute.pass_by(minute.put(path))
+    assert not minute.bench.keys("orders/delayed/20261116T101600Z/")
+
+    # The minute's own sweep does.
+    minute.clock.advance(30)
+    minute.pass_by()
+    due_at = datetime(2026, 11, 16, 10, 16, tzinfo=UTC)
+    sent = [(at.replace(microsecond=0), path) for at, path in minute.sent]
+    assert (due_at, "delayed/20261116T101600Z/scheduled-report") in sent

@@ -95,6 +95,17 @@ def test_every_queue_is_complete_whatever_their_number(deployed: SynthesizedStac
     assert all(f"{queue.replace('-', '')}ProducerPolicy" in outputs for queue in names)
 
 
+def test_delayed_messages_wake_the_sweeper_as_long_as_there_are_rules_for_them(deployed: SynthesizedStack) -> None:
+    template, names = Template(deployed.resources), queue_names(deployed)
+    prefixes = [
+        rule["Filter"]["Key"]["FilterRules"][0]["Value"]
+        for notification in template.of_type("Custom::S3BucketNotifications").values()
+        for rule in notification["NotificationConfiguration"]["LambdaFunctionConfigurations"]
+    ]
+    told = [prefix for prefix in prefixes if prefix.endswith("/delayed/")]
+    assert sorted(told) == (sorted(f"{name}/delayed/" for name in names) if len(names) <= 50 else [])
+
+
 def test_each_sweeper_hears_of_the_crashes_of_its_own_queues(deployed: SynthesizedStack) -> None:
     template = Template(deployed.resources)
     functions = template.functions()

@@ -114,7 +114,8 @@ def a_day(day: Deployed) -> None:
     former.every("0 0 1 1 *", name="former", body=FINE)
     day.sweeper.schedules = former.schedules
     day.sweep()
-    day.sweeper.schedules, day.sweeper._firing = (), None
+    day.sweeper = day.bench.sweeper(day.sweeper.queue, day.dispatched)
+    day.sweeper.schedules = ()
     # A pull worker, somewhere, that went silent.
     day.bench.memory.put("emails/workers/gone", b"{}")
     day.settle()

@@ -21,9 +21,12 @@ def test_every_queue_has_a_worker_of_its_own_with_its_concurrency_and_memory(sta
         assert (function["Runtime"], function["Architectures"]) == ("python3.13", ["arm64"])
 
 
-def test_a_put_below_messages_wakes_the_worker_of_that_queue_and_no_other_put_does(stack: Variant) -> None:
+def test_a_message_wakes_the_worker_of_its_queue_a_delayed_one_the_sweeper_and_no_other_put_does(
+    stack: Variant,
+) -> None:
     bucket = stack.bucket.removeprefix("arn:aws:s3:::")
-    assert wakes(stack, bucket) == {f"{name}/messages/": f"s3queue-{name}" for name in QUEUES}
+    workers = {f"{name}/messages/": f"s3queue-{name}" for name in QUEUES}
+    assert wakes(stack, bucket) == workers | {f"{name}/delayed/": "s3queue_sweeper" for name in QUEUES}
 
 
 def test_the_record_of_a_failed_invocation_wakes_the_sweeper(stack: Variant) -> None:

@@ -101,6 +101,8 @@ PUBLISH = RequestCounts.of("PUT stats.json")
 #: The root and the leases take turns.
 SWEEP_DUE = RequestCounts.of("LIST root", "LIST leases") * 0.5
 RETAIN = RequestCounts.of("LIST dead")
+#: While a delayed message is due within a minute, and nothing else is in flight.
+LIST_DELAYED = RequestCounts.of("LIST delayed")
 
 # Heavy messages
 #: A notification of a heavy message while a run is active.

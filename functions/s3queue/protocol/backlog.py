@@ -78,6 +78,8 @@ class Backlog:
         self._overdue = overdue
         #: Whether the last LIST of the kinds showed leases.
         self.saw_leases = False
+        #: How many seconds after the last refill the next delayed message is due, if it saw one.
+        self.due_in: float | None = None
         self._window: list[Candidate] = []
         #: How many candidates the last refill found.
         self._found = 0
@@ -179,6 +181,7 @@ class Backlog:
         queue = self._queue
         root, kinds = find_kinds(queue.store, queue.keys, ("messages", "delayed", "leases", "retries"))
         self.saw_leases = "leases" in kinds
+        self.due_in = None
         leases = _Leases(queue) if self.saw_leases else None
         found: list[Candidate] = []
         if "retries" in kinds:
@@ -269,6 +272,7 @@ class Backlog:
         for message in messages:
             due_at = due_of(self._queue.keys.path(message.key) or "")
             if due_at and due_at > due_by:
+                self.due_in = (due_at - due_by).total_seconds()
                 return
             yield message
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from s3queue.documents.message import is_placeholder
+from s3queue.encoding import EARLIEST
 from s3queue.keys import due_of
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, Page
@@ -23,6 +24,8 @@ class DueMessages:
     _hand_over: HandOver
     #: When the next one is due, as far as the last LISTs told.
     next_at: datetime | None = None
+    #: The `Date` of the last LIST of delayed messages.
+    seen_at: datetime = EARLIEST
 
     def hand_over(self, kinds: set[str], report: Report, leased: set[str] | None = None) -> None:
         """Hand over what is due, and count the reminders.
@@ -37,6 +40,7 @@ class DueMessages:
 
     def _hand_over_delayed(self, report: Report, leased: set[str]) -> None:
         for page in report.budget.pages(self.queue.keys.prefix("delayed")):
+            self.seen_at = page.at
             found = (entry for entry in page.objects if not is_placeholder(entry))
             paths = [path for entry in found if (path := self.queue.keys.path(entry.key))]
             due = [path for path in paths if (due_of(path) or page.at) <= page.at]

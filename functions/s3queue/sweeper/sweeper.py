@@ -30,11 +30,11 @@ from .hand_over import Dispatch, HandOver
 from .progress import Progress
 from .publication import Publication
 from .report import Report
+from .schedule_step import ScheduleStep
 from .unleased_messages import UnleasedMessages
 
 if TYPE_CHECKING:
     from s3queue.documents.schedule import Schedule
-    from s3queue.flow.schedule_firing import ScheduleFiring
 
 _log = logging.getLogger(__name__)
 #: How often due retries and delayed messages are listed while something is in flight.
@@ -46,8 +46,6 @@ DUE_REQUESTS = 500
 LONGEST_PAUSE_SECONDS = 30.0
 #: The sweeper stays awake for what is due within this time.
 SOON = timedelta(seconds=60)
-#: Schedules may use this part of a sweep's budget: one in so many.
-SCHEDULE_SHARE = 4
 #: Kinds that need a sweep; a queue without them is idle.
 BUSY_KINDS = frozenset({"messages", "delayed", "leases", "retries", "workers", "locks"})
 SWEPT_KINDS = BUSY_KINDS | {"dead", "dedup", "runs", "limits", "schedules"}
@@ -87,8 +85,7 @@ class Sweeper:
     _unleased: UnleasedMessages = field(init=False)
     _publication: Publication = field(init=False)
     _report: Report = field(init=False)
-    #: Made when there is a schedule.
-    _firing: ScheduleFiring | None = None
+    _schedule_step: ScheduleStep = field(init=False)
 
     def __post_init__(self) -> None:
         self._time = StoreTime(self.queue.clock)
@@ -98,6 +95,7 @@ class Sweeper:
         self._due = DueMessages(self.queue, self._hand_over)
         self._unleased = UnleasedMessages(self.queue, self._hand_over, self._expired_leases)
         self._publication = Publication(self.queue, self.publishes_as)
+        self._schedule_step = ScheduleStep(self.queue)
 
     def tick(self, *, seconds: float = SWEEP_SECONDS, requests: int = SWEEP_REQUESTS) -> Report | None:
         """Do what is needed now: a sweep at its interval, in between what is due or expired; None if that is nothing.
@@ -123,6 +121,9 @@ class Sweeper:
             self._swept_at = self.queue.clock.now()
         if is_full or is_list:
             self._next_list = now + DUE_SECONDS
+            if self._in_flight and self._due.next_at:
+                # When S3 shows it to be due, and not up to two seconds later.
+                self._next_list = min(self._next_list, self.queue.clock.monotonic() + self._until_due())
         report.next_tick = self._pause()
         return report
 
@@ -149,6 +150,31 @@ class Sweeper:
         self._are_leases_expected = True
         self._next_list = float("-inf")
 
+    def tick_delayed(self) -> Report:
+        """Hand over the delayed messages that are due, and nothing else: someone has just PUT one. One LIST.
+
+        The report says when to look again; None: none is due within a minute, and the next regular sweep is soon
+        enough. An error is put into the report, as in `tick`.
+        """
+        report = self._begin(5.0, DUE_REQUESTS)
+        try:
+            self.queue.refresh()
+            self._due.hand_over({"delayed"}, report)
+        except OutOfBudget:
+            report.complete = False
+        except Exception as error:
+            report.error = error
+            return report
+        self._time.note(self._due.seen_at)
+        if self._due.next_at and self._due.next_at <= self._due.seen_at + SOON:
+            report.next_tick = min(DUE_SECONDS, self._until_due())
+        return report
+
+    def _until_due(self) -> float:
+        """Seconds until S3 shows that the next message is due."""
+        assert self._due.next_at is not None
+        return self._time.seconds_until(self._due.next_at - timedelta(seconds=1))
+
     def expect_leases(self) -> None:
         """Someone saw leases: list them before one can be over, even if nothing was in flight at the last sweep."""
         if not self._in_flight and not self._are_leases_expected:
@@ -167,7 +193,7 @@ class Sweeper:
         queue, store = self.queue, report.budget.store
         root = self._find_kinds()
         self._check_runs()
-        self._fire_schedules(root.at)
+        self._schedule_step.take(self.schedules, self._kinds, report, root.at)
         if not self._kinds & BUSY_KINDS:
             self._in_flight = False
             try:
@@ -284,28 +310,6 @@ class Sweeper:
                 self.check_runs(self.queue)
             except QueueError as error:
                 _log.warning("Spark runs not checked, trying again at the next sweep: %s: %s", self.queue.name, error)
-
-    def _fire_schedules(self, now: datetime) -> None:
-        """Put what schedules ask for. Also if the queue is paused: its messages wait.  [P10]"""
-        if not self.schedules and "schedules" not in self._kinds:
-            return
-        if self._firing is None:
-            # Not before: a queue without a schedule imports nothing for it.
-            from s3queue.flow.schedule_firing import ScheduleFiring
-
-            self._firing = ScheduleFiring(self.queue, self.schedules)
-        report = self._report
-        with report.budget.step(SCHEDULE_SHARE):
-            try:
-                prefix = self.queue.keys.prefix("schedules")
-                page = report.budget.list(prefix) if "schedules" in self._kinds else None
-                report.scheduled = self._firing.fire(
-                    report.budget.store, page, now, report.corrupt, report.budget.check
-                )
-            except OutOfBudget:
-                report.complete = False
-        if report.scheduled:
-            self._kinds.add("delayed")
 
     def _check_expired(self, progress: Progress) -> None:
         report, due = self._report, list[str]()

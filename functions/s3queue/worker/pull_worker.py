@@ -302,6 +302,9 @@ class Worker:
             self._interval = min(self._interval * 1.5, self._poll_interval * SLOWEST)
         self._next_refill = now + self._interval
         self._refill(self._in_hand)
+        if self._backlog.due_in is not None:
+            # A delayed message is there: however slowly an idle worker polls, it polls when that is due.
+            self._next_refill = min(self._next_refill, self.queue.clock.monotonic() + self._backlog.due_in)
         return self._backlog.take()
 
     def _accept(self, paths: Sequence[str]) -> int:

@@ -161,3 +161,24 @@ def test_a_worker_that_was_idle_is_quick_again_once_there_is_work(bench):
     bench.clock.advance(5)
     eventually(lambda: len(ran) == 1100)
     worker.stop()
+
+
+def test_a_delayed_message_runs_when_it_is_due_however_slowly_an_idle_worker_polls(bench):
+    queue = bench.queue()
+    seen: list[int] = []
+    worker = Worker(queue, seen.append, concurrency=1, sweep=False)
+    pauses = hurry(worker)
+    worker.start()
+    try:
+        for _ in range(10):
+            bench.clock.advance(5)
+            pauses.wait_for_all(2)
+        queue.enqueue("1", delay=7)
+        bench.clock.advance(5)
+        pauses.wait_for_all(2)
+        assert seen == []
+        # Without a look at the due time, its next poll would be in five seconds.
+        bench.clock.advance(2)
+        eventually(lambda: seen == [1])
+    finally:
+        worker.stop()

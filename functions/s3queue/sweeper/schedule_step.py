@@ -1,0 +1,52 @@
+"""ScheduleStep: the part of a sweep that puts what schedules ask for.  [P10]"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from s3queue.protocol.access import QueueAccess
+
+from .budget import OutOfBudget
+from .report import Report
+
+if TYPE_CHECKING:
+    from s3queue.documents.schedule import Schedule
+    from s3queue.flow.schedule_firing import ScheduleFiring
+
+#: Schedules may use this part of a sweep's budget: one in so many.
+SHARE = 4
+
+
+@dataclass(slots=True)
+class ScheduleStep:
+    """The schedules of one queue. Keep the instance between sweeps."""
+
+    queue: QueueAccess
+    #: Made when there is a schedule.
+    _firing: ScheduleFiring | None = None
+
+    def take(self, code: Sequence[Schedule] | None, kinds: set[str], report: Report, now: datetime) -> None:
+        """Put what is wanted, and add `delayed` to the kinds if anything was. Also if the queue is paused: its messages
+        wait.
+        """
+        if not code and "schedules" not in kinds:
+            return
+        if self._firing is None:
+            # Not before: a queue without a schedule imports nothing for it.
+            from s3queue.flow.schedule_firing import ScheduleFiring
+
+            self._firing = ScheduleFiring(self.queue, code)
+        with report.budget.step(SHARE):
+            try:
+                prefix = self.queue.keys.prefix("schedules")
+                page = report.budget.list(prefix) if "schedules" in kinds else None
+                report.scheduled = self._firing.fire(
+                    report.budget.store, page, now, report.corrupt, report.budget.check
+                )
+            except OutOfBudget:
+                report.complete = False
+        if report.scheduled:
+            kinds.add("delayed")
