@@ -112,6 +112,9 @@ def acknowledge(stack: QueueStack) -> None:
 def _acknowledge_spark_runs(stack: QueueStack, spark_runs: SparkRuns) -> None:
     bucket = stack.storage.bucket
     own = [Keys(name).prefix(kind) for name in spark_runs.queues for kind in {**WORKER, **DRIVER}]
+    sends_to = {name: stack.queues[name].sends_to for name in spark_runs.queues}
+    own += [Keys(name).prefix(kind) for name, targets in sends_to.items() if targets for kind in OUTBOX]
+    own += [Keys(to).prefix(kind) for targets in sends_to.values() for to in targets for kind in SENDER]
     _acknowledge_prefixes(spark_runs, bucket, [*own, *JOB_DATA], JOB_PREFIXES)
     for name in spark_runs.queues:
         launched = [Keys(name).prefix(kind) for kind in LAUNCHER]

@@ -133,15 +133,20 @@ def sender_statements(bucket: s3.IBucket, queue: str) -> list[iam.PolicyStatemen
     ]
 
 
-def job_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
-    """A run's driver and executors: the heavy queues, and the data that jobs work on; no other queue."""
-    own = [_patterns(keys, {**WORKER, **DRIVER}) | {keys.overrides: "g"} for keys in map(Keys, queues)]
+def job_statements(bucket: s3.IBucket, queues: Mapping[str, Sequence[str]]) -> list[iam.PolicyStatement]:
+    """A run's driver and executors: the heavy queues, the queues that each sends to, and the data that jobs work on."""
+    own = []
+    for keys in map(Keys, queues):
+        table = {**WORKER, **DRIVER, **(OUTBOX if queues[keys.queue] else {})}
+        own.append(_patterns(keys, table) | {keys.overrides: "g"})
+    targets = sorted({target for some in queues.values() for target in some})
     listed = _list(bucket, [*(f"{Keys(queue).root}*" for queue in queues), *(f"{prefix}*" for prefix in JOB_DATA)])
     # Large files go in parts.
     parts = iam.PolicyStatement(
         actions=["s3:AbortMultipartUpload"], resources=[bucket.arn_for_objects(f"{exports.DESTINATION}*")]
     )
-    return [*_on_objects(bucket, _below(JOB_DATA), *own), *listed, parts, *use_key(bucket)]
+    sends = [statement for target in targets for statement in sender_statements(bucket, target)]
+    return [*_on_objects(bucket, _below(JOB_DATA), *own), *listed, *sends, parts, *use_key(bucket)]
 
 
 def history_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:

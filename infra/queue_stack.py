@@ -76,7 +76,7 @@ class QueueStack(Stack):
             self, "Storage", queues=settings, sending={name for name in settings if sends_to[name]}, options=options
         )
         #: None: heavy messages wait, unclaimed.
-        self.spark_runs = self._spark_runs(settings, spark_application, spark_code)
+        self.spark_runs = self._spark_runs(settings, sends_to, spark_application, spark_code)
         self.pipeline = self._pipeline(self.spark_runs, list(settings)) if self.spark_runs else None
         uploaded = self._uploaded(code)
         self.queues = {
@@ -168,9 +168,13 @@ class QueueStack(Stack):
         return made
 
     def _spark_runs(
-        self, settings: Mapping[str, QueueSettings], application: str, code: SparkCode | None
+        self,
+        settings: Mapping[str, QueueSettings],
+        sends_to: Mapping[str, Sequence[str]],
+        application: str,
+        code: SparkCode | None,
     ) -> SparkRuns | None:
-        heavy = [name for name, of in settings.items() if of.uses_spark]
+        heavy = {name: sends_to[name] for name, of in settings.items() if of.uses_spark}
         if not ((heavy or self.options.schedule_pipeline) and application and code):
             return None
         return SparkRuns(self, "Spark", application=application, queues=heavy, bucket=self.storage.bucket, code=code)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,7 +100,7 @@ class SparkRuns(Construct):
         id: str,
         *,
         application: str,
-        queues: Sequence[str],
+        queues: Mapping[str, Sequence[str]],
         bucket: s3.IBucket,
         code: SparkCode,
     ) -> None:

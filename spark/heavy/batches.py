@@ -18,7 +18,7 @@ from s3queue.encoding import MOST_LINES
 from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
 from s3queue.keys import is_batch
 from s3queue.protocol.claim import Claim
-from s3queue.worker.processor import until_known
+from s3queue.worker.unknown import until_known
 from spark.storage.bucket import Bucket
 from spark.storage.objects import fetch
 

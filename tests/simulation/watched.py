@@ -74,7 +74,7 @@ class WatchedQueue(Queue):
         with self._history.call(self._process, "purge"):
             return super().purge()
 
-    def replay(self, path: str, *, of: Record | None = None) -> str:
+    def replay(self, path: str, *, of: Record | None = None, to: Queue | None = None) -> str:
         """Of a completed message; dead letters are replayed through `letters`."""
         with self._history.call(self._process, "rerun", path=path) as call:
             call.answer = super().replay(path, of=of)

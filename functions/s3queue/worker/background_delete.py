@@ -12,7 +12,7 @@ from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.queue import Queue
 
-from .processor import until_known
+from .unknown import until_known
 
 _log = logging.getLogger(__name__)
 #: At most this many threads; when all are busy, the worker's own thread deletes.

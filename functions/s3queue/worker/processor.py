@@ -35,14 +35,13 @@ from s3queue.queue import Queue
 
 from .context import Context
 from .definition import Definition
+from .unknown import until_known
 
 _log = logging.getLogger(__name__)
 #: `lost`: someone else has the message by now, or its outcome is unknown; the sweeper takes care of it.
 AttemptEnding = Literal["completed", "retried", "dead", "cancelled", "released", "postponed", "lost"]
 T = TypeVar("T")
 Line = bytes | LongLine
-#: Pauses in seconds before a step with an unknown result is repeated; after the last one it is left to the sweeper.
-UNKNOWN_PAUSES = (0.2, 0.8, 2.0)
 #: Lines that a handler of lists gets in one call.
 LINES_PER_CALL = 100
 #: A batch whose next line has to wait for the queue's limits longer than this is given back until then.
@@ -333,20 +332,6 @@ def _check_ours(claim: Claim, error: BaseException) -> None:
         raise error
     if claim.is_cancelled:
         raise Cancelled(f"{claim.message.queue}/{claim.path} was cancelled") from error
-
-
-def until_known(queue: Queue, step: Callable[[], T]) -> T:
-    """Repeat a step while its result is unknown; the step must be safe to repeat.
-
-    Raises:
-        Unavailable: still unknown after the last pause; the sweeper takes care of it.
-    """
-    for pause in UNKNOWN_PAUSES:
-        try:
-            return step()
-        except Unavailable:
-            queue.clock.sleep(pause)
-    return step()
 
 
 def renew_held(queue: Queue, claim: Claim, timeout: timedelta | None) -> None:

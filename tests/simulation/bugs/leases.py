@@ -19,7 +19,7 @@ BUGS = (
     ),
     Mutation(
         "leases carry no nonce",
-        "protocol/lease_protocol.py",
+        "protocol/lease_writes.py",
         "        nonce = self.queue.chance.token()\n",
         '        nonce = ""\n',
     ),
@@ -37,28 +37,28 @@ BUGS = (
     ),
     Mutation(
         "a release forgets the attempts before it",
-        "protocol/lease_protocol.py",
+        "protocol/lease_writes.py",
         'state="waiting", attempt=lease.attempt - 1, retry_at=retry_at)',
         'state="waiting", attempt=0, retry_at=retry_at)',
     ),
     Mutation(
         "a release burns an attempt",
-        "protocol/lease_protocol.py",
+        "protocol/lease_writes.py",
         'state="waiting", attempt=lease.attempt - 1, retry_at=retry_at)',
         'state="waiting", attempt=lease.attempt, retry_at=retry_at)',
     ),
     Mutation(
         "a zombie's failure counts",
-        "protocol/lease_protocol.py",
+        "protocol/lease_writes.py",
         'raise LeaseLost(f"{self.queue.name}/{claim.path}: {conflict}") from conflict',
         "return",
     ),
     Mutation(
-        "a claim takes what is taken", "protocol/lease_protocol.py", "if_absent=if_match is None)", "if_absent=False)"
+        "a claim takes what is taken", "protocol/lease_writes.py", "if_absent=if_match is None)", "if_absent=False)"
     ),
     Mutation(
         "lease writes do not look whose lease it is",
-        "protocol/lease_protocol.py",
+        "protocol/lease_writes.py",
         "lease.to_bytes(), if_match=if_match, if_absent",
         "lease.to_bytes(), if_match=None, if_absent",
     ),
@@ -89,7 +89,7 @@ BUGS = (
     ),
     Mutation(
         "an extension counts from the answer",
-        "protocol/lease_protocol.py",
+        "protocol/lease_writes.py",
         "claim.leased_until = before + lease.timeout.total_seconds()",
         "claim.leased_until = self.queue.clock.monotonic() + lease.timeout.total_seconds()",
     ),
@@ -158,7 +158,7 @@ BUGS = (
     ),
     Mutation(
         "a lease that is written anew takes away what the heartbeat gave",
-        "protocol/lease_protocol.py",
+        "protocol/lease_writes.py",
         "        claim.leased_until = before + lease.timeout.total_seconds()\n",
         "        claim.leased_until = before + lease.timeout.total_seconds()\n"
         '        claim.named_until = float("-inf")\n',
