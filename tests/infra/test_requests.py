@@ -270,7 +270,8 @@ def test_sends_are_allowed_to_the_worker_and_to_the_sweeper_and_nothing_more(syn
     role = stack.template.role_of("s3queue_sweeper")
     for kind in FOUND_SENDS:
         assert role.may("s3:PutObject", f"{stack.bucket}/webhooks/{kind}/x")
-        assert not role.may("s3:PutObject", f"{stack.bucket}/emails/{kind}/x")
+    # Into its own delayed/ it puts what schedules fire.
+    assert not role.may("s3:PutObject", f"{stack.bucket}/emails/messages/x")
     assert not role.may("s3:PutObject", f"{stack.bucket}/emails/outbox/x")
     assert not role.may("s3:GetObject", f"{stack.bucket}/webhooks/outbox/x")
 
