@@ -15,6 +15,7 @@ from s3queue.protocol import backlog
 from s3queue.sweeper.sweeper import Sweeper
 
 from .actors import PullWorker
+from .flow_operations import FLOW_OPERATIONS
 from .functions import Container
 from .stage import SETTINGS, Plot, Stage, batch, script
 from .world import EPOCH, QUEUE
@@ -254,4 +255,5 @@ OPERATIONS: dict[str, Plot] = {
     "re-PUT at work, the first fails": _re_put("f", "f"),
     "re-PUT while waiting": _re_put_waiting,
     "enqueue": _enqueue,
+    **FLOW_OPERATIONS,
 }

@@ -70,6 +70,8 @@ class Lease:
     progress: tuple[float, str] | None = None
     #: The claim's: it stays the same however often the lease is written, so another process can show that it is its.
     fence: str = ""
+    #: An operator's, who cancels the message: no handler runs under it, so it is no attempt.
+    is_cancelling: bool = False
 
     @property
     def leased_etag(self) -> str:
@@ -103,6 +105,7 @@ class Lease:
                 "lines": self.lines.to_json() if self.lines else None,
                 "progress": list(self.progress) if self.progress else None,
                 "fence": self.fence,
+                "cancelling": self.is_cancelling or None,
             }
         )
 
@@ -145,6 +148,7 @@ class Lease:
             lines=Lines.from_json(found["lines"]) if found.get("lines") else None,
             progress=(as_number(progress[0]), as_text(progress[1])) if progress else None,
             fence=as_text(found.get("fence", "")),
+            is_cancelling=found.get("cancelling") is True,
         )
 
 
