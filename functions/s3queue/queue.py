@@ -462,6 +462,7 @@ class Queue(QueueAccess):
         Raises:
             MessageNotFound: no message and no record has this path.
             InvalidRequest: it is dead, and lies there only because nobody can read it: delete or replay its letter.
+            Conflict: it was PUT anew while the message before it is processed; nothing was changed.
             Unavailable: unknown whether it was cancelled; calling again is safe.
         """
         from .flow.cancel import cancel

@@ -59,6 +59,7 @@ def test_what_only_pull_workers_run_is_swept_and_nobody_is_invoked(
     assert stats is not None
     assert (stats.pending, stats.failed) == (1, 1)
     # Its pull worker finds both by itself.
+    time.sleep(2.1)
     assert len(queue.claim_next(5)) == 2
 
 

@@ -16,6 +16,7 @@ from s3queue.sweeper.sweeper import Sweeper
 
 from .actors import PullWorker
 from .fired import FIRED
+from .flow_operations import FLOW_OPERATIONS
 from .functions import Container
 from .kept_operations import KEPT
 from .limited_operations import LIMITED
@@ -267,4 +268,5 @@ OPERATIONS: dict[str, Plot] = {
     **KEPT,
     **FIRED,
     **LIMITED,
+    **FLOW_OPERATIONS,
 }

@@ -72,6 +72,8 @@ class Lease:
     postponed: int = 0
     #: The claim's: it stays the same however often the lease is written, so another process can show that it is its.
     fence: str = ""
+    #: An operator's, who cancels the message: no handler runs under it, so it is no attempt.
+    is_cancelling: bool = False
 
     @property
     def leased_etag(self) -> str:
@@ -117,6 +119,7 @@ class Lease:
                 "progress": list(self.progress) if self.progress else None,
                 "postponed": self.postponed or None,
                 "fence": self.fence,
+                "cancelling": self.is_cancelling or None,
             }
         )
 
@@ -160,6 +163,7 @@ class Lease:
             progress=(as_number(progress[0]), as_text(progress[1])) if progress else None,
             postponed=as_whole(found.get("postponed", 0)),
             fence=as_text(found.get("fence", "")),
+            is_cancelling=found.get("cancelling") is True,
         )
 
 

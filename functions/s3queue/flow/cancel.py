@@ -1,20 +1,19 @@
 """Cancel: the outcome `cancelled` is recorded, by whoever is first [P3], and the message goes.
 
-Who may delete the message depends on its lease. One that nobody works on is taken under a lease of the canceller's own:
-`waiting`, so that nobody claims it, and a canceller that crashes leaves a message whose next claim looks for the record
-before it runs anything. One that is being processed belongs to its worker: the canceller only writes the record. The
-worker finds it when it completes or fails the message, or when its handler asks, and deletes the message itself; if it
-died, the sweeper does.  [P4] [P6]
+Who may delete the message depends on its lease. One that nobody works on is taken under a lease of the canceller's own;
+if the canceller crashes, the sweeper finishes what is recorded, and gives back what is not: no handler ran, and no
+attempt is used. One that is being processed belongs to its worker: the canceller only writes the record. The worker
+finds it when it completes or fails the message, or when its handler asks, and deletes the message itself; if it died,
+the sweeper does.  [P4] [P5] [P6]
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
 
-from s3queue.clock import whole_second
-from s3queue.documents.lease import GRAIN, NEVER, Lease, StoredLease
+from s3queue.documents.lease import NEVER, Lease, StoredLease
 from s3queue.documents.message import Generation
 from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of
@@ -24,8 +23,6 @@ from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes
 from s3queue.store import ObjectInfo, delete_unique
 
-#: For so long the canceller keeps a message to itself.
-HELD = timedelta(seconds=30)
 #: A message that changes hands is looked at again, so often at most.
 TRIES = 8
 
@@ -58,6 +55,11 @@ def cancel(leases: LeaseProtocol, path: str) -> Record:
             if record:
                 return record
             lease = held.lease if held else None
+            if held and _is_behind(held, stored):
+                raise Conflict(
+                    f"not cancelled: {queue.name}/{path} was PUT anew while the message before it is processed; try "
+                    "again when that is finished"
+                )
             # Without a lease of the own, as a zombie's completion: it counts if nothing is recorded yet.
             record = _write(leases, path, stored, lease, lambda: False)
             # Looked at once more: its worker may have given it back before it could know.
@@ -66,10 +68,16 @@ def cancel(leases: LeaseProtocol, path: str) -> Record:
             raise InvalidRequest(
                 f"{queue.name}/{path} is dead, and cannot be read: delete or replay its dead letter instead"
             )
-        until = before + (HELD - GRAIN).total_seconds()
+        until = before + queue.settings.visibility_timeout.total_seconds()
         if cancelled := _cancel_free(leases, path, stored, held, until):
             return cancelled
     raise Unavailable(f"not cancelled: {queue.name}/{path} changes hands all the time; try again")
+
+
+def _is_behind(held: StoredLease, stored: ObjectInfo) -> bool:
+    """Whether what lies there is another message than the one at work, whose worker would replace its record."""
+    leased = held.lease.leased_etag
+    return leased != stored.etag if leased else stored.modified_at > held.written_at
 
 
 def _lease(leases: LeaseProtocol, path: str) -> tuple[StoredLease | None, bool]:
@@ -94,10 +102,12 @@ def _cancel_free(
         return None
     present = queue.store.head(queue.keys.message(path))
     if present is None or (present.etag, present.modified_at) != (stored.etag, stored.modified_at):
-        # Finished, deleted or PUT anew before the lease was ours. Who waited for a retry, and vanished, has a lease
-        # that says so: the sweeper finds it.
-        if held is None:
+        # Finished, deleted or PUT anew before the lease was ours.
+        if held is None and present is None:
             delete_unique(queue.store, queue.keys.lease(path), if_match=written.etag)
+            return None
+        with suppress(Conflict):
+            leases.give_back(path, replace(lease, is_cancelling=False), written.etag, written.at)
         return None
 
     def is_alive() -> bool:
@@ -107,26 +117,29 @@ def _cancel_free(
     is_cleared = record.outcome == "cancelled" or (record.outcome == "completed" and not record.dead_lines)
     if is_cleared and record.generation == lease.generation and is_alive():
         leases.outcomes.clear(path, record.generation, written.etag, is_alive)
+    elif is_alive():
+        # A zombie's death: whoever claims the message next writes its letter.
+        leases.give_back(path, replace(lease, is_cancelling=False), written.etag, written.at)
     return record
 
 
 def _own(leases: LeaseProtocol, stored: ObjectInfo, held: StoredLease | None) -> Lease:
-    """A lease under which nobody claims the message for a while, and after that anyone may, with no attempt used."""
-    queue = leases.queue
-    retry_at = whole_second(stored.at + HELD)
+    """As a worker claims it, but for a while only, and marked: no handler runs."""
     fresh = Lease(
-        state="waiting",
-        attempt=0,
-        owner=queue.worker_id,
+        state="processing",
+        attempt=1,
+        owner=leases.queue.worker_id,
         nonce="",
-        timeout=queue.settings.visibility_timeout,
+        timeout=leases.queue.settings.visibility_timeout,
         generation=Generation(etag=stored.etag, put_at=stored.modified_at),
-        retry_at=retry_at,
+        is_cancelling=True,
     )
     if held is None or held.lease.leased_etag not in ("", stored.etag):
         return fresh
-    latest = max(retry_at, held.lease.retry_at or retry_at)
-    return replace(held.lease, owner=queue.worker_id, generation=fresh.generation, retry_at=latest)
+    before = held.lease
+    return replace(
+        fresh, attempt=before.attempt + 1, failure=before.failure, attempts=before.attempts, lines=before.lines
+    )
 
 
 def _write(
@@ -138,7 +151,8 @@ def _write(
         outcome="cancelled",
         generation=Generation(etag=stored.etag, put_at=stored.modified_at),
         finished_at=stored.at,
-        attempt=lease.attempt if lease else 0,
+        # Its own lease counts none.
+        attempt=lease.attempt - lease.is_cancelling if lease else 0,
         worker=queue.worker_id,
         attempts=lease.attempts if lease else (),
         lines=lease.lines.summary() if lease and lease.lines else None,

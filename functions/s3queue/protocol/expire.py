@@ -58,6 +58,16 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
         leases.write(claim, replace(claim.lease, state="burying"))
         leases.clear(claim)
         return "finished"
+    if lease.is_cancelling:
+        # The operator's process had recorded nothing yet: the message is as it was, and no attempt is used. It waits,
+        # so that its next claim looks for a record, should that process only have been slow.  [P4] [P5]
+        due_at = whole_second(held.read_at)
+        leases.write(
+            claim,
+            replace(claim.lease, state="waiting", attempt=lease.attempt - 1, retry_at=due_at, is_cancelling=False),
+        )
+        leases.remind(path, due_at)
+        return "retried"
     silence = f"{lease.owner} stopped renewing its lease in attempt {lease.attempt}: it crashed or ran out of time"
     failure = because or Failure("LeaseExpired", silence)
     leases.log_step("lease ran out", claim, f"{failure.type}, {lease.owner}")

@@ -72,6 +72,8 @@ class Outcomes:
             stored = _readable(found)
             if stored and stored.generation == record.generation:
                 return stored
+            if stored and _is_cancelled_meanwhile(stored, record):
+                return stored
             if stored and not is_alive() and self._is_superseded(record):
                 return stored
             if stored:
@@ -265,6 +267,12 @@ class Outcomes:
             self._write_letter(buried, generation, lambda key: self._copy(record, message, key))
         delete_seen(self.store, message.key, etag=message.etag, modified_at=message.modified_at)
         return record
+
+
+def _is_cancelled_meanwhile(stored: Record, record: Record) -> bool:
+    """Whether an operator cancelled equal bytes that were PUT while this message was at work: they are one message."""
+    was, now = stored.generation, record.generation
+    return stored.outcome == "cancelled" and was.etag == now.etag and was.put_at > now.put_at
 
 
 def _readable(found: Object) -> Record | None:

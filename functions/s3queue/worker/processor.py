@@ -155,7 +155,6 @@ class Processor:
                     return "postponed"
                 if self.queue.clock.monotonic() - written > claim.lease.timeout.total_seconds() / 2:
                     self.queue.extend(claim)
-                    self.queue.check(claim)
                     written = self.queue.clock.monotonic()
                 started = True
                 claim.check_alive()

@@ -32,12 +32,6 @@ BUGS = (
         "    record = _write(leases, path, present, lease, is_alive)\n",
     ),
     Mutation(
-        "a canceller uses an attempt up",
-        "flow/cancel.py",
-        '        state="waiting",\n        attempt=0,\n',
-        '        state="waiting",\n        attempt=99,\n',
-    ),
-    Mutation(
         "the lease of a canceller stays",
         "flow/cancel.py",
         "        leases.outcomes.clear(path, record.generation, written.etag, is_alive)\n",

@@ -1,0 +1,73 @@
+"""The operations of the flow that the crash matrix tries: cancelling, and an id that counts for a while."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .functions import Container
+from .stage import Plot, Stage, batch, script
+
+
+def _cancel(name: str, body: bytes, before: int = 0) -> Plot:
+    """Cancel a message that waits; `before` attempts have failed already."""
+
+    def plot(stage: Stage) -> str:
+        # It runs as often as nobody has cancelled it.
+        stage.cast.profile = replace(stage.cast.profile, exact=False)
+        path = stage.put(name, body)
+        for number in range(before):
+            stage.prepare(lambda helper, number=number: helper.processor.run(path, read_first=number > 0))  # type: ignore[misc]
+        stage.act(lambda worker: worker.queue.cancel(path))
+        return path
+
+    return plot
+
+
+def _cancel_at_work(stage: Stage) -> str:
+    """Another process works on it meanwhile, and completes it."""
+    stage.cast.profile = replace(stage.cast.profile, exact=False)
+    path = stage.put("m", script("m", "k", takes=1.5))
+    stage.world.spawn(stage.helper.process, stage.helper.processor.run, path)
+    stage.world.run(stage.world.now + 0.5)
+    stage.act(lambda worker: worker.queue.cancel(path))
+    return path
+
+
+def _cancelled_at_work(stage: Stage) -> str:
+    """The process that works on it may die at any request; another one cancels the message meanwhile."""
+    stage.cast.profile = replace(stage.cast.profile, exact=False)
+    path = stage.put("m", script("m", "k", takes=1.5))
+
+    def cancel() -> None:
+        stage.world.sleep(0.7)
+        stage.helper.queue.cancel(path)
+
+    stage.world.spawn(stage.helper.process, cancel)
+    stage.act(lambda worker: worker.processor.run(path))
+    return path
+
+
+def _enqueue_once(stage: Stage) -> str:
+    """With an id that counts for a while; another producer repeats it."""
+
+    def send(worker: Container) -> None:
+        worker.queue.enqueue(script("m", "k"), dedup_id="order-17", dedup_for=12.0)
+
+    def again() -> None:
+        stage.world.sleep(3.0)
+        path = stage.helper.queue.enqueue(script("m", "k"), dedup_id="order-17", dedup_for=12.0)
+        stage.judge.dedup.check_named(path)
+
+    stage.world.spawn(stage.helper.process, again)
+    stage.act(send)
+    return "messages/m"
+
+
+FLOW_OPERATIONS: dict[str, Plot] = {
+    "cancel a pending message": _cancel("m", script("m", "k")),
+    "cancel a waiting message": _cancel("m", script("m", "fk"), before=1),
+    "cancel a waiting batch": _cancel("b.ndjson", batch("k", "fk", "r"), before=1),
+    "cancel what is at work": _cancel_at_work,
+    "work on what is cancelled": _cancelled_at_work,
+    "enqueue with an id that counts for a while": _enqueue_once,
+}
