@@ -107,7 +107,7 @@ class StoredSchedule:
                     name=name,
                     cron=as_text(found["cron"]),
                     tz=as_text(found["tz"]),
-                    body=as_text(found.get("body", "")),
+                    body=_body(found.get("body", "")),
                     content_type=_one_of(found.get("content_type"), (JSON_TYPE, TEXT_TYPE)),
                     priority=as_whole(found.get("priority", 0), most=HIGHEST_PRIORITY),
                     missed=_one_of(found.get("missed"), get_args(Missed)),
@@ -132,6 +132,13 @@ def _scheduled(path: Any, name: str) -> str:
     if not runs_once(path) or due_of(path) is None or last != f"{SCHEDULED}{name}":
         raise ValueError(f"{path[:80]!r} is not a message of this schedule")
     return str(path)
+
+
+def _body(value: Any) -> str:
+    """Text that can be written: half a surrogate pair cannot."""
+    if len(as_text(value).encode()) > BODY_BYTES:
+        raise ValueError(f"the body has more than {BODY_BYTES} bytes")
+    return str(value)
 
 
 def _one_of(value: Any, known: tuple[Any, ...]) -> Any:

@@ -36,8 +36,12 @@ def occurrences(cron: str, tz: str, after: datetime) -> Iterator[datetime]:
     Raises:
         InvalidRequest: the line or the time zone is wrong.
     """
-    line = _line(cron, after.astimezone(_zone(tz)))
-    return _later_than(line, after)
+    zone = _zone(tz)
+    try:
+        start = after.astimezone(zone)
+    except OverflowError:
+        return iter(())  # the calendar ends before
+    return _later_than(_line(cron, start), after)
 
 
 def last_occurrences(cron: str, tz: str, after: datetime, until: datetime, most: int) -> list[datetime]:
@@ -55,8 +59,14 @@ def last_occurrences(cron: str, tz: str, after: datetime, until: datetime, most:
 
 
 def _later_than(line: Iterator[datetime], after: datetime) -> Iterator[datetime]:
-    for at in line:
-        instant = at.astimezone(UTC)
+    while True:
+        try:
+            at = next(line, None)
+            instant = at.astimezone(UTC) if at else None
+        except (OverflowError, ValueError):
+            return  # the calendar ends
+        if instant is None:
+            return
         # In the second of two equal hours, the line begins with instants of the first one.
         if instant > after:
             after = instant

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from s3queue.documents.schedule import Schedule, StoredSchedule
-from s3queue.encoding import format_instant
+from s3queue.encoding import NONSENSE, format_instant
 from s3queue.errors import Conflict, CorruptState, InvalidRequest, QueueError
 from s3queue.keys import due_of
 from s3queue.protocol.access import QueueAccess
@@ -88,6 +88,10 @@ class ScheduleFiring:
                 self._known.pop(name, None)
             except QueueError as error:
                 _log.warning("schedule not looked after, trying again: %s/%s: %s", self.queue.name, name, error)
+                self._known.pop(name, None)
+            except NONSENSE:
+                # Whatever someone wrote there, or a bug: one schedule must not keep the others from being fired.
+                _log.exception("unexpected error, continuing with the next schedule: %s/%s", self.queue.name, name)
                 self._known.pop(name, None)
         return placed
 

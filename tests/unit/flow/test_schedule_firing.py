@@ -14,6 +14,7 @@ from s3queue import Unavailable, define
 from s3queue.flow.schedule_firing import LEAD, MOST_MISSED
 from s3queue.keys import runs_once
 from s3queue.stores.memory import MemoryStore
+from support.forged_documents import forgeries
 from support.manual_clock import ManualClock
 
 START = datetime(2026, 11, 16, 10, 15, tzinfo=UTC)
@@ -402,6 +403,24 @@ def test_one_schedule_that_cannot_be_read_holds_up_no_other(bench, queue, caplog
     assert set(report.corrupt) == {"orders/schedules/bad.json", "orders/schedules/other.json"}
     assert delayed(bench) == ["20261116T101600Z/scheduled-report", "20261116T101800Z/scheduled-report"]
     assert caplog.text.count("time zone 'Mars'") == 1
+
+
+def test_whatever_lies_in_a_document_the_others_are_fired_and_nobody_loops(bench, queue, caplog):
+    queue.every("* * * * *", name="forged", missed="all")
+    real = bench.read("orders/schedules/forged.json")
+    queue.every("*/2 * * * *", name="report")
+    sweeper = bench.sweeper(queue)
+
+    for forged in forgeries(real, seed=5):
+        bench.memory.put("orders/schedules/forged.json", forged[:600_000])
+        report = sweeper.sweep()
+        assert report.error is None
+        assert report.requests < 3 * (MOST_MISSED + 10)
+        queue.schedules.list()
+        bench.clock.advance(60)
+
+    assert "unexpected error" not in caplog.text
+    assert any(key.endswith("scheduled-report") for key in delayed(bench))
 
 
 def test_a_small_budget_gets_through_all_of_them(bench, queue):
