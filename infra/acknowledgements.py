@@ -104,7 +104,7 @@ def acknowledge(stack: QueueStack) -> None:
         everywhere += [Keys(to).prefix(kind) for targets in sending.values() for to in targets for kind in FOUND_SENDS]
         _acknowledge_prefixes(sweeper, bucket, everywhere, ALL_PREFIXES)
     shown = [
-        prefix for keys in map(Keys, stack.queues) for prefix in (keys.root, f"{keys.root}d", *map(keys.prefix, API))
+        prefix for keys in map(Keys, stack.queues) for prefix in (keys.root, f"{keys.root}?e", *map(keys.prefix, API))
     ]
     _acknowledge_prefixes(stack.api, bucket, shown, SHOWN_PREFIXES)
 

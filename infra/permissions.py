@@ -88,9 +88,10 @@ BULK_DATA: Mapping[str, str] = {"datasets/": "g"}
 #: hundred queues would have no room. It enqueues, cancels, moves or deletes dead letters, or lines of them, and makes,
 #: pauses and removes schedules. The readers' API shows the same but payloads, which only its code can hold back: HEAD
 #: and GET are one permission.
-API: Mapping[str, str] = {"messages": "pd", "leases": "pd", "records": "p", "schedules": "pd"}
-#: `dead`, `dedup` and `delayed`: one pattern instead of three, for the same reason.
-_API_PATTERNS: Mapping[str, str] = {"d*": "pd"}
+API: Mapping[str, str] = {"schedules": "pd"}
+#: `messages`, `delayed`, `dead`, `dedup`, `leases` and `records`, and `retries`, which it leaves alone: one pattern instead
+#: of six, for the same reason. Records could only be spared from deletion with four patterns.
+API_PATTERNS: Mapping[str, str] = {"?e*": "pd"}
 #: What Spark computed, for the API to show.
 STATISTICS = LATEST_STATISTICS
 #: Where messages lie, of every queue; also `{queue}/leases/messages/…` and so on, which nobody writes otherwise either.
@@ -189,7 +190,7 @@ def api_statements(bucket: s3.IBucket, queues: Sequence[str], *, changes: bool =
     roots = [f"{Keys(queue).root}*" for queue in queues]
     written = []
     for keys in map(Keys, queues) if changes else ():
-        short = {keys.root + pattern: letters for pattern, letters in _API_PATTERNS.items()}
+        short = {keys.root + pattern: letters for pattern, letters in API_PATTERNS.items()}
         written.append(_patterns(keys, API) | short | {keys.overrides: "p", keys.breaker: "p"})
     read = dict.fromkeys([*roots, STATISTICS], "g")
     listed = _list(bucket, [*roots, STATISTICS])

@@ -62,14 +62,19 @@ class BreakerDocument:
 
     @classmethod
     def read(cls, found: Object) -> BreakerDocument:
+        """`from_bytes` of an object that was opened; one that is too large is corrupt, and is not read."""
+        return cls.from_bytes(found.read(BREAKER_BYTES), found.key)
+
+    @classmethod
+    def from_bytes(cls, body: bytes, key: str) -> BreakerDocument:
         """Raises CorruptState, which names the key, if it is not a breaker; NewerFormat if a newer version wrote it."""
-        document = load(found.read(BREAKER_BYTES), found.key)
+        document = load(body, key)
         if document["v"] > FORMAT:
-            raise NewerFormat(f"{found.key} has format {document['v']}, this version reads up to {FORMAT}: upgrade")
+            raise NewerFormat(f"{key} has format {document['v']}, this version reads up to {FORMAT}: upgrade")
         try:
             return cls._from_json(document)
         except NONSENSE as error:
-            raise CorruptState(f"{found.key} is not a breaker: {cut(error)}; delete it") from None
+            raise CorruptState(f"{key} is not a breaker: {cut(error)}; delete it") from None
 
     @classmethod
     def _from_json(cls, found: dict[str, Any]) -> BreakerDocument:

@@ -76,15 +76,20 @@ class LimitDocument:
 
     @classmethod
     def read(cls, found: Object) -> LimitDocument:
+        """`from_bytes` of an object that was opened; one that is too large is corrupt, and is not read."""
+        return cls.from_bytes(found.read(LIMIT_BYTES), found.key)
+
+    @classmethod
+    def from_bytes(cls, body: bytes, key: str) -> LimitDocument:
         """Raises CorruptState, which names the key, if it is not a limit; NewerFormat if a newer version wrote it."""
-        document = load(found.read(LIMIT_BYTES), found.key)
+        document = load(body, key)
         if document["v"] > FORMAT:
-            raise NewerFormat(f"{found.key} has format {document['v']}, this version reads up to {FORMAT}: upgrade")
+            raise NewerFormat(f"{key} has format {document['v']}, this version reads up to {FORMAT}: upgrade")
         try:
             unit = as_whole(document["unit_seconds"], least=1, most=3600)
             return cls(unit, tuple(sorted(_pair(pair, unit) for pair in as_list(document.get("grants", [])))))
         except NONSENSE as error:
-            raise CorruptState(f"{found.key} is not a limit: {cut(error)}") from None
+            raise CorruptState(f"{key} is not a limit: {cut(error)}") from None
 
 
 def _pair(found: Any, unit: int) -> tuple[int, int]:

@@ -12,13 +12,16 @@ from hypothesis import strategies as some
 
 from s3queue.clock import RandomChance
 from s3queue.documents.batch import ERRORS_KEPT, Lines
+from s3queue.documents.breaker_document import BreakerDocument, StoredBreaker
 from s3queue.documents.heartbeat import HEARTBEAT_BYTES, Heartbeat
 from s3queue.documents.lease import BATCH_LEASE_BYTES, LEASE_BYTES, Lease, StoredLease
+from s3queue.documents.limit_document import LimitDocument
 from s3queue.documents.lock_document import LOCK_BYTES, LockDocument
 from s3queue.documents.record import RECORD_BYTES, Attempt, Failure, Record
 from s3queue.documents.run_documents import MANIFEST_BYTES, SLOT_BYTES, Manifest, Slot
 from s3queue.encoding import LATEST, LONGEST, MOST_LINES, RESULT_BYTES, storable
 from s3queue.errors import CorruptState
+from s3queue.limits import Rate
 from s3queue.protocol.stats import Stats
 from s3queue.stores.memory import MemoryStore
 from support.drawn_documents import AT, FULL_LEASE, FULL_RECORD
@@ -48,6 +51,9 @@ MANIFEST = Manifest(
     counts={"completed": 3},
     note="x",
 )
+BREAKER = BreakerDocument(
+    state="open", failures=3, is_forced=True, lasts=timedelta(seconds=30), owner="w", opened_at=AT, error="x"
+)
 STATS = Stats(pending=3, oldest_seconds=7.5, at=AT)
 KINDS = {
     "lease": (Lease.from_bytes, FULL_LEASE.to_bytes()),
@@ -57,6 +63,8 @@ KINDS = {
     "slot": (Slot.from_bytes, SLOT.to_bytes()),
     "manifest": (Manifest.from_bytes, MANIFEST.to_bytes()),
     "stats": (Stats.from_bytes, STATS.to_bytes()),
+    "limit": (LimitDocument.from_bytes, LimitDocument(1, ((1794824100, 3), (1794824101, 7))).to_bytes("n")),
+    "breaker": (BreakerDocument.from_bytes, BREAKER.to_bytes("n")),
 }
 
 
@@ -85,6 +93,13 @@ def is_usable(found: object) -> None:
         found.is_fresh(timedelta(days=1))
     elif isinstance(found, Record):
         _ = found.dead_lines
+    elif isinstance(found, LimitDocument):
+        for rate in (Rate(5, 1), Rate(5, 60), Rate(5, 3600)):
+            _ = found.free(rate, 1794824101), found.free_at(rate, 1794824101)
+            found.granted(rate, found.latest, 1).without(rate, found.latest, 1).to_bytes("n")
+    elif isinstance(found, BreakerDocument):
+        _ = StoredBreaker(document=found, etag="e", written_at=AT).until
+        found.to_bytes("n")
     elif isinstance(found, Stats):
         json.dumps(found.to_json(), allow_nan=False)
         _ = found.total
@@ -107,7 +122,9 @@ def test_a_document_that_was_changed_in_several_places_is_itself_or_corrupt(kind
     is_usable(reads(read, data.draw(drawn_forgeries(body))))
 
 
-@pytest.mark.parametrize("kind", [Lease, Record, Heartbeat, LockDocument, Slot, Manifest])
+@pytest.mark.parametrize(
+    "kind", [Lease, Record, Heartbeat, LockDocument, Slot, Manifest, LimitDocument, BreakerDocument]
+)
 def test_an_object_of_gigabytes_is_corrupt_and_not_read(kind):
     store = ForgedStore()
     store.put("orders/leases/messages/a.ndjson", HUGE)
