@@ -89,8 +89,8 @@ BULK_DATA: Mapping[str, str] = {"datasets/": "g"}
 #: pauses and removes schedules. The readers' API shows the same but payloads, which only its code can hold back: HEAD
 #: and GET are one permission.
 API: Mapping[str, str] = {"schedules": "pd"}
-#: `messages`, `delayed`, `dead`, `dedup`, `leases` and `records`, and `retries`, which it leaves alone: one pattern instead
-#: of six, for the same reason. Records could only be spared from deletion with four patterns.
+#: `messages`, `delayed`, `dead`, `dedup`, `leases` and `records`, and `retries`, which it leaves alone: one pattern
+#: instead of six, for the same reason. Records could only be spared from deletion with four patterns.
 API_PATTERNS: Mapping[str, str] = {"?e*": "pd"}
 #: What Spark computed, for the API to show.
 STATISTICS = LATEST_STATISTICS

@@ -7,6 +7,7 @@ from typing import Any
 
 from s3queue.documents.lease import Lease
 from s3queue.documents.record import Record
+from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.claiming import Claiming
 from s3queue.protocol.dead_letters import DeadLetters
@@ -74,7 +75,7 @@ class WatchedQueue(Queue):
         with self._history.call(self._process, "purge"):
             return super().purge()
 
-    def replay(self, path: str, *, of: Record | None = None, to: Queue | None = None) -> str:
+    def replay(self, path: str, *, of: Record | None = None, to: QueueAccess | None = None) -> str:
         """Of a completed message; dead letters are replayed through `letters`."""
         with self._history.call(self._process, "rerun", path=path) as call:
             call.answer = super().replay(path, of=of)

@@ -1,0 +1,180 @@
+"""OperatedQueue: what operators ask of a queue, and do to it. `Queue` has all of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from s3queue.documents.record import Record
+from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.lease_protocol import LeaseProtocol
+from s3queue.protocol.outcomes import Outcomes
+from s3queue.protocol.removal import Removal
+from s3queue.protocol.stats import Stats, measure, published_stats
+from s3queue.store import ObjectInfo
+
+if TYPE_CHECKING:
+    from s3queue.documents.breaker_document import StoredBreaker
+    from s3queue.protocol.status import Status
+
+    from .listing import ListedState, MessagePage
+    from .retrying import RetryInfo
+    from .schedules import Schedules
+
+
+@dataclass(slots=True, kw_only=True)
+class OperatedQueue(QueueAccess):
+    """One queue, as operators see it. What they rarely ask for is imported when they do."""
+
+    outcomes: Outcomes = field(init=False)
+    #: What can be done with a lease once it is taken. The sweeper and Spark runs use it, too.
+    leases: LeaseProtocol = field(init=False)
+
+    def breaker(self) -> StoredBreaker:
+        """The state of the queue's breaker; closed if nothing has ever failed. One GET.
+
+        Raises:
+            NewerFormat: a newer version of s3queue wrote it.
+        """
+        from .breaker import read_breaker
+
+        return read_breaker(self.store, self.keys)
+
+    def force_breaker(self, how: Literal["open", "closed", "auto"]) -> StoredBreaker:
+        """Keep the breaker open or closed, whatever happens, for every process within ten seconds; `auto` ends that.
+
+        It holds for workers whose queue has a breaker; any queue can be paused.
+
+        Raises:
+            InvalidRequest: `how` is none of these.
+        """
+        from .breaker import force_breaker
+
+        return force_breaker(self, how)
+
+    def status(self, path: str) -> Status:
+        """The state of a message, and everything that is known about it.
+
+        Raises:
+            MessageNotFound: no message, lease, record or dead letter has this path.
+        """
+        # Operators ask for it; a function that processes messages starts without it.
+        from s3queue.protocol.status import read_status
+
+        return read_status(self.store, self.keys, path)
+
+    def cancel(self, path: str) -> Record:
+        """Cancel a message, and return the record that counts: its `outcome` is `cancelled`, unless the message was
+        finished before.  [P3]
+
+        A message that waits, for a worker, its due time or its next attempt, never runs. One that is being processed
+        is told at its handler's next `context.check()`, `extend` or `progress`; what the handler returns after that
+        does not count, and it is not tried again. A batch is cancelled as a whole; lines that are done stay done. With
+        `history=False`, a handler that ends at the same moment is not noticed.
+
+        Raises:
+            MessageNotFound: no message and no record has this path.
+            InvalidRequest: it is dead, and lies there only because nobody can read it: delete or replay its letter.
+            Conflict: it was PUT anew while the message before it is processed; nothing was changed.
+            Unavailable: unknown whether it was cancelled; calling again is safe.
+        """
+        from .cancel import cancel
+
+        return cancel(self.leases, path)
+
+    def list(self, state: ListedState, *, limit: int = 100, after: str = "", prefix: str = "") -> MessagePage:
+        """Messages in one state, in the order of their paths; pass `next_after` back as `after` for the next page.
+
+        States: pending, delayed (also what is due by now), processing, waiting (for its next attempt), completed, dead,
+        cancelled. `prefix` is the beginning of a path. Pending, delayed and dead ones cost LISTs only; each other row
+        costs a GET, and so do those that turn out to have another state. A page of a large queue may have fewer rows
+        than `limit`, and not be the last.
+
+        Raises:
+            InvalidRequest: no such state, or the limit is not from 1 to 1,000.
+        """
+        from .listing import list_messages
+
+        return list_messages(self, state, limit=limit, after=after, prefix=prefix)
+
+    def retry_info(self, path: str) -> RetryInfo:
+        """How often a message that is not finished was tried, how often it may be tried yet, when, and why it failed.
+
+        Raises:
+            MessageNotFound: no such message is in the queue; `status` tells what became of a finished one.
+        """
+        from .retrying import retry_info
+
+        return retry_info(self, path)
+
+    def retry(self, path: str) -> RetryInfo:
+        """Let a message that waits for its next attempt be tried now; a sweeper or a pull worker finds it in seconds.
+
+        Raises:
+            MessageNotFound: no such message is in the queue.
+            InvalidRequest: it does not wait: it is pending, processed, or dead and cannot be read.
+            Conflict: a worker has just claimed it.
+            Unavailable: unknown whether it was changed; calling again is safe.
+        """
+        from .retrying import retry_now
+
+        return retry_now(self.leases, path)
+
+    def replay(self, path: str, *, of: Record | None = None, to: QueueAccess | None = None) -> str:
+        """Run a message again that is dead, or completed with its payload kept (`keep_payload`); returns its path.
+
+        A completed message becomes a new message of its name, with all its attempts; each completion is replayed once:
+        whoever asks again while the new message waits or runs adds nothing. Once that has an outcome, the next call
+        replays *that* one. Give the record that you have seen (`status(path).record`) as `of` to replay that completion
+        and no later one: then calling again is safe at any time. A dead letter may go `to` another queue. `DeadLetters`
+        replays many, and some lines of a batch.
+
+        Raises:
+            MessageNotFound: there is no such message or letter, or its payload was not kept.
+            Conflict: a message of that name is there already, `of` is not its latest outcome, or it is being buried.
+            InvalidRequest: it cannot be replayed there; the text says why.
+            Unavailable: unknown whether it was replayed; of a letter, or with `of`, calling again is safe.
+        """
+        if to is not None and (to.name, to.store.url) != (self.name, self.store.url):
+            from .replay_to import replay_to
+
+            return replay_to(self, path, to)
+        record = of or self.outcomes.read(path)
+        if record is None or record.outcome == "dead":
+            from s3queue.protocol.dead_letters import DeadLetters
+
+            return DeadLetters(self).replay(path)
+        from .replay_completed import replay_completed
+
+        return replay_completed(self, self.outcomes, record)
+
+    def stats(self, *, pages: int | None = None) -> Stats:
+        """Count now. `pages` limits the LISTs per kind of object (1,000 objects each)."""
+        return measure(self.store, self.keys, pages=pages)
+
+    def published_stats(self) -> Stats | None:
+        """The sweeper's last count; None if there is none, or if it cannot be read. One GET."""
+        return published_stats(self.store, self.keys)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The queue's schedules: list, pause, resume and remove them."""
+        # Most queues have none.
+        from .schedules import Schedules
+
+        return Schedules(self)
+
+    def cleanup(self) -> int:
+        """Delete records, dead letters and markers of dedup ids past their retention; returns how many.
+
+        For buckets without lifecycle rules.
+        """
+        return Removal(self).cleanup()
+
+    def purge(self) -> int:
+        """Delete every message that is not being processed, without a record; returns how many."""
+        return Removal(self).purge()
+
+    def purge_message(self, entry: ObjectInfo) -> bool:
+        """Delete one listed message, without a record; False if it is being processed or was PUT again."""
+        return Removal(self).purge_message(entry)
