@@ -102,6 +102,11 @@ class Worker:
     def _concurrency(self) -> int:
         return self._own_concurrency or self.queue.settings.concurrency
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and a handler or one of its threads has not ended yet."""
+        return any(thread.is_alive() for thread in (*self._crew.threads(), *self._threads))
+
     def start(self) -> None:
         """Read `queue.json`, start the threads and return."""
         if self._threads:

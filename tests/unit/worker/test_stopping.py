@@ -29,11 +29,14 @@ def test_stop_lets_running_handlers_finish_and_claims_nothing_more(bench):
         ran.append(body)
 
     worker = Worker(queue, handler, concurrency=2, sweep=False)
+    assert not worker.is_running
     worker.start()
     assert begun.wait(PATIENCE)
     assert not worker.stop(timeout=0.05)  # not finished in that time, and it says so
+    assert worker.is_running
     finish.set()
     assert worker.stop(PATIENCE)
+    assert not worker.is_running
 
     assert 1 <= len(ran) <= 2
     states = [queue.status(path).state for path in paths]
