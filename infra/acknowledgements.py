@@ -15,6 +15,8 @@ from s3queue.keys import Keys
 from .constructs.spark_runs import SparkRuns
 from .permissions import (
     API,
+    API_DENIED,
+    API_PATTERNS,
     BULK,
     BULK_DATA,
     DRIVER,
@@ -103,9 +105,10 @@ def acknowledge(stack: QueueStack) -> None:
         everywhere += [Keys(name).prefix(kind) for name in sending for kind in FOUND_OUTBOX]
         everywhere += [Keys(to).prefix(kind) for targets in sending.values() for to in targets for kind in FOUND_SENDS]
         _acknowledge_prefixes(sweeper, bucket, everywhere, ALL_PREFIXES)
-    shown = [
-        prefix for keys in map(Keys, stack.queues) for prefix in (keys.root, f"{keys.root}?e", *map(keys.prefix, API))
-    ]
+    shown: list[str] = []
+    for keys in map(Keys, stack.queues):
+        shown += [keys.root, *(keys.root + one.removesuffix("*") for one in API_PATTERNS)]
+        shown += map(keys.prefix, (*API, *API_DENIED))
     _acknowledge_prefixes(stack.api, bucket, shown, SHOWN_PREFIXES)
 
 

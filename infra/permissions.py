@@ -89,9 +89,11 @@ BULK_DATA: Mapping[str, str] = {"datasets/": "g"}
 #: pauses and removes schedules. The readers' API shows the same but payloads, which only its code can hold back: HEAD
 #: and GET are one permission.
 API: Mapping[str, str] = {"schedules": "pd"}
-#: `messages`, `delayed`, `dead`, `dedup`, `leases` and `records`, and `retries`, which it leaves alone: one pattern
-#: instead of six, for the same reason. Records could only be spared from deletion with four patterns.
-API_PATTERNS: Mapping[str, str] = {"?e*": "pd"}
+#: In few patterns, for the same reason: `messages`, `delayed`, `dead`, `dedup`, `leases` and `records`, and `retries`,
+#: which it leaves alone; `queue.json` and `queue-breaker.json`. No outcome is taken back, and what handlers made is not
+#: touched.
+API_PATTERNS: Mapping[str, str] = {"?e*": "pd", "queue*": "p"}
+API_DENIED: Mapping[str, str] = {"records": "d", "results": "pd"}
 #: What Spark computed, for the API to show.
 STATISTICS = LATEST_STATISTICS
 #: Where messages lie, of every queue; also `{queue}/leases/messages/…` and so on, which nobody writes otherwise either.
@@ -191,10 +193,12 @@ def api_statements(bucket: s3.IBucket, queues: Sequence[str], *, changes: bool =
     written = []
     for keys in map(Keys, queues) if changes else ():
         short = {keys.root + pattern: letters for pattern, letters in API_PATTERNS.items()}
-        written.append(_patterns(keys, API) | short | {keys.overrides: "p", keys.breaker: "p"})
+        written.append(_patterns(keys, API) | short)
     read = dict.fromkeys([*roots, STATISTICS], "g")
     listed = _list(bucket, [*roots, STATISTICS])
-    return [*_on_objects(bucket, read, *written), *listed, *use_key(bucket, writes=changes)]
+    kept = [_patterns(keys, API_DENIED) for keys in map(Keys, queues)] if changes else []
+    denied = _on_objects(bucket, *kept, effect=iam.Effect.DENY)
+    return [*_on_objects(bucket, read, *written), *denied, *listed, *use_key(bucket, writes=changes)]
 
 
 def producer_statement(bucket: s3.IBucket, queue: str) -> iam.PolicyStatement:
@@ -331,12 +335,15 @@ def _below(data: Mapping[str, str]) -> dict[str, str]:
     return {f"{prefix}*": letters for prefix, letters in data.items()}
 
 
-def _on_objects(bucket: s3.IBucket, *patterns: Mapping[str, str]) -> list[iam.PolicyStatement]:
+def _on_objects(
+    bucket: s3.IBucket, *patterns: Mapping[str, str], effect: iam.Effect = iam.Effect.ALLOW
+) -> list[iam.PolicyStatement]:
     # Grouped by what is allowed, so that each name appears once.
     pairs = sorted({(letters, pattern) for some in patterns for pattern, letters in some.items()})
     by_letters = {allowed: [pattern for letters, pattern in pairs if letters == allowed] for allowed, _ in pairs}
     return [
         iam.PolicyStatement(
+            effect=effect,
             actions=[_ACTIONS[letter] for letter in allowed],
             resources=[bucket.arn_for_objects(pattern) for pattern in some],
         )

@@ -200,7 +200,7 @@ class Keys:
 
     @property
     def breaker(self) -> str:
-        return f"{self.queue}/breaker.json"
+        return f"{self.queue}/queue-breaker.json"
 
     def prefix(self, kind: str) -> str:
         """`{queue}/{kind}/`, for a LIST."""

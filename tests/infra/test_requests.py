@@ -184,7 +184,7 @@ def test_a_worker_is_allowed_nothing_that_it_never_does(sent: list[Deployed]) ->
     from infra.permissions import LIMITED, WORKER
 
     seen = used(day.as_worker for day in sent)
-    assert seen.pop("breaker.json") == {"g", "p"}
+    assert seen.pop("queue-breaker.json") == {"g", "p"}
     seen["dead"].add("g")  # a HEAD, after a copy beyond 5 GB
     seen["done"].add("g")
     seen["results"].add("p")  # for handlers: functions/queues/thumbnails.py

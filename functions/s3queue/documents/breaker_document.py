@@ -1,4 +1,4 @@
-"""BreakerDocument: whether a queue's breaker lets messages be claimed; `{queue}/breaker.json`."""
+"""BreakerDocument: whether a queue's breaker lets messages be claimed; `{queue}/queue-breaker.json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""QueueBreaker: failures in a row stop a queue for everyone, then one message probes. `breaker.json`, conditional.
+"""QueueBreaker: failures in a row stop a queue for everyone, then one message probes.
 
 A healthy queue pays nothing per message: the document is read with `queue.json`, every ten seconds, and written only
 by whoever counts a failure, or the first success after one.
@@ -73,7 +73,7 @@ class QueueBreaker:
         try:
             self._read()
         except QueueError as error:
-            _log.warning("breaker.json not read, state kept: %s: %s", self.queue.name, error)
+            _log.warning("queue-breaker.json not read, state kept: %s: %s", self.queue.name, error)
 
     def wait(self) -> float:
         """Seconds until asking makes sense; 0.0 while it is closed, or this process may probe. Sends no request."""
@@ -181,7 +181,7 @@ class QueueBreaker:
         except Conflict:
             self.look()
         except QueueError as failed:
-            _log.warning("breaker.json not written, call not counted: %s: %s", self.queue.name, failed)
+            _log.warning("queue-breaker.json not written, call not counted: %s: %s", self.queue.name, failed)
 
     def gave_back(self, path: str) -> None:
         """A claimed message was given back: if it was to decide, another one may do so at once."""

@@ -10,7 +10,7 @@ from s3queue import Breaker, InvalidRequest, Postpone, Reject, Retry, define
 from s3queue.documents.breaker_document import BreakerDocument
 from s3queue.settings import QueueSettings
 
-KEY = "orders/breaker.json"
+KEY = "orders/queue-breaker.json"
 
 
 def _fail(queue, error: Exception | None = None) -> None:
@@ -213,7 +213,7 @@ def test_a_healthy_queue_pays_one_get_in_ten_seconds_and_one_without_a_breaker_n
     assert bench.store.take() == {"put": 60, "get": 20, "delete": 40}
     bench.clock.advance(10)
     _succeed(queue)
-    # The message, queue.json, which the producer reads, and breaker.json with it.
+    # The message, queue.json, which the producer reads, and queue-breaker.json with it.
     assert bench.store.take() == {"put": 3, "get": 3, "delete": 2}
     _fail(queue)
     # The count is one PUT; a failure is three, and an enqueue one.
