@@ -162,5 +162,8 @@ BUGS = (
         "        claim.leased_until = before + lease.timeout.total_seconds()\n",
         "        claim.leased_until = before + lease.timeout.total_seconds()\n"
         '        claim.named_until = float("-inf")\n',
+        # The simulation finds it, too, but once in many thousand schedules.
+        test="tests/unit/protocol/test_heartbeat_pace.py::"
+        "test_a_short_lease_that_is_written_anew_takes_nothing_from_what_the_heartbeat_gave",
     ),
 )
