@@ -56,5 +56,5 @@ def test_the_api_does_what_its_document_says(case: schemathesis.Case, server: Se
 
 
 def _is_about_one(case: schemathesis.Case) -> bool:
-    """A path that names no message is well-formed and still a 404 or 409; no schema tells a cron line or a time zone."""
+    """A path that names no message is well-formed, and still a 404 or 409; no schema tells what a cron line is."""
     return "path" in (case.query or {}) or "/schedules/" in case.path
