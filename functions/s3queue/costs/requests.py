@@ -68,7 +68,7 @@ CLEAR = RequestCounts.of("DELETE messages", "DELETE leases")
 #: With `keep_payload`, for what is completed.
 KEEP = RequestCounts.of("COPY done")
 #: For a batch that takes longer than half its lease.
-EXTEND = RequestCounts.of("PUT leases", "GET records")
+EXTEND = RequestCounts.of("PUT leases")
 #: A late event, or a dispatch of the sweeper: the worker reads before it claims.
 READ_FIRST = RequestCounts.of("GET leases", "HEAD messages")
 #: A failed attempt that is followed by another one; and the claim of the next attempt.

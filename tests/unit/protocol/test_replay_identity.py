@@ -261,3 +261,14 @@ def test_deleting_an_unreadable_letter_whose_name_ends_like_a_mark_deletes_nobod
     assert bench.keys("orders/messages/") == ["orders/messages/build"]
     with pytest.raises(MessageNotFound):
         letters.describe(path)
+
+
+def test_a_replay_within_the_second_of_its_message_is_a_message_of_its_own(bench, queue, letters):
+    """[P3] Equal bytes within one second are one generation: the record of the death would be its outcome, too."""
+    path = queue.enqueue(b"tick", name="tick")
+    die(queue, path)
+
+    letters.replay(path)
+
+    assert queue.complete(queue.claim(path)).outcome == "completed"
+    assert queue.status(path).record.outcome == "completed"
