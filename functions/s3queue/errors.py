@@ -69,6 +69,10 @@ class Unreadable(AccessDenied):
     """The object itself cannot be read: it is archived, or encrypted with a key that is not ours to use."""
 
 
+class NotSent(QueueError):
+    """What a completed message has sent cannot be stored; the message is kept, and every sweep tries again."""
+
+
 class InvalidRequest(QueueError, ValueError):
     """The call itself is wrong; repeating it will not help."""
 

@@ -17,6 +17,7 @@ from constructs import Construct
 
 from infra.options import Options
 from infra.permissions import SPARK_LOGS_PREFIX, deny_unconditional_writes, deny_unreadable_messages
+from s3queue.documents.sends import OUTBOX_KEPT
 from s3queue.keys import Keys
 from s3queue.settings import QueueSettings
 
@@ -168,8 +169,8 @@ def _expiry(keys: Keys, settings: QueueSettings, *, sends: bool) -> list[s3.Life
             ("dedup", settings.record_retention),
             ("dead", settings.dead_retention),
             *((("runs", settings.record_retention),) if settings.uses_spark else ()),
-            # Parts that no record names, because a completion lost or never came; those that one names live as long.
-            *((("outbox", settings.record_retention + timedelta(days=1)),) if sends else ()),
+            # Parts that no record and no lease names, because a completion lost or never came; a batch may wait long.
+            *((("outbox", settings.record_retention + OUTBOX_KEPT),) if sends else ()),
         )
     ]
 

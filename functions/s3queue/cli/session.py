@@ -133,7 +133,8 @@ class Session(Output):
         name = name or self.named
         if not name:
             raise InvalidRequest(f"no queue was given; name it, or use --url {self.bucket_url}/QUEUE")
-        return Queue(store=self.store(), name=name, settings=settings or QueueSettings())
+        # Nothing is sent in an operator's name; a worker's definition says what it may send.
+        return Queue(store=self.store(), name=name, settings=settings or QueueSettings(), sends_to=())
 
 
 def shifted(session: Session, queue: str | None, wanted: str | None, what: str) -> tuple[str | None, str]:

@@ -54,7 +54,9 @@ class BucketView:
             NotFound: there is no such queue; a message sent there would wait for ever.
         """
         check_queue(name)
-        queue = Queue(store=self.store, name=name, settings=self.defined.get(name, QueueSettings()), clock=self.clock)
+        settings = self.defined.get(name, QueueSettings())
+        # An operator sends nothing: what a record has sent is its worker's and the sweeper's to store.
+        queue = Queue(store=self.store, name=name, settings=settings, clock=self.clock, sends_to=())
         if name not in self.defined and not self.store.list(queue.keys.root, limit=1).objects:
             raise NotFound(f"there is no queue {name!r}; create it with `s3queue create {name}`")
         queue.refresh()

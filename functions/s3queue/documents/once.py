@@ -13,14 +13,14 @@ from s3queue.encoding import put_id_of
 from s3queue.keys import runs_once
 
 from .dead_letter import dead_facts
-from .message import ONCE
+from .message import MOVED, ONCE
 from .record import Record
 from .sends import is_repeatable
 
 
 def is_once(path: str, metadata: Mapping[str, str]) -> bool:
     """Whether the record has to be read before it runs. What an operator moved back from `dead/` by hand just runs."""
-    if put_id_of(metadata).startswith(ONCE) or is_repeatable(path, metadata):
+    if put_id_of(metadata).startswith((ONCE, MOVED)) or is_repeatable(path, metadata):
         return True
     return runs_once(path) and not dead_facts(metadata)
 
@@ -30,4 +30,4 @@ def was_finished(path: str, metadata: Mapping[str, str], record: Record | None) 
     if record is None or not is_once(path, metadata):
         return False
     put_id = put_id_of(metadata)
-    return record.put_id == put_id if put_id.startswith(ONCE) else True
+    return record.put_id == put_id if put_id.startswith(MOVED) else True

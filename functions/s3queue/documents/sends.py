@@ -45,11 +45,14 @@ INLINE_SENDS = 64 * 1024
 MOST_BYTES = 16 * 1024 * 1024
 #: Objects that the sends of one message, or one staged part, may become: whoever finishes it PUTs them one by one.
 MOST_OBJECTS = 1000
-#: So many equal sends (same queue, time and metadata) of a single message become one batch.
+#: So many equal sends (same queue, time and metadata) of a single message become batches, and so many one batch.
 MERGED_FROM = 100
+#: How much longer than records staged parts are kept: the lease of a batch that waits may be all that names them.
+OUTBOX_KEPT = timedelta(days=366)
 #: Base64 and escapes make bytes longer.
 OUTBOX_BYTES = 4 * MOST_BYTES
 _NDJSON = "application/x-ndjson"
+_BOM = b"\xef\xbb\xbf"
 #: What a PUT id, its name included, takes of the metadata.
 _ID_BYTES = 64
 _HEADER = re.compile(r"[a-z0-9_-]+")
@@ -113,11 +116,12 @@ class Send:
             metadata=kept,
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, *, as_base64: bool = False) -> dict[str, Any]:
         described: dict[str, Any] = {"queue": self.queue, "place": self.place}
-        try:
-            described["body"] = self.body.decode()
-        except UnicodeDecodeError:
+        text = "" if as_base64 else _text(self.body)
+        if text or not self.body:
+            described["body"] = text
+        else:
             described["base64"] = base64.b64encode(self.body).decode()
         if self.content_type:
             described["content_type"] = self.content_type
@@ -173,8 +177,7 @@ def are_large(sends: Iterable[Send]) -> bool:
 
 
 def size_of(sends: Iterable[Send]) -> int:
-    # What is not the body is small, and bounded.
-    return sum(len(send.body) + 200 for send in sends)
+    return sum(len(send.body) + metadata_size(send.metadata) + len(send.content_type) + 200 for send in sends)
 
 
 def addressed(sends: Sequence[Send], queue: str, path: str, generation: Generation, *, part: int) -> list[SentObject]:
@@ -204,15 +207,25 @@ def _merged(sends: Sequence[Send], *, of_batch: bool) -> list[list[Send]]:
     groups: dict[Any, list[Send]] = {}
     for index, send in enumerate(sends):
         is_line = b"\n" not in send.body and b"\r" not in send.body and bool(send.body.strip())
+        # The first line of a batch loses its byte order mark.
+        is_line = is_line and not send.body.startswith(_BOM)
         alike = (send.queue, send.place, send.content_type, tuple(sorted(send.metadata.items())))
         groups.setdefault(alike if is_line else index, []).append(send)
     merged: list[list[Send]] = []
     for group in groups.values():
         if of_batch or len(group) >= MERGED_FROM:
-            merged.append(group)
+            merged.extend(group[at : at + MERGED_FROM] for at in range(0, len(group), MERGED_FROM))
         else:
             merged.extend([send] for send in group)
     return merged
+
+
+def _text(body: bytes) -> str:
+    """The body as text, if it is; else empty."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return ""
 
 
 def is_repeatable(path: str, metadata: Mapping[str, str]) -> bool:
@@ -227,7 +240,8 @@ def is_repeatable(path: str, metadata: Mapping[str, str]) -> bool:
 
 def staged(sends: Sequence[Send], nonce: str) -> bytes:
     """One object under `outbox/`."""
-    return dump({"sends": [send.to_json() for send in sends], "nonce": nonce})
+    # In base64, whatever it is: escapes may be six times as long, and a reader bounds the commas of a document.
+    return dump({"sends": [send.to_json(as_base64=True) for send in sends], "nonce": nonce})
 
 
 def read_staged(found: Object) -> tuple[Send, ...]:

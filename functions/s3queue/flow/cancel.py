@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from s3queue.documents.lease import NEVER, Lease, StoredLease
 from s3queue.documents.message import Generation
+from s3queue.documents.once import was_finished
 from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of
 from s3queue.errors import Cancelled, Conflict, CorruptState, InvalidRequest, MessageNotFound, NewerFormat, Unavailable
@@ -50,6 +51,8 @@ def cancel(leases: LeaseProtocol, path: str) -> Record:
             record = found if found and found.generation == generation else None
         if record and record.outcome != "cancelled":
             return record
+        if record is None and found and was_finished(path, stored.metadata, found):
+            return found  # a late repetition of what has run: whoever claims it deletes it
         held, is_free = _lease(leases, path)
         if not is_free:
             if record:

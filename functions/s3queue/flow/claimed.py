@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import IO
 
 from s3queue.documents.batch import Lines
@@ -28,7 +27,9 @@ def claimed(queue: QueueAccess, path: str, fence: str) -> Claim:
     lease = held.lease
     left = lease.timeout - (held.read_at - held.written_at) - GRAIN / 2
     stored = queue.store.head(queue.keys.message(path))
-    if held.is_over() or stored is None or lease.leased_etag not in ("", stored.etag):
+    # A lease that was taken without an ETag names no message: what was PUT since is another one.
+    is_another = stored is not None and not lease.leased_etag and stored.modified_at > held.written_at
+    if held.is_over() or stored is None or is_another or lease.leased_etag not in ("", stored.etag):
         raise LeaseLost(f"claim over: {queue.name}/{path}: its lease ran out, or its message is gone")
     generation = Generation(etag=stored.etag, put_at=stored.modified_at)
     claimed_at = lease.claimed_at or held.written_at
@@ -42,14 +43,14 @@ def claimed(queue: QueueAccess, path: str, fence: str) -> Claim:
             content_type=stored.content_type,
             reopen=_opener(queue, path, stored.etag),
         ),
-        lease=replace(lease, generation=generation, claimed_at=claimed_at),
+        lease=lease.on(generation, claimed_at),
         lease_etag=held.etag,
         claimed_at=claimed_at,
         since=before - (held.read_at - claimed_at).total_seconds(),
         leased_until=before + left.total_seconds(),
         clock=queue.clock,
         fence=fence,
-        lines=lease.lines or Lines(),
+        lines=lease.on(generation, claimed_at).lines or Lines(),
     )
 
 

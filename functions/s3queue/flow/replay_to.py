@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from s3queue.documents.batch import spooled
 from s3queue.documents.dead_letter import DEAD_METADATA, DeadLetter
-from s3queue.documents.message import ONCE, Generation
+from s3queue.documents.message import MOVED, Generation
 from s3queue.encoding import put_id_of, with_put_id
 from s3queue.errors import Conflict, InvalidName, InvalidRequest, MessageNotFound
 from s3queue.keys import LINES, name_of
@@ -19,7 +19,7 @@ def replay_to(queue: QueueAccess, path: str, target: QueueAccess) -> str:
     """See `Queue.replay`. GET letter, HEAD message, GET record there, PUT message `If-None-Match: *`, DELETE letter.
 
     The message carries the letter's id, so whoever repeats the call after a crash, or after an answer that was lost,
-    finds it there, or its record; and a PUT that comes late is not run, see `Message.is_once`.  [P4]
+    finds it there, or its record; and a PUT that comes late is not run, see `documents/once.py`.  [P4]
     """
     found = queue.store.open(queue.keys.dead(path))
     letter = DeadLetter.of(path, found) if found and queue.keys.path_under("dead", found.key) else None
@@ -28,7 +28,7 @@ def replay_to(queue: QueueAccess, path: str, target: QueueAccess) -> str:
     with found.stream:
         arrives = f"messages/{name_of(letter.origin)}"
         _check(queue, letter, found, target, arrives)
-        put_id = ONCE + letter.replay_id
+        put_id = MOVED + letter.replay_id
         record = Outcomes(target.store, target.keys, target.chance).read(arrives)
         if record is None or record.put_id != put_id:
             _put(letter, found, target, arrives, put_id)

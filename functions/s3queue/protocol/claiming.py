@@ -20,7 +20,16 @@ from s3queue.documents.message import INLINE_BYTES, Generation, Message, is_plac
 from s3queue.documents.once import is_once, was_finished
 from s3queue.documents.record import Record
 from s3queue.encoding import decode_metadata
-from s3queue.errors import AccessDenied, AttemptFailed, Conflict, CorruptState, LeaseLost, NewerFormat, QueueError
+from s3queue.errors import (
+    AccessDenied,
+    AttemptFailed,
+    Conflict,
+    CorruptState,
+    LeaseLost,
+    NewerFormat,
+    NotSent,
+    QueueError,
+)
 from s3queue.events import InProcess
 from s3queue.keys import due_of
 from s3queue.store import Object, Written, delete_unique
@@ -133,7 +142,7 @@ class Claiming:
                 claim = self.claim(
                     candidate.path, timeout=timeout, read_first=candidate.read_first, etag=candidate.etag
                 )
-            except CorruptState as error:
+            except (CorruptState, NotSent) as error:
                 _log.warning("claim failed, message kept: %s/%s: %s", self.queue.name, candidate.path, error)
                 claim = None  # one message that needs an operator must not stop the others
             except QueueError:
@@ -228,8 +237,10 @@ class Claiming:
             return self._read_message(path, lease, written, before, is_first=if_match is None)
         except Conflict:
             return None  # it took so long that someone else has the lease by now
-        except NewerFormat:
-            raise  # only a newer version can decide: a lease that was given back would be claimed again and again
+        except (NewerFormat, NotSent):
+            # Only a newer version, or more permissions, can decide: a lease that was given back would be claimed again
+            # and again.
+            raise
         except QueueError:
             # Nothing ran yet: give the lease back if possible; otherwise it runs out, and the sweeper continues.
             with contextlib.suppress(QueueError):

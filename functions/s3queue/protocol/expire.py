@@ -157,6 +157,8 @@ def _record_vanished(leases: LeaseProtocol, path: str, held: StoredLease) -> Non
             raise LeaseLost(str(conflict)) from conflict
         leases.record_vanished(path, lease, held.read_at, lambda: queue.clock.monotonic() < until)
         etag = written.etag
+    else:
+        _perform(leases, path)
     delete_unique(queue.store, held.key, if_match=etag)
 
 

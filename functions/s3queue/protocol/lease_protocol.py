@@ -19,7 +19,7 @@ from s3queue.documents.once import is_once
 from s3queue.documents.record import Failure, Outcome, Record
 from s3queue.documents.sends import Send, are_large, check_sends
 from s3queue.encoding import sized_result
-from s3queue.errors import AttemptFailed, LeaseLost, Reject
+from s3queue.errors import AttemptFailed, InvalidRequest, LeaseLost, Reject
 from s3queue.events import Event, InProcess
 from s3queue.store import ObjectInfo
 
@@ -85,10 +85,21 @@ class LeaseProtocol(LeaseWrites):
         if lines.sends:
             check_sends(lines.sends, of_batch=claim.message.is_batch)
             if are_large(lines.sends):
-                from .outbox import stage
+                self._stage(claim)
 
-                lines.outbox.append(stage(self.queue, lines.sends))
-                lines.sends.clear()
+    def make_room(self, claim: Claim, sends: Sequence[Send]) -> None:
+        """Stage the sends of former lines if those of this one, each within the limits, are too many with them."""
+        try:
+            check_sends([*claim.lines.sends, *sends], of_batch=True)
+        except InvalidRequest:
+            if claim.lines.sends:
+                self._stage(claim)
+
+    def _stage(self, claim: Claim) -> None:
+        from .outbox import stage
+
+        claim.lines.outbox.append(stage(self.queue, claim.lines.sends))
+        claim.lines.sends.clear()
 
     def _complete(self, claim: Claim, record: Record, result: Any, result_size: int, *, clear: bool) -> Record:
         history = self.queue.settings.history
@@ -220,12 +231,10 @@ class LeaseProtocol(LeaseWrites):
 
     def record_vanished(self, path: str, lease: Lease, at: datetime, is_alive: Callable[[], bool]) -> None:
         """Record that someone deleted a claimed message, unless it was finished before.  [P1] [P7]"""
-        if lease.generation is None:
-            return
         record = self.outcomes.read(path)
         if record:
             self.queue.perform(record)
-        if not self.queue.settings.history:
+        if lease.generation is None or not self.queue.settings.history:
             return
         if record is None or not _is_outcome_of(record, lease.generation):
             failure = Failure("MessageVanished", "someone deleted the message before it was finished; not s3queue")

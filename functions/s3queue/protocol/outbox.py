@@ -6,11 +6,11 @@ finished is recognized by the claim, see `is_repeatable`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 
 from s3queue.documents.record import Record
 from s3queue.documents.sends import Send, SentObject, addressed, read_staged, staged
-from s3queue.errors import AccessDenied, Conflict, InvalidRequest, Unavailable
+from s3queue.errors import AccessDenied, Conflict, InvalidRequest, NotSent, Unavailable
 from s3queue.keys import Keys
 from s3queue.store import UNKNOWN_TRIES, delete_unique, put_surely
 
@@ -32,33 +32,32 @@ def perform(queue: QueueAccess, record: Record, between: Callable[[], None] = la
 
     Raises:
         Unavailable: unknown whether all are stored; calling again is safe.
-        AccessDenied, InvalidRequest, CorruptState: one cannot be stored; the message has to be kept until it can.
+        NotSent, CorruptState: one cannot be stored; the message has to be kept until it can.
     """
-    stored = 0
-    parts: list[tuple[str, str]] = []
-    for sent in _objects(queue, record, parts):
-        if queue.sends_to is not None and sent.queue not in queue.sends_to:
-            raise InvalidRequest(
-                f"sends not stored, message kept: {queue.name}/{record.path} sends to {sent.queue!r}, which sends_to "
-                f"of the definition of {queue.name!r} does not name"
-            )
+    stored = _store(queue, record, record.sends, 0, between)
+    for number, name in enumerate(record.outbox, 1):
         between()
-        stored += _put(queue, record, sent)
-    for key, etag in parts:
-        delete_unique(queue.store, key, if_match=etag)
+        found = queue.store.open(queue.keys.outbox(name))
+        # A part is deleted once all of it is stored: what is gone needs nothing, and whoever begins anew goes on here.
+        if found is not None:
+            stored += _store(queue, record, read_staged(found), number, between)
+            delete_unique(queue.store, found.key, if_match=found.etag)
     return stored
 
 
-def _objects(queue: QueueAccess, record: Record, parts: list[tuple[str, str]]) -> Iterator[SentObject]:
-    """One part in memory at a time. The parts that are still there are noted, to be deleted at the end."""
-    yield from addressed(record.sends, queue.name, record.path, record.generation, part=0)
-    for number, name in enumerate(record.outbox, 1):
-        found = queue.store.open(queue.keys.outbox(name))
-        # Parts are deleted only after everything was stored.
-        if found is not None:
-            parts.append((found.key, found.etag))
-            sends = read_staged(found)
-            yield from addressed(sends, queue.name, record.path, record.generation, part=number)
+def _store(queue: QueueAccess, record: Record, sends: Sequence[Send], part: int, between: Callable[[], None]) -> int:
+    for target in {send.queue for send in sends} if queue.sends_to is not None else ():
+        # Before any of them is stored: the others would be stored again with every try.
+        if target not in (queue.sends_to or ()):
+            raise NotSent(
+                f"sends not stored, message kept: {queue.name}/{record.path} sends to {target!r}, which sends_to "
+                f"of the definition of {queue.name!r} does not name"
+            )
+    stored = 0
+    for sent in addressed(sends, queue.name, record.path, record.generation, part=part):
+        between()
+        stored += _put(queue, record, sent)
+    return stored
 
 
 def _put(queue: QueueAccess, record: Record, sent: SentObject) -> bool:
@@ -79,5 +78,5 @@ def _put(queue: QueueAccess, record: Record, sent: SentObject) -> bool:
         except Unavailable as error:
             unknown = error
         except (AccessDenied, InvalidRequest) as error:
-            raise type(error)(f"sends not stored, message kept: {queue.name}/{record.path}: {error}") from error
+            raise NotSent(f"sends not stored, message kept: {queue.name}/{record.path}: {error}") from error
     raise unknown or Unavailable(f"unknown whether {key} was stored; try again")

@@ -99,7 +99,7 @@ class Producer:
         put_id = self.queue.chance.token() if name is not None else ""
         if reserve is not None:
             path, put_id, is_new = reserve(path)
-            if not is_new and self._is_stored(path, put_id):
+            if not is_new and self._is_stored(path):
                 return path
         try:
             self._put(
@@ -263,13 +263,14 @@ class Producer:
             is_known = False
         return False if is_known else None
 
-    def _is_stored(self, path: str, put_id: str) -> bool:
-        """Whether a message that another call reserved is there, or its outcome.
+    def _is_stored(self, path: str) -> bool:
+        """Whether a message that another call reserved is there, or an outcome: its name is its own, also if a replay
+        has another id.
 
         Raises:
             Unavailable: that is unknown.
         """
-        arrived = self._has_arrived(path, put_id)
+        arrived = self._has_arrived(path, "")
         if arrived is None:
             raise Unavailable(f"unknown whether {self.queue.name}/{path} is stored; try again")
         return arrived

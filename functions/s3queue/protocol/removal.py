@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 
+from s3queue.documents.sends import OUTBOX_KEPT
 from s3queue.errors import Conflict, CorruptState, Unavailable
 from s3queue.store import UNKNOWN_TRIES, ObjectInfo, delete_seen, delete_unique, listing
 
@@ -26,8 +26,8 @@ class Removal:
         settings = self.queue.settings
         kept = dict.fromkeys(("records", "done", "dedup"), settings.record_retention) | {
             "dead": settings.dead_retention,
-            # What no record names; a record that names a part is younger than it.
-            "outbox": settings.record_retention + timedelta(days=1),
+            # What neither a record nor the lease of a batch names: a batch may wait for its next attempt for long.
+            "outbox": settings.record_retention + OUTBOX_KEPT,
         }
         for kind, retention in kept.items():
             for page in listing(self.queue.store, self.queue.keys.prefix(kind)):

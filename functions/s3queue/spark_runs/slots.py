@@ -139,6 +139,7 @@ def as_run(queue: Queue, run: str) -> Queue:
         clock=queue.clock,
         chance=queue.chance,
         events=queue.events,
+        sends_to=queue.sends_to,
     )
     other.settings = queue.settings
     return other

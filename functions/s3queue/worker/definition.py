@@ -81,6 +81,8 @@ class Definition:
         annotation = get_type_hints(function).get(parameters[0].name, Any)
         self.takes_stream = annotation in _STREAMS
         self.takes_list = get_origin(annotation) is list and bool(get_args(annotation))
+        if self.takes_list and self.results_to:
+            raise InvalidRequest(f"queue {self.name!r}: results_to needs one result a message, not one for a list")
         if not self.takes_stream:
             self._parse = parser(get_args(annotation)[0] if self.takes_list else annotation)
         self.function = function
@@ -242,12 +244,13 @@ def definition_for(queue: Queue, handler: Definition | Handler) -> Definition:
     if not isinstance(handler, Definition):
         definition = Definition(queue.name, queue.settings)
         definition.handler(handler)
+        if queue.sends_to is None:
+            queue.sends_to = ()
         return definition
     if handler.name != queue.name:
         raise InvalidRequest(f"the definition is of queue {handler.name!r}, the worker's queue is {queue.name!r}")
     queue.define(handler.settings)
-    if queue.sends_to is None:
-        queue.sends_to = handler.sends_to
+    queue.sends_to = handler.sends_to
     return handler
 
 

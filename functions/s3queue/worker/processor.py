@@ -243,6 +243,7 @@ class Processor:
         for (number, _), result in zip(parsed, results, strict=True):
             claim.lines.complete(number, result)
         if sends:
+            self._known(lambda: self.queue.leases.make_room(claim, sends))
             claim.lines.sends.extend(sends)
             self._known(lambda: self.queue.leases.stage(claim))
         self.queue.note_call(claim, None)

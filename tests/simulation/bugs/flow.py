@@ -41,13 +41,13 @@ BUGS = (
     Mutation(
         "a message of which there is only one is run whenever it is PUT",
         "documents/once.py",
-        "    if put_id_of(metadata).startswith(ONCE) or is_repeatable(path, metadata):\n",
+        "    if put_id_of(metadata).startswith((ONCE, MOVED)) or is_repeatable(path, metadata):\n",
         "    if is_repeatable(path, metadata):\n",
     ),
     Mutation(
         "whoever finds a marker believes that its message is stored",
         "protocol/producer.py",
-        "if not is_new and self._is_stored(path, put_id):",
+        "if not is_new and self._is_stored(path):",
         "if not is_new:",
     ),
     Mutation(

@@ -32,8 +32,8 @@ BUGS = (
     Mutation(
         "a sent message whose PUT is repeated runs again",
         "documents/once.py",
-        "    if put_id_of(metadata).startswith(ONCE) or is_repeatable(path, metadata):\n",
-        "    if put_id_of(metadata).startswith(ONCE):\n",
+        "    if put_id_of(metadata).startswith((ONCE, MOVED)) or is_repeatable(path, metadata):\n",
+        "    if put_id_of(metadata).startswith((ONCE, MOVED)):\n",
     ),
     Mutation(
         "a repeated send with an expired lease is failed, not cleared",
@@ -64,9 +64,11 @@ BUGS = (
     Mutation(
         "a staged part is deleted before its sends are stored",
         "protocol/outbox.py",
-        "            parts.append((found.key, found.etag))\n            sends = read_staged(found)\n",
-        "            sends = read_staged(found)\n"
+        "            stored += _store(queue, record, read_staged(found), number, between)\n"
         "            delete_unique(queue.store, found.key, if_match=found.etag)\n",
+        "            sends = read_staged(found)\n"
+        "            delete_unique(queue.store, found.key, if_match=found.etag)\n"
+        "            stored += _store(queue, record, sends, number, between)\n",
     ),
     Mutation(
         "a failed attempt sends, too",

@@ -311,3 +311,17 @@ def test_the_sweeper_deletes_old_markers_of_an_idle_queue(bench):
     bench.sweeper(queue).sweep()
 
     assert bench.keys("orders/dedup/") == []
+
+
+def test_an_id_still_counts_after_its_message_was_replayed(bench):
+    """[P4] A replay has an id of its own; the name is the marker's, whatever became of it."""
+    queue = bench.queue(max_attempts=1)
+    path = queue.enqueue({"n": 1}, dedup_id="order-17", dedup_for=3600)
+    queue.fail(queue.claim(path), "down", dead=True)
+    bench.clock.advance(5)
+    queue.replay(path)
+    queue.complete(queue.claim(path))
+
+    assert queue.enqueue({"n": 2}, dedup_id="order-17", dedup_for=3600) == path
+
+    assert bench.keys("orders/messages/") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,8 @@ import pytest
 
 from s3queue import Context, DeadLetters, InvalidRequest, Reject, define
 from s3queue.documents.sends import INLINE_SENDS, MERGED_FROM, MOST_BYTES, Send, is_repeatable
-from s3queue.errors import AccessDenied, LeaseLost, Unavailable
+from s3queue.errors import AccessDenied, LeaseLost, NotSent, QueueError, Unavailable
+from s3queue.protocol.outbox import stage
 from s3queue.sweeper.sweeper import Sweeper
 from s3queue.worker.processor import Processor
 
@@ -373,3 +375,138 @@ def test_a_send_is_checked_for_its_arguments_when_it_is_made():
         Send(queue="emails", place="leases/", body=b"")
     with pytest.raises(InvalidRequest, match="queue name"):
         Send(queue="E mails", place="messages/", body=b"")
+
+
+@pytest.mark.parametrize("body", [b"," * 9_000_000, b"\0" * 11_000_000], ids=["commas", "zeros"])
+def test_whatever_is_staged_can_be_read_back(bench, queue, body):
+    """[P7] A reader bounds the length and the parts of a document: nothing of the kind may be in the way of a send."""
+    processor(queue, lambda _body, context: context.send("emails", body)).run(queue.enqueue({}))
+
+    assert [len(bench.read(f"emails/{sent}")) for sent in paths(bench, "emails")] == [len(body)]
+
+
+def test_metadata_counts_as_bytes_of_a_send(bench, queue):
+    def sends(body: dict, context: Context) -> None:
+        for number in range(10_000):
+            context.send("emails", {"n": number}, metadata={"note": "x" * 1800})
+
+    path = queue.enqueue({})
+    processor(queue, sends).run(path)
+
+    assert "at most" in queue.status(path).lease.failure.message
+
+
+def test_lines_that_may_each_send_do_not_hinder_each_other(bench, queue):
+    (path,) = queue.enqueue_many([{"n": 10}, {"n": 995}])
+
+    def sends(body: dict, context: Context) -> None:
+        for number in range(body["n"]):
+            context.send("emails", {"n": number}, delay=number + 1)
+
+    assert processor(queue, sends).run(path) == "completed"
+
+    assert len(bench.keys("emails/delayed/")) >= 995
+    assert bench.keys("orders/outbox/") == []
+
+
+def test_merged_sends_are_batches_of_a_hundred(bench, queue):
+    def sends(body: dict, context: Context) -> None:
+        for number in range(250):
+            context.send("emails", {"n": number})
+
+    processor(queue, sends).run(queue.enqueue({}))
+
+    assert sorted(body(bench, "emails", sent).count(b"\n") for sent in paths(bench, "emails")) == [50, 100, 100]
+
+
+def test_whoever_goes_on_with_the_parts_does_not_begin_anew(bench, queue):
+    path = queue.enqueue({})
+    claim = queue.claim(path)
+    now = bench.clock.now()
+    claim.lines.outbox = [stage(queue, [Send.of("emails", {"n": n}, now=now)]) for n in range(3)]
+    stored: list[str] = []
+
+    def around(asked: str, key: str, perform: Callable[[], Any]) -> Any:
+        if asked == "put" and key.startswith("emails/"):
+            if len(stored) == 2:
+                raise Unavailable("no answer")
+            stored.append(key)
+        return perform()
+
+    bench.around = around
+    with pytest.raises(Unavailable):
+        queue.complete(claim)
+    bench.around = None
+
+    assert len(bench.keys("orders/outbox/")) == 1
+    queue.complete(claim)
+    assert len(paths(bench, "emails")) == 3
+
+
+def test_a_message_whose_sends_cannot_be_stored_does_not_hold_up_the_others(bench, queue):
+    stuck = queue.enqueue({}, name="a")
+    claim = queue.claim(stuck)
+    with failing(bench, "put", "emails/", AccessDenied("403")), pytest.raises(NotSent):
+        queue.complete(claim, sends=[Send.of("emails", {}, now=bench.clock.now())])
+    bench.clock.advance(60)
+    queue.enqueue({}, name="b")
+    other = bench.queue()
+
+    with failing(bench, "put", "emails/", AccessDenied("403")):
+        assert [found.path for found in other.claim_next(5)] == ["messages/b"]
+
+    assert paths(bench, "orders") == [stuck, "messages/b"]
+
+
+def test_sends_are_stored_also_if_someone_deletes_the_message_by_hand(bench, queue):
+    path = queue.enqueue({})
+    claim = queue.claim(path)
+    with failing(bench, "put", "emails/", Unavailable("no answer")), pytest.raises(Unavailable):
+        queue.complete(claim, sends=[Send.of("emails", {}, now=bench.clock.now())])
+    bench.store.delete(f"orders/{path}")
+
+    bench.clock.advance(60)
+    Sweeper(queue=bench.queue(), dispatch=lambda paths: None).sweep()
+
+    assert len(paths(bench, "emails")) == 1
+
+
+def test_an_operator_who_cancels_sends_nothing_that_a_forged_record_asks_for(bench):
+    queue = bench.queue()
+    path = queue.enqueue({"a": 1}, name="m")
+    claim = queue.claim(path)
+    with failing(bench, "put", "payments/", Unavailable("no answer")), pytest.raises(Unavailable):
+        queue.complete(claim, sends=[Send.of("payments", {}, now=bench.clock.now())])
+    bench.clock.advance(60)
+    queue.enqueue({"b": 2}, name="m")
+    operator = bench.queue()
+    operator.sends_to = ()
+
+    with contextlib.suppress(QueueError):
+        operator.cancel(path)
+
+    assert paths(bench, "payments") == []
+
+
+def test_a_late_repetition_that_is_cancelled_keeps_its_outcome(bench, queue, target):
+    """[P3]"""
+    processor(queue, welcome).run(queue.enqueue({"customer": "ada"}))
+    (sent,) = paths(bench, "emails")
+    stored = bench.store.open(f"emails/{sent}")
+    content = stored.read()
+    target.complete(target.claim(sent), "done")
+    bench.clock.advance(5)
+    bench.store.put(f"emails/{sent}", content, metadata=stored.metadata)
+
+    assert target.cancel(sent).outcome == "completed"
+
+    assert target.status(sent).record.result == "done"
+
+
+def test_results_of_lists_are_not_passed_on():
+    definition = define("orders", results_to="emails")
+
+    with pytest.raises(InvalidRequest, match="results_to needs one result a message"):
+
+        @definition.handler
+        def many(bodies: list[dict]) -> None: ...
