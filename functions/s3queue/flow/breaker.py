@@ -86,10 +86,10 @@ class QueueBreaker:
         since = self.queue.clock.monotonic() - self._looked_at
         if known.until is None:
             return max(0.0, REFRESH_SECONDS - since)
+        if self._time.now() >= known.until:
+            return 0.0
         left = max(0.0, self._time.seconds_until(known.until - timedelta(seconds=1)))
-        if known.document.state == "probing":
-            return min(left, max(0.0, PROBED_SECONDS - since))
-        return left if self._time.now() < known.until else 0.0
+        return min(left, max(0.0, PROBED_SECONDS - since)) if known.document.state == "probing" else left
 
     def free_at(self) -> datetime:
         """When S3's clock will show that asking makes sense."""

@@ -212,9 +212,12 @@ class Claiming:
             return None
         # From here on: getting the permit may have taken a while.
         before = self.queue.clock.monotonic()
-        claim = self._take(path, lease, before, if_match=if_match, permit=permit)
-        if claim is None:
-            permit.cancel()
+        claim: Claim | None = None
+        try:
+            claim = self._take(path, lease, before, if_match=if_match, permit=permit)
+        finally:
+            if claim is None:
+                permit.cancel()
         return claim
 
     def _take(

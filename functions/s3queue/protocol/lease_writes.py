@@ -68,7 +68,7 @@ class LeaseWrites:
         Raises:
             LeaseLost: the lease no longer has this ETag.
         """
-        is_first = lease.attempt == 1 and not lease.attempts and lease.lines is None
+        is_first = lease.attempt == 1 and not lease.attempts and lease.lines is None and not lease.postponed
         if is_first and not self._is_finished(path, lease):
             if not delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=etag):
                 raise LeaseLost(f"lease lost: {self.queue.name}/{path}: another worker has the message")

@@ -36,7 +36,8 @@ def complete_hook(hook: Callable[..., Any]) -> Hook:
 def _hook(
     hook: Callable[..., Any], name: str, takes: str, arguments: Callable[[InProcess, Context], tuple[Any, ...]]
 ) -> Hook:
-    wants_fields = _accepts(hook, 1)
+    # One that could take both, with defaults or `*args`, is told all.
+    wants_fields = _accepts(hook, 1) and not _accepts(hook, 3)
     if not wants_fields and not _accepts(hook, 3):
         raise InvalidRequest(f"a hook of {name} must take ({takes}), or the event's fields alone: {hook!r}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -200,3 +201,27 @@ def test_a_handler_of_lists_never_sees_a_line_that_does_not_parse(bench, queue):
 
     assert seen == [1, 3]
     assert [line.number for line in DeadLetters(queue).lines(f"{path}.lines")] == [2]
+
+
+def test_a_line_whose_parsing_fails_in_any_way_dies_alone(bench):
+    """[P5] A model's own checks may raise anything."""
+
+    @dataclass
+    class Order:
+        price: float
+
+        def __post_init__(self) -> None:
+            assert self.price < 100
+
+    queue = bench.queue()
+    (path,) = queue.enqueue_many([{"price": 1.0}, {"price": 500.0}, {"price": 2.0}])
+    seen: list[float] = []
+
+    def handler(order: Order) -> None:
+        seen.append(order.price)
+
+    handler.__annotations__["order"] = Order
+    assert bench.processor(queue, handler).run(path) == "completed"
+
+    assert seen == [1.0, 2.0]
+    assert queue.status(path).record.dead_lines == 1
