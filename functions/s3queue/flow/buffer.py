@@ -24,6 +24,7 @@ from s3queue.encoding import METADATA_BYTES, Json, encode_metadata, metadata_siz
 from s3queue.errors import InvalidRequest, MessageTooLarge, QueueFull
 from s3queue.keys import priority_prefix
 from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.payload_check import check_line
 from s3queue.protocol.producer import BULK_PUTS, Producer
 
 _log = logging.getLogger(__name__)
@@ -131,6 +132,8 @@ class Buffer:
         limit = self._queue.settings.max_message_size
         if len(line) > limit:
             raise MessageTooLarge(f"a body has {len(line)} bytes, max_message_size is {limit}")
+        if self._queue.check_body:
+            check_line("a body", line.rstrip(b"\n"), self._queue.check_body)
         return line
 
     def _add(self, line: bytes) -> tuple[Future[Stored], _Batch | None] | None:

@@ -317,3 +317,16 @@ def test_what_it_costs(bench):
         for number in range(100):
             buffer.enqueue({"n": number})
     assert bench.store.take() == {"put": 1}
+
+
+def test_a_body_that_the_handler_cannot_take_is_refused_as_enqueue_refuses_it():
+    from s3queue import define
+
+    definition = define("orders")
+
+    @definition.handler
+    def handle(order: dict) -> None: ...
+
+    queue = definition.connect("memory://buffered")
+    with queue.buffer(linger=LINGER) as buffer, pytest.raises(InvalidRequest, match="cannot take this payload"):
+        buffer.enqueue("[1, 2]")
