@@ -73,8 +73,8 @@ BUGS = (
         more=(
             (
                 "flow/breaker.py",
-                "        return left if self._time.now() < known.until else 0.0\n",
-                "        return 0.0\n",
+                'if known.document.state == "probing" else left\n',
+                'if known.document.state == "probing" else 0.0\n',
             ),
         ),
         test=_BREAKER,

@@ -53,7 +53,7 @@ BUGS = (
         "protocol/outcomes.py",
         "            if stored:\n                self.perform(stored)\n",
         "",
-        more=(("protocol/expire.py", "        _perform(leases, path)\n", ""),),
+        more=(("protocol/expire.py", "        _perform(leases, path)\n        _restart", "        _restart"),),
     ),
     Mutation(
         "sends are staged after the record that names them",
