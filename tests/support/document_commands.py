@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import HTTPCookieProcessor, ProxyHandler, build_opener
@@ -60,7 +61,9 @@ def _with_an_api(command: list[str]) -> int:
 
 def _until_it_answers(command: list[str]) -> int:
     """Start the dashboard, open the address that it prints, and end it as Ctrl-C does."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    # In the background of a script, Ctrl-C is ignored, and whoever is started there inherits that.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=heed) as process:
         assert process.stdout
         printed = process.stdout.readline()
         address = re.search(r"http://127\.0\.0\.1:\d+/#\S+", printed)
