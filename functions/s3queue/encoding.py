@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
-from .errors import CorruptState, InvalidRequest
+from .errors import CorruptState, InvalidRequest, NewerFormat
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | Mapping[str, Json] | None"
 
@@ -77,6 +77,18 @@ def load(body: bytes, key: str) -> dict[str, Any]:
         raise CorruptState(f"{key} is not JSON ({cut(error)}); s3queue did not write it") from None
     if not isinstance(document, dict) or not _is_version(document.get("v")):
         raise CorruptState(f"{key} is not an s3queue document; s3queue did not write it")
+    return document
+
+
+def load_current(body: bytes, key: str) -> dict[str, Any]:
+    """A document of this version's format.
+
+    Raises:
+        CorruptState: the bytes are not a document; NewerFormat: a newer version wrote it. The text names the key.
+    """
+    document = load(body, key)
+    if document["v"] > FORMAT:
+        raise NewerFormat(f"{key} has format {document['v']}, this version reads up to {FORMAT}: upgrade this side")
     return document
 
 

@@ -18,8 +18,8 @@ from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePer
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import STATUS_CONSTANTS, DataRecord
 
 from .clock import Chance, Clock, RandomChance, SystemClock
-from .encoding import FORMAT, as_whole, dump, load
-from .errors import Conflict, CorruptState, NewerFormat, Unavailable
+from .encoding import as_whole, dump, load_current
+from .errors import Conflict, CorruptState, Unavailable
 from .keys import Keys
 from .store import ObjectStore, delete_unique, put_surely
 
@@ -135,9 +135,7 @@ class S3PersistenceLayer(BasePersistenceLayer):
         found = self._store.open(key)
         if found is None:
             return None
-        document = load(found.read(RECORD_BYTES), key)
-        if document["v"] > FORMAT:
-            raise NewerFormat(f"{key} has format {document['v']}, this version reads up to {FORMAT}: upgrade this side")
+        document = load_current(found.read(RECORD_BYTES), key)
         if document.get("idempotency_key") != idempotency_key or document.get("status") not in (IN_PROGRESS, COMPLETED):
             raise CorruptState(f"{key} is not an idempotency record for {idempotency_key!r}")
         record = DataRecord(

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, cast
 
 from s3queue.encoding import (
-    FORMAT,
     LONGEST,
     NONSENSE,
     as_duration,
@@ -17,10 +16,10 @@ from s3queue.encoding import (
     cut,
     dump,
     format_instant,
-    load,
+    load_current,
     parse_instant,
 )
-from s3queue.errors import CorruptState, NewerFormat
+from s3queue.errors import CorruptState
 from s3queue.store import Object
 
 BreakerState = Literal["closed", "open", "probing"]
@@ -68,9 +67,7 @@ class BreakerDocument:
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> BreakerDocument:
         """Raises CorruptState, which names the key, if it is not a breaker; NewerFormat if a newer version wrote it."""
-        document = load(body, key)
-        if document["v"] > FORMAT:
-            raise NewerFormat(f"{key} has format {document['v']}, this version reads up to {FORMAT}: upgrade")
+        document = load_current(body, key)
         try:
             return cls._from_json(document)
         except NONSENSE as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from s3queue.encoding import FORMAT, NONSENSE, as_name, as_text, cut, dump, load
-from s3queue.errors import CorruptState, NewerFormat
+from s3queue.encoding import NONSENSE, as_name, as_text, cut, dump, load_current
+from s3queue.errors import CorruptState
 from s3queue.store import Object
 
 from .message import ONCE
@@ -30,9 +30,7 @@ class DedupMarker:
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> DedupMarker:
         """Raises CorruptState, which names the key, if it is not a marker; NewerFormat if a newer version wrote it."""
-        found = load(body, key)
-        if found["v"] > FORMAT:
-            raise NewerFormat(f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side")
+        found = load_current(body, key)
         try:
             put_id = as_name(found["put_id"])
             if not put_id.startswith(ONCE):

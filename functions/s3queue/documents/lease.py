@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from s3queue.encoding import (
-    FORMAT,
     LATEST,
     LONGEST,
     NONSENSE,
@@ -21,10 +20,10 @@ from s3queue.encoding import (
     cut,
     dump,
     format_instant,
-    load,
+    load_current,
     parse_instant,
 )
-from s3queue.errors import CorruptState, NewerFormat
+from s3queue.errors import CorruptState
 from s3queue.keys import is_batch
 from s3queue.store import Object
 
@@ -126,9 +125,7 @@ class Lease:
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Lease:
         """Raises CorruptState, which names the key, if it is not a lease; NewerFormat if a newer version wrote it."""
-        found = load(body, key)
-        if found["v"] > FORMAT:
-            raise NewerFormat(f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side")
+        found = load_current(body, key)
         try:
             return cls._from_json(found)
         except NONSENSE as error:

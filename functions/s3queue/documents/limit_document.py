@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from s3queue.encoding import FORMAT, NONSENSE, as_list, as_whole, cut, dump, load
-from s3queue.errors import CorruptState, NewerFormat
+from s3queue.encoding import NONSENSE, as_list, as_whole, cut, dump, load_current
+from s3queue.errors import CorruptState
 from s3queue.limits import Rate
 from s3queue.store import Object
 
@@ -82,9 +82,7 @@ class LimitDocument:
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> LimitDocument:
         """Raises CorruptState, which names the key, if it is not a limit; NewerFormat if a newer version wrote it."""
-        document = load(body, key)
-        if document["v"] > FORMAT:
-            raise NewerFormat(f"{key} has format {document['v']}, this version reads up to {FORMAT}: upgrade")
+        document = load_current(body, key)
         try:
             unit = as_whole(document["unit_seconds"], least=1, most=3600)
             return cls(unit, tuple(sorted(_pair(pair, unit) for pair in as_list(document.get("grants", [])))))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from s3queue.encoding import (
-    FORMAT,
     LARGEST,
     LONGEST,
     NONSENSE,
@@ -16,10 +15,10 @@ from s3queue.encoding import (
     cut,
     dump,
     format_instant,
-    load,
+    load_current,
     parse_instant,
 )
-from s3queue.errors import CorruptState, NewerFormat
+from s3queue.errors import CorruptState
 from s3queue.store import Object
 
 #: Larger objects are not read: five short fields.
@@ -48,9 +47,7 @@ class LockDocument:
 
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> LockDocument:
-        found = load(body, key)
-        if found["v"] > FORMAT:
-            raise NewerFormat(f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side")
+        found = load_current(body, key)
         try:
             return cls(
                 # The next token is one more than this.

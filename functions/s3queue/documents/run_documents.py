@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from s3queue.encoding import (
-    FORMAT,
     NONSENSE,
     as_list,
     as_name,
@@ -18,10 +17,10 @@ from s3queue.encoding import (
     cut,
     dump,
     format_instant,
-    load,
+    load_current,
     parse_instant,
 )
-from s3queue.errors import CorruptState, NewerFormat
+from s3queue.errors import CorruptState
 from s3queue.store import Object
 
 SlotState = Literal["launching", "started", "cooling"]
@@ -51,9 +50,7 @@ class Slot:
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Slot:
         """Raises CorruptState, with the key, if it is not a slot; NewerFormat if a newer version wrote it."""
-        found = load(body, key)
-        if found["v"] > FORMAT:
-            raise _newer(key, found["v"])
+        found = load_current(body, key)
         try:
             if found["state"] not in ("launching", "started", "cooling"):
                 raise ValueError(f"unknown state {found['state']!r}")
@@ -111,9 +108,7 @@ class Manifest:
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Manifest:
         """Raises CorruptState, with the key, if it is not a manifest; NewerFormat if a newer version wrote it."""
-        found: dict[str, Any] = load(body, key)
-        if found["v"] > FORMAT:
-            raise _newer(key, found["v"])
+        found = load_current(body, key)
         try:
             if found["state"] not in ("launching", "running", "closed", "failed"):
                 raise ValueError(f"unknown state {found['state']!r}")
@@ -139,7 +134,3 @@ class Manifest:
     def read(cls, found: Object) -> Manifest:
         """`from_bytes` of an object that was opened; one that is too large is corrupt, and is not read."""
         return cls.from_bytes(found.read(MANIFEST_BYTES), found.key)
-
-
-def _newer(key: str, version: int) -> NewerFormat:
-    return NewerFormat(f"{key} has format {version}, this version reads up to {FORMAT}: upgrade this side")

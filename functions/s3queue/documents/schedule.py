@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from s3queue.encoding import (
-    FORMAT,
     NONSENSE,
     as_list,
     as_text,
@@ -18,10 +17,10 @@ from s3queue.encoding import (
     cut,
     dump,
     format_instant,
-    load,
+    load_current,
     parse_instant,
 )
-from s3queue.errors import CorruptState, NewerFormat
+from s3queue.errors import CorruptState
 from s3queue.keys import HIGHEST_PRIORITY, SCHEDULED, due_of, runs_once
 from s3queue.store import Object
 
@@ -94,9 +93,7 @@ class StoredSchedule:
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> StoredSchedule:
         """Raises CorruptState, which names the key, if the bytes are not a schedule."""
-        found = load(body, key)
-        if found["v"] > FORMAT:
-            raise NewerFormat(f"{key} has format {found['v']}, this version reads up to {FORMAT}: upgrade this side")
+        found = load_current(body, key)
         try:
             placing = as_list(found.get("placing", []))
             if len(placing) > MOST_PLACING:

@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from s3queue.encoding import (
-    FORMAT,
     METADATA_BYTES,
     NONSENSE,
     Json,
@@ -25,13 +24,13 @@ from s3queue.encoding import (
     cut,
     dump,
     encode_metadata,
-    load,
+    load_current,
     metadata_size,
     put_id_of,
     storable_type,
     with_put_id,
 )
-from s3queue.errors import CorruptState, InvalidRequest, NewerFormat
+from s3queue.errors import CorruptState, InvalidRequest
 from s3queue.keys import Keys, check_queue, format_due, is_batch, name_of, priority_prefix
 from s3queue.store import Object
 
@@ -250,10 +249,8 @@ def read_staged(found: Object) -> tuple[Send, ...]:
     Raises:
         CorruptState: it is not that; NewerFormat: a newer version wrote it.
     """
-    document = load(found.read(OUTBOX_BYTES), found.key)
+    document = load_current(found.read(OUTBOX_BYTES), found.key)
     try:
         return tuple(Send.from_json(send) for send in as_list(document["sends"]))
     except NONSENSE as error:
-        if document["v"] > FORMAT:
-            raise NewerFormat(f"{found.key} has format {document['v']}: upgrade this side") from None
         raise CorruptState(f"{found.key} is not a list of sends: {cut(error)}") from None

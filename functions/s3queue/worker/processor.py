@@ -122,7 +122,7 @@ class Processor:
                 return self._postpone(claim, error.after)
             return self._fail(claim, error, after=error.after if isinstance(error, Retry) else None)
         self.queue.leases.log_step("handler returned", claim)
-        return _ending(self._known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears)))
+        return self._known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears)).outcome
 
     def _batch(self, claim: Claim) -> AttemptEnding:
         total = 0
@@ -167,7 +167,7 @@ class Processor:
             return self._postpone(claim, postponed)
         if claim.lines.failed:
             return self._fail(claim, claim.lines.failure(total), after=after)
-        return _ending(self._known(lambda: self.queue.complete_lines(claim, total, clear=self.clears)))
+        return self._known(lambda: self.queue.complete_lines(claim, total, clear=self.clears)).outcome
 
     def _spooled(self, claim: Claim) -> IO[bytes]:
         """The batch in the temporary folder, if its size and its number of lines are within the limits."""
@@ -287,13 +287,13 @@ class Processor:
         # A handler may ask for any delay; no date can be reckoned from some of them.
         after = min(max(after, timedelta()), LONGEST) if after is not None else None
         ended: Lease | Record = self._known(lambda: self.queue.fail(claim, error, retry_after=after, dead=dead))
-        return "retried" if isinstance(ended, Lease) else _ending(ended)
+        return "retried" if isinstance(ended, Lease) else ended.outcome
 
     def _postpone(self, claim: Claim, after: timedelta) -> AttemptEnding:
         wait = min(max(after, timedelta()), LONGEST)
         ended: Lease | Record = self._known(lambda: self.queue.postpone(claim, wait))
         if not isinstance(ended, Lease):
-            return "dead" if ended.outcome == "dead" else "completed"
+            return ended.outcome
         return "retried" if ended.failure and ended.failure.type == "Postpone" else "postponed"
 
     def _known(self, step: Callable[[], T]) -> T:
@@ -317,10 +317,6 @@ def failures() -> tuple[type[BaseException], ...]:
     """
     cancelled = getattr(sys.modules.get("asyncio"), "CancelledError", SystemExit)
     return (Exception, SystemExit, cancelled)
-
-
-def _ending(record: Record) -> AttemptEnding:
-    return record.outcome
 
 
 def _check_ours(claim: Claim, error: BaseException) -> None:

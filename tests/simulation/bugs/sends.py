@@ -8,11 +8,11 @@ BUGS = (
     Mutation(
         "a send is stored before its completion is recorded",
         "worker/processor.py",
-        '        self.queue.leases.log_step("handler returned", claim)\n        return _ending(',
+        '        self.queue.leases.log_step("handler returned", claim)\n        return self._known(',
         "        from dataclasses import replace\n"
         '        record = replace(self.queue.leases._record(claim, "completed"), sends=tuple(sends))\n'
         "        self.queue.perform(record)\n"
-        "        return _ending(",
+        "        return self._known(",
     ),
     Mutation(
         "the sweeper clears a completed message without storing its sends",
