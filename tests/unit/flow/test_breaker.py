@@ -8,6 +8,7 @@ import pytest
 
 from s3queue import Breaker, InvalidRequest, Postpone, Reject, Retry, define
 from s3queue.documents.breaker_document import BreakerDocument
+from s3queue.errors import Unavailable
 from s3queue.settings import QueueSettings
 
 KEY = "orders/queue-breaker.json"
@@ -228,3 +229,40 @@ def test_a_postponed_message_does_not_count(bench):
 
     assert bench.processor(queue, later).run(queue.enqueue(b"{}")) == "postponed"
     assert _state(queue) == "closed"
+
+
+@pytest.mark.parametrize("every", [1, 10, 60])
+def test_a_probe_that_nobody_ended_is_taken_over_however_rarely_one_looks(bench, every):
+    options = {"breaker": Breaker(failures=1, pause=5), "visibility_timeout": 10, "handler_timeout": 10}
+    queue, other = bench.queue(**options), bench.queue(**options, worker_id="other")
+    _fail(queue)
+    queue.enqueue(b"{}")
+    bench.clock.advance(10)
+    assert other.claim_next()  # it probes, and is never heard of again
+    assert _state(queue) == "probing"
+
+    for _ in range(600 // every):
+        bench.clock.advance(every)
+        if queue.claim_next():
+            return
+    pytest.fail("the expired probe stops the queue for ever")
+
+
+def test_a_claim_that_fails_gives_its_probe_back(bench):
+    queue = bench.queue(breaker=Breaker(failures=1, pause=5), visibility_timeout=3600)
+    _fail(queue)
+    path = queue.enqueue(b"{}")
+    bench.clock.advance(10)
+    queue.refresh()
+
+    def around(operation, key, perform):
+        if operation == "put" and key.startswith("orders/leases/"):
+            raise Unavailable("no answer")
+        return perform()
+
+    bench.around = around
+    with pytest.raises(Unavailable):
+        queue.claim(path)
+    bench.around = None
+
+    assert queue.claim(path, read_first=True)

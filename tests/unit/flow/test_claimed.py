@@ -125,3 +125,14 @@ def test_what_it_costs(bench, queue, elsewhere):
     bench.store.take()
     elsewhere.claimed(mine.path, mine.fence)
     assert bench.store.take() == {"get": 1, "head": 1}
+
+
+def test_what_was_put_since_a_claim_that_named_no_message_is_not_taken_for_it(bench, queue, elsewhere):
+    """[P1] It would be recorded and deleted without having run."""
+    path = queue.enqueue(b"one", name="m")
+    claim = queue.claim(path)
+    bench.clock.advance(2)
+    bench.put(f"orders/{path}", b"two")
+
+    with pytest.raises(LeaseLost):
+        elsewhere.claimed(path, claim.fence)

@@ -123,3 +123,17 @@ def test_a_zombie_cannot_postpone_what_someone_else_holds(bench):
 
     assert bench.processor(queue, slow).run(path) == "lost"
     assert _lease(bench, path).owner == "rival"
+
+
+def test_a_release_does_not_forget_how_often_a_message_was_postponed(bench):
+    """[P5]"""
+    queue = bench.queue(max_postpones=1, max_attempts=1)
+    path = queue.enqueue(b"x")
+    queue.postpone(queue.claim(path), 1)
+    bench.clock.advance(5)
+    queue.release(queue.claim(path, read_first=True))
+    bench.clock.advance(5)
+
+    ended = queue.postpone(queue.claim(path, read_first=True), 1)
+
+    assert ended.outcome == "dead"

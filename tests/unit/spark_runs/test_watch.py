@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from s3queue.errors import Unreadable
-from s3queue.spark_runs.slots import FORGED_AFTER, NEWER_AFTER, START_WITHIN, RunStore
+from s3queue.spark_runs.slots import FORGED_AFTER, NEWER_AFTER, START_WITHIN, RunStore, as_run
 from s3queue.spark_runs.watch import LAUNCH_GRACE, RunWatch
 from support.fake_jobs import silent
 from support.heavy_queue import SPARK, launcher, leases, manifest
@@ -227,3 +227,10 @@ def test_a_manifest_of_a_newer_version_loses_nothing_and_says_what_to_do(bench, 
         bench.sweeper(queue, dispatched).sweep()
     assert path in dispatched
     assert queue.status(path).state in ("pending", "waiting")
+
+
+def test_a_run_may_send_no_more_than_its_queue(queue):
+    """Whoever may write the records of a queue must not reach another one through the sweeper, nor through its runs."""
+    queue.sends_to = ("emails",)
+
+    assert as_run(queue, "run-1").sends_to == ("emails",)

@@ -16,6 +16,7 @@ from s3queue import (
     QueueSettings,
     define,
 )
+from s3queue.worker.definition import definition_for
 from support.payloads import Email
 
 
@@ -287,3 +288,14 @@ def test_a_definition_names_the_queues_that_its_handler_sends_to():
 def test_a_target_that_is_no_queue_is_refused(sends_to, complaint):
     with pytest.raises(InvalidRequest, match=complaint):
         define("orders", sends_to=sends_to)
+
+
+@pytest.mark.parametrize(
+    ("handler", "allowed"), [(lambda body: None, ()), (define("orders", sends_to=["emails"]), ("emails",))]
+)
+def test_a_workers_queue_stores_the_sends_of_its_definition_and_no_others(bench, handler, allowed):
+    queue = bench.queue()
+
+    definition_for(queue, handler)
+
+    assert queue.sends_to == allowed

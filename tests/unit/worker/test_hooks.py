@@ -269,3 +269,17 @@ def test_events_carry_duration_attempts_and_sizes_but_no_result(bench, queue, de
     published = [json.loads(entry["Detail"]) for entry in entries]
     assert published[-1]["duration_seconds"] == 3
     assert "of the result" not in json.dumps(published)
+
+
+def test_a_hook_that_could_take_the_fields_alone_is_told_all(queue, definition):
+    seen = []
+
+    @definition.on_complete
+    def told(message, result=None, context=None) -> None:
+        seen.append((message.body, result))
+
+    definition.handler(lambda body: "done")
+    definition.events.pass_on(queue.events)
+    Processor(queue=queue, definition=definition).run(queue.enqueue({"a": 1}))
+
+    assert seen == [(b'{"a":1}', "done")]
