@@ -1,0 +1,139 @@
+"""Bugs that hostile readers found and that were mended: each comes back here, and a named test catches it."""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+_OUTBOX = "tests/unit/protocol/test_outbox.py::"
+_BREAKER = "tests/unit/flow/test_breaker.py::"
+
+BUGS = (
+    Mutation(
+        "staged sends are written as text, which a reader may refuse",
+        "documents/sends.py",
+        "[send.to_json(as_base64=True) for send in sends]",
+        "[send.to_json() for send in sends]",
+        test=f"{_OUTBOX}test_whatever_is_staged_can_be_read_back",
+    ),
+    Mutation(
+        "the metadata of a send weighs nothing",
+        "documents/sends.py",
+        "len(send.body) + metadata_size(send.metadata) + len(send.content_type) + 200",
+        "len(send.body) + 200",
+        test=f"{_OUTBOX}test_metadata_counts_as_bytes_of_a_send",
+    ),
+    Mutation(
+        "the sends of former lines leave no room for those of the next",
+        "worker/processor.py",
+        "            self._known(lambda: self.queue.leases.make_room(claim, sends))\n",
+        "",
+        test=f"{_OUTBOX}test_lines_that_may_each_send_do_not_hinder_each_other",
+    ),
+    Mutation(
+        "however many sends become one batch",
+        "documents/sends.py",
+        "            merged.extend(group[at : at + MERGED_FROM] for at in range(0, len(group), MERGED_FROM))\n",
+        "            merged.append(group)\n",
+        test=f"{_OUTBOX}test_merged_sends_are_batches_of_a_hundred",
+    ),
+    Mutation(
+        "whoever goes on with staged parts begins with the first one again",
+        "protocol/outbox.py",
+        "            delete_unique(queue.store, found.key, if_match=found.etag)\n",
+        "",
+        test=f"{_OUTBOX}test_whoever_goes_on_with_the_parts_does_not_begin_anew",
+    ),
+    Mutation(
+        "a message whose sends are refused holds up the others",
+        "protocol/claiming.py",
+        "            except (CorruptState, NotSent) as error:\n",
+        "            except CorruptState as error:\n",
+        test=f"{_OUTBOX}test_a_message_whose_sends_cannot_be_stored_does_not_hold_up_the_others",
+    ),
+    Mutation(
+        "the sends of a message that is deleted by hand are forgotten",
+        "protocol/expire.py",
+        "    else:\n        _perform(leases, path)\n",
+        "",
+        test=f"{_OUTBOX}test_sends_are_stored_also_if_someone_deletes_the_message_by_hand",
+    ),
+    Mutation(
+        "cancelling a late repetition replaces its outcome",
+        "flow/cancel.py",
+        "        if record is None and found and was_finished(path, stored.metadata, found):\n",
+        "        if not path and found:\n",
+        test=f"{_OUTBOX}test_a_late_repetition_that_is_cancelled_keeps_its_outcome",
+    ),
+    Mutation(
+        "a forged record makes the sweeper send anywhere",
+        "protocol/outbox.py",
+        "        if target not in (queue.sends_to or ()):\n",
+        "        if not target:\n",
+        test=f"{_OUTBOX}test_a_record_cannot_make_a_sweeper_send_where_the_definition_does_not",
+    ),
+    Mutation(
+        "a Spark run may send anywhere",
+        "spark_runs/slots.py",
+        "        sends_to=queue.sends_to,\n",
+        "",
+        test="tests/unit/spark_runs/test_watch.py::test_a_run_may_send_no_more_than_its_queue",
+    ),
+    Mutation(
+        "the worker of a plain handler may send anywhere",
+        "worker/definition.py",
+        "            queue.sends_to = ()\n",
+        "            pass\n",
+        test="tests/unit/worker/test_definition.py::test_a_workers_queue_stores_the_sends_of_its_definition_and_no_others",
+    ),
+    Mutation(
+        "a dedup id no longer counts once its message was replayed",
+        "protocol/producer.py",
+        'self._has_arrived(path, "")',
+        'self._has_arrived(path, "the first one\'s")',
+        test="tests/unit/flow/test_dedup.py::test_an_id_still_counts_after_its_message_was_replayed",
+    ),
+    Mutation(
+        "a claim without an ETag that is taken up elsewhere ends what was PUT since",
+        "flow/claimed.py",
+        "stored is None or is_another or lease",
+        "stored is None or lease",
+        test="tests/unit/flow/test_claimed.py::"
+        "test_what_was_put_since_a_claim_that_named_no_message_is_not_taken_for_it",
+    ),
+    Mutation(
+        "a replay within the second of its message shares its death",
+        "protocol/dead_letters.py",
+        "                self.queue.clock.sleep(1.0)\n",
+        "                pass\n",
+        test="tests/unit/protocol/test_replay_identity.py::"
+        "test_a_replay_within_the_second_of_its_message_is_a_message_of_its_own",
+    ),
+    Mutation(
+        "a release forgets how often its message was postponed",
+        "protocol/lease_writes.py",
+        " and not lease.postponed\n",
+        "\n",
+        test="tests/unit/flow/test_postpone.py::test_a_release_does_not_forget_how_often_a_message_was_postponed",
+    ),
+    Mutation(
+        "a probe that nobody ended stops the queue for whoever looks rarely",
+        "flow/breaker.py",
+        "        if self._time.now() >= known.until:\n            return 0.0\n",
+        "",
+        test=f"{_BREAKER}test_a_probe_that_nobody_ended_is_taken_over_however_rarely_one_looks",
+    ),
+    Mutation(
+        "a claim that fails keeps its probe",
+        "protocol/claiming.py",
+        "            if claim is None:\n                permit.cancel()\n",
+        "            pass\n",
+        test=f"{_BREAKER}test_a_claim_that_fails_gives_its_probe_back",
+    ),
+    Mutation(
+        "a line whose model's own check fails takes its batch along",
+        "worker/definition.py",
+        "        except Exception as error:\n            raise Reject(",
+        "        except (ValueError, TypeError, KeyError, RecursionError) as error:\n            raise Reject(",
+        test="tests/unit/worker/test_batches.py::test_a_line_whose_parsing_fails_in_any_way_dies_alone",
+    ),
+)
