@@ -14,12 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, Any, overload
 
-from s3queue.encoding import MOST_LINES, as_list, as_name, as_object, as_stored, as_whole
+from s3queue.encoding import MOST_LINES, as_list, as_object, as_stored, as_whole
 from s3queue.errors import MessageTooLarge, NoSpace
 
 from .message import INLINE_BYTES, payload_json
 from .record import Failure
-from .sends import Send
+from .sends import Send, part_names
 
 #: Different errors that the lines of one batch keep; the texts of further ones are dropped.
 ERRORS_KEPT = 1000
@@ -318,7 +318,7 @@ class Lines:
             results_bytes=len(json.dumps(results)),
             total=None if total is None else as_whole(total, most=MOST_LINES + 1),
             sends=[Send.from_json(send) for send in as_list(found.get("sends", []))],
-            outbox=[as_name(part) for part in as_list(found.get("outbox", []))],
+            outbox=part_names(found.get("outbox", [])),
             errors={error: error for error in errors},
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -14,7 +14,6 @@ from s3queue.encoding import (
     NONSENSE,
     as_flag,
     as_list,
-    as_name,
     as_object,
     as_text,
     as_whole,
@@ -28,7 +27,7 @@ from s3queue.errors import CorruptState, NewerFormat
 from s3queue.store import Object
 
 from .message import Generation
-from .sends import Send
+from .sends import Send, StoredSends, part_names
 
 Outcome = Literal["completed", "dead", "cancelled"]
 OUTCOMES: tuple[Outcome, ...] = Outcome.__args__  # type: ignore[attr-defined]
@@ -126,6 +125,8 @@ class Record:
     #: What the handler sent, and the parts of it that are staged under `outbox/`: they exist if this record does.  [P7]
     sends: tuple[Send, ...] = ()
     outbox: tuple[str, ...] = ()
+    #: How far they are stored, if whoever stored them could not store all.
+    stored: StoredSends = field(default_factory=StoredSends)
     #: The payload is copied to `done/` before the message is deleted, by whoever deletes it.
     keeps_payload: bool = False
     nonce: str = ""
@@ -159,6 +160,7 @@ class Record:
                 "put_id": self.put_id,
                 "sends": [send.to_json() for send in self.sends],
                 "outbox": list(self.outbox),
+                "stored": self.stored.to_json(),
                 "keeps_payload": self.keeps_payload or None,
                 "nonce": self.nonce,
             }
@@ -197,7 +199,8 @@ class Record:
                 size=as_whole(found.get("size", 0)),
                 put_id=as_text(found.get("put_id", "")),
                 sends=tuple(Send.from_json(send) for send in as_list(found.get("sends", []))),
-                outbox=tuple(as_name(part) for part in as_list(found.get("outbox", []))),
+                outbox=tuple(part_names(found.get("outbox", []))),
+                stored=StoredSends.from_json(found["stored"]) if found.get("stored") else StoredSends(),
                 keeps_payload=as_flag(found.get("keeps_payload", False)),
                 nonce=as_text(found.get("nonce", "")),
             )

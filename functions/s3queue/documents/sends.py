@@ -19,8 +19,10 @@ from s3queue.encoding import (
     NONSENSE,
     Json,
     as_list,
+    as_name,
     as_object,
     as_text,
+    as_whole,
     cut,
     dump,
     encode_metadata,
@@ -44,6 +46,8 @@ INLINE_SENDS = 64 * 1024
 MOST_BYTES = 16 * 1024 * 1024
 #: Objects that the sends of one message, or one staged part, may become: whoever finishes it PUTs them one by one.
 MOST_OBJECTS = 1000
+#: Staged parts of one record: with their names it stays far below its cap.
+MOST_PARTS = 10_000
 #: So many equal sends (same queue, time and metadata) of a single message become batches, and so many one batch.
 MERGED_FROM = 100
 #: How much longer than records staged parts are kept: the lease of a batch that waits may be all that names them.
@@ -153,6 +157,51 @@ class SentObject:
     body: bytes = field(repr=False)
     content_type: str
     metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSends:
+    """How far the sends of a record are stored: all of the parts before `part`, and these objects of that one.
+
+    Part 0 is what the record itself keeps. Whoever cannot store all of them notes this in the record: what is stored
+    is not stored again, when perhaps the record of its own message is gone.  [P7]
+    """
+
+    part: int = 0
+    objects: frozenset[int] = frozenset()
+
+    def joined(self, other: StoredSends) -> StoredSends:
+        """What both know together."""
+        if self.part == other.part:
+            return StoredSends(self.part, self.objects | other.objects)
+        return max(self, other, key=lambda stored: stored.part)
+
+    def to_json(self) -> dict[str, Any] | None:
+        # More objects than a reader accepts are a forger's.
+        numbers = sorted(number for number in self.objects if number < MOST_OBJECTS)
+        return {"part": self.part, "objects": numbers} if self.part or numbers else None
+
+    @classmethod
+    def from_json(cls, found: Any) -> StoredSends:
+        numbers = as_list(as_object(found)["objects"])
+        if len(numbers) > MOST_OBJECTS:
+            raise ValueError(f"more than {MOST_OBJECTS} objects are stored")
+        return cls(
+            part=as_whole(found["part"], most=MOST_PARTS + 1),
+            objects=frozenset(as_whole(number, most=MOST_OBJECTS) for number in numbers),
+        )
+
+
+def part_names(found: Any) -> list[str]:
+    """The names of staged parts, as a record or a lease has them. Whoever may write there may write anything: each
+    counts once, is one name and no path, and there are not more than a completion can have.
+    """
+    if len(as_list(found)) > MOST_PARTS:
+        raise ValueError(f"more than {MOST_PARTS} parts")
+    for name in found:
+        if not as_name(name) or "/" in name:
+            raise ValueError("a part has no name, or a path")
+    return list(dict.fromkeys(found))
 
 
 def check_sends(sends: Sequence[Send], *, of_batch: bool) -> None:

@@ -45,6 +45,8 @@ class QueueAccess:
 
     #: A rate or a breaker, for queues that have one.
     gate: Gate | None = field(init=False, default=None, repr=False)
+    #: Called between the many requests that one message's sends may need: a sweep's ends them when its budget does.
+    pace: Callable[[], None] = field(init=False, default=lambda: None, repr=False)
     #: How many claims the gate did not permit: they say nothing about what others do.
     held_back: int = field(init=False, default=0, repr=False)
 

@@ -19,7 +19,7 @@ from s3queue.documents.once import is_once
 from s3queue.documents.record import Failure, Outcome, Record
 from s3queue.documents.sends import Send, are_large, check_sends
 from s3queue.encoding import sized_result
-from s3queue.errors import AttemptFailed, InvalidRequest, LeaseLost, Reject
+from s3queue.errors import AccessDenied, AttemptFailed, InvalidRequest, LeaseLost, Reject, Unavailable
 from s3queue.events import Event, InProcess
 from s3queue.store import ObjectInfo
 
@@ -46,6 +46,16 @@ class LeaseProtocol(LeaseWrites):
         """
         claim.check_alive()
         self._send(claim, record)
+        try:
+            self._finish(claim, record)
+        except (AccessDenied, Unavailable):
+            # It is finished when that is allowed again, however late: until then its record must not expire.  [P3]
+            from .record_renewal import renew
+
+            renew(self.queue, record)
+            raise
+
+    def _finish(self, claim: Claim, record: Record) -> None:
         if self.queue.settings.dead_letters and (record.outcome == "dead" or record.dead_lines):
             claim.check_alive()
             is_moved = self.outcomes.move_to_dead(record, self._stored(claim), claim.lease.lines)

@@ -7,14 +7,19 @@ finished is recognized by the claim, see `is_repeatable`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from s3queue.documents.record import Record
-from s3queue.documents.sends import Send, SentObject, addressed, read_staged, staged
+from s3queue.documents.sends import Send, SentObject, StoredSends, addressed, read_staged, staged
 from s3queue.errors import AccessDenied, Conflict, InvalidRequest, NotSent, Unavailable
 from s3queue.keys import Keys
 from s3queue.store import UNKNOWN_TRIES, delete_unique, put_surely
 
 from .access import QueueAccess
+from .record_renewal import renew
+
+#: So many requests for the sends of one record are made however small a sweep's budget is.
+LEAST_TRIED = 10
 
 
 def stage(queue: QueueAccess, sends: list[Send]) -> str:
@@ -28,36 +33,79 @@ def perform(queue: QueueAccess, record: Record, between: Callable[[], None] = la
     """Store every send of a record, then delete its staged parts; returns how many objects were new.
 
     Names follow from the record, and nothing is overwritten: it may be repeated at any time, by anyone. `between` is
-    called before each PUT.
+    called before each PUT. If not all can be stored, the record says which are: they are not stored again.
 
     Raises:
         Unavailable: unknown whether all are stored; calling again is safe.
         NotSent, CorruptState: one cannot be stored; the message has to be kept until it can.
     """
-    stored = _store(queue, record, record.sends, 0, between)
-    for number, name in enumerate(record.outbox, 1):
-        between()
-        found = queue.store.open(queue.keys.outbox(name))
-        # A part is deleted once all of it is stored: what is gone needs nothing, and whoever begins anew goes on here.
-        if found is not None:
-            stored += _store(queue, record, read_staged(found), number, between)
-            delete_unique(queue.store, found.key, if_match=found.etag)
-    return stored
+    storing = _Storing(queue, record, between, record.stored.part, set(record.stored.objects))
+    try:
+        storing.store_all()
+    except Exception:
+        renew(queue, record, StoredSends(storing.part, frozenset(storing.stored)))
+        raise
+    return storing.new
 
 
-def _store(queue: QueueAccess, record: Record, sends: Sequence[Send], part: int, between: Callable[[], None]) -> int:
-    for target in {send.queue for send in sends} if queue.sends_to is not None else ():
-        # Before any of them is stored: the others would be stored again with every try.
-        if target not in (queue.sends_to or ()):
-            raise NotSent(
-                f"sends not stored, message kept: {queue.name}/{record.path} sends to {target!r}, which sends_to "
-                f"of the definition of {queue.name!r} does not name"
-            )
-    stored = 0
-    for sent in addressed(sends, queue.name, record.path, record.generation, part=part):
-        between()
-        stored += _put(queue, record, sent)
-    return stored
+@dataclass(slots=True)
+class _Storing:
+    queue: QueueAccess
+    record: Record
+    between: Callable[[], None]
+    #: All parts before this one are stored, and of this one these objects.
+    part: int
+    stored: set[int]
+    new: int = 0
+    _tried: int = 0
+
+    def store_all(self) -> None:
+        if self.part == 0:
+            self._store(self.record.sends)
+            self.part, self.stored = 1, set()
+        for number, name in enumerate(self.record.outbox, 1):
+            if number < self.part:
+                continue
+            self._pause()
+            found = self.queue.store.open(self.queue.keys.outbox(name))
+            # A part is deleted once all of it is stored: what is gone needs nothing.
+            if found is not None:
+                self._store(read_staged(found))
+                delete_unique(self.queue.store, found.key, if_match=found.etag)
+            self.part, self.stored = number + 1, set()
+
+    def _pause(self) -> None:
+        """Before each request. A sweep with a small budget makes a few of them all the same, or would never end."""
+        self.between()
+        if self._tried >= LEAST_TRIED:
+            self.queue.pace()
+        self._tried += 1
+
+    def _store(self, sends: Sequence[Send]) -> None:
+        """Store all that can be: one that is refused does not hinder those to other queues."""
+        queue, record = self.queue, self.record
+        for target in {send.queue for send in sends} if queue.sends_to is not None else ():
+            # Before any of them is stored: this process may know less than the one that wrote the record.
+            if target not in (queue.sends_to or ()):
+                raise NotSent(
+                    f"sends not stored, message kept: {queue.name}/{record.path} sends to {target!r}, which sends_to "
+                    f"of the definition of {queue.name!r} does not name"
+                )
+        refused: NotSent | None = None
+        closed: set[str] = set()
+        for index, sent in enumerate(addressed(sends, queue.name, record.path, record.generation, part=self.part)):
+            if index in self.stored or sent.queue in closed:
+                continue
+            self._pause()
+            try:
+                self.new += _put(queue, record, sent)
+                self.stored.add(index)
+            except NotSent as error:
+                refused = refused or error
+                if isinstance(error.__cause__, AccessDenied):
+                    closed.add(sent.queue)
+        if refused:
+            raise refused
 
 
 def _put(queue: QueueAccess, record: Record, sent: SentObject) -> bool:

@@ -325,9 +325,9 @@ class Sweeper:
     def _counted(self) -> LeaseProtocol:
         """The queue's protocol, with every request counted: a burial may need many."""
         access, leases = copy.copy(self.queue), copy.copy(self.queue.leases)
-        access.store = self._report.budget.store
+        access.store, access.pace = self._report.budget.store, self._report.budget.check
         object.__setattr__(leases, "queue", access)
-        object.__setattr__(leases, "outcomes", replace(leases.outcomes, store=access.store))
+        object.__setattr__(leases, "outcomes", replace(leases.outcomes, store=access.store, perform=access.perform))
         return leases
 
     def _clean_up(self, progress: Progress) -> None:

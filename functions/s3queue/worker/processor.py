@@ -16,10 +16,11 @@ from s3queue.documents.dead_letter import messages_of
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import INLINE_BYTES
 from s3queue.documents.record import Failure, Record
-from s3queue.documents.sends import Send, check_sends
+from s3queue.documents.sends import MOST_PARTS, Send, check_sends
 from s3queue.encoding import LONGEST
 from s3queue.errors import (
     Cancelled,
+    InvalidRequest,
     LeaseLost,
     MessageNotFound,
     MessageTooLarge,
@@ -262,6 +263,8 @@ class Processor:
                     context.send(target, result)
         if context.sends:
             check_sends(context.sends, of_batch=context.claim.message.is_batch)
+            if len(context.claim.lines.outbox) > MOST_PARTS - 2:
+                raise InvalidRequest(f"the lines of one batch have sent {MOST_PARTS} parts: use smaller batches")
         return context.sends
 
     def time_out(self, claim: Claim, lines: Sequence[int], failure: Failure) -> AttemptEnding:

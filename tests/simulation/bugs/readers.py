@@ -5,6 +5,7 @@ from __future__ import annotations
 from simulation.mutations import Mutation
 
 _OUTBOX = "tests/unit/protocol/test_outbox.py::"
+_RENEWAL = "tests/unit/protocol/test_record_renewal.py::"
 _BREAKER = "tests/unit/flow/test_breaker.py::"
 
 BUGS = (
@@ -39,7 +40,7 @@ BUGS = (
     Mutation(
         "whoever goes on with staged parts begins with the first one again",
         "protocol/outbox.py",
-        "            delete_unique(queue.store, found.key, if_match=found.etag)\n",
+        "                delete_unique(self.queue.store, found.key, if_match=found.etag)\n",
         "",
         test=f"{_OUTBOX}test_whoever_goes_on_with_the_parts_does_not_begin_anew",
     ),
@@ -135,5 +136,54 @@ BUGS = (
         "        except Exception as error:\n            raise Reject(",
         "        except (ValueError, TypeError, KeyError, RecursionError) as error:\n            raise Reject(",
         test="tests/unit/worker/test_batches.py::test_a_line_whose_parsing_fails_in_any_way_dies_alone",
+    ),
+    Mutation(
+        "the record of a message that cannot be finished expires",
+        "protocol/record_renewal.py",
+        "        elif found.at - found.modified_at < queue.settings.record_retention * RENEWED_FROM:\n",
+        "        else:\n",
+        test=f"{_RENEWAL}test_an_outcome_outlives_its_retention_while_a_send_is_refused",
+    ),
+    Mutation(
+        "the record of a message whose payload cannot be kept expires",
+        "protocol/lease_protocol.py",
+        "            renew(self.queue, record)\n            raise\n",
+        "            raise\n",
+        test=f"{_RENEWAL}test_an_outcome_outlives_its_retention_while_its_payload_cannot_be_kept",
+    ),
+    Mutation(
+        "what is stored is stored again with every try of another send",
+        "protocol/outbox.py",
+        "            if index in self.stored or sent.queue in closed:\n",
+        "            if sent.queue in closed:\n",
+        test=f"{_RENEWAL}test_what_is_stored_is_not_stored_again_because_another_send_is_refused",
+    ),
+    Mutation(
+        "a refused send hinders those to other queues",
+        "protocol/outbox.py",
+        "                refused = refused or error\n",
+        "                raise\n",
+        test=f"{_RENEWAL}test_what_is_stored_is_not_stored_again_because_another_send_is_refused",
+    ),
+    Mutation(
+        "the sends of one record use up a sweep",
+        "protocol/outbox.py",
+        "            self.queue.pace()\n",
+        "            pass\n",
+        test=f"{_RENEWAL}test_one_records_sends_do_not_use_up_a_sweep",
+    ),
+    Mutation(
+        "a record may name parts by a path",
+        "documents/sends.py",
+        'if not as_name(name) or "/" in name:',
+        "if not as_name(name):",
+        test=f"{_RENEWAL}test_a_record_that_nobody_here_can_have_written_is_refused",
+    ),
+    Mutation(
+        "a batch sends more parts than its record can name",
+        "worker/processor.py",
+        "            if len(context.claim.lines.outbox) > MOST_PARTS - 2:\n",
+        "            if not context.claim:\n",
+        test=f"{_RENEWAL}test_a_batch_cannot_send_more_parts_than_its_record_can_name",
     ),
 )

@@ -64,11 +64,11 @@ BUGS = (
     Mutation(
         "a staged part is deleted before its sends are stored",
         "protocol/outbox.py",
-        "            stored += _store(queue, record, read_staged(found), number, between)\n"
-        "            delete_unique(queue.store, found.key, if_match=found.etag)\n",
-        "            sends = read_staged(found)\n"
-        "            delete_unique(queue.store, found.key, if_match=found.etag)\n"
-        "            stored += _store(queue, record, sends, number, between)\n",
+        "                self._store(read_staged(found))\n"
+        "                delete_unique(self.queue.store, found.key, if_match=found.etag)\n",
+        "                sends = read_staged(found)\n"
+        "                delete_unique(self.queue.store, found.key, if_match=found.etag)\n"
+        "                self._store(sends)\n",
     ),
     Mutation(
         "a failed attempt sends, too",
