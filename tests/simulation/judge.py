@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from s3queue.documents.lease import Lease
@@ -188,6 +188,11 @@ class Judge:
         known = former and self.ledger.find(path, former.generation.etag, former.generation.put_at)
         if known and known.order > life.order:
             self.broken("P3", f"the record of {path} went back to an older generation")
+        if life.record and replace(record, stored=life.record.stored) == life.record:  # how far its sends are stored
+            if record.stored.joined(life.record.stored) != record.stored:
+                self.broken("P7", f"the record of {path} forgets which of its sends are stored")
+            life.record = record
+            return
         if life.record:
             self.broken("P3", f"{path} was {life.record.outcome}, and was recorded again as {record.outcome}")
             return
