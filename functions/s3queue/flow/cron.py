@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from s3queue.errors import InvalidRequest
@@ -21,6 +21,7 @@ LINE_CHARACTERS = 200
 #: The search for the last instants of a line begins this much earlier than they seem to: a change of the clock may lie
 #: in between.
 _AROUND = timedelta(days=2)
+_DAY = timedelta(days=1)
 _EXAMPLE = 'write five fields, minute hour day month weekday, such as "15 9 * * 1-5"'
 
 
@@ -41,21 +42,75 @@ def occurrences(cron: str, tz: str, after: datetime) -> Iterator[datetime]:
         start = after.astimezone(zone)
     except OverflowError:
         return iter(())  # the calendar ends before
-    return _later_than(_line(cron, start), after)
+    line = _line(cron, start)
+    if str(zone) == "UTC" or not any(field.startswith("*") for field in cron.split()[:2]):
+        return _later_than(line, after)
+    return _later_than(_passing(cron, zone, after), after)
+
+
+def _passing(cron: str, zone: Any, after: datetime) -> Iterator[datetime]:
+    """The instants of a line that follows the time that passes: wherever the wall clock shows one.
+
+    Between two changes of the clock, wall time is UTC and a constant. cronsim would add whole hours across a change,
+    and miss what lies behind one of half an hour (Australia/Lord_Howe).
+    """
+    at = after.astimezone(UTC).replace(microsecond=0)
+    offset = _offset(zone, at)
+    while True:
+        for wall in _line(cron, (at + offset).replace(tzinfo=None)):
+            instant = wall.replace(tzinfo=UTC) - offset
+            if change := _first_change(zone, at, min(instant, at + _DAY), offset):
+                # Just before it, by the clock that is valid from then on.
+                at, offset = change - timedelta(seconds=1), _offset(zone, change)
+                break
+            if instant > at + _DAY:
+                # What a change on the way repeats was shown before, and was none: only the last one matters.
+                at = instant - _DAY / 2
+                offset = _offset(zone, at)
+                break
+            yield instant
+            at = instant
+        else:
+            return
+
+
+def _first_change(zone: Any, after: datetime, until: datetime, offset: timedelta) -> datetime | None:
+    """The second in which the clock is not `offset` ahead of UTC any more, if there is one by `until`.
+
+    `after` itself may be the last second before a change, and `offset` what is valid behind it.
+    """
+    low, high = after + timedelta(seconds=1), until
+    if high < low or _offset(zone, high) == offset:
+        return None
+    if _offset(zone, low) != offset:
+        return low
+    while high - low > timedelta(seconds=1):
+        middle = (low + (high - low) / 2).replace(microsecond=0)
+        if _offset(zone, middle) == offset:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def last_occurrences(cron: str, tz: str, after: datetime, until: datetime, most: int) -> list[datetime]:
     """The last instants after `after`, up to `until` and including it: at most `most`, however long that time is."""
     zone = _zone(tz)
     back = _line(cron, (until + timedelta(seconds=1)).astimezone(zone), reverse=True)
-    # Backwards only to find where to begin: which instants there are, the way forward decides.
-    earliest = min(islice(back, most + 1), default=after).astimezone(UTC) - _AROUND
+    # Backwards only to find where to begin: which instants there are, the way forward decides. Not further back than
+    # needed: of a line that is due once in decades, a hundred instants ago there was no calendar.
+    needed = islice(takewhile(lambda at: at > after - _AROUND, back), most + 1)
+    earliest = min(needed, default=after + _AROUND).astimezone(UTC) - _AROUND
     found: deque[datetime] = deque(maxlen=most)
     for at in occurrences(cron, tz, max(after, earliest)):
         if at > until:
             break
         found.append(at)
     return list(found)
+
+
+def _offset(zone: Any, at: datetime) -> timedelta:
+    return at.astimezone(zone).utcoffset() or timedelta()
 
 
 def _later_than(line: Iterator[datetime], after: datetime) -> Iterator[datetime]:

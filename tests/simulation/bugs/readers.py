@@ -6,6 +6,7 @@ from simulation.mutations import Mutation
 
 _OUTBOX = "tests/unit/protocol/test_outbox.py::"
 _RENEWAL = "tests/unit/protocol/test_record_renewal.py::"
+_CRON = "tests/unit/flow/test_cron.py::"
 _BREAKER = "tests/unit/flow/test_breaker.py::"
 
 BUGS = (
@@ -185,5 +186,19 @@ BUGS = (
         "            if len(context.claim.lines.outbox) > MOST_PARTS - 2:\n",
         "            if not context.claim:\n",
         test=f"{_RENEWAL}test_a_batch_cannot_send_more_parts_than_its_record_can_name",
+    ),
+    Mutation(
+        "a change of the clock by half an hour swallows an instant",
+        "flow/cron.py",
+        "            if change := _first_change(zone, at, min(instant, at + _DAY), offset):\n",
+        "            if change := None:\n",
+        test=f"{_CRON}test_a_line_that_follows_the_time_is_due_whenever_the_clock_on_the_wall_shows_it",
+    ),
+    Mutation(
+        "a line that is due once in decades is looked for before the calendar began",
+        "flow/cron.py",
+        "islice(takewhile(lambda at: at > after - _AROUND, back), most + 1)",
+        "islice(back, most + 1)",
+        test=f"{_CRON}test_the_instants_of_a_line_that_is_due_once_in_decades",
     ),
 )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
+from zoneinfo import ZoneInfo
 
 import pytest
+from cronsim import CronSim
 
 from s3queue import InvalidRequest
 from s3queue.flow.cron import check_cron, last_occurrences, occurrences
@@ -95,3 +97,37 @@ def test_a_day_that_comes_once_in_decades_is_no_mistake():
     check_cron("0 0 * 2 MON#5", "UTC", SPRING)
 
     assert next(occurrences("0 0 * 2 MON#5", "UTC", SPRING)) == datetime(2044, 2, 29, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("tz", [BERLIN, "Australia/Lord_Howe", "Antarctica/Troll", "Asia/Kathmandu", "UTC"])
+@pytest.mark.parametrize("cron", ["0 */2 * * *", "45 * * * *", "*/20 1-3 * * *", "*/7 */3 * * *", "* 2 * * *"])
+@pytest.mark.parametrize(
+    "begin", [SPRING, AUTUMN, datetime(2026, 4, 4, 12, tzinfo=UTC), datetime(2026, 10, 3, 12, tzinfo=UTC)]
+)
+def test_a_line_that_follows_the_time_is_due_whenever_the_clock_on_the_wall_shows_it(cron, tz, begin):
+    """[P10] Also where the clock is changed by half an hour."""
+    zone = ZoneInfo(tz)
+    walls = [(begin + timedelta(minutes=n), (begin + timedelta(minutes=n)).astimezone(zone)) for n in range(1, 600)]
+    expected = []
+    for instant, wall in walls:
+        shown = wall.replace(tzinfo=None, fold=0)
+        if next(CronSim(cron, shown - timedelta(seconds=1))) == shown:
+            expected.append(instant)
+
+    found = takewhile(lambda at: at < begin + timedelta(minutes=600), occurrences(cron, tz, begin))
+
+    assert list(found) == expected
+
+
+@pytest.mark.parametrize("tz", ["UTC", BERLIN, "Australia/Lord_Howe"])
+@pytest.mark.parametrize("cron", ["0 0 * 2 MON#5", "*/30 0 * 2 MON#5"])
+def test_the_instants_of_a_line_that_is_due_once_in_decades(cron, tz):
+    """[P10] Looking back for a hundred of them ends before the calendar begins."""
+    after, until = datetime(1970, 1, 1, tzinfo=UTC), datetime(2026, 11, 16, tzinfo=UTC)
+
+    found = last_occurrences(cron, tz, after, until, 100)
+
+    ahead = takewhile(lambda at: at <= until, occurrences(cron, tz, after))
+    assert found == list(ahead)
+    assert found
+    list(occurrences(cron, tz, datetime(9000, 1, 1, tzinfo=UTC)))
