@@ -69,6 +69,9 @@ class StoredSchedule:
     #: Paths of messages that are being put into the queue. If there are any, whoever began may have died: put them, if
     #: they are neither there nor recorded. Paths, because the priority in them may be changed meanwhile.
     placing: tuple[str, ...] = ()
+    #: Paths of messages that lie in the queue and were not due when this was written. If the line or the priority is
+    #: changed, or the schedule is made anew, their instants are not put a second time.
+    ahead: tuple[str, ...] = ()
     paused: bool = False
 
     def to_bytes(self, nonce: str) -> bytes:
@@ -86,6 +89,7 @@ class StoredSchedule:
                 "paused": self.paused,
                 "after": format_instant(self.after),
                 "placing": self.placing,
+                "ahead": self.ahead,
                 "nonce": nonce,
             }
         )
@@ -95,8 +99,8 @@ class StoredSchedule:
         """Raises CorruptState, which names the key, if the bytes are not a schedule."""
         found = load_current(body, key)
         try:
-            placing = as_list(found.get("placing", []))
-            if len(placing) > MOST_PLACING:
+            placing, ahead = as_list(found.get("placing", [])), as_list(found.get("ahead", []))
+            if len(placing) > MOST_PLACING or len(ahead) > MOST_PLACING:
                 raise ValueError(f"it names more than {MOST_PLACING} instants")
             name = as_text(found["name"])
             return cls(
@@ -112,6 +116,7 @@ class StoredSchedule:
                 source=_one_of(found.get("source"), get_args(Source)),
                 after=parse_instant(found["after"]),
                 placing=tuple(_scheduled(path, name) for path in placing),
+                ahead=tuple(_scheduled(path, name) for path in ahead),
                 paused=found.get("paused") is True,
             )
         except NONSENSE as error:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from s3queue.documents.schedule import Schedule, StoredSchedule
+from s3queue.documents.schedule import MOST_PLACING, Schedule, StoredSchedule
 from s3queue.encoding import NONSENSE, format_instant
 from s3queue.errors import Conflict, CorruptState, InvalidRequest, QueueError
-from s3queue.keys import due_of
+from s3queue.keys import SCHEDULED, Keys, due_of, format_due, runs_once
 from s3queue.protocol.access import QueueAccess
-from s3queue.store import ObjectInfo, ObjectStore, Page, delete_unique, put_surely
+from s3queue.store import ObjectInfo, ObjectStore, delete_unique, listing, put_surely
 
 from .cron import last_occurrences, occurrences
 from .schedules import redefined
@@ -34,6 +34,10 @@ MOST_MISSED = 100
 PLACE_SECONDS = 60.0
 #: The document of a schedule that no code defines any more is deleted when it was not written for this long.
 FORGOTTEN_AFTER = timedelta(days=1)
+#: So many schedules can be looked after in any sweep.
+FEW = 20
+#: Pages of delayed messages within the lead that are looked through for those of a schedule that was removed.
+AHEAD_PAGES = 10
 
 
 @dataclass(slots=True)
@@ -59,27 +63,39 @@ class ScheduleFiring:
     _known: dict[str, _Known] = field(default_factory=dict)
     #: Name → ETag of a document that cannot be read: it is not read again.
     _unreadable: dict[str, str] = field(default_factory=dict)
+    #: The name with which the next sweep begins, if the budget ended the last one; None: this process has made none.
+    _cursor: str | None = None
 
     def fire(
         self,
         store: ObjectStore,
-        page: Page | None,
+        listed: Iterable[ObjectInfo],
         now: datetime,
         corrupt: dict[str, str],
         check: Callable[[], None] = lambda: None,
+        *,
+        is_whole: bool = True,
     ) -> int:
         """Put what is due within the lead, and what was missed; returns how many messages.
 
-        `page` is the LIST of `schedules/`, None if there is none. Without news, that LIST is the only request. An error
-        about one schedule is logged, and the next sweep tries again; the others go on. `check` is called before each of
-        them, and ends it by raising.
+        `listed` are the objects under `schedules/`, if not `is_whole` some of them. Without news, that LIST is the only
+        request. An error about one schedule is logged, and the next sweep tries again; the others go on. `check` is
+        called before each of them, and ends it by raising; the next sweep begins with the one that is left.
         """
-        entries = dict(self._entries(page.objects if page else ()))
+        entries = dict(self._entries(listed))
         defined = {one.name: one for one in self.code or ()}
-        for name in self._known.keys() - entries.keys():
+        if not is_whole:
+            for name in defined.keys() - entries.keys():
+                check()
+                if found := store.head(self.queue.keys.schedule(name)):
+                    entries[name] = found
+        for name in self._known.keys() - entries.keys() if is_whole else ():
             del self._known[name]
         placed = 0
-        for name in sorted(entries.keys() | defined.keys()):
+        names = sorted(entries.keys() | defined.keys())
+        begin = self._begin(names)
+        for name in sorted(names, key=lambda name: (name < begin, name)):
+            self._cursor = name
             check()
             try:
                 placed += self._fire(store, name, entries.get(name), defined.get(name), now, corrupt)
@@ -93,7 +109,16 @@ class ScheduleFiring:
                 # Whatever someone wrote there, or a bug: one schedule must not keep the others from being fired.
                 _log.exception("unexpected error, continuing with the next schedule: %s/%s", self.queue.name, name)
                 self._known.pop(name, None)
+        self._cursor = ""
         return placed
+
+    def _begin(self, names: Sequence[str]) -> str:
+        """The name to begin with. A process that has swept before goes on; one that is new, among so many that a budget
+        may not be enough, begins anywhere: otherwise those at the end would wait for ever.
+        """
+        if self._cursor is None and len(names) > FEW:
+            return names[int(self.queue.chance.token(), 16) % len(names)]
+        return self._cursor or ""
 
     def _entries(self, found: Iterable[ObjectInfo]) -> Iterable[tuple[str, ObjectInfo]]:
         for entry in found:
@@ -112,14 +137,18 @@ class ScheduleFiring:
         known = self._look(store, name, entry, corrupt)
         if known is None:
             if defined and entry is None:
-                self._write(store, name, None, StoredSchedule(schedule=defined, source="code", after=now))
+                ahead = lying_ahead(store, self.queue.keys, name, now)
+                fresh = StoredSchedule(schedule=defined, source="code", after=now, ahead=ahead)
+                self._write(store, name, None, fresh)
             return 0
         placed = self._place_again(store, known, now) if known.stored.placing else 0
         if defined and (known.stored.schedule != defined or known.stored.source != "code"):
             known = self._write(store, name, known, redefined(known.stored, defined, now, "code"))
         elif known.stored.source == "code" and not defined:
             # Not this process's to fire. One that knows no definition leaves it to those that do.
-            if self.code is not None and entry and now - entry.modified_at > FORGOTTEN_AFTER:
+            # A pause stays, in case the code comes back.
+            is_old = entry is not None and now - entry.modified_at > FORGOTTEN_AFTER
+            if self.code is not None and is_old and not known.stored.paused:
                 delete_unique(store, self.queue.keys.schedule(name), if_match=known.etag)
                 _log.info("schedule removed, no code defines it any more: %s/%s", self.queue.name, name)
             return placed
@@ -169,13 +198,14 @@ class ScheduleFiring:
         next_at, before = known.next_at, self.queue.clock.monotonic()
         # Named before it is put: should this process die, whoever looks next puts it.
         paths = tuple(self.queue.keys.scheduled(name, at, stored.schedule.priority) for at in chosen)
-        known = self._write(store, name, known, replace(stored, after=decided, placing=paths), next_at)
+        decision = replace(stored, after=decided, placing=paths, ahead=_ahead(stored.ahead, now))
+        known = self._write(store, name, known, decision, next_at)
         for path in paths:
             if self.queue.clock.monotonic() - before > PLACE_SECONDS:
                 return 0
             self._put(store, stored.schedule, path)
         if paths:
-            self._placed(store, name, known)
+            self._placed(store, name, known, now)
         return len(paths)
 
     def _choose(self, stored: StoredSchedule, now: datetime, until: datetime) -> tuple[list[datetime], datetime]:
@@ -200,7 +230,8 @@ class ScheduleFiring:
             _log.warning(
                 "schedule missed many times, the last %d are put: %s/%s", MOST_MISSED, self.queue.name, schedule.name
             )
-        return passed + ahead, decided
+        put = {due_of(path) for path in (*stored.ahead, *stored.placing)}
+        return [at for at in passed + ahead if at not in put], decided
 
     def _place_again(self, store: ObjectStore, known: _Known, now: datetime) -> int:
         """Finish what someone began: another sweeper that is at it right now, or that died."""
@@ -213,7 +244,7 @@ class ScheduleFiring:
             elif not store.head(self.queue.keys.message(path)) and not store.head(self.queue.keys.record(path)):
                 self._put(store, schedule, path)
                 placed += 1
-        self._placed(store, schedule.name, known)
+        self._placed(store, schedule.name, known, now)
         return placed
 
     def _put(self, store: ObjectStore, schedule: Schedule, path: str) -> None:
@@ -235,8 +266,10 @@ class ScheduleFiring:
             "message.enqueued", queue=self.queue.name, path=path, size=len(schedule.body.encode()), due_at=at
         )
 
-    def _placed(self, store: ObjectStore, name: str, known: _Known) -> None:
-        self._write(store, name, known, replace(known.stored, placing=()), known.next_at)
+    def _placed(self, store: ObjectStore, name: str, known: _Known, now: datetime) -> None:
+        stored = known.stored
+        ahead = _ahead((*stored.ahead, *stored.placing), now)
+        self._write(store, name, known, replace(stored, placing=(), ahead=ahead), known.next_at)
 
     def _write(
         self,
@@ -257,3 +290,25 @@ class ScheduleFiring:
             known = self._known[name] = _Known(written.etag, stored)
         known.etag, known.stored, known.next_at = written.etag, stored, next_at
         return known
+
+
+def _ahead(paths: Iterable[str], now: datetime) -> tuple[str, ...]:
+    """Those that are not due yet: the others are no later than the last instant that was decided on."""
+    return tuple(dict.fromkeys(path for path in paths if (due_of(path) or now) > now))
+
+
+def lying_ahead(store: ObjectStore, keys: Keys, name: str, now: datetime) -> tuple[str, ...]:
+    """What a schedule of this name, which is not there any more, has put for the next instants.  [P10] One LIST.
+
+    A schedule that is made anew, with another priority, would put another message for the same instant.
+    """
+    prefix, last = keys.prefix("delayed"), keys.prefix("delayed") + format_due(now + LEAD)
+    found: list[str] = []
+    for page in listing(store, prefix, after=prefix + format_due(now), pages=AHEAD_PAGES):
+        for entry in page.objects:
+            path = keys.path(entry.key) or ""
+            if runs_once(path) and path.endswith(f"/{SCHEDULED}{name}") and entry.key[: len(last)] <= last:
+                found.append(path)
+        if page.objects and page.objects[-1].key[: len(last)] > last:
+            break
+    return tuple(found[:MOST_PLACING])

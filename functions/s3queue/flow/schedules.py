@@ -23,8 +23,10 @@ from s3queue.store import Object, delete_unique, listing, put_surely
 
 from .cron import check_cron, occurrences
 
-#: A queue has at most this many; one LIST shows them all.
+#: A queue has at most this many.
 MOST_SCHEDULES = 1000
+#: A LIST shows a thousand objects. Strangers' are among them, up to so many pages in all.
+MOST_PAGES = 10
 #: How many instants are shown.
 SHOWN = 5
 
@@ -111,7 +113,11 @@ class Schedules:
 
         def change(stored: StoredSchedule | None, now: datetime) -> StoredSchedule:
             if stored is None:
-                return StoredSchedule(schedule=wanted, source="runtime", after=now)
+                from .schedule_firing import lying_ahead
+
+                # Of one that was removed a moment ago, perhaps with another priority.
+                ahead = lying_ahead(self._queue.store, self._queue.keys, wanted.name, now)
+                return StoredSchedule(schedule=wanted, source="runtime", after=now, ahead=ahead)
             if stored.source == "code":
                 raise InvalidRequest(
                     f"schedule {wanted.name!r} of {self._queue.name} is defined in code: change it there"
@@ -132,7 +138,7 @@ class Schedules:
         return self._state(StoredSchedule.read(found), found.at)
 
     def list(self) -> list[ScheduleState]:
-        """All schedules of the queue, by name; those that cannot be read are left out. One LIST, and a GET for each."""
+        """All schedules of the queue, by name; those that cannot be read are left out. LIST, and a GET for each."""
         found: list[ScheduleState] = []
         for name in self.names():
             opened = self._open(name)
@@ -144,9 +150,9 @@ class Schedules:
         return found
 
     def names(self) -> Sequence[str]:
-        """The names of all schedules. One LIST."""
+        """The names of all schedules. One LIST for a thousand objects."""
         keys = self._queue.keys
-        pages = listing(self._queue.store, keys.prefix("schedules"), pages=2)
+        pages = listing(self._queue.store, keys.prefix("schedules"), pages=MOST_PAGES)
         return [name for page in pages for entry in page.objects if (name := keys.schedule_name(entry.key))]
 
     def pause(self, name: str) -> ScheduleState:
@@ -251,9 +257,9 @@ class Schedules:
 
 def redefined(stored: StoredSchedule, wanted: Schedule, now: datetime, source: Source = "runtime") -> StoredSchedule:
     """The stored schedule with another definition. With other instants it begins anew: those before now are no more
-    missed than they were due.
+    missed than they were due, and those after now are due, unless the former line has put them already.
     """
-    after = stored.after if stored.schedule.is_due_as(wanted) else max(stored.after, now)
+    after = stored.after if stored.schedule.is_due_as(wanted) else now
     return replace(stored, schedule=wanted, source=source, after=after)
 
 

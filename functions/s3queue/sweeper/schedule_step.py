@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from s3queue.protocol.access import QueueAccess
+from s3queue.store import ObjectInfo
 
 from .budget import OutOfBudget
 from .report import Report
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Schedules may use this part of a sweep's budget: one in so many.
 SHARE = 4
+#: Pages of objects under `schedules/` that one sweep lists: strangers may have put others there.
+MOST_PAGES = 10
 
 
 @dataclass(slots=True)
@@ -41,10 +44,16 @@ class ScheduleStep:
             self._firing = ScheduleFiring(self.queue, code)
         with report.budget.step(SHARE):
             try:
-                prefix = self.queue.keys.prefix("schedules")
-                page = report.budget.list(prefix) if "schedules" in kinds else None
+                listed: list[ObjectInfo] = []
+                cursor: str | None = "" if "schedules" in kinds else None
+                for _ in range(MOST_PAGES):
+                    if cursor is not None:
+                        page = report.budget.list(self.queue.keys.prefix("schedules"), after=cursor)
+                        listed += page.objects
+                        cursor = page.next_after
+                check, is_whole = report.budget.check, cursor is None
                 report.scheduled = self._firing.fire(
-                    report.budget.store, page, now, report.corrupt, report.budget.check
+                    report.budget.store, listed, now, report.corrupt, check, is_whole=is_whole
                 )
             except OutOfBudget:
                 report.complete = False

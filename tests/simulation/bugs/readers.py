@@ -7,6 +7,7 @@ from simulation.mutations import Mutation
 _OUTBOX = "tests/unit/protocol/test_outbox.py::"
 _RENEWAL = "tests/unit/protocol/test_record_renewal.py::"
 _CRON = "tests/unit/flow/test_cron.py::"
+_FIRING = "tests/unit/flow/test_schedule_firing.py::"
 _BREAKER = "tests/unit/flow/test_breaker.py::"
 
 BUGS = (
@@ -200,5 +201,40 @@ BUGS = (
         "islice(takewhile(lambda at: at > after - _AROUND, back), most + 1)",
         "islice(back, most + 1)",
         test=f"{_CRON}test_the_instants_of_a_line_that_is_due_once_in_decades",
+    ),
+    Mutation(
+        "a changed line loses an instant of the next minutes",
+        "flow/schedules.py",
+        "stored.schedule.is_due_as(wanted) else now\n",
+        "stored.schedule.is_due_as(wanted) else max(stored.after, now)\n",
+        test=f"{_FIRING}test_a_line_that_is_changed_loses_no_instant_of_the_next_minutes",
+    ),
+    Mutation(
+        "a schedule that is made anew with another priority puts an instant again",
+        "flow/schedule_firing.py",
+        "        return [at for at in passed + ahead if at not in put], decided\n",
+        "        return passed + ahead, decided\n",
+        test=f"{_FIRING}test_an_instant_has_one_message_also_if_its_schedule_is_made_anew_with_another_priority",
+    ),
+    Mutation(
+        "a rollback of the code forgets that a schedule is paused",
+        "flow/schedule_firing.py",
+        " and is_old and not known.stored.paused:",
+        " and is_old:",
+        test=f"{_FIRING}test_a_paused_schedule_stays_paused_if_the_code_that_defines_it_is_rolled_back_and_comes_again",
+    ),
+    Mutation(
+        "every sweep begins with the same schedule",
+        "flow/schedule_firing.py",
+        "key=lambda name: (name < begin, name)",
+        "key=lambda name: (name < '' and begin, name)",
+        test=f"{_FIRING}test_no_schedule_waits_for_ever_behind_others_that_use_up_the_budget",
+    ),
+    Mutation(
+        "schedules behind a thousand other objects are not seen",
+        "sweeper/schedule_step.py",
+        "MOST_PAGES = 10\n",
+        "MOST_PAGES = 1\n",
+        test=f"{_FIRING}test_a_schedule_is_found_behind_thousands_of_other_objects",
     ),
 )

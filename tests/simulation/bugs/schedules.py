@@ -14,8 +14,8 @@ BUGS = (
     Mutation(
         "an instant is decided on before anyone knows its message",
         "flow/schedule_firing.py",
-        "replace(stored, after=decided, placing=paths)",
-        "replace(stored, after=decided)",
+        "after=decided, placing=paths, ahead",
+        "after=decided, ahead",
     ),
     Mutation(
         "what someone began to put is believed to be there",

@@ -434,6 +434,94 @@ def test_a_small_budget_gets_through_all_of_them(bench, queue):
     assert len(delayed(bench)) == 40
 
 
+def test_a_line_that_is_changed_loses_no_instant_of_the_next_minutes(bench, queue):
+    """[P10] What the former line has put already may be later than the first instant of the new one."""
+    queue.every("21 10 * * *", name="report")
+    bench.clock.advance(timedelta(minutes=4))
+    sweeps = Sweeps(bench, queue)
+    sweeps.once()
+    assert delayed(bench) == ["20261116T102100Z/scheduled-report"]
+
+    queue.every("20 10 * * *", name="report")
+    sweeps.go(5)
+
+    assert sweeps.runs == {"2026-11-16T10:20:00Z": 1, "2026-11-16T10:21:00Z": 1}
+
+
+@pytest.mark.parametrize("how", ["removed", "another line", "in code"])
+def test_an_instant_has_one_message_also_if_its_schedule_is_made_anew_with_another_priority(bench, queue, how):
+    """[P10] Its name is another one then."""
+    queue.every("20 10 * * *", name="report")
+    bench.clock.advance(timedelta(minutes=3))
+    sweeps = Sweeps(bench, queue)
+    sweeps.once()
+    assert delayed(bench) == ["20261116T102000Z/scheduled-report"]
+
+    if how != "another line":
+        queue.schedules.remove("report")
+    if how == "in code":
+        definition = define("orders")
+        definition.every("20 10 * * *", name="report", priority=200)
+        sweeps = Sweeps(bench, queue, schedules=definition.schedules)
+    else:
+        queue.every("20 10 * * *" if how == "removed" else "*/20 10 * * *", name="report", priority=200)
+    sweeps.go(5)
+
+    assert sweeps.runs == {"2026-11-16T10:20:00Z": 1}
+
+
+def test_a_paused_schedule_stays_paused_if_the_code_that_defines_it_is_rolled_back_and_comes_again(bench, queue):
+    definition = define("orders")
+    definition.every("*/2 * * * *", name="report")
+    Sweeps(bench, queue, schedules=definition.schedules).once()
+    queue.schedules.pause("report")
+
+    former = Sweeps(bench, queue, schedules=())
+    for _ in range(3):
+        bench.clock.advance(timedelta(days=1))
+        former.once()
+    sweeps = Sweeps(bench, queue, schedules=definition.schedules)
+    sweeps.go(6)
+
+    assert queue.schedules.get("report").paused
+    assert not sweeps.runs
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["one process", "a new process each time"])
+def test_no_schedule_waits_for_ever_behind_others_that_use_up_the_budget(bench, queue, is_new):
+    """[P10]"""
+    names = {f"s{number:02}" for number in range(25)}
+    for name in names:
+        queue.every("* * * * *", name=name)
+    sweeper = bench.sweeper(queue)
+    seen: set[str] = set()
+
+    for _ in range(150):
+        bench.clock.advance(60)
+        (bench.sweeper(queue) if is_new else sweeper).sweep(requests=40)
+        seen |= {key.rpartition("scheduled-")[2] for key in delayed(bench)}
+
+    assert seen == names
+
+
+@pytest.mark.parametrize(("strangers", "is_code"), [(1500, False), (1500, True), (10_500, True)])
+def test_a_schedule_is_found_behind_thousands_of_other_objects(bench, queue, strangers, is_code):
+    """[P10]"""
+    for number in range(strangers):
+        bench.put(f"orders/schedules/{number:06}", b"")
+    definition = define("orders")
+    if is_code:
+        definition.every("*/2 * * * *", name="report")
+    else:
+        queue.every("*/2 * * * *", name="report")
+    sweeps = Sweeps(bench, queue, schedules=definition.schedules)
+    sweeps.go(5)
+
+    assert sum(sweeps.runs.values()) == 2
+    if strangers < 10_000:
+        assert queue.schedules.names() == ["report"]
+
+
 # What it costs
 
 
