@@ -29,7 +29,7 @@ from s3queue.keys import is_lines
 from s3queue.store import ObjectInfo
 
 from .batch import PIECE_BYTES, LongLine, located_lines, read_lines
-from .message import INLINE_BYTES, Generation
+from .message import INLINE_BYTES, MOVED, Generation
 from .record import Failure, Record
 
 #: Metadata that a dead letter carries, and that a replayed message does not.
@@ -182,9 +182,11 @@ class DeadLetter:
 
     @property
     def replay_id(self) -> str:
-        """Names this very death: equal bytes die again under the same name, and each letter has its own replay."""
+        """Names this very death: equal bytes die again under the same name, and each letter has its own replay, which
+        runs once.
+        """
         death = (self.path, self.etag, str(self.enqueued_at), str(self.died_at))
-        return hashlib.sha256(" ".join(death).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return MOVED + hashlib.sha256(" ".join(death).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -12,6 +12,7 @@ from s3queue.encoding import METADATA_BYTES, encode_metadata, format_instant, me
 from s3queue.store import ObjectInfo
 
 from .dead_letter import DEAD_METADATA, dead_facts
+from .message import MOVED
 from .record import Record
 
 
@@ -38,4 +39,4 @@ def is_payload_of(kept: ObjectInfo, record: Record) -> bool:
 def replay_id(record: Record) -> str:
     """Names this very completion: one that is replayed again has another record by then, and another id."""
     named = f"replay {record.path} {record.generation.etag} {format_instant(record.generation.put_at)} {record.nonce}"
-    return hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return MOVED + hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -19,7 +19,7 @@ from s3queue.store import ObjectInfo
 INLINE_BYTES = 8 * 1024 * 1024
 #: How the put id of a message begins of which there is only one: whoever claims it looks for its record first.
 ONCE = "once-"
-#: The same, of a message that was a dead letter of another queue: its name is not its own, so only its id counts.
+#: The same, of a replay: its name is not its own, so only its id counts.
 MOVED = "moved-"
 #: Made once: with options, json.dumps makes a new encoder for every call.
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode

@@ -82,6 +82,10 @@ def _check_latest(queue: QueueAccess, outcomes: Outcomes, record: Record) -> Non
     latest = outcomes.read(record.path)
     if latest is None or latest.nonce != record.nonce:
         raise Conflict(f"{queue.name}/{record.path} has another outcome by now; read its status, and replay that one")
+    target = f"messages/{name_of(record.path)}"
+    if target != record.path and outcomes.read(target):
+        # A delayed message is replayed under another name: what was replayed from there, again, has its record now.
+        raise Conflict(f"{queue.name}/{record.path} was replayed before: read the status of {target}, and replay that")
 
 
 def _check_cleared(queue: QueueAccess, target: str) -> None:

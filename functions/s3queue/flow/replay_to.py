@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from s3queue.documents.batch import spooled
 from s3queue.documents.dead_letter import DEAD_METADATA, DeadLetter
-from s3queue.documents.message import MOVED, Generation
+from s3queue.documents.message import Generation
 from s3queue.encoding import put_id_of, with_put_id
 from s3queue.errors import Conflict, InvalidName, InvalidRequest, MessageNotFound
 from s3queue.keys import LINES, name_of
@@ -28,7 +28,7 @@ def replay_to(queue: QueueAccess, path: str, target: QueueAccess) -> str:
     with found.stream:
         arrives = f"messages/{name_of(letter.origin)}"
         _check(queue, letter, found, target, arrives)
-        put_id = MOVED + letter.replay_id
+        put_id = letter.replay_id
         record = Outcomes(target.store, target.keys, target.chance).read(arrives)
         if record is None or record.put_id != put_id:
             _put(letter, found, target, arrives, put_id)

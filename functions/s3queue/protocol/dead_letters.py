@@ -21,7 +21,7 @@ from s3queue.documents.dead_letter import (
     dead_lines,
     kept_metadata,
 )
-from s3queue.documents.message import Generation
+from s3queue.documents.message import MOVED, Generation
 from s3queue.documents.record import Record
 from s3queue.encoding import with_put_id
 from s3queue.errors import Conflict, InvalidRequest, MessageNotFound, QueueError
@@ -187,7 +187,8 @@ class DeadLetters:
     def is_replayed(self, letter: DeadLetter) -> bool:
         """Whether this very letter was replayed before, and completed; another one of its name and bytes may have."""
         record = self._outcomes.read(f"messages/{name_of(letter.origin)}")
-        is_its_own = record is not None and record.put_id == letter.replay_id
+        before = letter.replay_id.removeprefix(MOVED)  # what older versions gave it
+        is_its_own = record is not None and record.put_id in (letter.replay_id, before)
         return record is not None and is_its_own and record.outcome == "completed" and not record.dead_lines
 
     def _replay_in_place(self, letter: DeadLetter, info: ObjectInfo) -> str:
@@ -217,12 +218,14 @@ class DeadLetters:
             raise MessageNotFound(f"no line of {self.queue.name}/{letter.path} died of {error_type}")
         stem = letter.origin.removesuffix(LINES).removesuffix(".ndjson")
         # The same letter and choice give the same name: whoever repeats it after a crash makes no second batch.
-        mark = hashlib.sha256(f"{letter.replay_id} {error_type}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        named = f"{letter.replay_id.removeprefix(MOVED)} {error_type}"
+        mark = hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:12]
         target = f"messages/{name_of(stem)}-{mark}.ndjson"
         if self._outcomes.read(target) is None:
             key, body = self.queue.keys.message(target), b"".join(line.body + b"\n" for line in chosen)
             with suppress(Conflict):
-                self.queue.store.put(key, body, if_absent=True, content_type=NDJSON, once=True)
+                marked = with_put_id({}, MOVED + mark)
+                self.queue.store.put(key, body, if_absent=True, metadata=marked, content_type=NDJSON, once=True)
         self._keep(found, [line for line in lines if line.failure.type != error_type])
         return target
 

@@ -37,12 +37,14 @@ BUGS = (
         "                if isinstance(unknown, Conflict):\n                    raise\n"
         "                self._put(target, self._open(path)[1], with_put_id(own, letter.replay_id), if_absent=True)\n"
         "            except Conflict as conflict:\n",
+        more=(("documents/once.py", "startswith((ONCE, MOVED))", "startswith(ONCE)"),),
     ),
     Mutation(
         "a repeated replay runs what has completed since",
         "protocol/dead_letters.py",
         'return record is not None and is_its_own and record.outcome == "completed" and not record.dead_lines',
         "return is_its_own and False",
+        more=(("documents/once.py", "startswith((ONCE, MOVED))", "startswith(ONCE)"),),
     ),
     Mutation(
         "a replay takes the place of a message that is there already",

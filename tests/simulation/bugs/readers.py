@@ -8,6 +8,7 @@ _OUTBOX = "tests/unit/protocol/test_outbox.py::"
 _RENEWAL = "tests/unit/protocol/test_record_renewal.py::"
 _CRON = "tests/unit/flow/test_cron.py::"
 _FIRING = "tests/unit/flow/test_schedule_firing.py::"
+_LATE = "tests/unit/protocol/test_late_replays.py::"
 _BREAKER = "tests/unit/flow/test_breaker.py::"
 
 BUGS = (
@@ -236,5 +237,33 @@ BUGS = (
         "MOST_PAGES = 10\n",
         "MOST_PAGES = 1\n",
         test=f"{_FIRING}test_a_schedule_is_found_behind_thousands_of_other_objects",
+    ),
+    Mutation(
+        "a replay whose first PUT lands late runs again",
+        "documents/dead_letter.py",
+        "        return MOVED + hashlib",
+        "        return hashlib",
+        test=f"{_LATE}test_the_replay_of_a_letter",
+    ),
+    Mutation(
+        "a replayed completion whose first PUT lands late runs again",
+        "documents/kept_payload.py",
+        "    return MOVED + hashlib",
+        "    return hashlib",
+        test=f"{_LATE}test_the_replay_of_a_completion",
+    ),
+    Mutation(
+        "a replay of some lines whose first PUT lands late runs again",
+        "protocol/dead_letters.py",
+        "with_put_id({}, MOVED + mark)",
+        "with_put_id({}, mark)",
+        test=f"{_LATE}test_the_replay_of_some_lines",
+    ),
+    Mutation(
+        "the completion of a delayed message is replayed again after its replay's replay",
+        "flow/replay_completed.py",
+        "    if target != record.path and outcomes.read(target):\n",
+        "    if not target:\n",
+        test=f"{_LATE}test_the_completion_of_a_delayed_message_is_replayed_once",
     ),
 )
