@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from s3queue.documents.message import ONCE
+from s3queue.documents.message import MOVED, ONCE
 
 from .ledger import Ledger, Life
 from .world import World
@@ -34,14 +34,14 @@ class Dedup:
 
     def is_repeated(self, life: Life, put_id: str) -> bool:
         """Whether this is another PUT of a message of which there is only one, and that is finished."""
-        return put_id.startswith(ONCE) and any(
+        return put_id.startswith((ONCE, MOVED)) and any(
             one.record and one.record.put_id == put_id for one in self._ledger.lives[life.path]
         )
 
     def check_start(self, life: Life, put_id: str, leased_at: float) -> None:
         """[P4] A message of which there is only one runs no more once it is finished, whoever PUTs it."""
         for one in self._ledger.lives[life.path]:
-            is_same = one.record is not None and one.record.put_id == put_id and put_id.startswith(ONCE)
+            is_same = one.record is not None and one.record.put_id == put_id and put_id.startswith((ONCE, MOVED))
             if is_same and one is not life and one.recorded_at < leased_at:
                 self._broken("P4", f"{life.path} runs again: a second PUT of it came late")
 

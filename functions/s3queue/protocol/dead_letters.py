@@ -129,7 +129,7 @@ class DeadLetters:
         """Put a dead letter back as a message that has all its attempts again; returns the message's path.
 
         Written first and deleted then: a crash in between leaves both, and replaying again is safe. What was replayed
-        before and has completed since is not run again: only its letter is deleted. Of a batch's dead lines,
+        before and has its outcome since is not run again: only its letter is deleted. Of a batch's dead lines,
         `error_type` replays those with that error; the others stay. A large letter goes through the temporary folder.
 
         Raises:
@@ -185,11 +185,10 @@ class DeadLetters:
             self.queue.store.put(key, body, metadata=metadata, content_type=found.content_type, once=True, **condition)
 
     def is_replayed(self, letter: DeadLetter) -> bool:
-        """Whether this very letter was replayed before, and completed; another one of its name and bytes may have."""
+        """Whether this very letter was replayed before, and has its outcome: if that is a death, in a letter of its own."""
         record = self._outcomes.read(f"messages/{name_of(letter.origin)}")
         before = letter.replay_id.removeprefix(MOVED)  # what older versions gave it
-        is_its_own = record is not None and record.put_id in (letter.replay_id, before)
-        return record is not None and is_its_own and record.outcome == "completed" and not record.dead_lines
+        return record is not None and record.put_id in (letter.replay_id, before)
 
     def _replay_in_place(self, letter: DeadLetter, info: ObjectInfo) -> str:
         """A message that could not be read lies where it was PUT: PUT it once more, which makes it a new one."""

@@ -42,8 +42,8 @@ BUGS = (
     Mutation(
         "a repeated replay runs what has completed since",
         "protocol/dead_letters.py",
-        'return record is not None and is_its_own and record.outcome == "completed" and not record.dead_lines',
-        "return is_its_own and False",
+        "return record is not None and record.put_id in (letter.replay_id, before)",
+        "return record is not None and not before",
         more=(("documents/once.py", "startswith((ONCE, MOVED))", "startswith(ONCE)"),),
     ),
     Mutation(
