@@ -141,7 +141,12 @@ def _own(leases: LeaseProtocol, stored: ObjectInfo, held: StoredLease | None) ->
         return fresh
     before = held.lease
     return replace(
-        fresh, attempt=before.attempt + 1, failure=before.failure, attempts=before.attempts, lines=before.lines
+        fresh,
+        attempt=before.attempt + 1,
+        failure=before.failure,
+        attempts=before.attempts,
+        lines=before.lines,
+        postponed=before.postponed,
     )
 
 

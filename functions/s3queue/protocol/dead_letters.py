@@ -185,7 +185,7 @@ class DeadLetters:
             self.queue.store.put(key, body, metadata=metadata, content_type=found.content_type, once=True, **condition)
 
     def is_replayed(self, letter: DeadLetter) -> bool:
-        """Whether this very letter was replayed before, and has its outcome: if that is a death, in a letter of its own."""
+        """Whether this very letter was replayed before, and has its outcome; a death has a letter of its own."""
         record = self._outcomes.read(f"messages/{name_of(letter.origin)}")
         before = letter.replay_id.removeprefix(MOVED)  # what older versions gave it
         return record is not None and record.put_id in (letter.replay_id, before)

@@ -51,6 +51,9 @@ def as_dataclass(wanted: type, found: Any) -> Any:
 def _fields(wanted: type) -> Mapping[str, Reader]:
     """Made once, when the first message is parsed: a dataclass may name itself, or one that follows it."""
     hints = get_type_hints(wanted)
+    for name, hint in hints.items():
+        if isinstance(hint, dataclasses.InitVar) and not hasattr(wanted, name):
+            raise TypeError(f"{wanted.__name__}.{name}: an InitVar is not kept in JSON; give it a default")
     return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(wanted) if field.init}
 
 
@@ -58,6 +61,8 @@ def _reader(kind: Any) -> Reader:
     """What makes a value of this kind of parsed JSON; of an unknown kind, what was parsed."""
     if is_dataclass(kind):
         return partial(as_dataclass, kind)
+    if hasattr(kind, "__supertype__"):  # a NewType is what it stands for
+        return _reader(kind.__supertype__)
     if kind in (str, int, bool, dict, list):
         return partial(as_kind, kind)
     if kind in _READERS:
@@ -79,7 +84,7 @@ def _reader(kind: Any) -> Reader:
     if origin is tuple and arguments:
         return partial(_as_row, [_reader(argument) for argument in arguments])
     if origin is dict and len(arguments) == 2:
-        return partial(_as_values, _reader(arguments[1]))
+        return partial(_as_values, _KEYS.get(arguments[0], _as_found), _reader(arguments[1]))
     return _as_found
 
 
@@ -124,8 +129,18 @@ def _as_row(inner: list[Reader], found: Any) -> Any:
     return tuple(read(item) for read, item in zip(inner, as_kind(list, found), strict=True))
 
 
-def _as_values(inner: Reader, found: Any) -> Any:
-    return {name: inner(value) for name, value in as_kind(dict, found).items()}
+def _as_values(key: Reader, inner: Reader, found: Any) -> Any:
+    return {key(name): inner(value) for name, value in as_kind(dict, found).items()}
+
+
+def _as_boolean(name: str) -> bool:
+    if name not in ("true", "false"):
+        raise ValueError(f"the key {name!r} is not true or false")
+    return name == "true"
+
+
+#: Keys of JSON are text: what `json` makes of a number or a boolean is read back.
+_KEYS: Mapping[Any, Reader] = {int: int, float: float, bool: _as_boolean}
 
 
 _READERS: Mapping[Any, Reader] = {

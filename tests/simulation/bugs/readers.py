@@ -9,6 +9,7 @@ _RENEWAL = "tests/unit/protocol/test_record_renewal.py::"
 _CRON = "tests/unit/flow/test_cron.py::"
 _FIRING = "tests/unit/flow/test_schedule_firing.py::"
 _LATE = "tests/unit/protocol/test_late_replays.py::"
+_CANCEL = "tests/unit/flow/test_cancel.py::"
 _BREAKER = "tests/unit/flow/test_breaker.py::"
 
 BUGS = (
@@ -265,5 +266,19 @@ BUGS = (
         "    if target != record.path and outcomes.read(target):\n",
         "    if not target:\n",
         test=f"{_LATE}test_the_completion_of_a_delayed_message_is_replayed_once",
+    ),
+    Mutation(
+        "a lease without an ETag is given back as free although its message was cancelled",
+        "protocol/lease_writes.py",
+        'lease.leased_etag in ("", record.generation.etag)',
+        "record.generation.etag == lease.leased_etag",
+        test=f"{_CANCEL}test_a_lease_that_names_no_message_is_not_given_back_as_free_if_its_message_was_cancelled",
+    ),
+    Mutation(
+        "a canceller that crashes forgets how often its message was postponed",
+        "flow/cancel.py",
+        "        postponed=before.postponed,\n",
+        "",
+        test=f"{_CANCEL}test_a_canceller_that_crashes_does_not_forget_how_often_a_message_was_postponed",
     ),
 )

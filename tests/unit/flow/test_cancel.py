@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -443,3 +444,40 @@ def test_another_message_behind_the_one_at_work_is_not_cancelled(bench, queue):
 
     worker.complete(claim)
     assert queue.cancel(path).outcome == "cancelled"
+
+
+def test_a_lease_that_names_no_message_is_not_given_back_as_free_if_its_message_was_cancelled(bench, queue):
+    """[P4] Whoever claims a message without a lease looks for no record."""
+    path = queue.enqueue(b"x")
+    claim = queue.claim(path)
+    queue.cancel(path)
+    unnamed = replace(claim.lease, generation=None, expected_etag="")
+    lease, written = queue.leases.put_lease(path, unnamed, if_match=claim.lease_etag)
+
+    queue.leases.give_back(path, lease, written.etag, written.at)
+
+    assert bench.queue().claim(path, read_first=True) is None
+    assert bench.keys("orders/messages/") == []
+    assert queue.status(path).record.outcome == "cancelled"
+
+
+def test_a_canceller_that_crashes_does_not_forget_how_often_a_message_was_postponed(bench):
+    """[P5]"""
+    queue = bench.queue(max_postpones=1, max_attempts=1)
+    path = queue.enqueue(b"x")
+    queue.postpone(queue.claim(path), 1)
+
+    def around(asked, key, perform):
+        if asked == "put" and key.startswith("orders/records/"):
+            raise KeyboardInterrupt
+        return perform()
+
+    bench.around = around
+    with pytest.raises(KeyboardInterrupt):
+        queue.cancel(path)
+    bench.around = None
+    bench.clock.advance(120)
+    bench.sweeper(queue).sweep()
+    bench.clock.advance(5)
+
+    assert queue.postpone(queue.claim(path, read_first=True), 1).outcome == "dead"
