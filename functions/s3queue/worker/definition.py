@@ -259,8 +259,8 @@ def define(name: str, *, sends_to: Iterable[str] = (), results_to: str | None = 
     """A queue of this application. Options are the settings of `QueueSettings`: seconds, and sizes such as `"64 MiB"`.
 
     `sends_to` names the queues of the same bucket that the handler may send to, with `context.send` or `enqueue`: its
-    deployed function is allowed what that takes, and may read messages and records there. A pull worker has whatever permissions its process has. What the handler
-    returns, unless it is None, is sent to the queue `results_to`.
+    deployed function is allowed what that takes, and may read messages and records there. A pull worker has whatever
+    permissions its process has. What the handler returns, unless it is None, is sent to the queue `results_to`.
 
     Raises:
         InvalidName, InvalidRequest: the name or an option is wrong; the text says which.
