@@ -29,6 +29,7 @@ from .statistics import Statistics
 from .supervisor import Supervisor
 from .sweep_turn import SweepTurn
 from .sweep_turns import SweepTurns
+from .unserved import AGAIN, Unserved
 
 _log = logging.getLogger(__name__)
 #: An idle worker polls more and more slowly, until it waits this many times its interval.
@@ -88,6 +89,7 @@ class Worker:
         self._mutex = threading.Lock()
         self._backlog = Backlog(queue, competes=self._concurrency > 1)
         self._inbox = Inbox(INBOX * self._concurrency)
+        self._unserved = Unserved(queue)
         self._retries = OwnRetries(queue)
         self._next_refill = float("-inf")
         self._interval = poll_interval
@@ -147,6 +149,7 @@ class Worker:
             self._threads = []
             if self._clearing:
                 self._clearing.end()
+            self._unserved.leave(self._inbox.take)
             self._heartbeat.end()
             self.queue.events.emit(
                 "workers.stopped", queue=self.queue.name, worker=self.queue.worker_id, **self.stats()
@@ -208,12 +211,12 @@ class Worker:
         self._wake.sleep(self._poll_interval)
 
     def _work(self, candidate: Candidate) -> None:
-        handed_over = False
+        handed_over = is_tried = False
         try:
             held_back = self.queue.held_back
             claim = self.queue.claim(candidate.path, read_first=candidate.read_first, etag=candidate.etag)
             self._backlog.report(won=claim is not None, is_hint=candidate.is_hint)
-            if claim or self.queue.held_back == held_back:
+            if is_tried := claim is not None or self.queue.held_back == held_back:
                 self.queue.leases.forget(candidate.reminder)
             while claim is not None:
                 if self._stopping.is_set():
@@ -233,6 +236,8 @@ class Worker:
                     return
                 claim = self._processor.claim_again(claim)
         finally:
+            if candidate.is_handed_over and not is_tried:
+                self._unserved.not_tried(candidate.path)
             if not handed_over:
                 self._put_down(candidate.path)
 
@@ -296,7 +301,7 @@ class Worker:
             self._refill(self._in_hand)
         # What the sweep found is old: it comes before the backlog, but after what is more urgent.
         if path := self._inbox.take(above=self._backlog.next_priority()):
-            return Candidate(path, priority_of(path), self.queue.clock.now(), read_first=True)
+            return Candidate(path, priority_of(path), self.queue.clock.now(), read_first=True, is_handed_over=True)
         if candidate := self._backlog.take():
             return candidate
         if not self._backlog.is_fruitless():
@@ -340,4 +345,5 @@ class Worker:
 
     def _sweep_in_turn(self, turns: SweepTurns) -> float:
         """Sweep if it is this worker's turn; returns how many seconds to wait."""
+        self._unserved.remind(after=AGAIN)
         return self._turn.sweep(turns, expects_leases=self._backlog.saw_leases or len(self._heartbeat) > 0)
