@@ -88,9 +88,10 @@ class RateLimiter:
 
     def wait(self, path: str) -> float:
         """Seconds until a token for this message is worth a request."""
+        rate = self._queue.settings.limit
         with self._mutex:
             limit = self._limits.get(self._key(path))
-            if limit is None or self._has_tokens(limit):
+            if limit is None or rate is None or self._has_tokens(limit, rate):
                 return 0.0
             if limit.is_asking:
                 return PAUSE_SECONDS
@@ -106,10 +107,8 @@ class RateLimiter:
         """S3's time, as far as this process knows it."""
         return self._time.now()
 
-    def take(self, path: str) -> Token | None:
+    def take(self, path: str, rate: Rate) -> Token | None:
         """A token for the handler of this message; None if there is none now."""
-        rate = self._queue.settings.limit
-        assert rate is not None
         key = self._key(path)
         with self._mutex:
             limit = self._known(key)
@@ -141,12 +140,11 @@ class RateLimiter:
             self._limits.popitem(last=False)
         return limit
 
-    def _has_tokens(self, limit: _Limit) -> bool:
-        rate = self._queue.settings.limit
-        return rate is not None and limit.left > 0 and _second(self._time.now()) - limit.at <= rate.usable
+    def _has_tokens(self, limit: _Limit, rate: Rate) -> bool:
+        return limit.left > 0 and _second(self._time.now()) - limit.at <= rate.usable
 
     def _from_hand(self, limit: _Limit, rate: Rate) -> Token | None:
-        if not self._has_tokens(limit):
+        if not self._has_tokens(limit, rate):
             return None
         limit.left -= 1
         limit.used += 1

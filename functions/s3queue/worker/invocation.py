@@ -103,6 +103,8 @@ class InvocationRunner:
         #: How many events of the last run came late; a dispatch of the sweeper is none.
         self.late_events = 0
         self._ran_out = False
+        #: Since when it has waited for the queue's limits without getting a message; None: it does not.
+        self._waits_since: float | None = None
         self._counts: Counter[str] = Counter()
         self._errors: list[Exception] = []
         self._retries.forget()
@@ -218,6 +220,8 @@ class InvocationRunner:
                     reminder=candidate.reminder,
                 )
                 # A message set aside for Spark is not a lost claim: it says nothing about the others.
+                if won:
+                    self._waits_since = None
                 if won is not None:
                     backlog.report(won=won, is_hint=candidate.is_hint)
         except QueueError as error:
@@ -226,9 +230,14 @@ class InvocationRunner:
     # Limits
 
     def _wait_for_limit(self) -> bool:
-        """Whether something may be claimed, after a short wait if need be."""
+        """Whether something may be claimed, after a short wait if need be. What an operator has stopped, and what stays
+        closed for longer, is not waited for: a function costs by the second, and a reminder brings another one.
+        """
         while wait := self._queue.held_for():
-            if wait > PATIENCE_SECONDS or self._is_over(after=wait):
+            now = self._queue.clock.monotonic()
+            self._waits_since = now if self._waits_since is None else self._waits_since
+            is_soon = now + wait <= self._waits_since + PATIENCE_SECONDS
+            if not is_soon or self._queue.is_stopped() or self._is_over(after=wait):
                 return False
             self._queue.clock.sleep(wait)
         return True

@@ -1,4 +1,4 @@
-"""Bugs in reminders: what the sweeper handed over and nobody tried waits for the end of its lease's time."""
+"""Bugs in reminders and probes: what nobody tried waits for its lease to age; a breaker closes never, or falsely."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from simulation.mutations import Mutation
 
 _SWEEPER = "tests/unit/sweeper/test_unserved.py::"
 _WORKER = "tests/unit/worker/test_unserved.py::"
+_PROBES = "tests/unit/flow/test_breaker_probes.py::"
 
 BUGS = (
     Mutation(
@@ -56,5 +57,47 @@ BUGS = (
         "            self._unserved.leave(self._inbox.take)\n",
         "",
         test=f"{_WORKER}test_a_pull_worker_that_stops_leaves_reminders_of_its_inbox",
+    ),
+    Mutation(
+        "the success of a probe that was taken over is dropped",
+        "flow/breaker.py",
+        "                if error is not None or not _continues(known.document, probe.stored.document):\n",
+        "                if True:\n",
+        test=f"{_PROBES}test_a_probe_that_runs_longer_than_it_lasts_still_closes_the_breaker",
+    ),
+    Mutation(
+        "a late success closes the breaker although a later probe has failed",
+        "flow/breaker.py",
+        'document.state == "probing" and not document.is_forced and document.round == probe.round',
+        'document.state == "probing" and not document.is_forced',
+        test=f"{_PROBES}test_a_late_success_does_not_count_for_a_probe_after_a_later_failure",
+    ),
+    Mutation(
+        "a probe that says nothing is kept",
+        "worker/processor.py",
+        "            self.queue.note_undecided(claim)  # unless",
+        "            pass  # unless",
+        test=f"{_PROBES}test_a_message_that_says_nothing_leaves_the_probe_to_another_one_at_once[empty batch]",
+    ),
+    Mutation(
+        "a message that cannot be parsed closes the breaker",
+        "worker/processor.py",
+        "        fail = self.queue.fail if is_called else self.queue.leases.fail\n",
+        "        fail = self.queue.fail\n",
+        test=f"{_PROBES}test_a_message_that_says_nothing_leaves_the_probe_to_another_one_at_once[not parsed]",
+    ),
+    Mutation(
+        "a probe that is given back ends the one that followed",
+        "flow/breaker.py",
+        "                self._write(undecided, probe.stored)\n",
+        "                self._write(undecided, self._read())\n",
+        test=f"{_PROBES}test_a_probe_that_is_given_back_late_does_not_end_the_one_that_followed",
+    ),
+    Mutation(
+        "a function sleeps while an operator holds the breaker open",
+        "worker/invocation.py",
+        "            if not is_soon or self._queue.is_stopped() or",
+        "            if not is_soon or",
+        test=f"{_PROBES}test_a_function_ends_at_once_when_an_operator_holds_the_breaker_open",
     ),
 )
