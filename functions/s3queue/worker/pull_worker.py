@@ -20,7 +20,7 @@ from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.queue import Queue
 
 from .background_delete import BackgroundDelete
-from .crew import Crew, start_lasting
+from .crew import Crew, join_all, start_lasting
 from .definition import Definition, Handler, definition_for
 from .inbox import Inbox
 from .own_retries import OwnRetries
@@ -38,8 +38,6 @@ SLOWEST = 5
 LOW = 8
 #: Paths that the sweep may put into the inbox, per thread; the rest stays where it is, and is found again.
 INBOX = 100
-#: How long `stop` waits for a thread before it looks whether that thread was replaced.
-JOIN_SECONDS = 0.2
 
 
 class Worker:
@@ -139,12 +137,8 @@ class Worker:
         """
         self._stopping.set()
         self._heartbeat.changed.set()
-        until = None if timeout is None else self._wake.monotonic() + timeout
-        while running := [thread for thread in (*self._crew.threads(), *self._threads) if thread.is_alive()]:
-            left = JOIN_SECONDS if until is None else until - self._wake.monotonic()
-            if left <= 0:
-                return False
-            running[0].join(min(left, JOIN_SECONDS))
+        if not join_all(lambda: (*self._crew.threads(), *self._threads), timeout, self._wake):
+            return False
         if self._threads:
             self._threads = []
             if self._clearing:
