@@ -96,6 +96,7 @@ class Worker:
         #: Paths that threads process or delete → how many threads.
         self._in_hand: Counter[str] = Counter()
         self._is_refilling = False
+        self._ends_empty = False
         self._clearing: BackgroundDelete | None = None
 
     @property
@@ -164,8 +165,9 @@ class Worker:
 
     def run_until_empty(self) -> None:
         """Work until no message can run and none is running; for jobs and tests. Waiting and delayed messages stay, and
-        all messages of a paused queue.
+        all of a queue that is paused or whose breaker is forced open. A rate, or a breaker's pause, is waited for.
         """
+        self._ends_empty = True
         self.start()
         try:
             while not self._stopping.is_set():
@@ -174,6 +176,7 @@ class Worker:
                     return
         finally:
             self.stop()
+            self._ends_empty = False
 
     def stats(self) -> dict[str, int]:
         """Counts since the start: processed, succeeded, failed, retried, dead, released, lost; and how many run now."""
@@ -284,9 +287,13 @@ class Worker:
             self._heartbeat.changed.set()  # its thread waits for the last message
 
     def _choose(self) -> Candidate | None:
-        if self.queue.settings.paused or self.queue.held_for():
-            return None  # retries, inbox and window are kept for later
         now = self.queue.clock.monotonic()
+        if self.queue.settings.paused or self.queue.held_for():
+            # Retries, inbox and window are kept for later. Whether there is anything has to be known at the end.
+            if self._ends_empty and not len(self._backlog) and now >= self._next_refill:
+                self._next_refill = now + self._poll_interval
+                self._refill(self._in_hand)
+            return None
         if retry := self._retries.take_due():
             reminder = self.queue.keys.reminder(retry.retry_at, retry.path)
             return Candidate(retry.path, 0, self.queue.clock.now(), read_first=True, reminder=reminder)
@@ -316,8 +323,8 @@ class Worker:
 
     def _is_idle(self) -> bool:
         with self._mutex:
-            is_empty = not self._inbox and self._backlog.is_fruitless()
-            return not self._busy and (is_empty or self.queue.settings.paused)  # in a pause, nothing can run
+            is_empty = not self._inbox and self._backlog.is_exhausted()
+            return not self._busy and (is_empty or self.queue.settings.paused or self.queue.is_stopped())
 
     # Keeping house
 

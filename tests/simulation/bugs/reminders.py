@@ -100,4 +100,11 @@ BUGS = (
         "            if not is_soon or",
         test=f"{_PROBES}test_a_function_ends_at_once_when_an_operator_holds_the_breaker_open",
     ),
+    Mutation(
+        "a worker that runs until its queue is empty ends while a rate holds messages back",
+        "protocol/backlog.py",
+        "            self._is_limited = True\n            return\n",
+        "            return\n",
+        test="tests/unit/worker/test_until_empty.py::test_a_message_that_was_held_back_last_is_not_forgotten",
+    ),
 )
