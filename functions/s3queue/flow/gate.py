@@ -92,8 +92,14 @@ class QueueGate:
         if rate is None:
             return True
         token = self.limiter.take(path, rate)
-        # No answer of S3 dates this call: be early by the second that the estimate may be late.
-        return token is not None and token.confirm(self.limiter.now() + timedelta(seconds=min(1, token.rate.usable)))
+        if token is None:
+            return False
+        # No answer of S3 dates this call: be early by the second that the estimate may be late. A rate per second has
+        # none to spare: there, the call may fall into the second after that of its token.
+        if token.confirm(self.limiter.now() + timedelta(seconds=min(1, rate.usable))):
+            return True
+        token.cancel()
+        return False
 
     def ended(self, path: str, error: BaseException | str | None) -> None:
         """A call of the handler ended: with this error, or well."""

@@ -1,4 +1,4 @@
-"""Bugs in reminders and probes: what nobody tried waits for its lease to age; a breaker closes never, or falsely."""
+"""Bugs in reminders, probes and changed rates: what nobody tried waits for long; a breaker never closes, or falsely."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from simulation.mutations import Mutation
 
 _SWEEPER = "tests/unit/sweeper/test_unserved.py::"
 _WORKER = "tests/unit/worker/test_unserved.py::"
+_RATES = "tests/unit/flow/test_rate_changes.py::"
 _PROBES = "tests/unit/flow/test_breaker_probes.py::"
 
 BUGS = (
@@ -106,5 +107,40 @@ BUGS = (
         "            self._is_limited = True\n            return\n",
         "            return\n",
         test="tests/unit/worker/test_until_empty.py::test_a_message_that_was_held_back_last_is_not_forgotten",
+    ),
+    Mutation(
+        "tokens in hand are used although the rate was lowered",
+        "flow/limiter.py",
+        "        return limit.left > 0 and limit.rate == rate and",
+        "        return limit.left > 0 and",
+        test=f"{_RATES}test_tokens_in_hand_do_not_count_after_the_rate_was_lowered",
+    ),
+    Mutation(
+        "a grant of the last minute becomes one of the future when hours become minutes",
+        "documents/limit_document.py",
+        "            renamed = min(first + self.unit - 1, max(first, now)) // rate.unit\n",
+        "            renamed = (first + self.unit - 1) // rate.unit\n",
+        test=f"{_RATES}test_a_change_from_hours_to_minutes_does_not_close_the_queue[0]",
+    ),
+    Mutation(
+        "a rate that was raised is used when the old one would have been free",
+        "flow/limiter.py",
+        "            is_closed = limit.closed_for == rate and self._queue.clock.monotonic() < limit.closed_until\n",
+        "            is_closed = self._queue.clock.monotonic() < limit.closed_until\n",
+        test=f"{_RATES}test_a_raised_rate_is_used_at_once_although_the_old_one_had_closed_the_queue",
+    ),
+    Mutation(
+        "a line that is too late for its token throws it away",
+        "flow/gate.py",
+        "        token.cancel()\n        return False\n",
+        "        return False\n",
+        test=f"{_RATES}test_a_line_that_is_too_late_for_its_token_leaves_it_to_another_call",
+    ),
+    Mutation(
+        "a limit of a newer version is written over while its tokens count",
+        "flow/limiter.py",
+        "granted(rate, _second(found.modified_at), rate.calls), found.etag",
+        "granted(rate, 0, rate.calls), found.etag",
+        test=f"{_RATES}test_a_newer_version_at_work_is_left_alone",
     ),
 )
