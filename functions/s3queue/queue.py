@@ -244,6 +244,7 @@ class Queue(OperatedQueue):
             Unavailable: unknown whether they are gone; calling again is safe.
         """
         self.leases.clear(claim)
+        self.note_undecided(claim)
 
     def fail(
         self,
@@ -283,8 +284,7 @@ class Queue(OperatedQueue):
             LeaseLost: someone else has the message by now.
         """
         self.leases.release(claim)
-        if self._limits:
-            self._limits.gave_back(claim.path)
+        self.note_undecided(claim)
 
     def postpone(self, claim: Claim, after: float | timedelta) -> Lease | Record:
         """Give the message back, to run again after `after`; this does not count as an attempt.  [P5]
@@ -300,8 +300,7 @@ class Queue(OperatedQueue):
             said = f"postponed {most} times, which is max_postpones: this attempt failed"
             return self.fail(claim, Failure("Postpone", said), retry_after=wait)
         lease = self.leases.postpone(claim, wait)
-        if self._limits:
-            self._limits.gave_back(claim.path)
+        self.note_undecided(claim)
         return lease
 
     def held_for(self) -> float:
@@ -325,6 +324,17 @@ class Queue(OperatedQueue):
         """Tell the queue's breaker how a call of the handler ended; `complete` and `fail` do so by themselves."""
         if self._follow_limits() and self._limits:
             self._limits.ended(claim.path, error)
+
+    def note_undecided(self, claim: Claim) -> None:
+        """Tell the queue's breaker that no call was made for this message, or none that says anything: if it was the
+        one to decide, another one may. Does nothing if a call was noted.
+        """
+        if self._limits:
+            self._limits.gave_back(claim.path)
+
+    def is_stopped(self) -> bool:
+        """Whether an operator has forced the queue's breaker open, as far as this process knows; sends no request."""
+        return bool(self._follow_limits() and self._limits and self._limits.is_stopped())
 
     def _follow_limits(self) -> bool:
         """Whether the queue has limits now. What keeps them is not imported before it has."""

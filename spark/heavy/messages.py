@@ -13,7 +13,8 @@ from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
 from s3queue.spark_runs.claims import in_parallel
 from s3queue.worker.definition import Definition
-from s3queue.worker.processor import Processor, renew_held
+from s3queue.worker.processor import Processor
+from s3queue.worker.renewal import renew_held
 
 from .driver import Driver
 from .reasons import SparkError, reason_of

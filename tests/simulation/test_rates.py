@@ -7,6 +7,7 @@ import pytest
 from s3queue.settings import QueueSettings
 
 from .limited import Crowd, Trouble, most_in_any
+from .world import QUEUE
 
 BEGIN = 37.0
 BAD = Trouble(slowest=0.4, pauses=0.02, lost=0.02)
@@ -84,3 +85,31 @@ def test_no_attempt_is_used_by_waiting_for_a_token() -> None:
 
     paths = [start.path for start in crowd.starts if start.attempt == 1]
     assert len(set(paths)) == 60
+
+
+def _batches(crowd: Crowd, count: int, lines: int) -> None:
+    for number in range(count):
+        crowd.world.store.put(f"{QUEUE}/messages/{number:06d}.ndjson", b"{}\n" * lines)
+
+
+def test_the_lines_of_batches_keep_a_rate_per_minute() -> None:
+    crowd = Crowd(QueueSettings.of(rate="60/min", visibility_timeout=20))
+    _batches(crowd, 20, 50)
+    crowd.pull(5)
+    crowd.run(240)
+
+    assert most_in_any([start.at for start in crowd.starts], 59) <= 60
+    assert len([start for start in crowd.starts if start.at >= 60]) >= 0.8 * 60 * 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_lines_of_batches_are_at_most_a_second_late_for_a_rate_per_second(seed: int) -> None:
+    crowd = Crowd(QueueSettings.of(rate="10/s", visibility_timeout=20), seed, takes=0.01)
+    _batches(crowd, 40, 50)
+    crowd.pull(8)
+    crowd.run(40)
+
+    seconds = [float(int(start.at)) for start in crowd.starts]
+    for window in (1, 5, 20):
+        assert most_in_any(seconds, window) <= 10 * (window + 1)
+    assert len([at for at in seconds if 2 <= at < 32]) >= 0.5 * 10 * 30

@@ -41,6 +41,8 @@ class BreakerDocument:
     lasts: timedelta = timedelta()
     #: Who probes.
     owner: str = ""
+    #: Which pause the probe follows. It stays when another worker takes the probe over, and ends with a failure.
+    round: str = ""
     #: Since when it has not been closed, and the last failure that it counted.
     opened_at: datetime | None = None
     error: str = ""
@@ -53,6 +55,7 @@ class BreakerDocument:
                 "forced": self.is_forced or None,
                 "lasts_seconds": min(self.lasts, LONGEST).total_seconds(),
                 "owner": self.owner,
+                "round": self.round or None,
                 "opened_at": format_instant(self.opened_at) if self.opened_at else None,
                 "error": self.error[:500],
                 "nonce": nonce,
@@ -83,6 +86,7 @@ class BreakerDocument:
             is_forced=found.get("forced") is True,
             lasts=as_duration(found.get("lasts_seconds", 0)),
             owner=as_name(found.get("owner", "")),
+            round=as_name(found.get("round", "")),
             opened_at=parse_instant(found["opened_at"]) if found.get("opened_at") else None,
             error=as_text(found.get("error", "")),
         )

@@ -31,11 +31,11 @@ class LimitDocument:
 
     def free(self, rate: Rate, at: int) -> int:
         """How many tokens may be granted at this second."""
-        return rate.calls - sum(count for unit, count in self._of(rate).grants if _counts(rate, unit, at))
+        return rate.calls - sum(count for unit, count in self.grants if _counts(rate, unit, at))
 
     def free_at(self, rate: Rate, at: int) -> int:
         """The first second from `at` on at which a token may be granted."""
-        granted = [(unit, count) for unit, count in self._of(rate).grants if _counts(rate, unit, at)]
+        granted = [(unit, count) for unit, count in self.grants if _counts(rate, unit, at)]
         taken = sum(count for _, count in granted)
         for unit, count in granted:
             if taken < rate.calls:
@@ -48,7 +48,7 @@ class LimitDocument:
         """The same with these tokens, and without grants that no window can count any more."""
         now = at // rate.unit
         # As of the first second of the unit: whoever grants next in it may have an earlier second in mind.
-        kept = dict(pair for pair in self._of(rate).grants if _counts(rate, pair[0], now * rate.unit))
+        kept = dict(pair for pair in self.grants if _counts(rate, pair[0], now * rate.unit))
         kept[now] = kept.get(now, 0) + tokens
         return LimitDocument(rate.unit, tuple(sorted(kept.items())))
 
@@ -56,18 +56,23 @@ class LimitDocument:
         """The same without tokens of this second that were never used."""
         if tokens <= 0:
             return self
-        kept = dict(self._of(rate).grants)
+        kept = dict(self.grants)
         if at // rate.unit in kept:
             kept[at // rate.unit] = max(0, kept[at // rate.unit] - tokens)
         return LimitDocument(rate.unit, tuple(sorted(kept.items())))
 
-    def _of(self, rate: Rate) -> LimitDocument:
-        """In the units of this rate: someone may have changed it. A grant counts as of the last second of its unit."""
+    def converted(self, rate: Rate, now: int) -> LimitDocument:
+        """In the units of this rate: someone may have changed it. The other methods want it so.
+
+        A grant counts as of the last second of its unit, but not later than now: grants of the future would close the
+        limit until then.
+        """
         if self.unit == rate.unit:
             return self
         counts: dict[int, int] = {}
         for unit, count in self.grants:
-            renamed = ((unit + 1) * self.unit - 1) // rate.unit
+            first = unit * self.unit
+            renamed = min(first + self.unit - 1, max(first, now)) // rate.unit
             counts[renamed] = counts.get(renamed, 0) + count
         return LimitDocument(rate.unit, tuple(sorted(counts.items())))
 

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Literal
 
 from s3queue.documents.breaker_document import BreakerDocument, StoredBreaker
 from s3queue.documents.lease import GRAIN
-from s3queue.errors import Conflict, CorruptState, InvalidRequest, NewerFormat, QueueError
+from s3queue.errors import Conflict, QueueError
 from s3queue.events import Event
-from s3queue.keys import Keys
 from s3queue.limits import Breaker
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.store_time import StoreTime
-from s3queue.store import ObjectStore, put_surely
+
+from .breaker_access import read_breaker, write_breaker
 
 _log = logging.getLogger(__name__)
 #: What this process knows is read again when it is this old, if the queue's settings were not read before.
@@ -30,15 +28,16 @@ REFRESH_SECONDS = 10.0
 PROBED_SECONDS = 2.0
 #: How often a count is tried while others write, too. A failure that is not counted does no harm.
 TRIES = 4
+#: Probes of this process of which it does not know yet how they end.
+MOST_USED = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-Force = Literal["open", "closed", "auto"]
 
 
 @dataclass(slots=True, eq=False)
 class Probe:
     """The right to run the one message that decides. It is this process's until its time is over."""
 
-    etag: str
+    stored: StoredBreaker
     until: datetime
     #: The message, once it is claimed; until then any thread may use the right.
     path: str = ""
@@ -54,16 +53,13 @@ class QueueBreaker:
     _known: StoredBreaker | None = None
     _looked_at: float = float("-inf")
     _probe: Probe | None = None
+    #: Path → the probe that it is, until it has ended; also probes that others have taken over since.
+    _used: dict[str, Probe] = field(default_factory=dict)
     _is_asking: bool = False
     _mutex: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
         self._time = StoreTime(self.queue.clock)
-
-    @property
-    def _settings(self) -> Breaker:
-        assert self.queue.settings.breaker is not None
-        return self.queue.settings.breaker
 
     # Before a claim
 
@@ -126,7 +122,12 @@ class QueueBreaker:
         """Whether the handler of a claimed batch may be called for its next line."""
         if self.queue.clock.monotonic() - self._looked_at >= REFRESH_SECONDS:
             self.look()
-        return not self._is_shut() or (self._probe is not None and self._probe.path == path)
+        return not self._is_shut() or path in self._used
+
+    def is_forced_open(self) -> bool:
+        """Whether an operator holds it open, as far as this process knows: nobody knows until when."""
+        known = self._known
+        return known is not None and known.document.is_forced and known.document.state == "open"
 
     def _is_shut(self) -> bool:
         return self._known is not None and self._known.document.state != "closed"
@@ -139,23 +140,37 @@ class QueueBreaker:
                 self._probe = None
             if probe is None or not probe.is_free or self._probe is None:
                 return None
-            probe.is_free, probe.path = False, path
+            probe.is_free = False
+            self._note_used(probe, path)
             return probe
+
+    def _note_used(self, probe: Probe, path: str) -> None:
+        probe.path = path
+        self._used[path] = probe
+        if len(self._used) > MOST_USED:
+            del self._used[next(iter(self._used))]
 
     def _take_probe(self, known: StoredBreaker, path: str) -> Probe | None:
         settings = self.queue.settings
         lasts = max(settings.visibility_timeout, settings.handler_timeout) + GRAIN
-        document = replace(known.document, state="probing", owner=self.queue.worker_id, lasts=lasts)
+        document = replace(
+            known.document,
+            state="probing",
+            owner=self.queue.worker_id,
+            lasts=lasts,
+            round=known.document.round or self.queue.chance.token(),
+        )
         try:
             written = self._write(document, known)
         except Conflict:
             self.look()  # another worker probes
             return None
-        assert written.etag is not None
-        assert written.until is not None
+        if written.until is None:
+            return None  # nobody knows when it was written: its time runs out
         with self._mutex:
-            self._probe = Probe(written.etag, written.until - GRAIN, path)
-            return self._probe
+            self._probe = probe = Probe(written, written.until - GRAIN)
+            self._note_used(probe, path)
+            return probe
 
     def use(self, probe: Probe, at: datetime) -> bool:
         """Whether the claim of the probe's message came in time: later, another worker may probe."""
@@ -163,19 +178,33 @@ class QueueBreaker:
 
     def cancel(self, probe: Probe) -> None:
         """Its message could not be claimed: another one may be the probe."""
-        probe.path, probe.is_free = "", True
+        with self._mutex:
+            self._used.pop(probe.path, None)
+            probe.path, probe.is_free = "", True
+
+    def _end(self, path: str) -> Probe | None:
+        """The probe that this message was, if it was one; it is used up."""
+        with self._mutex:
+            probe = self._used.pop(path, None)
+            if probe is self._probe:
+                self._probe = None
+            return probe
 
     # After a call
 
     def ended(self, path: str, error: BaseException | str | None) -> None:
         """Count how a call of the handler ended. Nothing is raised: a lost count does no harm."""
-        is_failure = error is not None and self._settings.counts(error)
-        known = self._known
+        settings = self.queue.settings.breaker
+        probe = self._end(path)
+        if settings is None:
+            return  # someone has switched it off meanwhile
+        is_failure = error is not None and settings.counts(error)
         try:
-            if self._probe and self._probe.path == path:
-                self._decide(is_failure, error)
-            elif is_failure:
-                self._count(_said(error))
+            if probe and self._decide(probe, settings, error if is_failure else None):
+                return
+            known = self._known
+            if is_failure:
+                self._count(_said(error), settings)
             elif known and known.document.state == "closed" and known.document.failures:
                 self._write(replace(known.document, failures=0), known)
         except Conflict:
@@ -184,29 +213,44 @@ class QueueBreaker:
             _log.warning("queue-breaker.json not written, call not counted: %s: %s", self.queue.name, failed)
 
     def gave_back(self, path: str) -> None:
-        """A claimed message was given back: if it was to decide, another one may do so at once."""
-        probe = self._probe
-        if probe and probe.path == path and self._known:
-            self._probe = None
+        """The handler of a claimed message was not called, or did not decide: another one may do so at once."""
+        probe = self._end(path)
+        if probe:
+            undecided = replace(probe.stored.document, state="open", owner="", lasts=timedelta())
             try:
-                self._write(replace(self._known.document, state="open", owner="", lasts=timedelta()), self._known)
+                self._write(undecided, probe.stored)
+            except Conflict:
+                self.look()  # another one probes already
             except QueueError as error:
                 _log.warning("probe not given back, its time will run out: %s: %s", self.queue.name, error)
 
-    def _decide(self, is_failure: bool, error: BaseException | str | None) -> None:
-        probe, known, self._probe = self._probe, self._known, None
-        assert probe is not None
-        assert known is not None
-        known = replace(known, etag=probe.etag)
-        if is_failure:
-            again = replace(known.document, state="open", owner="", lasts=self._settings.pause_time, error=_said(error))
-            self._write(again, known)
-            self._emit("breaker.opened", again, again=True)
-        else:
-            self._write(BreakerDocument(), known)
-            self._emit("breaker.closed", known.document)
+    def _decide(self, probe: Probe, settings: Breaker, error: BaseException | str | None) -> bool:
+        """Open or close it as the probe ended; False if that was not for this probe to say.
 
-    def _count(self, said: str) -> None:
+        A handler may run for longer than its probe lasts, and another worker probe meanwhile. As long as none has
+        failed, a success still shows that what the handler calls is back.
+        """
+        known = probe.stored
+        for _ in range(TRIES):
+            document = BreakerDocument()
+            if error is not None:
+                document = replace(known.document, state="open", owner="", round="", lasts=settings.pause_time)
+                document = replace(document, error=_said(error))
+            try:
+                self._write(document, known)
+            except Conflict:
+                known = self._read()
+                if error is not None or not _continues(known.document, probe.stored.document):
+                    return False
+                continue
+            if error is not None:
+                self._emit("breaker.opened", document, again=True)
+            else:
+                self._emit("breaker.closed", known.document)
+            return True
+        return False
+
+    def _count(self, said: str, settings: Breaker) -> None:
         for _ in range(TRIES):
             known = self._known or self._read()
             document = known.document
@@ -214,9 +258,9 @@ class QueueBreaker:
                 return
             failures, error = document.failures + 1, said
             counted = replace(document, failures=failures, error=error)
-            if failures >= self._settings.failures:
+            if failures >= settings.failures:
                 now = max(self._time.now(), known.written_at or _EPOCH)
-                counted = replace(counted, state="open", lasts=self._settings.pause_time, opened_at=now)
+                counted = replace(counted, state="open", lasts=settings.pause_time, opened_at=now)
             try:
                 self._write(counted, known)
             except Conflict:
@@ -249,54 +293,10 @@ class QueueBreaker:
         return written
 
 
+def _continues(document: BreakerDocument, probe: BreakerDocument) -> bool:
+    """Whether this is the probe, or one that took over from it, and no failure has been counted in between."""
+    return document.state == "probing" and not document.is_forced and document.round == probe.round
+
+
 def _said(error: BaseException | str | None) -> str:
     return f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error or "")
-
-
-def read_breaker(store: ObjectStore, keys: Keys, note: Callable[[datetime], None] = lambda at: None) -> StoredBreaker:
-    """The breaker of a queue; closed if there is none. One GET.
-
-    Garbage counts as closed, and is written over: it must not stop a queue.
-
-    Raises:
-        NewerFormat: a newer version wrote it.
-    """
-    found = store.open(keys.breaker)
-    if found is None:
-        return StoredBreaker(document=BreakerDocument(), etag=None)
-    note(found.at)
-    try:
-        document = BreakerDocument.read(found)
-    except NewerFormat:
-        raise
-    except CorruptState as error:
-        _log.warning("breaker cannot be read, taken as closed: %s", error)
-        document = BreakerDocument()
-    return StoredBreaker(document=document, etag=found.etag, written_at=found.modified_at)
-
-
-def write_breaker(queue: QueueAccess, document: BreakerDocument, etag: str | None) -> StoredBreaker:
-    """Raises Conflict if someone has written it since."""
-    body = document.to_bytes(queue.chance.token())
-    written = put_surely(queue.store, queue.keys.breaker, body, if_match=etag, if_absent=etag is None)
-    return StoredBreaker(document=document, etag=written.etag, written_at=written.at)
-
-
-def force_breaker(queue: QueueAccess, how: Force) -> StoredBreaker:
-    """Let an operator decide: open or closed, whatever happens, or `auto`: closed, and by itself again.
-
-    Raises:
-        InvalidRequest: it is none of these.
-        NewerFormat: a newer version of s3queue wrote it.
-    """
-    if how not in ("open", "closed", "auto"):
-        raise InvalidRequest(f"a breaker is forced open or closed, or left to itself by auto, not {how!r}")
-    while True:
-        known = read_breaker(queue.store, queue.keys)
-        wanted = BreakerDocument(state="open" if how == "open" else "closed", is_forced=how != "auto")
-        if how == "open":
-            wanted = replace(wanted, opened_at=known.document.opened_at or queue.clock.now())
-        try:
-            return write_breaker(queue, wanted, known.etag)
-        except Conflict:
-            continue  # a worker counted meanwhile

@@ -58,6 +58,10 @@ class QueueGate:
         stopped = self.breaker.wait() if settings.breaker else 0.0
         return stopped or (self.limiter.wait("") if settings.rate and not settings.rate_key else 0.0)
 
+    def is_stopped(self) -> bool:
+        """Whether an operator has stopped the queue by its breaker: no time to wait for is known."""
+        return self.queue.settings.breaker is not None and self.breaker.is_forced_open()
+
     def free_at(self, path: str) -> datetime:
         """When S3's clock will show that asking for this message makes sense, as far as this process knows."""
         if self.queue.settings.breaker and self.breaker.wait():
@@ -71,9 +75,10 @@ class QueueGate:
             if not entered:
                 return None
             probe = entered if isinstance(entered, Probe) else None
-        if not settings.rate:
+        rate = settings.limit
+        if rate is None:
             return QueuePermit(self.breaker, None, probe)
-        token = self.limiter.take(path)
+        token = self.limiter.take(path, rate)
         if token is None and probe:
             self.breaker.cancel(probe)
         return QueuePermit(self.breaker, token, probe) if token else None
@@ -83,18 +88,23 @@ class QueueGate:
         settings = self.queue.settings
         if settings.breaker and not self.breaker.permits_call(path):
             return False
-        if not settings.rate:
+        rate = settings.limit
+        if rate is None:
             return True
-        token = self.limiter.take(path)
-        # No answer of S3 dates this call: be early by the second that the estimate may be late.
-        return token is not None and token.confirm(self.limiter.now() + timedelta(seconds=min(1, token.rate.usable)))
+        token = self.limiter.take(path, rate)
+        if token is None:
+            return False
+        # No answer of S3 dates this call: be early by the second that the estimate may be late. A rate per second has
+        # none to spare: there, the call may fall into the second after that of its token.
+        if token.confirm(self.limiter.now() + timedelta(seconds=min(1, rate.usable))):
+            return True
+        token.cancel()
+        return False
 
     def ended(self, path: str, error: BaseException | str | None) -> None:
         """A call of the handler ended: with this error, or well."""
-        if self.queue.settings.breaker:
-            self.breaker.ended(path, error)
+        self.breaker.ended(path, error)
 
     def gave_back(self, path: str) -> None:
-        """A claimed message was given back, and its handler has decided nothing."""
-        if self.queue.settings.breaker:
-            self.breaker.gave_back(path)
+        """A claimed message has ended, or was given back, and its handler has decided nothing."""
+        self.breaker.gave_back(path)

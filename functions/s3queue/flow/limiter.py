@@ -46,12 +46,14 @@ class _Limit:
     etag: str | None = None
     #: When this process wrote it last, by its monotonic clock.
     written: float = float("-inf")
-    #: The second of the tokens in hand, how many are left, and how many of them were used.
+    #: The rate and the second of the tokens in hand, how many are left, and how many of them were used.
+    rate: Rate | None = None
     at: int = -1
     left: int = 0
     used: int = 0
     chunk: int = 1
-    #: Nobody has to ask before this time of the monotonic clock; and when S3's clock shows it.
+    #: For this rate, nobody has to ask before this time of the monotonic clock; and when S3's clock shows it.
+    closed_for: Rate | None = None
     closed_until: float = float("-inf")
     free_at: datetime = _EPOCH
     #: A thread of this process asks right now.
@@ -88,34 +90,35 @@ class RateLimiter:
 
     def wait(self, path: str) -> float:
         """Seconds until a token for this message is worth a request."""
+        rate = self._queue.settings.limit
         with self._mutex:
             limit = self._limits.get(self._key(path))
-            if limit is None or self._has_tokens(limit):
+            if limit is None or rate is None or self._has_tokens(limit, rate):
                 return 0.0
             if limit.is_asking:
                 return PAUSE_SECONDS
-            return max(0.0, limit.closed_until - self._queue.clock.monotonic())
+            return max(0.0, limit.closed_until - self._queue.clock.monotonic()) if limit.closed_for == rate else 0.0
 
     def free_at(self, path: str) -> datetime:
         """When S3's clock will show that there are tokens again, as far as this process knows."""
         with self._mutex:
             limit = self._limits.get(self._key(path))
-            return max(limit.free_at if limit else _EPOCH, self._time.now() + timedelta(seconds=1))
+            is_closed = limit is not None and limit.closed_for == self._queue.settings.limit
+            return max(limit.free_at if limit and is_closed else _EPOCH, self._time.now() + timedelta(seconds=1))
 
     def now(self) -> datetime:
         """S3's time, as far as this process knows it."""
         return self._time.now()
 
-    def take(self, path: str) -> Token | None:
+    def take(self, path: str, rate: Rate) -> Token | None:
         """A token for the handler of this message; None if there is none now."""
-        rate = self._queue.settings.limit
-        assert rate is not None
         key = self._key(path)
         with self._mutex:
             limit = self._known(key)
             if token := self._from_hand(limit, rate):
                 return token
-            if limit.is_asking or self._queue.clock.monotonic() < limit.closed_until:
+            is_closed = limit.closed_for == rate and self._queue.clock.monotonic() < limit.closed_until
+            if limit.is_asking or is_closed:
                 return None
             limit.is_asking = True
         try:
@@ -123,11 +126,12 @@ class RateLimiter:
         except QueueError as error:
             _log.warning("limit not read or written, nothing claimed: %s: %s", self._queue.keys.limit(key), error)
             granted = None
-            self._close(limit, UNKNOWN_SECONDS)
+            self._close(limit, rate, UNKNOWN_SECONDS)
         finally:
             limit.is_asking = False
         with self._mutex:
             if granted is not None:
+                limit.rate = rate
                 limit.at, limit.left, limit.used = granted[0], granted[1], 0
             return self._from_hand(limit, rate) if granted is not None else None
 
@@ -141,18 +145,19 @@ class RateLimiter:
             self._limits.popitem(last=False)
         return limit
 
-    def _has_tokens(self, limit: _Limit) -> bool:
-        rate = self._queue.settings.limit
-        return rate is not None and limit.left > 0 and _second(self._time.now()) - limit.at <= rate.usable
+    def _has_tokens(self, limit: _Limit, rate: Rate) -> bool:
+        """Tokens of another rate do not count: it may have been lowered since."""
+        return limit.left > 0 and limit.rate == rate and _second(self._time.now()) - limit.at <= rate.usable
 
     def _from_hand(self, limit: _Limit, rate: Rate) -> Token | None:
-        if not self._has_tokens(limit):
+        if not self._has_tokens(limit, rate):
             return None
         limit.left -= 1
         limit.used += 1
         return Token(limit, limit.at, rate, self._mutex)
 
-    def _close(self, limit: _Limit, seconds: float) -> None:
+    def _close(self, limit: _Limit, rate: Rate, seconds: float) -> None:
+        limit.closed_for = rate
         limit.closed_until = self._queue.clock.monotonic() + seconds
         limit.free_at = self._time.now() + timedelta(seconds=1 + int(seconds))
 
@@ -162,7 +167,8 @@ class RateLimiter:
         The same write gives back what is left of the last ones: nobody can use these any more.
         """
         with self._mutex:
-            spare, limit.left = (limit.at, limit.left), 0
+            # Those of another rate were granted in other units, and cannot be told apart any more: they count as used.
+            spare, limit.left = (limit.at, limit.left if limit.rate == rate else 0), 0
         if limit.at >= 0:
             limit.chunk = limit.chunk * 2 if not spare[1] else max(1, limit.used)
         limit.chunk = min(limit.chunk, max(1, rate.calls // PART))
@@ -172,8 +178,11 @@ class RateLimiter:
         for _ in range(TRIES):
             if limit.document is None:
                 limit.document, limit.etag = self._read(key, rate)
-            document = limit.document.without(rate, *spare)
-            at = max(_second(self._time.now()), document.latest)
+            now = _second(self._time.now())
+            document = limit.document.converted(rate, now)
+            if limit.document.unit == rate.unit:
+                document = document.without(rate, *spare)
+            at = max(now, document.latest)
             free = document.free(rate, at)
             if free <= 0 and limit.etag is not None:
                 # Others may have given some back, or someone has raised the rate: what is known may be old.
@@ -192,13 +201,13 @@ class RateLimiter:
             if 0 <= _second(written.at) - at <= rate.usable:
                 return at, tokens
         limit.left = spare[1]
-        self._close(limit, chance.uniform(0.0, BUSY_SECONDS))
+        self._close(limit, rate, chance.uniform(0.0, BUSY_SECONDS))
         return None
 
     def _wait_for(self, limit: _Limit, rate: Rate, document: LimitDocument, at: int) -> None:
         limit.free_at = _EPOCH + timedelta(seconds=document.free_at(rate, at))
         seconds = self._time.seconds_until(limit.free_at - timedelta(seconds=1))
-        limit.closed_until = self._queue.clock.monotonic() + seconds
+        limit.closed_for, limit.closed_until = rate, self._queue.clock.monotonic() + seconds
 
     def _read(self, key: str, rate: Rate) -> tuple[LimitDocument, str | None]:
         store, name = self._queue.store, self._queue.keys.limit(key)
@@ -213,8 +222,11 @@ class RateLimiter:
             document = LimitDocument.read(found)
             if document.latest > now + rate.kept:
                 raise CorruptState(f"{name} has grants of the future")
-        except NewerFormat:
-            raise
+        except NewerFormat as error:
+            # All of it was granted when it was written. What no window can count any more may be written over: a newer
+            # version that was taken back must not stop the queue.
+            _log.warning("limit taken as used up when it was written, update this worker: %s", error)
+            return LimitDocument(rate.unit).granted(rate, _second(found.modified_at), rate.calls), found.etag
         except CorruptState as error:
             # Nobody knows what was granted, so everything was: one window without work, and it is a limit again.
             _log.warning("limit cannot be read, written anew: %s", error)

@@ -36,7 +36,7 @@ class OperatedQueue(QueueAccess):
         Raises:
             NewerFormat: a newer version of s3queue wrote it.
         """
-        from .breaker import read_breaker
+        from .breaker_access import read_breaker
 
         return read_breaker(self.store, self.keys)
 
@@ -48,7 +48,7 @@ class OperatedQueue(QueueAccess):
         Raises:
             InvalidRequest: `how` is none of these.
         """
-        from .breaker import force_breaker
+        from .breaker_access import force_breaker
 
         return force_breaker(self, how)
 

@@ -48,6 +48,8 @@ class Candidate:
     is_overdue: bool = False
     #: The key of the reminder that named it. Delete it after the claim, see `LeaseProtocol.forget`.
     reminder: str = ""
+    #: The sweep handed it over, and has deleted its reminder, if it had one.
+    is_handed_over: bool = False
 
     @property
     def is_hint(self) -> bool:
@@ -94,7 +96,12 @@ class Backlog:
         self._wins_at_refill = -1
         self._in_vain = queue.in_vain
         self._held_back = queue.held_back
+        #: Whether the queue's limits kept something from the last refill, or from being claimed since.
+        self._is_limited = False
         self._mutex = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._window)
 
     def take(self) -> Candidate | None:
         """The next candidate of the window; None if it is empty or stale: refill it."""
@@ -128,6 +135,7 @@ class Backlog:
         if self._queue.held_back != self._held_back:
             # The queue's limits did not permit it: that says nothing about the others, nor is anything gained by it.
             self._held_back = self._queue.held_back
+            self._is_limited = True
             return
         in_vain = self._queue.in_vain
         won = won or in_vain != self._in_vain
@@ -138,6 +146,10 @@ class Backlog:
     def is_fruitless(self) -> bool:
         """Whether nothing that the last refill found could be claimed: another refill at once will not help."""
         return not self._window and self._wins == self._wins_at_refill
+
+    def is_exhausted(self) -> bool:
+        """Whether nothing can run, now or when the queue's limits permit it, unless something new comes."""
+        return self.is_fruitless() and not self._is_limited
 
     def is_running_low(self, left: int) -> bool:
         """Whether a full window is nearly used up: refill it now, so that no thread has to wait for the LISTs."""
@@ -163,6 +175,8 @@ class Backlog:
             with self._mutex:
                 self._is_refilling = True
                 self._taken = set(in_hand)
+                # What is in hand may be held back yet, and is not in the new window.
+                self._is_limited = bool(self._taken) and self._queue.gate is not None
                 wins, began = self._wins, self._queue.clock.monotonic()
             try:
                 found = self._list_candidates()
@@ -276,6 +290,12 @@ class Backlog:
                 return
             yield message
 
+    def _is_held_back(self, path: str) -> bool:
+        """Whether the rate of its folder is used up, as far as this process knows."""
+        is_held = bool(self._queue.gate and self._queue.settings.rate_key and self._queue.gate.wait(path))
+        self._is_limited = self._is_limited or is_held
+        return is_held
+
     def _unleased(self, messages: Iterable[ObjectInfo], leases: _Leases | None) -> Iterator[Candidate]:
         keys = self._queue.keys
         paths = {
@@ -285,7 +305,7 @@ class Backlog:
             and self._wants(message.size)
             and (path := keys.path(message.key))
             and path not in self._queue.set_aside
-            and not (self._queue.gate and self._queue.settings.rate_key and self._queue.gate.wait(path))
+            and not self._is_held_back(path)
         }
         ages = leases.between(min(paths), max(paths)) if paths and leases else {}
         limit = self._queue.settings.visibility_timeout + GRAIN

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from s3queue.documents.lease import GRAIN, Lease, StoredLease
 from s3queue.documents.message import Generation
@@ -30,6 +30,8 @@ from .report import Report
 _log = logging.getLogger(__name__)
 #: The requests of a usual expiry.
 EXPIRY_REQUESTS = 5
+#: A lease that was handed over is looked at this much later than it may be handed over again.
+_LATER = timedelta(seconds=1)
 
 
 @dataclass(slots=True)
@@ -53,6 +55,8 @@ class ExpiredLeases:
     #: (key, ETag) of a lease that waits → what it waits for; and path → what the last LIST showed in that place.
     _waiting: dict[tuple[str, str], Lease] = field(default_factory=dict)
     _present: dict[str, Generation] = field(default_factory=dict)
+    #: Path → when it was handed over. A lease that nobody has written since waits, and has lost its reminder.
+    _handed_over: dict[str, datetime] = field(default_factory=dict)
 
     def list_all(self, progress: Progress, report: Report) -> None:
         """List all leases, or as many as the budget allows; the next sweep goes on from there."""
@@ -98,6 +102,11 @@ class ExpiredLeases:
                 if waiting and not waiting.waits_for(present):
                     self._waits_until.pop((lease.key, lease.etag), None)
 
+    def handed_over(self, paths: Iterable[str]) -> None:
+        """These were handed over, and their reminders are gone: whoever got them may be unable to try them."""
+        now = self.time.now()
+        self._handed_over |= dict.fromkeys(paths, now)
+
     def none_exist(self) -> None:
         """A LIST has shown that there are no leases."""
         self._keep_only(set())
@@ -113,6 +122,8 @@ class ExpiredLeases:
             else:
                 seen.add(path)
                 self.known[path] = entry
+                if entry.modified_at > self._handed_over.get(path, entry.modified_at):
+                    del self._handed_over[path]
         return seen
 
     def _keep_only(self, paths: set[str]) -> None:
@@ -124,18 +135,32 @@ class ExpiredLeases:
         self._kept_by = {which: owner for which, owner in self._kept_by.items() if which in present}
         self._waiting = {which: lease for which, lease in self._waiting.items() if which in present}
         self._present = {path: generation for path, generation in self._present.items() if path in self.known}
+        kept_after = self.time.now() - self.queue.settings.rescue_after
+        self._handed_over = {
+            path: at for path, at in self._handed_over.items() if path in self.known or at > kept_after
+        }
 
     def next_at(self) -> datetime | None:
         """After this instant the next lease may be over; None if no lease is known."""
-        return min(map(self._due_at, self.known.values()), default=None)
+        return min((self._due_at(path, entry) for path, entry in self.known.items()), default=None)
 
     def need_check_soon(self, soon: datetime) -> bool:
         """Whether any lease may be overdue soon."""
-        return any(self._waits_until.get((entry.key, entry.etag), soon) <= soon for entry in self.known.values())
+        return any(
+            self._waits_until.get((entry.key, entry.etag), soon) <= soon or self._due_at(path, entry) <= soon
+            for path, entry in self.known.items()
+        )
 
-    def _due_at(self, entry: ObjectInfo) -> datetime:
+    def _due_at(self, path: str, entry: ObjectInfo) -> datetime:
         over_at = entry.modified_at + self.queue.settings.visibility_timeout + GRAIN
-        return self._waits_until.get((entry.key, entry.etag), over_at)
+        due_at = self._waits_until.get((entry.key, entry.etag), over_at)
+        handed_over = self._handed_over.get(path)
+        return min(due_at, handed_over + self.queue.settings.rescue_after + _LATER) if handed_over else due_at
+
+    def _is_unserved(self, path: str, now: datetime) -> bool:
+        """Whether it was handed over so long ago that it may be handed over again."""
+        handed_over = self._handed_over.get(path)
+        return handed_over is not None and handed_over + self.queue.settings.rescue_after + _LATER < now
 
     def check(self, leases: LeaseProtocol, report: Report, due: list[str], cursor: str = "") -> str:
         """Check the leases that seem to be overdue, starting at the path `cursor`; returns where the budget ended it.
@@ -143,15 +168,17 @@ class ExpiredLeases:
         `due` collects the paths whose retry is due. S3's answers decide; this process's clock only says when to ask.
         """
         now = self.time.now()
-        overdue = [path for path, entry in self.known.items() if self._due_at(entry) < now]
+        overdue = [path for path, entry in self.known.items() if self._due_at(path, entry) < now]
         owners = LiveOwners(leases.queue)
         for path in sorted(overdue, key=lambda path: (path < cursor, path)):
             entry = self.known[path]
             which = (entry.key, entry.etag)
             try:
                 report.budget.check()
+                if self._is_unserved(path, now):
+                    del self._handed_over[path]
                 owner = self._kept_by.get(which)
-                if owner and owners.keep(owner, path, over_at=self._due_at(entry), now=self.time.seen_at):
+                if owner and owners.keep(owner, path, over_at=self._due_at(path, entry), now=self.time.seen_at):
                     self._wait(which, owners.fresh_until.get(owner))
                 else:
                     self._read(path, which, leases, owners, report, due)
@@ -200,16 +227,17 @@ class ExpiredLeases:
             self._end(expire, path, which, StoredLease.of(found, unreadable), leases, report)
             return
         if held.lease.state == "waiting":
+            settings = self.queue.settings
+            # Its reminder brings it up when it is due; this is for one whose reminder was lost.
+            again = min(settings.visibility_timeout, settings.rescue_after)
             if held.is_due():
                 due.append(path)
-                self._wait(which, None)
+                self._wait(which, self.time.now() + again)
             elif path in self._present and not held.lease.waits_for(self._present.pop(path)):
                 self._end(restart, path, which, held, leases, report)
             elif held.lease.retry_at:
                 self._waiting[which] = replace(held.lease, failure=None, attempts=(), lines=None)
-                # Its reminder brings it up when it is due; this is for one whose reminder was lost.
-                timeout = self.queue.settings.visibility_timeout
-                self._wait(which, min(held.lease.retry_at, LATEST - timeout) + timeout)
+                self._wait(which, min(held.lease.retry_at, LATEST - again) + again)
         elif not held.is_over():
             self._waits_until[which] = held.over_at
         elif owners.keep(held.lease.owner, path, over_at=held.over_at, now=held.read_at):

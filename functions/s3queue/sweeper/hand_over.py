@@ -22,6 +22,8 @@ class HandOver:
 
     queue: Queue
     dispatch: Dispatch
+    #: Told of every path that was handed over.
+    handed_over: Callable[[Iterable[str]], None] = lambda paths: None
     _dispatched: dict[str, float] = field(default_factory=dict)
     #: How many paths this sweep may still hand over.
     _left: int = 0
@@ -48,6 +50,7 @@ class HandOver:
                 chunk = chunk[:taken]
             self._left = max(0, self._left - len(chunk))
             sent.update(chunk)
+            self.handed_over(chunk)
             self._dispatched |= dict.fromkeys(chunk, self.queue.clock.monotonic())
             if not self._left:
                 break

@@ -91,7 +91,9 @@ class Sweeper:
         self._time = StoreTime(self.queue.clock)
         self._expired_leases = ExpiredLeases(self.queue, self._time)
         self._cleanup = Cleanup(self.queue)
-        self._hand_over = HandOver(self.queue, lambda paths: self.dispatch(paths) if self.dispatch else 0)
+        self._hand_over = HandOver(
+            self.queue, lambda paths: self.dispatch(paths) if self.dispatch else 0, self._expired_leases.handed_over
+        )
         self._due = DueMessages(self.queue, self._hand_over)
         self._unleased = UnleasedMessages(self.queue, self._hand_over, self._expired_leases)
         self._publication = Publication(self.queue, self.publishes_as)

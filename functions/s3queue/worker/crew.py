@@ -5,9 +5,13 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from s3queue.clock import Clock
 
 _log = logging.getLogger(__name__)
+#: How long one thread is waited for before it is looked whether that thread was replaced.
+JOIN_SECONDS = 0.2
 
 
 def start_lasting(
@@ -30,6 +34,17 @@ def start_lasting(
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     return thread
+
+
+def join_all(threads: Callable[[], Iterable[threading.Thread]], timeout: float | None, clock: Clock) -> bool:
+    """Wait until all of them have ended, also those that come meanwhile; False if that takes longer than `timeout`."""
+    until = None if timeout is None else clock.monotonic() + timeout
+    while running := [thread for thread in threads() if thread.is_alive()]:
+        left = JOIN_SECONDS if until is None else until - clock.monotonic()
+        if left <= 0:
+            return False
+        running[0].join(min(left, JOIN_SECONDS))
+    return True
 
 
 class Crew:

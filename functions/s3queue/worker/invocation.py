@@ -20,6 +20,7 @@ from .definition import Definition
 from .notifications import Notification
 from .own_retries import OwnRetries
 from .processor import Processor
+from .unserved import AGAIN, Unserved
 
 _log = logging.getLogger(__name__)
 #: Time between the end of a handler and the end of the invocation: write the outcome, flush metrics and traces.
@@ -27,6 +28,8 @@ WRAP_UP_SECONDS = 3.0
 #: The function waits for a retry that is due this soon. The sweeper may not run before the next minute, and a few idle
 #: seconds of a function cost less than a message that comes a minute late.
 PATIENCE_SECONDS = 10.0
+#: Reminders are written until this many seconds before the invocation is ended by force.
+REMIND_UNTIL_SECONDS = 1.0
 #: How long a process remembers what it asked the sweeper for.
 REMINDED_KEPT = timedelta(minutes=10)
 
@@ -48,6 +51,7 @@ class InvocationRunner:
         self._around_message = around_message
         self._processor = Processor(queue=queue, definition=definition, should_stop=self._is_over)
         self._retries = OwnRetries(queue, within=PATIENCE_SECONDS)
+        self._unserved = Unserved(queue)
         #: When the sweeper is asked to look again at what the queue's limits held back.
         self._reminded: set[datetime] = set()
         self._begin(lambda: 0.0)
@@ -62,21 +66,32 @@ class InvocationRunner:
                 messages were tried.
         """
         self._begin(time_left)
+        waiting = list(notifications)
         if not self._is_open():
+            self._leave(waiting)
+            self._remind_unserved()
             return {}
         is_late = False
         now, late_after = self._queue.clock.now(), self._queue.settings.late_after
-        for notification in notifications:
+        for place, notification in enumerate(waiting):
             read_first = notification.is_late(now, late_after)
             is_late = is_late or read_first
             self.late_events += read_first and notification.notified_at is not None
             if not self._may_claim():
+                self._leave(waiting[place:])
                 break
-            self._serve(notification.path, read_first=read_first, size=notification.size, etag=notification.etag)
+            self._serve(
+                notification.path,
+                read_first=read_first,
+                size=notification.size,
+                etag=notification.etag,
+                is_dispatched=notification.is_dispatched,
+            )
         if is_late:
             self._drain()
         self._wait_for_retries(drained=is_late)
         self._launch()
+        self._remind_unserved()
         if self._ran_out:
             _log.info("out of time, remaining messages left to the sweeper: %s", self._queue.name)
         if self._errors:
@@ -88,10 +103,14 @@ class InvocationRunner:
         #: How many events of the last run came late; a dispatch of the sweeper is none.
         self.late_events = 0
         self._ran_out = False
+        #: Since when it has waited for the queue's limits without getting a message; None: it does not.
+        self._waits_since: float | None = None
         self._counts: Counter[str] = Counter()
         self._errors: list[Exception] = []
         self._retries.forget()
-        self._heavy: dict[str, None] = {}
+        self._unserved.forget()
+        #: Path → whether the sweeper dispatched it.
+        self._heavy: dict[str, bool] = {}
 
     def _is_open(self) -> bool:
         try:
@@ -113,23 +132,49 @@ class InvocationRunner:
         self._ran_out = self._ran_out or is_over
         return is_over
 
+    def _leave(self, notifications: Iterable[Notification]) -> None:
+        """Give up these for now. The event of a message that S3 told of is lost; a LIST shows that it has no lease."""
+        for notification in notifications:
+            if notification.is_dispatched:
+                self._unserved.add(notification.path)
+
+    def _remind_unserved(self) -> None:
+        """What waits, was dispatched and not tried has no reminder any more: it gets one."""
+        settings = self._queue.settings
+        is_busy = self._counts.keys() - {"held back", "not claimed", "heavy"}
+        # An invocation that gets nothing done must not be called again and again at once.
+        after = AGAIN if is_busy else min(settings.rescue_after, settings.visibility_timeout)
+        self._unserved.remind(after=after, is_over=lambda: self._time_left() < REMIND_UNTIL_SECONDS)
+
     def _serve(
-        self, path: str, *, read_first: bool, size: int | None = None, etag: str = "", reminder: str = ""
+        self,
+        path: str,
+        *,
+        read_first: bool,
+        size: int | None = None,
+        etag: str = "",
+        reminder: str = "",
+        is_dispatched: bool = False,
     ) -> bool | None:
         """Claim and process one message; whether it was claimed. None: it is heavy, and was set aside for Spark."""
         with self._around_message(path):
             try:
                 if self._is_heavy(path, size):
-                    self._heavy[path] = None
+                    self._heavy[path] = is_dispatched
                     return None
                 held_back = self._queue.held_back
                 ending = self._processor.run(path, read_first=read_first, etag=etag)
                 is_held_back = ending is None and self._queue.held_back != held_back
-                self._queue.leases.forget(reminder)
                 if is_held_back:
                     self._counts["held back"] += 1
-                    self._remind(path, always=bool(reminder))
+                    at = self._remind(path, always=bool(reminder))
+                    if is_dispatched:
+                        self._unserved.add(path, at)
+                    # The new reminder first: should this process die in between, there are two.
+                    if reminder != self._queue.keys.reminder(at, path):
+                        self._queue.leases.forget(reminder)
                     return False
+                self._queue.leases.forget(reminder)
                 if ending == "lost":
                     _log.warning("lease lost or outcome unknown, left to the sweeper: %s/%s", self._queue.name, path)
                 self._counts[ending or "not claimed"] += 1
@@ -142,6 +187,8 @@ class InvocationRunner:
             except Exception as error:
                 _log.exception("unexpected error, continuing with the next message: %s/%s", self._queue.name, path)
                 self._errors.append(error)
+        if is_dispatched:
+            self._unserved.add(path)
         self._counts["not claimed"] += 1
         return False
 
@@ -173,6 +220,8 @@ class InvocationRunner:
                     reminder=candidate.reminder,
                 )
                 # A message set aside for Spark is not a lost claim: it says nothing about the others.
+                if won:
+                    self._waits_since = None
                 if won is not None:
                     backlog.report(won=won, is_hint=candidate.is_hint)
         except QueueError as error:
@@ -181,22 +230,28 @@ class InvocationRunner:
     # Limits
 
     def _wait_for_limit(self) -> bool:
-        """Whether something may be claimed, after a short wait if need be."""
+        """Whether something may be claimed, after a short wait if need be. What an operator has stopped, and what stays
+        closed for longer, is not waited for: a function costs by the second, and a reminder brings another one.
+        """
         while wait := self._queue.held_for():
-            if wait > PATIENCE_SECONDS or self._is_over(after=wait):
+            now = self._queue.clock.monotonic()
+            self._waits_since = now if self._waits_since is None else self._waits_since
+            is_soon = now + wait <= self._waits_since + PATIENCE_SECONDS
+            if not is_soon or self._queue.is_stopped() or self._is_over(after=wait):
                 return False
             self._queue.clock.sleep(wait)
         return True
 
-    def _remind(self, path: str, *, always: bool = False) -> None:
-        """Ask the sweeper to look again when the limits permit it. One message for each second is enough: whoever is
-        sent for it drains the queue.
+    def _remind(self, path: str, *, always: bool = False) -> datetime:
+        """Ask the sweeper to look again when the limits permit it; returns when. One message for each second is enough:
+        whoever is sent for it drains the queue.
         """
         at = self._queue.free_at(path)
         self._reminded = {known for known in self._reminded if known >= at - REMINDED_KEPT}
         if always or at not in self._reminded:
             self._reminded.add(at)
             self._queue.leases.remind(path, at)
+        return at
 
     # Retries that are due soon
 
@@ -230,3 +285,6 @@ class InvocationRunner:
             self._launch_run(self._queue, paths)
         except QueueError as error:
             _log.warning("Spark run not started, heavy messages kept: %s: %d: %s", self._queue.name, len(paths), error)
+            for path, is_dispatched in self._heavy.items():
+                if is_dispatched:
+                    self._unserved.add(path)

@@ -26,6 +26,11 @@ class Notification:
     #: When S3 stored the object; None if the sweeper sent the notification.
     notified_at: datetime | None = None
 
+    @property
+    def is_dispatched(self) -> bool:
+        """Whether the sweeper sent it, and has deleted its reminder. One of S3 whose time cannot be read counts too."""
+        return self.notified_at is None
+
     def is_late(self, now: datetime, late_after: timedelta) -> bool:
         """Whether it is so old that the message may have been processed: read before claiming, and drain afterwards."""
         return self.notified_at is None or now - self.notified_at > late_after

@@ -81,6 +81,12 @@ class Processor:
 
     def process(self, claim: Claim) -> AttemptEnding:
         """Run the handler and write the outcome. Errors of a handler or of a message are never raised from here."""
+        ending = self._process(claim)
+        if ending != "lost":
+            self.queue.note_undecided(claim)  # unless a call was noted: cancelled, not readable, no line to run
+        return ending
+
+    def _process(self, claim: Claim) -> AttemptEnding:
         try:
             claim.check_alive()
             self.queue.events.emit(
@@ -107,12 +113,14 @@ class Processor:
             return "lost"
 
     def _single(self, claim: Claim) -> AttemptEnding:
+        is_called = False
         try:
             argument = self.definition.argument(claim.message, self.queue.settings)
             # No handler starts after the lease is over: reading the payload may have taken long.  [P4]
             claim.check_alive()
             context = self._context(claim)
             self.queue.leases.log_step("handler started", claim)
+            is_called = True
             with self.around_call(claim, ()):
                 result = self.definition.call(argument, context)
             sends = self._sends(context, result)
@@ -121,7 +129,8 @@ class Processor:
             _check_ours(claim, error)
             if isinstance(error, Postpone):
                 return self._postpone(claim, error.after)
-            return self._fail(claim, error, after=error.after if isinstance(error, Retry) else None)
+            after = error.after if isinstance(error, Retry) else None
+            return self._fail(claim, error, after=after, is_called=is_called)
         self.queue.leases.log_step("handler returned", claim)
         return self._known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears)).outcome
 
@@ -193,9 +202,11 @@ class Processor:
 
     def _is_permitted(self, claim: Claim) -> bool:
         """Whether the queue's limits let the handler be called for another line, after a short wait if need be."""
+        until = self.queue.clock.monotonic() + PATIENCE_SECONDS
         while not self.queue.may_call(claim.path):
             wait = max(self.queue.gate.wait(claim.path) if self.queue.gate else 0.0, 0.1)
-            if wait > min(PATIENCE_SECONDS, claim.remaining().total_seconds() / 2) or self.should_stop():
+            left = min(until - self.queue.clock.monotonic(), claim.remaining().total_seconds() / 2)
+            if wait > left or self.should_stop():
                 return False
             self.queue.clock.sleep(wait)
         return True
@@ -285,11 +296,19 @@ class Processor:
             claim.lines.fail(number, claim.attempt, failure, dead=dead)
 
     def _fail(
-        self, claim: Claim, error: BaseException | Failure, *, after: timedelta | None, dead: bool = False
+        self,
+        claim: Claim,
+        error: BaseException | Failure,
+        *,
+        after: timedelta | None,
+        dead: bool = False,
+        is_called: bool = True,
     ) -> AttemptEnding:
         # A handler may ask for any delay; no date can be reckoned from some of them.
         after = min(max(after, timedelta()), LONGEST) if after is not None else None
-        ended: Lease | Record = self._known(lambda: self.queue.fail(claim, error, retry_after=after, dead=dead))
+        # A handler that was not called says nothing to the breaker.
+        fail = self.queue.fail if is_called else self.queue.leases.fail
+        ended: Lease | Record = self._known(lambda: fail(claim, error, retry_after=after, dead=dead))
         return "retried" if isinstance(ended, Lease) else ended.outcome
 
     def _postpone(self, claim: Claim, after: timedelta) -> AttemptEnding:
@@ -331,12 +350,3 @@ def _check_ours(claim: Claim, error: BaseException) -> None:
         raise error
     if claim.is_cancelled:
         raise Cancelled(f"{claim.message.queue}/{claim.path} was cancelled") from error
-
-
-def renew_held(queue: Queue, claim: Claim, timeout: timedelta | None) -> None:
-    """`Context.extend` of a worker with a heartbeat: the lease is written only if the handler asks for a longer time
-    than the heartbeat gives.
-    """
-    claim.check_alive()
-    if timeout is not None and timeout > claim.remaining():
-        queue.extend(claim, timeout)

@@ -20,7 +20,7 @@ from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.queue import Queue
 
 from .background_delete import BackgroundDelete
-from .crew import Crew, start_lasting
+from .crew import Crew, join_all, start_lasting
 from .definition import Definition, Handler, definition_for
 from .inbox import Inbox
 from .own_retries import OwnRetries
@@ -29,6 +29,7 @@ from .statistics import Statistics
 from .supervisor import Supervisor
 from .sweep_turn import SweepTurn
 from .sweep_turns import SweepTurns
+from .unserved import AGAIN, Unserved
 
 _log = logging.getLogger(__name__)
 #: An idle worker polls more and more slowly, until it waits this many times its interval.
@@ -37,8 +38,6 @@ SLOWEST = 5
 LOW = 8
 #: Paths that the sweep may put into the inbox, per thread; the rest stays where it is, and is found again.
 INBOX = 100
-#: How long `stop` waits for a thread before it looks whether that thread was replaced.
-JOIN_SECONDS = 0.2
 
 
 class Worker:
@@ -88,6 +87,7 @@ class Worker:
         self._mutex = threading.Lock()
         self._backlog = Backlog(queue, competes=self._concurrency > 1)
         self._inbox = Inbox(INBOX * self._concurrency)
+        self._unserved = Unserved(queue)
         self._retries = OwnRetries(queue)
         self._next_refill = float("-inf")
         self._interval = poll_interval
@@ -96,6 +96,7 @@ class Worker:
         #: Paths that threads process or delete → how many threads.
         self._in_hand: Counter[str] = Counter()
         self._is_refilling = False
+        self._ends_empty = False
         self._clearing: BackgroundDelete | None = None
 
     @property
@@ -137,16 +138,13 @@ class Worker:
         """
         self._stopping.set()
         self._heartbeat.changed.set()
-        until = None if timeout is None else self._wake.monotonic() + timeout
-        while running := [thread for thread in (*self._crew.threads(), *self._threads) if thread.is_alive()]:
-            left = JOIN_SECONDS if until is None else until - self._wake.monotonic()
-            if left <= 0:
-                return False
-            running[0].join(min(left, JOIN_SECONDS))
+        if not join_all(lambda: (*self._crew.threads(), *self._threads), timeout, self._wake):
+            return False
         if self._threads:
             self._threads = []
             if self._clearing:
                 self._clearing.end()
+            self._unserved.leave(self._inbox.take)
             self._heartbeat.end()
             self.queue.events.emit(
                 "workers.stopped", queue=self.queue.name, worker=self.queue.worker_id, **self.stats()
@@ -167,8 +165,9 @@ class Worker:
 
     def run_until_empty(self) -> None:
         """Work until no message can run and none is running; for jobs and tests. Waiting and delayed messages stay, and
-        all messages of a paused queue.
+        all of a queue that is paused or whose breaker is forced open. A rate, or a breaker's pause, is waited for.
         """
+        self._ends_empty = True
         self.start()
         try:
             while not self._stopping.is_set():
@@ -177,6 +176,7 @@ class Worker:
                     return
         finally:
             self.stop()
+            self._ends_empty = False
 
     def stats(self) -> dict[str, int]:
         """Counts since the start: processed, succeeded, failed, retried, dead, released, lost; and how many run now."""
@@ -208,12 +208,12 @@ class Worker:
         self._wake.sleep(self._poll_interval)
 
     def _work(self, candidate: Candidate) -> None:
-        handed_over = False
+        handed_over = is_tried = False
         try:
             held_back = self.queue.held_back
             claim = self.queue.claim(candidate.path, read_first=candidate.read_first, etag=candidate.etag)
             self._backlog.report(won=claim is not None, is_hint=candidate.is_hint)
-            if claim or self.queue.held_back == held_back:
+            if is_tried := claim is not None or self.queue.held_back == held_back:
                 self.queue.leases.forget(candidate.reminder)
             while claim is not None:
                 if self._stopping.is_set():
@@ -233,6 +233,8 @@ class Worker:
                     return
                 claim = self._processor.claim_again(claim)
         finally:
+            if candidate.is_handed_over and not is_tried:
+                self._unserved.not_tried(candidate.path)
             if not handed_over:
                 self._put_down(candidate.path)
 
@@ -285,9 +287,13 @@ class Worker:
             self._heartbeat.changed.set()  # its thread waits for the last message
 
     def _choose(self) -> Candidate | None:
-        if self.queue.settings.paused or self.queue.held_for():
-            return None  # retries, inbox and window are kept for later
         now = self.queue.clock.monotonic()
+        if self.queue.settings.paused or self.queue.held_for():
+            # Retries, inbox and window are kept for later. Whether there is anything has to be known at the end.
+            if self._ends_empty and not len(self._backlog) and now >= self._next_refill:
+                self._next_refill = now + self._poll_interval
+                self._refill(self._in_hand)
+            return None
         if retry := self._retries.take_due():
             reminder = self.queue.keys.reminder(retry.retry_at, retry.path)
             return Candidate(retry.path, 0, self.queue.clock.now(), read_first=True, reminder=reminder)
@@ -296,7 +302,7 @@ class Worker:
             self._refill(self._in_hand)
         # What the sweep found is old: it comes before the backlog, but after what is more urgent.
         if path := self._inbox.take(above=self._backlog.next_priority()):
-            return Candidate(path, priority_of(path), self.queue.clock.now(), read_first=True)
+            return Candidate(path, priority_of(path), self.queue.clock.now(), read_first=True, is_handed_over=True)
         if candidate := self._backlog.take():
             return candidate
         if not self._backlog.is_fruitless():
@@ -317,8 +323,8 @@ class Worker:
 
     def _is_idle(self) -> bool:
         with self._mutex:
-            is_empty = not self._inbox and self._backlog.is_fruitless()
-            return not self._busy and (is_empty or self.queue.settings.paused)  # in a pause, nothing can run
+            is_empty = not self._inbox and self._backlog.is_exhausted()
+            return not self._busy and (is_empty or self.queue.settings.paused or self.queue.is_stopped())
 
     # Keeping house
 
@@ -340,4 +346,5 @@ class Worker:
 
     def _sweep_in_turn(self, turns: SweepTurns) -> float:
         """Sweep if it is this worker's turn; returns how many seconds to wait."""
+        self._unserved.remind(after=AGAIN)
         return self._turn.sweep(turns, expects_leases=self._backlog.saw_leases or len(self._heartbeat) > 0)

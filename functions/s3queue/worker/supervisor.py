@@ -15,7 +15,8 @@ from s3queue.queue import Queue
 
 from .crew import Crew
 from .definition import Definition
-from .processor import AttemptEnding, Processor, renew_held
+from .processor import AttemptEnding, Processor
+from .renewal import renew_held
 from .watchdog import Call, Watchdog
 
 _log = logging.getLogger(__name__)

@@ -60,7 +60,7 @@ BUGS = (
     ),
     Mutation(
         "two workers probe",
-        "flow/breaker.py",
+        "flow/breaker_access.py",
         "queue.keys.breaker, body, if_match=etag, if_absent=etag is None)",
         "queue.keys.breaker, body)",
         test=_BREAKER,
@@ -82,8 +82,8 @@ BUGS = (
     Mutation(
         "a probe that fails closes the breaker",
         "flow/breaker.py",
-        "        if is_failure:\n            again",
-        "        if not is_failure:\n            again",
+        "        if error is not None:\n                document",
+        "        if error is None:\n                document",
         test=_BREAKER,
     ),
     Mutation(

@@ -73,11 +73,10 @@ BUGS = (
     Mutation(
         "a failed attempt sends, too",
         "worker/processor.py",
-        "                return self._postpone(claim, error.after)\n            return self._fail(",
-        "                return self._postpone(claim, error.after)\n"
+        "            return self._fail(claim, error, after=after, is_called=is_called)\n",
         "            claim.lines.sends = list(context.sends)\n"
         "            self.queue.perform(self.queue.leases._record(claim, 'completed'))\n"
-        "            return self._fail(",
+        "            return self._fail(claim, error, after=after, is_called=is_called)\n",
     ),
     Mutation(
         "the sends of a batch are forgotten between its attempts",
