@@ -206,6 +206,14 @@ def _register_messages(app: Resolver, view: BucketView) -> None:
     def cancel(queue: QueueName, path: MessagePath) -> models.Cancelled:
         return models.Cancelled(path=path, outcome=view.queue(queue).cancel(path).outcome)
 
+    given = _described(models.Released, changes=True)
+
+    @app.post(
+        "/api/queues/<queue>/message/release", summary="Take one message from its worker", tags=["messages"], **given
+    )
+    def release(queue: QueueName, path: MessagePath) -> models.Released:
+        return models.Released(**view.queue(queue).release_held(path).to_json())
+
     again = _described(models.Enqueued, changes=True)
 
     @app.post("/api/queues/<queue>/message/replay", summary="Run one message again", tags=["messages"], **again)

@@ -264,6 +264,13 @@ class Cancelled(Answer):
     )
 
 
+class Released(Answer):
+    path: str
+    worker: str = Field(description="Who held it.")
+    attempt: int = Field(description="The attempt that was not used.")
+    claimed_at: str
+
+
 class Paused(Answer):
     queue: str
     paused: bool

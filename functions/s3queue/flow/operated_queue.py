@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from s3queue.protocol.status import Status
 
     from .listing import ListedState, MessagePage
+    from .releasing import ReleasedClaim
     from .retrying import RetryInfo
     from .schedules import Schedules
 
@@ -119,6 +120,34 @@ class OperatedQueue(QueueAccess):
         from .retrying import retry_now
 
         return retry_now(self.leases, path)
+
+    def release_held(self, path: str) -> ReleasedClaim:
+        """Give a message back that a worker holds which is known to be dead; it is tried again within seconds, and no
+        attempt is used. Returns who held it.  [P5]
+
+        Should the holder be alive after all, its handler goes on beside the next one: its extension and its failure
+        raise LeaseLost, and its completion counts if it is the first.  [P3]
+
+        Raises:
+            MessageNotFound: no such message is in the queue.
+            InvalidRequest: nobody holds it, or it is being buried or cancelled.
+            Conflict: its holder has just shown that it is alive, or someone else has the message by now.
+            CorruptState: its lease cannot be read; the sweeper ends it.
+            Unavailable: unknown whether it was released; calling again is safe.
+        """
+        from .releasing import release_held
+
+        return release_held(self.leases, path)
+
+    def holder(self, path: str) -> ReleasedClaim:
+        """Who holds a message, without releasing it: which worker, since when, in which attempt.
+
+        Raises:
+            MessageNotFound, InvalidRequest: as `release_held`.
+        """
+        from .releasing import holder
+
+        return holder(self.leases, path)
 
     def replay(self, path: str, *, of: Record | None = None, to: QueueAccess | None = None) -> str:
         """Run a message again that is dead, or completed with its payload kept (`keep_payload`); returns its path.

@@ -1,4 +1,4 @@
-// What an operator can do: pause, resume, cancel, replay, delete. Buttons carry data, never code; a click listener reads it.
+// What an operator can do: pause, resume, cancel, release, replay, delete. Buttons carry data, never code; a click listener reads it.
 
 import { del, get, post, queueUrl } from "./api.js";
 import { ask, tell } from "./dialog.js";
@@ -101,6 +101,18 @@ const actions = {
     if (!done) return;
     if (done.outcome === "cancelled") tell(`Cancelled ${path}.`);
     else tell(`${path} was ${done.outcome} before.`, "bad");
+  },
+
+  async "release-one"({ queue, path, worker }) {
+    const done = await ask({
+      title: "Take this message from its worker?",
+      says: [path, `${worker} holds it. Do this if that worker is known to be dead: the message runs again at once, and ` +
+        "no attempt is used. Should the worker be alive, its handler runs beside the next one."],
+      button: "Release",
+      danger: true,
+      perform: () => post(queueUrl(queue, "/message/release", { path })),
+    });
+    if (done) tell(`Released ${path}, which ${done.worker} held.`);
   },
 
   async "pause-schedule"({ queue, name }) {

@@ -26,13 +26,14 @@ export class MessagePage {
       h("a", { href: `#/queue/${encodeURIComponent(queue)}` }, queue));
     if (!found) return [crumbs, h("h1", { class: "path" }, path), h("p", { class: "quiet" }, "Reading…")];
     const button = (action, words) => h("button", { type: "button", class: "button", "data-action": action,
-      "data-queue": queue, "data-path": path }, words);
+      "data-queue": queue, "data-path": path, "data-worker": found.worker }, words);
     return [
       h("section", { class: "verdict slim", "data-state": found.state, "data-key": "head" }, crumbs,
         h("div", { class: "head" }, h("h1", { class: "path" }, h("span", { class: "lamp", "aria-hidden": "true" }), path),
           found.state === "dead" && h("span", { class: "act" }, button("replay-one", "Replay"), button("delete-one", "Delete")),
           ["pending", "delayed", "waiting", "processing"].includes(found.state)
-            && h("span", { class: "act" }, button("cancel-one", "Cancel"))),
+            && h("span", { class: "act" }, found.state === "processing" && button("release-one", "Release"),
+              button("cancel-one", "Cancel"))),
         h("p", { class: "reason" }, found.state, found.problem && `: ${found.problem}`),
         h("dl", { class: "facts" }, [["Priority", found.priority], ["Size", bytes(found.size)], ["Attempt", found.attempt ?? "–"],
           ["Worker", found.worker ?? "–"], ["Due", found.due_at ? clock(found.due_at) : "at once"],
