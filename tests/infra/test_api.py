@@ -132,6 +132,8 @@ def test_every_request_of_the_api_is_allowed(stack: Variant) -> None:
         ask("POST", f"{at}/messages", body={"body": "x", "delay_seconds": 60}),
         *(ask("POST", f"{at}/message/cancel", query={"path": path}) for path in waiting),
         ask("POST", f"{at}/message/release", query={"path": held}),
+        ask("POST", f"{at}/message/retry", query={"path": held}),
+        ask("GET", f"{at}/messages", query={"state": "cancelled"}),
         ask("POST", f"{at}/dead/replay", body={"path": letters[0]["path"]}),
         ask("POST", f"{at}/dead/replay", body={"error_type": "Reject"}),
         ask("DELETE", f"{at}/dead", query={"path": letters[1]["path"]}),

@@ -30,9 +30,13 @@ export class MessagePage {
     return [
       h("section", { class: "verdict slim", "data-state": found.state, "data-key": "head" }, crumbs,
         h("div", { class: "head" }, h("h1", { class: "path" }, h("span", { class: "lamp", "aria-hidden": "true" }), path),
-          found.state === "dead" && h("span", { class: "act" }, button("replay-one", "Replay"), button("delete-one", "Delete")),
+          found.state === "dead" && h("span", { class: "act" }, button("replay-one", "Replay"), button("replay-to", "Replay to…"),
+            button("delete-one", "Delete")),
+          found.state === "completed" && found.kept_payload
+            && h("span", { class: "act" }, button("replay-completed", "Run again")),
           ["pending", "delayed", "waiting", "processing"].includes(found.state)
             && h("span", { class: "act" }, found.state === "processing" && button("release-one", "Release"),
+              found.state === "waiting" && button("retry-one", "Retry now"),
               button("cancel-one", "Cancel"))),
         h("p", { class: "reason" }, found.state, found.problem && `: ${found.problem}`),
         h("dl", { class: "facts" }, [["Priority", found.priority], ["Size", bytes(found.size)], ["Attempt", found.attempt ?? "–"],
@@ -76,7 +80,7 @@ export class MessagePage {
 
   body() {
     const { payload, found } = this;
-    if (["completed", "cancelled"].includes(found.state)) {
+    if (["completed", "cancelled"].includes(found.state) && !found.kept_payload) {
       return h("p", { class: "quiet" }, `The message was ${found.state}, and its payload was deleted.`);
     }
     if (!payload) {
