@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from s3queue.documents.record import Record
@@ -176,6 +177,21 @@ class OperatedQueue(QueueAccess):
         from .replay_completed import replay_completed
 
         return replay_completed(self, self.outcomes, record)
+
+    def presign_get(self, what: str, *, expires: float | timedelta = 3600) -> str:
+        """A URL with which someone without credentials can GET what a handler made, for at most seven days.
+
+        `what` is `results/…` below the queue, where its handler may write; a URL of the queue's bucket, as a handler
+        may return it; or the path of a completed message, for the payload that `keep_payload` kept. It is signed with
+        this process's credentials: it ends with them, if they end sooner, and lets nobody read what they may not.
+
+        Raises:
+            InvalidRequest: it is none of these, or the time is out of range.
+            MessageNotFound: there is no such object, or the payload was not kept.
+        """
+        from .downloads import presign_get
+
+        return presign_get(self, self.outcomes, what, expires)
 
     def stats(self, *, pages: int | None = None) -> Stats:
         """Count now. `pages` limits the LISTs per kind of object (1,000 objects each)."""
