@@ -9,6 +9,9 @@ away; if its message is still there, it is left for a later run. What died again
 (when this replay was decided, by S3's clock) leaves it out, so that a job that is retried with the same arguments does
 not run a poison message in circles.
 
+With `--to`, they become messages of another queue, as `Queue.replay(to=…)` does it, each once however often the job is
+repeated; of a batch, all its dead lines go together, or none.
+
 Not promised: two replays of the same letter at the same time run it twice if it is completed between their two PUTs.
 """
 
@@ -26,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 from s3queue.documents.dead_letter import DeadLetter
 from s3queue.encoding import format_instant, parse_instant
-from s3queue.errors import Conflict, MessageNotFound, QueueError
-from s3queue.keys import Keys
+from s3queue.errors import Conflict, InvalidRequest, MessageNotFound, QueueError
+from s3queue.keys import Keys, check_queue
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.queue import Queue
 from spark.rows.schemas import columns
@@ -61,34 +64,58 @@ class Filter:
         return not self.error_types or error_type in self.error_types
 
 
-def replay(spark: SparkSession, bucket: Bucket, queue: str, chosen: Filter, *, dry_run: bool = False) -> dict[str, Any]:
-    """Replay what the filter selects; how many letters came to which end.
+def replay(
+    spark: SparkSession, bucket: Bucket, queue: str, chosen: Filter, *, dry_run: bool = False, to: str | None = None
+) -> dict[str, Any]:
+    """Replay what the filter selects, if asked for into another queue; how many letters came to which end.
 
     replayed: a message again · cleared: an earlier replay had done it, and its message was completed · waiting: a
     message of that name is there, or is being buried this moment; run again later · gone: someone else took it ·
     unwanted: of another error type · failed: see the examples; run again.
+
+    Raises:
+        InvalidRequest: `to` is no other queue of this bucket; nothing was replayed.
     """
+    if to is not None:
+        _check_target(bucket, queue, to)
     extent = survey(bucket.store(), Keys(queue).prefix("dead") + chosen.path_prefix)
     told: dict[str, Any] = {"queue": queue, "before": format_instant(chosen.before), "letters": extent.objects}
     counts: Counter[str] = Counter()
     examples: dict[str, list[str]] = defaultdict(list)
     if extent.objects:
-        ends = replayed(chosen.by_age(listed(spark, bucket, extent.ranges)), bucket, queue, chosen, dry_run=dry_run)
+        ends = replayed(
+            chosen.by_age(listed(spark, bucket, extent.ranges)), bucket, queue, chosen, dry_run=dry_run, to=to
+        )
         # Counted by the executors: a million outcomes need not come to the driver.
         for row in _summary(ends).collect():
             counts[row.outcome] = row.letters
             if row.outcome in ("failed", "waiting"):
                 examples[row.outcome] = [f"{each.path}: {each.detail}" for each in row.examples]
+    if to is not None:
+        told["to"] = to
     return told | {"counts": dict(sorted(counts.items())), "examples": dict(examples)}
 
 
-def replayed(letters: DataFrame, bucket: Bucket, queue: str, chosen: Filter, *, dry_run: bool = False) -> DataFrame:
+def _check_target(bucket: Bucket, queue: str, to: str) -> None:
+    check_queue(to)
+    if to == queue:
+        raise InvalidRequest(f"--to {to} is the queue itself: leave it out")
+    if not bucket.store().list(Keys(to).root, limit=1).objects:
+        raise InvalidRequest(f"there is no queue {to!r} in this bucket: what is replayed there would wait for ever")
+
+
+def replayed(
+    letters: DataFrame, bucket: Bucket, queue: str, chosen: Filter, *, dry_run: bool = False, to: str | None = None
+) -> DataFrame:
     """Replay listed letters in the executors; a row for each."""
 
     def per_partition(batches: Batches) -> Batches:
         connected = Queue(store=bucket.store(), name=queue)
+        target = Queue(store=connected.store, name=to) if to else None
         keys = (key for (key,) in rows_of(batch.select(["key"]) for batch in batches))
-        yield from batches_of(in_threads(lambda key: replay_one(connected, key, chosen, dry_run), keys), REPLAYED)
+        yield from batches_of(
+            in_threads(lambda key: replay_one(connected, key, chosen, dry_run, target), keys), REPLAYED
+        )
 
     return letters.mapInArrow(per_partition, REPLAYED)
 
@@ -102,13 +129,15 @@ def _summary(ends: DataFrame) -> DataFrame:
     )
 
 
-def replay_one(queue: Queue, key: str, chosen: Filter, dry_run: bool) -> tuple[str, str, str]:
+def replay_one(
+    queue: Queue, key: str, chosen: Filter, dry_run: bool, target: Queue | None = None
+) -> tuple[str, str, str]:
     """One letter to its end: path, outcome, detail."""
     path = queue.keys.path_under("dead", key)
     if path is None:
         return key, "failed", "this key is no dead letter's"
     try:
-        return (path, *_replay(queue, path, chosen, dry_run))
+        return (path, *_replay(queue, path, chosen, dry_run, target))
     except MessageNotFound:
         return path, "gone", ""
     except Conflict as conflict:
@@ -117,13 +146,15 @@ def replay_one(queue: Queue, key: str, chosen: Filter, dry_run: bool) -> tuple[s
         return path, "failed", f"{type(error).__name__}: {error}"
 
 
-def _replay(queue: Queue, path: str, chosen: Filter, dry_run: bool) -> tuple[str, str]:
+def _replay(queue: Queue, path: str, chosen: Filter, dry_run: bool, target: Queue | None) -> tuple[str, str]:
     letters = DeadLetters(queue)
     info = queue.store.head(queue.keys.dead(path))
     # Again, because it may have died anew since the LIST.
     if info is None or info.modified_at >= chosen.before:
         return "gone", ""
     letter = DeadLetter.of(path, info)
+    if target:
+        return _replay_to(queue, letter, chosen, dry_run, target)
     if chosen.error_types and letter.lines:
         return _replay_lines(letters, letter, chosen, dry_run)
     if not chosen.wants(letter.error_type):
@@ -131,8 +162,23 @@ def _replay(queue: Queue, path: str, chosen: Filter, dry_run: bool) -> tuple[str
     is_replayed = letters.is_replayed(letter)
     if dry_run:
         return ("would clear" if is_replayed else "would replay"), ""
-    target = letters.replay(path)
-    return ("cleared", "") if is_replayed else ("replayed", target)
+    arrived = letters.replay(path)
+    return ("cleared", "") if is_replayed else ("replayed", arrived)
+
+
+def _replay_to(queue: Queue, letter: DeadLetter, chosen: Filter, dry_run: bool, target: Queue) -> tuple[str, str]:
+    """A repeated call finds the message there, or its record, and only clears the letter away."""
+    found = {letter.error_type}
+    if chosen.error_types and letter.lines:
+        found = set(letter.error_types) or {line.failure.type for line in DeadLetters(queue).lines(letter.path)}
+    wanted = {error_type for error_type in found if chosen.wants(error_type)}
+    if not wanted:
+        return "unwanted", ""
+    if wanted != found:
+        return "failed", "its lines died of several errors, and go to another queue together: name all of them"
+    if dry_run:
+        return "would replay", ""
+    return "replayed", queue.replay(letter.path, to=target)
 
 
 def _replay_lines(letters: DeadLetters, letter: DeadLetter, chosen: Filter, dry_run: bool) -> tuple[str, str]:
@@ -156,6 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--newer-than", type=float, help="seconds since it died, at most")
     parser.add_argument("--path-prefix", default="", help="for example messages/p200/")
     parser.add_argument("--before", type=parse_instant, help="only what died before this instant; now if left out")
+    parser.add_argument("--to", help="another queue of the bucket that they go to")
     parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
     parser.add_argument("--endpoint-url", help="an S3 server other than AWS")
     chosen = parser.parse_args(argv)
@@ -169,7 +216,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         error_types=tuple(chosen.error_type),
         path_prefix=chosen.path_prefix,
     )
-    told = replay(build_session("s3queue replay"), bucket, chosen.queue, wanted, dry_run=chosen.dry_run)
+    if chosen.to is not None:
+        try:
+            _check_target(bucket, chosen.queue, chosen.to)
+        except InvalidRequest as mistake:
+            # Before a session is started, which takes a minute of machines.
+            parser.error(str(mistake))
+    told = replay(build_session("s3queue replay"), bucket, chosen.queue, wanted, dry_run=chosen.dry_run, to=chosen.to)
     # ASCII: paths and errors are strangers' words.
     print(json.dumps(told))
     return 1 if told["counts"].get("failed") else 0

@@ -132,6 +132,10 @@ class ObjectStore(Protocol):
         """A URL with which someone without credentials may PUT this one key."""
         ...
 
+    def presign_get(self, key: str, *, seconds: int) -> str:
+        """A URL with which someone without credentials may GET this one key."""
+        ...
+
 
 def cursor_after(objects: Sequence[ObjectInfo], prefixes: Sequence[str]) -> str | None:
     """Where the LIST after such a page begins. Servers treat a group as a cursor differently, so start after its last

@@ -133,6 +133,24 @@ def test_retry_tries_now_what_waits_and_refuses_the_rest(cli):
     assert [claim.path for claim in queue.claim_next()] == [path]
 
 
+def test_release_gives_back_what_is_held_says_by_whom_and_refuses_the_rest(cli):
+    queue = cli.queue("orders")
+    path = cli("send", "orders", "x").out.strip()
+    assert "waits for a worker" in cli("release", "orders", path, "--yes", code=1).err
+    queue.claim(path)
+    held = cli("release", "orders", path, "--dry-run", "--json").json["messages"][path]
+    assert (held["worker"], held["attempt"]) == (queue.worker_id, 1)
+    assert f"{path}: held by {queue.worker_id}, attempt 1" in cli("release", "orders", path, "--dry-run").out
+    assert "--yes" in cli("release", "orders", path, code=2).err
+    assert queue.status(path).state == "processing"
+    assert f"released, was held by {queue.worker_id}, attempt 1" in cli("release", "orders", path, "--yes").out
+    (again,) = queue.claim_next()
+    assert (again.path, again.attempt) == (path, 1)
+    gone = cli("release", "orders", path, "messages/never", "--yes", "--json", code=1)
+    assert list(gone.json["messages"]) == [path]
+    assert "not released: messages/never" in gone.err
+
+
 def test_count_sends_many_and_numbers_them(cli):
     answer = cli("send", "orders", '{"n": {n}}', "--count", "25", "--json").json
     assert answer["messages"] == len(answer["paths"]) == 25

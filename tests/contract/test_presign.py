@@ -90,3 +90,24 @@ def test_a_presigned_url_enqueues_one_message_once_without_credentials(moto_endp
     assert refused.value.code == 412
     (claim,) = queue.claim_next()
     assert (claim.path, claim.message.body) == (path, b"from outside")
+
+
+@pytest.mark.promise("http")
+def test_a_presigned_get_reads_one_object_without_credentials(store):
+    store.put("emails/results/a page.html", b"<p>")
+    url = store.presign_get("emails/results/a page.html", seconds=60)
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        assert answer.read() == b"<p>"
+
+
+@pytest.mark.promise("signatures")
+@pytest.mark.promise("http")
+def test_a_presigned_get_is_for_one_key_and_for_reading(store):
+    store.put("emails/results/mine", b"x")
+    store.put("emails/results/other", b"y")
+    url = store.presign_get("emails/results/mine", seconds=60)
+    assert put(url, b"changed") == 403
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(url.replace("results/mine", "results/other"), timeout=10)
+    with refused.value as error:
+        assert error.code == 403

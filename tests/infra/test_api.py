@@ -117,6 +117,8 @@ def test_every_request_of_the_api_is_allowed(stack: Variant) -> None:
     at = "/api/queues/emails"
     letters = ask("GET", f"{at}/dead").body["letters"]
     waiting = [bench.queue("emails").enqueue("x"), bench.queue("emails").enqueue("x", delay=60)]
+    held = bench.queue("emails").enqueue("x")
+    bench.queue("emails").claim(held)
     said = [
         ask("GET", "/api/queues"),
         *(ask("GET", f"{at}{rest}") for rest in ("", "/stats", "/flow", "/stuck", "/workers", "/runs", "/dead/errors")),
@@ -129,6 +131,9 @@ def test_every_request_of_the_api_is_allowed(stack: Variant) -> None:
         ask("POST", f"{at}/messages", body={"body": "x", "dedup_id": "2", "dedup_for_seconds": 60}),
         ask("POST", f"{at}/messages", body={"body": "x", "delay_seconds": 60}),
         *(ask("POST", f"{at}/message/cancel", query={"path": path}) for path in waiting),
+        ask("POST", f"{at}/message/release", query={"path": held}),
+        ask("POST", f"{at}/message/retry", query={"path": held}),
+        ask("GET", f"{at}/messages", query={"state": "cancelled"}),
         ask("POST", f"{at}/dead/replay", body={"path": letters[0]["path"]}),
         ask("POST", f"{at}/dead/replay", body={"error_type": "Reject"}),
         ask("DELETE", f"{at}/dead", query={"path": letters[1]["path"]}),

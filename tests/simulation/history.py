@@ -248,4 +248,5 @@ _JUDGES: dict[str, Callable[[History, Call], None]] = {
     "purge": History._check_nothing,
     "discard": History._check_nothing,
     "cancel": History._check_cancel,
+    "release": History._check_nothing,
 }

@@ -18,6 +18,7 @@ from .kept_payloads import Kept
 from .ledger import Holding, Ledger, Life, Run
 from .letters import Letters
 from .machines import EPOCH
+from .releases import Releases
 from .sends import SentMessages
 from .world import QUEUE, Process, World
 
@@ -66,6 +67,7 @@ class Judge:
         self.history = History(world, self.root, self.ledger, self.letters, self.broken)
         self.sends = SentMessages(world, self.root, self.ledger, self.broken)
         self.dedup = Dedup(world, self.ledger, self.broken)
+        self.releases = Releases()
         self.violations: list[Violation] = []
         self.max_attempts = max_attempts
         self._held: list[Holding] = []
@@ -92,6 +94,8 @@ class Judge:
             return
         kind, _, path = key.removeprefix(self.root).partition("/")
         if kind == "leases":
+            call = self.history.asked(process, sent_at)
+            self._held = self.releases.written(call, path, before.etag if before else "", self._held)
             self._lease(process, path, before, after)
         elif kind == "records":
             self._record(process, path, before, after)
@@ -279,7 +283,7 @@ class Judge:
     # Claims and handlers
 
     def hold(self, process: Process, claim: Claim) -> None:
-        if STRAY in claim.path:
+        if STRAY in claim.path or self.releases.has(claim):
             return
         for holding in self._held:
             if holding.claim is claim:
@@ -314,9 +318,11 @@ class Judge:
         if not claim.is_alive():
             self.broken("P4", f"{process.name} starts a handler for {claim.path} after its own deadline")
         holding = next((one for one in self._held if one.claim is claim), None)
-        if holding is None:
+        if holding is None and not self.releases.has(claim):
             self.broken("P2", f"{process.name} runs {claim.path} without holding it")
-        elif life.record and life.puts == 1 and (life.recorded_alive or life.recorded_at < holding.leased_at):
+        elif (
+            holding and life.record and life.puts == 1 and (life.recorded_alive or life.recorded_at < holding.leased_at)
+        ):
             # Its worker gave it back in the instant when it was cancelled: nobody can have known.
             is_unknown = life.record.outcome == "cancelled" and life.given_back_at > life.recorded_at
             if life.recorded_alive or not is_unknown:
@@ -332,8 +338,8 @@ class Judge:
             self.broken("P10", f"{claim.path} has run, and runs again because it was put again")
         runs = life.runs.setdefault(line, [])
         runs.append(run)
-        postponed = sum(one.ended == "postponed" for one in runs)
-        if len(runs) > self.max_attempts * life.puts + postponed:
+        given_back = sum(one.ended == "postponed" for one in runs) + self.releases.counts[claim.path]
+        if len(runs) > self.max_attempts * life.puts + given_back:
             self.broken("P5", f"{claim.path} line {line}: start {len(runs)} of at most {self.max_attempts}")
         return run
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from s3queue.documents.lease import Lease
 from s3queue.documents.record import Record
+from s3queue.flow.releasing import ReleasedClaim
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.claiming import Claiming
@@ -90,6 +91,10 @@ class WatchedQueue(Queue):
         with self._history.call(self._process, "cancel", path=path) as call:
             call.answer = record = super().cancel(path)
         return record
+
+    def release_held(self, path: str) -> ReleasedClaim:
+        with self._history.call(self._process, "release", path=path):
+            return super().release_held(path)
 
     def remove(self, path: str) -> None:
         """What no queue has: an operator deletes the object."""

@@ -130,6 +130,13 @@ def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, 
     rejected = replay.Filter(before=NOON.replace(year=2100), error_types=("Reject",))
     assert replay.replay(spark, ours, "emails", rejected)["counts"] == {"replayed": 3}
 
+    # Into another queue, from a letter that died anew.
+    again = queue.enqueue({"do": "reject"})
+    assert Workbench().processor(queue, _reject).run(again) == "dead"
+    Queue(store=store, name="exports").enqueue({})
+    assert replay.replay(spark, ours, "emails", rejected, to="exports")["counts"]["replayed"] == 1
+    assert Queue(store=store, name="exports").status(again).state == "pending"
+
     requests = list(requests_in(log))
     assert refused(requests, role(template, "BulkRole"), template.queue_bucket) == []
     tables = in_order(BULK, BULK_DATA)

@@ -87,6 +87,9 @@ class CountingStore:
     def presign_put(self, key: str, *, seconds: int, if_absent: bool = False) -> str:
         return self.inner.presign_put(key, seconds=seconds, if_absent=if_absent)
 
+    def presign_get(self, key: str, *, seconds: int) -> str:
+        return self.inner.presign_get(key, seconds=seconds)
+
     def _count(self, verb: str, key: str) -> None:
         with self._mutex:
             self.requests[verb] += 1

@@ -75,6 +75,9 @@ class RoleStore:
     def presign_put(self, key: str, *, seconds: int, if_absent: bool = False) -> str:
         raise NotImplementedError("no function presigns")
 
+    def presign_get(self, key: str, *, seconds: int) -> str:
+        raise NotImplementedError("no function presigns")
+
     def _need(
         self, letter: str, action: str, key: str, *, if_match: str | None = None, if_absent: bool = False
     ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import pkgutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -49,6 +50,31 @@ def find(queue: str) -> Definition | None:
         return None
     definition = load(name)
     return definition if definition.name == queue else None
+
+
+def find_all() -> dict[str, str]:
+    """The modules of this project's `queues` package that define a queue: module → the queue's name.
+
+    Raises:
+        InvalidRequest: there is no such package, a module cannot be imported, or two define the same queue.
+    """
+    _see_here()
+    try:
+        package = importlib.import_module("queues")
+    except ModuleNotFoundError as missing:
+        if missing.name != "queues":
+            raise InvalidRequest(f"queues needs the module {missing.name!r}, which is not installed") from missing
+        raise InvalidRequest("--all runs the queues of the package `queues`, and there is none here") from None
+    found: dict[str, str] = {}
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name.startswith("_"):
+            continue
+        name = f"queues.{module.name}"
+        queue = load(name).name
+        if queue in found.values():
+            raise InvalidRequest(f"{name} defines the queue {queue!r}, which another module of queues defines, too")
+        found[name] = queue
+    return found
 
 
 def _import(name: str) -> ModuleType:

@@ -206,6 +206,20 @@ def _register_messages(app: Resolver, view: BucketView) -> None:
     def cancel(queue: QueueName, path: MessagePath) -> models.Cancelled:
         return models.Cancelled(path=path, outcome=view.queue(queue).cancel(path).outcome)
 
+    retried = _described(models.Retried, changes=True)
+
+    @app.post("/api/queues/<queue>/message/retry", summary="Try one message now", tags=["messages"], **retried)
+    def retry(queue: QueueName, path: MessagePath) -> models.Retried:
+        return models.Retried(**view.queue(queue).retry(path).to_json())
+
+    given = _described(models.Released, changes=True)
+
+    @app.post(
+        "/api/queues/<queue>/message/release", summary="Take one message from its worker", tags=["messages"], **given
+    )
+    def release(queue: QueueName, path: MessagePath) -> models.Released:
+        return models.Released(**view.queue(queue).release_held(path).to_json())
+
     again = _described(models.Enqueued, changes=True)
 
     @app.post("/api/queues/<queue>/message/replay", summary="Run one message again", tags=["messages"], **again)
@@ -244,7 +258,8 @@ def _register_dead(app: Resolver, view: BucketView) -> None:
 
     @app.post("/api/queues/<queue>/dead/replay", summary="Replay dead letters", tags=["dead letters"], **again)
     def replay(queue: QueueName, selection: Annotated[requests.Replay, Body()]) -> models.Replayed:
-        return letters.replay(view.queue(queue), selection)
+        to = view.queue(selection.to) if selection.to is not None else None
+        return letters.replay(view.queue(queue), selection, to)
 
     gone = _described(models.Deleted, changes=True)
 

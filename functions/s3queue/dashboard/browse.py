@@ -10,6 +10,7 @@ from s3queue.documents.message import is_placeholder
 from s3queue.documents.record import Record
 from s3queue.encoding import decode_metadata, format_instant
 from s3queue.errors import CorruptState, InvalidRequest, MessageNotFound
+from s3queue.flow.listing import ListedState
 from s3queue.keys import due_of, priority_of
 from s3queue.protocol.status import Status
 from s3queue.queue import Queue
@@ -29,6 +30,8 @@ def browse(queue: Queue, state: models.Listed, prefix: str, cursor: str, limit: 
     """Messages in the order of their paths. A page with fewer rows than `limit` need not be the last one."""
     if state in ("pending", "delayed"):
         return _unclaimed(queue, state, prefix, cursor, limit)
+    if state in ("dead", "cancelled"):
+        return _listed(queue, state, prefix, cursor, limit)
     kind = "records" if state == "completed" else "leases"
     page = _page(queue, kind, prefix, cursor, limit)
     rows = in_parallel(lambda entry: _row(queue, kind, entry), page.objects)
@@ -36,6 +39,25 @@ def browse(queue: Queue, state: models.Listed, prefix: str, cursor: str, limit: 
     return models.Messages(
         messages=[row for row in rows if row and row.state in wanted], next_cursor=_cursor(queue, kind, page)
     )
+
+
+def _listed(queue: Queue, state: ListedState, prefix: str, cursor: str, limit: int) -> models.Messages:
+    page = queue.list(state, prefix=_path(prefix), after=cursor, limit=limit)
+    rows = [
+        models.MessageRow(
+            path=one.path,
+            state=state,
+            priority=priority_of(one.path),
+            size=one.size,
+            since=format_instant(one.since),
+            due_at=format_instant(one.due_at) if one.due_at else None,
+            attempt=one.attempt,
+            worker=one.worker or None,
+            error=f"{one.failure.type}: {one.failure.message}" if one.failure else None,
+        )
+        for one in page.messages
+    ]
+    return models.Messages(messages=rows, next_cursor=page.next_after)
 
 
 def newest(queue: Queue, limit: int) -> models.Messages:
@@ -49,8 +71,12 @@ def newest(queue: Queue, limit: int) -> models.Messages:
 
 def _page(queue: Queue, kind: str, prefix: str, cursor: str, limit: int) -> Page:
     root = queue.keys.prefix(kind) if kind else queue.keys.root
-    wanted = prefix if prefix.startswith(("messages/", "delayed/")) or not prefix else f"messages/{prefix}"
-    return queue.store.list(root + wanted, after=root + cursor if cursor else "", limit=limit)
+    return queue.store.list(root + _path(prefix), after=root + cursor if cursor else "", limit=limit)
+
+
+def _path(prefix: str) -> str:
+    """The beginning of a path, also if that of a name was given."""
+    return prefix if prefix.startswith(("messages/", "delayed/")) or not prefix else f"messages/{prefix}"
 
 
 def _cursor(queue: Queue, kind: str, page: Page) -> str | None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from s3queue.documents.dead_letter import DeadLetter
 from s3queue.encoding import format_instant
-from s3queue.errors import QueueError
+from s3queue.errors import InvalidRequest, QueueError
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.queue import Queue
 
@@ -88,20 +88,27 @@ def _count(error_type: str, letters: list[DeadLetter]) -> int:
     return sum(letter.counts[error_type] for letter in letters)
 
 
-def replay(queue: Queue, asked: requests.Replay) -> models.Replayed:
+def replay(queue: Queue, asked: requests.Replay, to: Queue | None = None) -> models.Replayed:
     """Replay the letters that the request selects; those that could not be replayed are returned with the reason.
 
     Raises:
         MessageNotFound, Conflict: the request named one letter, and it could not be replayed.
     """
     letters = DeadLetters(queue)
+
+    def put_back(path: str) -> None:
+        if to:
+            queue.replay(path, to=to)
+        else:
+            letters.replay(path, error_type=asked.error_type)
+
     if asked.path is not None:
         # For a single letter, an error is the answer itself, not an entry in it.
         if asked.dry_run:
             # Not its payload, which may be of any size.
             letters.describe(asked.path)
         else:
-            letters.replay(asked.path)
+            put_back(asked.path)
         return models.Replayed(
             dry_run=asked.dry_run,
             selected=1,
@@ -117,10 +124,14 @@ def replay(queue: Queue, asked: requests.Replay) -> models.Replayed:
     )
     found, next_cursor = scan(queue, wanted, asked.cursor, asked.limit)
     selected = [letter.path for letter in found]
+    mixed = {letter.path for letter in found if asked.error_type and not letter.has_only(asked.error_type)}
 
     def one(path: str) -> models.Failed | None:
         try:
-            letters.replay(path, error_type=asked.error_type)
+            if to and path in mixed:
+                # Its other lines would go along, which nobody has asked for.
+                raise InvalidRequest("of a batch that died of several errors, all lines go to another queue: name it")
+            put_back(path)
         except QueueError as error:
             return models.Failed(path=path, error=type(error).__name__, message=str(error))
         return None

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, WithJsonSchema
 
 Health = Literal["healthy", "idle", "paused", "stuck", "failing", "unswept", "unknown"]
 State = Literal["pending", "delayed", "processing", "waiting", "burying", "completed", "dead", "cancelled", "corrupt"]
-Listed = Literal["pending", "delayed", "processing", "waiting", "completed"]
+Listed = Literal["pending", "delayed", "processing", "waiting", "completed", "dead", "cancelled"]
 
 #: Any JSON value, described so that a client generator need not guess.
 AnyJson = Annotated[Any, WithJsonSchema({})]
@@ -262,6 +262,23 @@ class Cancelled(Answer):
     outcome: Literal["completed", "dead", "cancelled"] = Field(
         description="`cancelled`, unless the message was finished before: then that outcome stands."
     )
+
+
+class Retried(Answer):
+    path: str
+    state: State
+    attempt: int = Field(description="How often it was tried.")
+    max_attempts: int
+    attempts_left: int
+    retry_at: str | None = Field(description="From when on it may be tried: now.")
+    failure: dict[str, str] | None = Field(description="Why the last attempt failed.")
+
+
+class Released(Answer):
+    path: str
+    worker: str = Field(description="Who held it.")
+    attempt: int = Field(description="The attempt that was not used.")
+    claimed_at: str
 
 
 class Paused(Answer):

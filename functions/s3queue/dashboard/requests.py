@@ -151,6 +151,9 @@ class Replay(Request):
     cursor: Annotated[str, Field(max_length=1024)] = ""
     limit: Annotated[int, Field(ge=1, le=MOST_REPLAYS), WHOLE] = MOST_REPLAYS
     dry_run: Annotated[bool, Field(strict=True)] = False
+    to: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")] | None = Field(
+        default=None, description="Another queue that they go to; of a batch, then, all its dead lines."
+    )
 
     @field_validator("error_type", "older_than_seconds", "newer_than_seconds")
     @classmethod

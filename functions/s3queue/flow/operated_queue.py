@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from s3queue.documents.record import Record
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from s3queue.protocol.status import Status
 
     from .listing import ListedState, MessagePage
+    from .releasing import ReleasedClaim
     from .retrying import RetryInfo
     from .schedules import Schedules
 
@@ -120,6 +122,34 @@ class OperatedQueue(QueueAccess):
 
         return retry_now(self.leases, path)
 
+    def release_held(self, path: str) -> ReleasedClaim:
+        """Give a message back that a worker holds which is known to be dead; it is tried again within seconds, and no
+        attempt is used. Returns who held it.  [P5]
+
+        Should the holder be alive after all, its handler goes on beside the next one: its extension and its failure
+        raise LeaseLost, and its completion counts if it is the first.  [P3]
+
+        Raises:
+            MessageNotFound: no such message is in the queue.
+            InvalidRequest: nobody holds it, or it is being buried or cancelled.
+            Conflict: its holder has just shown that it is alive, or someone else has the message by now.
+            CorruptState: its lease cannot be read; the sweeper ends it.
+            Unavailable: unknown whether it was released; calling again is safe.
+        """
+        from .releasing import release_held
+
+        return release_held(self.leases, path)
+
+    def holder(self, path: str) -> ReleasedClaim:
+        """Who holds a message, without releasing it: which worker, since when, in which attempt.
+
+        Raises:
+            MessageNotFound, InvalidRequest: as `release_held`.
+        """
+        from .releasing import holder
+
+        return holder(self.leases, path)
+
     def replay(self, path: str, *, of: Record | None = None, to: QueueAccess | None = None) -> str:
         """Run a message again that is dead, or completed with its payload kept (`keep_payload`); returns its path.
 
@@ -147,6 +177,21 @@ class OperatedQueue(QueueAccess):
         from .replay_completed import replay_completed
 
         return replay_completed(self, self.outcomes, record)
+
+    def presign_get(self, what: str, *, expires: float | timedelta = 3600) -> str:
+        """A URL with which someone without credentials can GET what a handler made, for at most seven days.
+
+        `what` is `results/…` below the queue, where its handler may write; a URL of the queue's bucket, as a handler
+        may return it; or the path of a completed message, for the payload that `keep_payload` kept. It is signed with
+        this process's credentials: it ends with them, if they end sooner, and lets nobody read what they may not.
+
+        Raises:
+            InvalidRequest: it is none of these, or the time is out of range.
+            MessageNotFound: there is no such object, or the payload was not kept.
+        """
+        from .downloads import presign_get
+
+        return presign_get(self, self.outcomes, what, expires)
 
     def stats(self, *, pages: int | None = None) -> Stats:
         """Count now. `pages` limits the LISTs per kind of object (1,000 objects each)."""

@@ -10,10 +10,11 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from s3queue.clock import as_duration, whole_second
-from s3queue.documents.lease import NEVER, Lease
+from s3queue.documents.lease import GRAIN, NEVER, Lease
 from s3queue.documents.message import Generation
 from s3queue.documents.once import is_once
 from s3queue.documents.record import Failure, Outcome, Record
@@ -118,7 +119,7 @@ class LeaseProtocol(LeaseWrites):
             claim.check_alive()
         is_recorded = history or record.has_sends or is_once(claim.path, claim.message.metadata)
         if is_recorded:
-            record = self.outcomes.write_record(record, claim.is_alive)
+            record = self.outcomes.write_record(record, claim.is_alive, partial(self._check_held, claim))
             self.log_step("recorded", claim, record.outcome)
             claim.record = record
         if record.generation != claim.message.generation:
@@ -132,6 +133,15 @@ class LeaseProtocol(LeaseWrites):
         local = InProcess(claim, result=result)
         self.emit(_ENDED[record.outcome], claim, local, outcome=record.outcome, result_size=result_size)
         return record
+
+    def _check_held(self, claim: Claim, recorded_at: datetime) -> None:
+        """End a claim that an operator has released, if others may have finished the message since: one HEAD, only if
+        an outcome was recorded after the claim was made. An equal message that was PUT since is not its to delete.
+        """
+        if claim.is_alive() and recorded_at >= claim.claimed_at - GRAIN:
+            held = self.queue.store.head(self.queue.keys.lease(claim.path))
+            if held is None or held.etag != claim.lease_etag:
+                claim.end()
 
     def _send(self, claim: Claim, record: Record) -> None:
         """Store what the recorded completion has sent, whoever's that was, before its message goes.  [P7]"""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import IO
 
 from s3queue import keys as names
@@ -48,11 +49,14 @@ class Outcomes:
         found = self.store.open(key)
         return _readable(found) if found else None
 
-    def write_record(self, record: Record, is_alive: Callable[[], bool]) -> Record:
+    def write_record(
+        self, record: Record, is_alive: Callable[[], bool], noticed: Callable[[datetime], None] | None = None
+    ) -> Record:
         """Write the outcome unless there is one already; returns the one that counts.  [P1] [P3]
 
         The first writer of a generation wins. Another generation's record is replaced by whoever holds the lease, since
         nobody can have finished a newer one meanwhile, or whose message still lies there; a zombie leaves it alone.
+        `noticed` is told when a record that is there already was written, before that is judged.
 
         Raises:
             Unavailable: unknown whether it was written; calling again is safe.
@@ -69,6 +73,8 @@ class Outcomes:
                 found = self.store.open(key)
             if found is None:
                 continue
+            if noticed:
+                noticed(found.modified_at)
             stored = _readable(found)
             if stored and stored.generation == record.generation:
                 return stored

@@ -179,6 +179,9 @@ class DirectStore:
     def presign_put(self, key: str, *, seconds: int, if_absent: bool = False) -> str:
         return self._boto3.presign_put(key, seconds=seconds, if_absent=if_absent)
 
+    def presign_get(self, key: str, *, seconds: int) -> str:
+        return self._boto3.presign_get(key, seconds=seconds)
+
     @cached_property
     def _boto3(self) -> S3Store:
         from .s3 import S3Store, client

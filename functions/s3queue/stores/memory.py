@@ -147,6 +147,9 @@ class MemoryStore:
     def presign_put(self, key: str, *, seconds: int, if_absent: bool = False) -> str:
         return f"{self.url}/{key}?expires={seconds}{'&if-none-match=*' if if_absent else ''}"
 
+    def presign_get(self, key: str, *, seconds: int) -> str:
+        return f"{self.url}/{key}?expires={seconds}"
+
     def _list(self, prefix: str, after: str, delimiter: str, limit: int) -> Page:
         objects: list[ObjectInfo] = []
         prefixes: list[str] = []

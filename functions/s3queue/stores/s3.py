@@ -29,6 +29,7 @@ from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
 from .bodies import ReceivedBody, RestOfStream
 from .connections import WHOLE_BYTES
+from .presigned import PresignedUrls
 from .s3_errors import COPY_BYTES, LOG_IN, is_throttled, is_unknown, refusal
 from .wire import http_date, quoted, unquoted, whole_etag, whole_seconds
 
@@ -59,7 +60,7 @@ def client(endpoint_url: str | None = None, region: str | None = None, connectio
     return boto3.client("s3", endpoint_url=endpoint_url, region_name=region or aws_region(), config=config, **keys)
 
 
-class S3Store:
+class S3Store(PresignedUrls):
     """An ObjectStore over one S3 bucket; safe for threads, as boto3's clients are."""
 
     def __init__(
@@ -185,10 +186,6 @@ class S3Store:
         if page is None:
             raise NotFound(f"LIST {self.url}/{prefix}: there is no bucket {self._bucket!r} here; check name and region")
         return page
-
-    def presign_put(self, key: str, *, seconds: int, if_absent: bool = False) -> str:
-        parameters: dict[str, Any] = {"Bucket": self._bucket, "Key": key} | ({"IfNoneMatch": "*"} if if_absent else {})
-        return self._client.generate_presigned_url("put_object", Params=parameters, ExpiresIn=seconds)
 
     def _request(
         self,

@@ -1,4 +1,4 @@
-"""list, cancel, retry: what an operator sees of single messages, and does with them."""
+"""list, cancel, retry, release: what an operator sees of single messages, and does with them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from s3queue.cli.session import Session
 from s3queue.cli.words import bytes_, counted, moment, when
 from s3queue.errors import InvalidRequest, QueueError
 from s3queue.flow.listing import MOST_ROWS, STATES
+from s3queue.flow.releasing import ReleasedClaim
 from s3queue.flow.retrying import RetryInfo
 from s3queue.printable import clean
 from s3queue.queue import Queue
@@ -119,6 +120,47 @@ def retry(ctx: typer.Context, queue: QueueName = None, paths: Paths = None, dry_
         reason = clean(f": {info.failure.type}: {info.failure.message}") if info.failure else ""
         due = f", not before {moment(info.retry_at)}" if info.retry_at else ""
         shown.append(f"{path}: {info.state}, attempt {info.attempt} of {info.max_attempts}{due}{reason}")
+    session.answer({"queue": opened.name, "messages": document, "dry_run": dry_run}, *shown)
+    if not is_well:
+        raise typer.Exit(BAD)
+
+
+@command(
+    program,
+    "release orders messages/0199b3c4-… --dry-run",
+    "release orders messages/0199b3c4-… --yes",
+    panel=PANEL,
+)
+def release(
+    ctx: typer.Context, queue: QueueName = None, paths: Paths = None, yes: Yes = False, dry_run: DryRun = False
+) -> None:
+    """Give messages back whose worker is known to be dead; it uses no attempt. --dry-run shows who holds them.
+
+    Without it, they wait until their leases run out, and have used an attempt. Should the worker be alive, its handler
+    runs beside the next one, and the first to complete counts. What nobody holds is refused, and the exit code is 1.
+
+    JSON: queue, messages (path: path, worker, attempt, claimed_at), dry_run.
+    """
+    session = Session.of(ctx)
+    opened, given = _arguments(session, queue, paths)
+    found: dict[str, ReleasedClaim] = {}
+
+    def act(path: str) -> str:
+        found[path] = opened.holder(path) if dry_run else opened.release_held(path)
+        return found[path].worker
+
+    if not dry_run:
+        what = f"Release {counted(len(given), 'message')} of {opened.name}?"
+        session.confirm(f"{what} If their workers are alive, their handlers run twice.", yes=yes)
+    told, is_well = _each(session, "released", given, act)
+    verb = "held" if dry_run else "released, was held"
+    now = opened.clock.now()
+    shown = [
+        f"{path}: {verb} by {clean(found[path].worker)}, attempt {found[path].attempt}, claimed "
+        f"{when(found[path].claimed_at, now)}"
+        for path in told
+    ]
+    document = {path: found[path].to_json() for path in told}
     session.answer({"queue": opened.name, "messages": document, "dry_run": dry_run}, *shown)
     if not is_well:
         raise typer.Exit(BAD)

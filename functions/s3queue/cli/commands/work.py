@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
@@ -16,9 +18,10 @@ import typer
 from s3queue.cli.arguments import QueueName
 from s3queue.cli.aws import dispatcher, worker_function
 from s3queue.cli.command import command, program
-from s3queue.cli.definitions import find, load
+from s3queue.cli.definitions import find, find_all, load
 from s3queue.cli.output import facts
 from s3queue.cli.session import Session
+from s3queue.cli.supervision import ChildOptions, supervise
 from s3queue.cli.words import clean, duration
 from s3queue.clock import SystemClock
 from s3queue.errors import InvalidRequest
@@ -26,7 +29,9 @@ from s3queue.printable import log_to_stderr
 from s3queue.settings import QueueSettings
 from s3queue.sweeper.sweeper import Sweeper
 from s3queue.worker.definition import Definition
+from s3queue.worker.processes import RECYCLED
 from s3queue.worker.pull_worker import Worker
+from s3queue.worker.several import SeveralWorkers
 
 PANEL = "Work"
 #: Events that are printed while a worker runs.
@@ -38,13 +43,19 @@ _TOLD = ("message.completed", "message.retry", "message.dead")
     "work queues.emails --url s3://my-bucket",
     "work ./emails.py --concurrency 8",
     "work queues.emails --until-empty",
+    "work queues.emails queues.webhooks",
+    "work --all --processes 4 --max-messages-per-process 10000 --max-mib-per-process 500",
     panel=PANEL,
 )
 def work(
     ctx: typer.Context,
-    module: Annotated[str, typer.Argument(metavar="MODULE", help="queues.emails, queues.emails:queue, or a .py file.")],
+    modules: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="MODULE", help="queues.emails, queues.emails:queue, or a .py file; also several."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every queue of this project's package `queues`.")] = False,
     concurrency: Annotated[
-        int | None, typer.Option("--concurrency", min=1, help="Default: the queue's setting.")
+        int | None, typer.Option("--concurrency", min=1, help="Per queue and process; default: the queue's setting.")
     ] = None,
     poll_interval: Annotated[
         timedelta,
@@ -58,40 +69,116 @@ def work(
     ] = timedelta(seconds=1),
     sweep: Annotated[bool, typer.Option("--sweep/--no-sweep", help="Also sweep, if no sweeper function does.")] = True,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="End when no message can run.")] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, max=256, help="So many processes; one that dies is replaced."),
+    ] = None,
+    max_messages: Annotated[
+        int | None,
+        typer.Option(
+            "--max-messages-per-process", min=1, help="A process is replaced after so many attempts; with --processes."
+        ),
+    ] = None,
+    max_mib: Annotated[
+        int | None,
+        typer.Option(
+            "--max-mib-per-process", min=1, help="A process is replaced when it uses more MiB; with --processes."
+        ),
+    ] = None,
+    # How --processes calls this command for each of its processes.
+    parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
+    report: Annotated[str | None, typer.Option("--report", hidden=True)] = None,
 ) -> None:
-    """Run a queue's handler here: import MODULE, process its messages, stop gracefully on Ctrl-C or SIGTERM.
+    """Run queues' handlers here: import MODULE, process its messages, stop gracefully on Ctrl-C or SIGTERM.
 
-    JSON, at the end: queue, worker, and processed, succeeded, failed, retried, dead, released, lost, running.
+    With --processes, exit code 1: a process did not stop well, or died again and again.
+
+    JSON, at the end: queue, worker, and processed, succeeded, failed, retried, dead, released, lost, running. Of
+    several queues: queues and workers instead. With --processes: queues, processes, recycled, deaths, and the sums.
     """
     session = Session.of(ctx)
-    definition = load(module)
-    if definition.function is None:
-        raise InvalidRequest(f"{module} has no handler; decorate a function with @queue.handler")
-    if session.named and session.named != definition.name:
-        raise InvalidRequest(f"--url names the queue {session.named}, but {module} defines {definition.name}")
-    queue = session.queue(definition.name, settings=definition.settings)
-    queue.refresh()
-    worker = Worker(
-        queue, definition, concurrency=concurrency, poll_interval=poll_interval.total_seconds(), sweep=sweep
-    )
+    if not (modules or everything) or (modules and everything):
+        raise InvalidRequest("give a MODULE, or several, or --all")
+    if processes is None and parent is None and (max_messages or max_mib):
+        raise InvalidRequest("a process is replaced only with --processes")
+    if processes is not None and not session.is_s3:
+        raise InvalidRequest(f"--processes needs a bucket: what {session.bucket_url} holds, other processes do not see")
+    chosen = _defined(session, modules or [])
+    if processes is not None:
+        options = ChildOptions(
+            modules=tuple(chosen),
+            concurrency=concurrency,
+            poll_interval=poll_interval,
+            sweep=sweep,
+            until_empty=until_empty,
+            max_messages=max_messages,
+            max_mib=max_mib,
+        )
+        raise typer.Exit(supervise(session, options, [one.name for one in chosen.values()], processes))
+    workers = []
+    for definition in chosen.values():
+        queue = session.queue(definition.name, settings=definition.settings)
+        queue.refresh()
+        seconds = poll_interval.total_seconds()
+        workers.append(Worker(queue, definition, concurrency=concurrency, poll_interval=seconds, sweep=sweep))
+        if not session.quiet:
+            for name in _TOLD:
+                queue.events.on(name, lambda fields: _tell(session, fields))  # type: ignore[arg-type]
+        where = f"{session.bucket_url}/{queue.name}"
+        session.note(f"{queue.worker_id} serves {where}; Ctrl-C stops it after running handlers")
     if not session.quiet:
         log_to_stderr(logging.WARNING, "%(message)s")
-        for name in _TOLD:
-            queue.events.on(name, lambda fields: _tell(session, fields))  # type: ignore[arg-type]
-    session.note(f"{queue.worker_id} serves {session.bucket_url}/{queue.name}; Ctrl-C stops it after running handlers")
-    with _graceful(session, worker) as stopping:
+    several = SeveralWorkers(workers, max_messages=max_messages, max_mib=max_mib, parent=parent)
+    with _graceful(session, several) as stopping:
         if until_empty:
-            worker.run_until_empty()
+            several.run_until_empty(lambda: bool(stopping))
         else:
-            worker.start()
-            while not stopping:
-                SystemClock().sleep(0.2)
-    document = {"queue": queue.name, "worker": queue.worker_id} | worker.stats()
-    session.done(document, ", ".join(f"{count} {name}" for name, count in worker.stats().items() if count) or "nothing")
+            several.run(lambda: bool(stopping), SystemClock().sleep)
+    counts = several.stats()
+    if report:
+        Path(report).write_text(json.dumps(counts))
+    ids = {worker.queue.name: worker.queue.worker_id for worker in workers}
+    name, worker_id = next(iter(ids.items()))
+    named = {"queue": name, "worker": worker_id} if len(ids) == 1 else {"queues": [*ids], "workers": [*ids.values()]}
+    if parent is None:
+        session.done(
+            named | counts, ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing"
+        )
+    if several.is_worn and not stopping:
+        raise typer.Exit(RECYCLED)
+
+
+def _defined(session: Session, modules: list[str]) -> dict[str, Definition]:
+    """The queues that are to be worked on, by the module that defines each; without modules, all of the project.
+
+    Raises:
+        InvalidRequest: one cannot be worked on, or the URL names another one.
+    """
+    found: dict[str, Definition] = {}
+    for module in modules or find_all():
+        definition = load(module)
+        if definition.function is None:
+            if modules:
+                raise InvalidRequest(f"{module} has no handler; decorate a function with @queue.handler")
+            session.note(f"{definition.name} is left out: {module} has no handler")
+        elif definition.settings.engine == "spark" and not modules:
+            session.note(f"{definition.name} is left out: its messages run on Spark")
+        elif definition.name in [one.name for one in found.values()]:
+            raise InvalidRequest(f"{module} defines the queue {definition.name}, which another module does, too")
+        else:
+            found[module] = definition
+    if not found:
+        raise InvalidRequest("no module of the package queues has a queue with a handler that runs here")
+    if session.named and [one.name for one in found.values()] != [session.named]:
+        names = ", ".join(one.name for one in found.values())
+        where = modules[0] if len(modules) == 1 else "the project" if not modules else "the modules"
+        defines = "defines" if len(modules) < 2 else "define"
+        raise InvalidRequest(f"--url names the queue {session.named}, but {where} {defines} {names}")
+    return found
 
 
 @contextmanager
-def _graceful(session: Session, worker: Worker) -> Any:
+def _graceful(session: Session, worker: SeveralWorkers) -> Any:
     """The first signal lets running handlers finish; the second stops at once, and their leases run out."""
     stopping: list[int] = []
 

@@ -1,4 +1,4 @@
-// What an operator can do: pause, resume, cancel, replay, delete. Buttons carry data, never code; a click listener reads it.
+// What an operator can do: pause, resume, cancel, release, replay, delete. Buttons carry data, never code; a click listener reads it.
 
 import { del, get, post, queueUrl } from "./api.js";
 import { ask, tell } from "./dialog.js";
@@ -78,6 +78,38 @@ const actions = {
     if (done) tell(`Replayed ${path}.`);
   },
 
+  async "replay-to"({ queue, path }) {
+    let to = "";
+    const done = await ask({
+      title: "Replay this dead letter into another queue?",
+      says: [path, "It becomes a message of that queue, once, and its letter goes. Of a batch, all its dead lines go."],
+      field: "The other queue's name",
+      button: "Replay there",
+      perform: (progress, given) => post(queueUrl(queue, "/dead/replay"), { path, to: to = given }),
+    });
+    if (done) tell(`Replayed ${path} into ${to}.`);
+  },
+
+  async "replay-completed"({ queue, path }) {
+    const done = await ask({
+      title: "Run this message again?",
+      says: [path, "Its payload was kept. It becomes a new message of its name, with all its attempts; its handler runs again."],
+      button: "Run again",
+      perform: () => post(queueUrl(queue, "/message/replay", { path })),
+    });
+    if (done) tell(done.created ? `${path} runs again.` : `${path} was to run again already.`);
+  },
+
+  async "retry-one"({ queue, path }) {
+    const done = await ask({
+      title: "Try this message now?",
+      says: [path, "It waits for its next attempt. It is tried within seconds instead, and no attempt is used by that."],
+      button: "Try now",
+      perform: () => post(queueUrl(queue, "/message/retry", { path })),
+    });
+    if (done) tell(`${path} is tried now, with ${plural(done.attempts_left, "attempt")} left.`);
+  },
+
   async "delete-one"({ queue, path }) {
     const done = await ask({
       title: "Delete this dead letter?",
@@ -101,6 +133,18 @@ const actions = {
     if (!done) return;
     if (done.outcome === "cancelled") tell(`Cancelled ${path}.`);
     else tell(`${path} was ${done.outcome} before.`, "bad");
+  },
+
+  async "release-one"({ queue, path, worker }) {
+    const done = await ask({
+      title: "Take this message from its worker?",
+      says: [path, `${worker} holds it. Do this if that worker is known to be dead: the message runs again at once, and ` +
+        "no attempt is used. Should the worker be alive, its handler runs beside the next one."],
+      button: "Release",
+      danger: true,
+      perform: () => post(queueUrl(queue, "/message/release", { path })),
+    });
+    if (done) tell(`Released ${path}, which ${done.worker} held.`);
   },
 
   async "pause-schedule"({ queue, name }) {

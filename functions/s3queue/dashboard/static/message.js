@@ -26,13 +26,18 @@ export class MessagePage {
       h("a", { href: `#/queue/${encodeURIComponent(queue)}` }, queue));
     if (!found) return [crumbs, h("h1", { class: "path" }, path), h("p", { class: "quiet" }, "Reading…")];
     const button = (action, words) => h("button", { type: "button", class: "button", "data-action": action,
-      "data-queue": queue, "data-path": path }, words);
+      "data-queue": queue, "data-path": path, "data-worker": found.worker }, words);
     return [
       h("section", { class: "verdict slim", "data-state": found.state, "data-key": "head" }, crumbs,
         h("div", { class: "head" }, h("h1", { class: "path" }, h("span", { class: "lamp", "aria-hidden": "true" }), path),
-          found.state === "dead" && h("span", { class: "act" }, button("replay-one", "Replay"), button("delete-one", "Delete")),
+          found.state === "dead" && h("span", { class: "act" }, button("replay-one", "Replay"), button("replay-to", "Replay to…"),
+            button("delete-one", "Delete")),
+          found.state === "completed" && found.kept_payload
+            && h("span", { class: "act" }, button("replay-completed", "Run again")),
           ["pending", "delayed", "waiting", "processing"].includes(found.state)
-            && h("span", { class: "act" }, button("cancel-one", "Cancel"))),
+            && h("span", { class: "act" }, found.state === "processing" && button("release-one", "Release"),
+              found.state === "waiting" && button("retry-one", "Retry now"),
+              button("cancel-one", "Cancel"))),
         h("p", { class: "reason" }, found.state, found.problem && `: ${found.problem}`),
         h("dl", { class: "facts" }, [["Priority", found.priority], ["Size", bytes(found.size)], ["Attempt", found.attempt ?? "–"],
           ["Worker", found.worker ?? "–"], ["Due", found.due_at ? clock(found.due_at) : "at once"],
@@ -75,7 +80,7 @@ export class MessagePage {
 
   body() {
     const { payload, found } = this;
-    if (["completed", "cancelled"].includes(found.state)) {
+    if (["completed", "cancelled"].includes(found.state) && !found.kept_payload) {
       return h("p", { class: "quiet" }, `The message was ${found.state}, and its payload was deleted.`);
     }
     if (!payload) {

@@ -59,5 +59,5 @@ export const HEALTH = {
 
 export const STATES = {
   pending: "Pending", delayed: "Delayed", processing: "Processing", waiting: "Waiting for a retry",
-  completed: "Completed", dead: "Dead letters", workers: "Workers", runs: "Spark runs", schedules: "Schedules", settings: "Settings",
+  completed: "Completed", cancelled: "Cancelled", dead: "Dead letters", workers: "Workers", runs: "Spark runs", schedules: "Schedules", settings: "Settings",
 };
