@@ -22,6 +22,7 @@ from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
 from .aws_environment import find_credentials, find_place
 from .connections import Answer, Broken, Connections
+from .many import check_many, delete_one_by_one
 from .s3_errors import COPY_BYTES, is_throttled, is_unknown, refusal
 from .signature import Credentials, Headers
 from .wire import http_date, quoted, unquoted, whole_etag, whole_seconds
@@ -131,6 +132,10 @@ class DirectStore:
         headers = [] if if_match is None else [("if-match", quoted(if_match))]
         answer = self._request("delete", "DELETE", key, headers, missing_is_conflict=if_match is not None, once=True)
         return _date(answer)
+
+    def delete_many(self, seen: Mapping[str, str]) -> frozenset[str]:
+        check_many(seen)
+        return delete_one_by_one(self, seen)
 
     def copy(
         self,

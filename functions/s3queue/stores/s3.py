@@ -29,6 +29,7 @@ from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
 from .bodies import ReceivedBody, RestOfStream
 from .connections import WHOLE_BYTES
+from .many import check_many, delete_one_by_one
 from .s3_errors import COPY_BYTES, LOG_IN, is_throttled, is_unknown, refusal
 from .wire import http_date, quoted, unquoted, whole_etag, whole_seconds
 
@@ -133,6 +134,10 @@ class S3Store:
 
         at = self._request("delete", key, send, _date, missing_is_conflict=if_match is not None, once=True)
         return at or self.list(key, limit=1).at
+
+    def delete_many(self, seen: Mapping[str, str]) -> frozenset[str]:
+        check_many(seen)
+        return delete_one_by_one(self, seen)
 
     def copy(
         self,
