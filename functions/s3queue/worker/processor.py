@@ -30,6 +30,7 @@ from s3queue.errors import (
     Retry,
     Unavailable,
 )
+from s3queue.keys import partition_of
 from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
 
@@ -65,8 +66,17 @@ class Processor:
     around_call: Callable[[Claim, Sequence[int]], AbstractContextManager[None]] = lambda claim, lines: nullcontext()
 
     def run(self, path: str, *, read_first: bool = False, etag: str = "") -> AttemptEnding | None:
-        """Claim and process one message; None if it could not be claimed. A name that was PUT anew runs again."""
+        """Claim and process one message; None if it could not be claimed. A name that was PUT anew runs again.
+
+        A message of a partition comes with the others of its partition; the last one's ending is returned.
+        """
         ending: AttemptEnding | None = None
+        if partition := partition_of(path):
+            from .partition_run import run_partition
+
+            endings: list[AttemptEnding] = []
+            run_partition(self, partition, should_stop=self.should_stop, count=endings.append)
+            return endings[-1] if endings else None
         claim = self.queue.claim(path, read_first=read_first, etag=etag)
         while claim is not None:
             ending = self.process(claim)
