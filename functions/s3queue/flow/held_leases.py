@@ -5,19 +5,24 @@ Nothing is written at once: the outcome goes into the next commit of the partiti
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from s3queue.documents.lease import Lease
+from s3queue.documents.message import Generation, Message
+from s3queue.documents.partition import Waiting
 from s3queue.documents.record import Failure, Record
+from s3queue.encoding import EARLIEST
 from s3queue.events import Event, InProcess
+from s3queue.keys import partition_path
+from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.lease_protocol import ENDED, LeaseProtocol, as_exception
 
 if TYPE_CHECKING:
-    from .partitions import Hold
+    from .partition_hold import Hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,37 @@ class HeldLeases(LeaseProtocol):
     """As `LeaseProtocol`, for the messages of one partition."""
 
     hold: Hold = field(repr=False)
+
+    def claim(self, message: Message, waiting: Waiting | None, at: datetime, since: float) -> Claim:
+        """The claim of a message that was taken and read; `waiting`, if it, or another of its name, failed before."""
+        queue, hold = self.queue, self.hold
+        timeout = hold.claim.lease.timeout
+        lease = Lease(state="waiting", attempt=0, owner="", nonce="", timeout=timeout)
+        if waiting and waiting.is_for(message.generation):
+            lease = waiting.lease
+        lease = replace(
+            lease,
+            state="processing",
+            attempt=lease.attempt + 1,
+            owner=queue.worker_id,
+            timeout=timeout,
+            claimed_at=at,
+            generation=message.generation,
+            retry_at=None,
+            fence=f"{lease.attempt + 1}-{queue.chance.token()}",
+        )
+        return Claim(
+            message=message,
+            lease=lease,
+            lease_etag="",
+            claimed_at=at,
+            since=since,
+            leased_until=float("inf"),
+            clock=queue.clock,
+            fence=lease.fence,
+            within=hold.claim,
+            leases=self,
+        )
 
     def _complete(self, claim: Claim, record: Record, result: Any, result_size: int, *, clear: bool) -> Record:
         # The lease is the commit point, so a zombie's completion does not count here.
@@ -66,3 +102,23 @@ class HeldLeases(LeaseProtocol):
 
     def emit(self, name: Event, claim: Claim, in_process: InProcess | None = None, **fields: Any) -> None:
         self.hold.tell(partial(LeaseProtocol.emit, self, name, claim, in_process, **fields))
+
+
+def claim_of_partition(queue: QueueAccess, partition: str) -> Claim:
+    """Stands for a whole partition where a worker keeps its claims; it is over until the lease is written."""
+    timeout = queue.settings.visibility_timeout
+    return Claim(
+        message=Message(
+            queue=queue.name,
+            path=partition_path(partition),
+            generation=Generation(etag="", put_at=EARLIEST),
+            size=0,
+        ),
+        lease=Lease(state="processing", attempt=1, owner=queue.worker_id, nonce="", timeout=timeout),
+        lease_etag="",
+        claimed_at=EARLIEST,
+        since=queue.clock.monotonic(),
+        leased_until=float("-inf"),
+        clock=queue.clock,
+        fence="",
+    )
