@@ -80,6 +80,10 @@ class Hold:
         is_over = self._stored is not None and self._stored.is_over()
         if not (window or self._uncleared or is_over or self._ended):
             return False
+        gate = self.queue.gate
+        if gate and window and not self._uncleared and gate.wait(self._messages.path(window[0])) > 0:
+            self.queue.held_back += 1
+            return False
         try:
             self._write(taken=window, ended=self._uncleared, journal=self._stored.lease.journal if self._stored else "")
         except Conflict:
