@@ -11,8 +11,31 @@ import pytest
 
 from s3queue.errors import InvalidRequest, Unavailable
 from s3queue.store import MANY, ObjectInfo, ObjectStore, delete_all_seen
+from support.s3_servers import s3_client
 
 NOT_THERE = "0" * 32
+NAMES = [
+    "with space",
+    "a+b",
+    "100%",
+    "%41",
+    "q?x=1&y=2#z",
+    "<Key>&amp;</Key>",
+    "]]>",
+    "quote'\"",
+    "\u00fcn\u00efc\u00f6d\u00e9/\u6771\u4eac/\U0001f600",
+    "combining e\u0301",
+    "tab\there",
+    "new\nline",
+    "return\rhere",
+    "\x01control",
+    "\x7f\x85",
+    "\u2028separator",
+    "trailing ",
+    "\ufffd replaced",
+    "back\\slash",
+    "../up",
+]
 
 
 class Faulty:
@@ -161,3 +184,39 @@ def test_nobody_asks_again_whose_lease_is_over(faulty):
 
     assert faulty.asked == ["delete_many", "head"]
     assert names(faulty.inner) == ["q/messages/a", "q/messages/b"]
+
+
+# Names, and how many
+
+
+def test_any_name_can_be_deleted_among_others(server, store):
+    keys = [f"messages/{name}" for name in NAMES if f"name:messages/{name}" not in server.weaknesses]
+    seen = {key: store.put(key, b"same bytes").etag for key in keys}
+    for key in keys[::2]:
+        store.put(key, b"written again")
+
+    assert store.delete_many(seen) == frozenset()
+    assert [key for key in keys if store.head(key)] == keys[::2]
+    assert store.delete_many({key: store.head(key).etag for key in keys[::2]}) == frozenset()
+    assert [key for key in keys if store.head(key)] == []
+
+
+def test_a_thousand_keys_are_one_call(store):
+    seen = put_some(store, *(f"q/messages/{number:04d}" for number in range(0, MANY, 100)))
+    asked = {f"q/messages/{number:04d}": NOT_THERE for number in range(MANY)} | etags(seen[1:])
+
+    assert store.delete_many(asked) == frozenset()
+    assert names(store) == ["q/messages/0000"]
+
+
+def test_of_a_versioned_object_the_current_version_counts(server, store, request):
+    if "http" in server.weaknesses:
+        return  # a dict has no versions
+    client = s3_client(request.getfixturevalue(f"{server.name}_endpoint"))
+    bucket = store.url.removeprefix("s3://")
+    client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    seen = put_some(store, "q/messages/a", "q/messages/b")
+    store.put("q/messages/b", b"written again")
+
+    assert store.delete_many(etags(seen)) == frozenset()
+    assert names(store) == ["q/messages/b"]

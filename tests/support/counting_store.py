@@ -28,7 +28,7 @@ class CountingStore:
     @property
     def billed(self) -> int:
         """All but the deletes, which are free."""
-        return sum(self.requests.values()) - self.requests["delete"]
+        return sum(self.requests.values()) - self.requests["delete"] - self.requests["delete_many"]
 
     def take(self) -> dict[str, int]:
         """What was asked since the last `take`; the count starts again."""
@@ -67,7 +67,8 @@ class CountingStore:
         return self.inner.delete(key, if_match=if_match)
 
     def delete_many(self, seen: Mapping[str, str]) -> frozenset[str]:
-        self._count("delete_many", next(iter(seen), ""))
+        if seen:
+            self._count("delete_many", next(iter(seen)))
         return self.inner.delete_many(seen)
 
     def copy(

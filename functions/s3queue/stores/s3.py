@@ -19,7 +19,7 @@ from s3queue.settings import aws_region
 from s3queue.store import Object, ObjectInfo, Page, Written
 
 from .bodies import RestOfStream
-from .many import check_many, delete_one_by_one
+from .many import BulkDelete, left_unknown
 from .s3_errors import COPY_BYTES, is_throttled, is_unknown, refusal
 from .sdk_answers import date_in, described_in, failure_of, opened_in, page_in, written_in
 from .wire import quoted
@@ -65,6 +65,7 @@ class S3Store:
         client.meta.events.register("before-send.s3", _refuse_to_repeat, unique_id="s3queue-once")
         self._clock = clock or SystemClock()
         self._chance = chance or RandomChance()
+        self._bulk = BulkDelete(client.meta.endpoint_url)
 
     def put(
         self,
@@ -127,8 +128,21 @@ class S3Store:
         return at or self.list(key, limit=1).at
 
     def delete_many(self, seen: Mapping[str, str]) -> frozenset[str]:
-        check_many(seen)
-        return delete_one_by_one(self, seen)
+        return self._bulk.delete(self, self._send_many, seen, self._chance.token)
+
+    def _send_many(self, seen: Mapping[str, str]) -> frozenset[str]:
+        # Not `Quiet`: then half an answer would say that everything was deleted.
+        objects: Any = [{"Key": key, "ETag": quoted(etag)} for key, etag in seen.items()]
+
+        def send() -> Any:
+            return self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": objects})
+
+        def understand(answer: Any) -> frozenset[str]:
+            deleted = [entry["Key"] for entry in answer.get("Deleted", ())]
+            return left_unknown(seen, deleted, answer.get("Errors", ()), self._bucket)
+
+        unknown: frozenset[str] | None = self._request("delete", next(iter(seen)), send, understand, once=True)
+        return frozenset(seen) if unknown is None else unknown
 
     def copy(
         self,
