@@ -55,14 +55,18 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 def dump(document: Mapping[str, Any]) -> bytes:
     """A document as bytes, without its empty fields."""
-    kept = {
+    # An error text may hold half a surrogate pair (from a file name, say). UTF-8 cannot encode it; JSON can escape it.
+    text = _encode({"v": FORMAT} | filled(document))
+    return text.encode("utf-8", "backslashreplace")
+
+
+def filled(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are not empty. A result may be: a handler that returned an empty list did not return nothing."""
+    return {
         name: value
         for name, value in document.items()
         if value is not None and (name == "result" or value not in ("", (), [], {}))
     }
-    # An error text may hold half a surrogate pair (from a file name, say). UTF-8 cannot encode it; JSON can escape it.
-    text = _encode({"v": FORMAT} | kept)
-    return text.encode("utf-8", "backslashreplace")
 
 
 def load(body: bytes, key: str) -> dict[str, Any]:

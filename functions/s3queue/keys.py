@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from .errors import InvalidName, InvalidPriority
 
@@ -36,6 +36,12 @@ _PART = re.compile(r"[^/]+/part-([0-9]{10,})-[0-9a-f]+\.parquet")
 _RATE_KEY_BYTES = 256
 _SHARD = re.compile(r"[0-9a-f]{2}/")
 _MARKED = re.compile(r"~[0-9a-f]{12}\Z")
+#: What the folder of a partition begins with, and what follows it in the name of one that holds no group, but a share
+#: of all messages: no group's name begins like that, because `=` is quoted there.
+PARTITION = "@"
+_SHARE = "@="
+#: Of a group's name, quoted: more would leave too little room for the names of its messages.
+_GROUP_BYTES = 512
 #: What the names of scheduled messages begin with.
 SCHEDULED = "scheduled-"
 
@@ -126,6 +132,59 @@ def check_schedule(name: str) -> str:
     return name
 
 
+def group_partition(group: str) -> str:
+    """The partition of a group, `@customer-42`. Its messages run one at a time, in the order of their names.  [P9]
+
+    Raises:
+        InvalidName: the group's name is empty, too long, or not text.
+    """
+    if not isinstance(group, str) or not group:
+        raise InvalidName(f"group {group!r} is not valid: give a text that is not empty")
+    try:
+        quoted = quote(group, safe="~")
+    except UnicodeEncodeError:
+        raise InvalidName(f"group {group!r} is not valid Unicode") from None
+    if len(quoted) > _GROUP_BYTES:
+        raise InvalidName(
+            f"group {group[:40]!r}… is too long: {len(quoted)} bytes when quoted for a key, at most {_GROUP_BYTES}"
+        )
+    # Two names that some HTTP clients rewrite.
+    return PARTITION + (quoted.replace(".", "%2E") if quoted in (".", "..") else quoted)
+
+
+def shared_partition(name: str, partitions: int) -> str:
+    """One of so many partitions, `@=3`: it follows from the message's name, and says nothing about the order."""
+    return f"{_SHARE}{int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) % partitions}"
+
+
+def partition_of(path: str) -> str:
+    """The partition that a message belongs to: `@customer-42` of `messages/@customer-42/0199…`; empty if to none."""
+    kind, _, name = path.partition("/")
+    folder, slash, _ = name.partition("/")
+    return folder if kind == "messages" and slash and folder.startswith(PARTITION) and len(folder) > 1 else ""
+
+
+def partition_path(partition: str) -> str:
+    """What stands for a whole partition where other messages have their path: `messages/@customer-42/`."""
+    return f"messages/{partition}/"
+
+
+def is_partition(path: str) -> bool:
+    """Whether it stands for a whole partition."""
+    return path.endswith("/") and path == partition_path(partition_of(path))
+
+
+def is_ordered(partition: str) -> bool:
+    """Whether the messages of a partition run one at a time, in the order of their names: a group's do."""
+    return not partition.startswith(_SHARE)
+
+
+def group_of(path: str) -> str:
+    """The group that a message was enqueued with; empty if it has none."""
+    partition = partition_of(path)
+    return unquote(partition[1:]) if partition and is_ordered(partition) else ""
+
+
 def is_batch(path: str) -> bool:
     """Whether the path names a batch, in which every line is a message."""
     return path.endswith((".ndjson", f".ndjson{LINES}"))
@@ -214,7 +273,25 @@ class Keys:
         return f"{self.queue}/{path}"
 
     def lease(self, path: str) -> str:
-        return f"{self.queue}/leases/{path}"
+        """Also of a whole partition, which has one lease for all of its messages: `leases/@customer-42`."""
+        return f"{self.queue}/leases/{partition_of(path) if is_partition(path) else path}"
+
+    def journal(self, partition: str, name: str) -> str:
+        """The outcomes of some messages of a partition."""
+        return f"{self.journals(partition)}{name}.json"
+
+    def journals(self, partition: str) -> str:
+        return f"{self.queue}/records/{partition}/"
+
+    @property
+    def partition_leases(self) -> str:
+        """For a LIST."""
+        return f"{self.queue}/leases/{PARTITION}"
+
+    @property
+    def partitions(self) -> str:
+        """For a LIST with a delimiter."""
+        return f"{self.queue}/messages/{PARTITION}"
 
     def record(self, path: str) -> str:
         return f"{self.queue}/records/{path}"
@@ -231,6 +308,10 @@ class Keys:
         return f"{self.queue}/done/{path}"
 
     def reminder(self, due_at: datetime, path: str) -> str:
+        """Of a whole partition, it names one of its messages, whether there is such a one or not: some servers take a
+        key that ends with a slash for a folder.
+        """
+        path += "next" if is_partition(path) else ""
         return f"{self.queue}/retries/{format_due(due_at)}/{path}"
 
     def lock(self, name: str) -> str:
@@ -318,7 +399,12 @@ class Keys:
     def path_under(self, kind: str, key: str) -> str | None:
         """The path that a lease, record or dead letter belongs to; None if it cannot belong to a message."""
         prefix = self.prefix(kind)
-        return self.path(self.root + key.removeprefix(prefix)) if key.startswith(prefix) else None
+        if not key.startswith(prefix):
+            return None
+        path = key.removeprefix(prefix)
+        if kind == "leases" and path.startswith(PARTITION) and is_partition(partition_path(path)):
+            return partition_path(path)
+        return self.path(self.root + path)
 
     def reminded(self, key: str) -> tuple[datetime, str] | None:
         """When a reminder is due, and for which path; None if the key is not that of a reminder."""

@@ -65,6 +65,7 @@ class Queue(OperatedQueue):
         metadata: Mapping[str, str] | None = None,
         content_type: str | None = None,
         dedup_for: float | timedelta | None = None,
+        group: str | None = None,
     ) -> str:
         """Add a message and return its path. One PUT.
 
@@ -78,6 +79,9 @@ class Queue(OperatedQueue):
         With `dedup_for` as well, the id counts for that long after it was first used, by S3's clock, also when the
         message is finished: until then the call adds nothing, and returns the first one's path, whatever its body,
         priority and delay. One GET and one PUT more; at most the queue's `record_retention`.
+
+        Messages of one `group` run one at a time, in the order of their names: the order in which one producer enqueues
+        them. A retry holds the group up, a death lets it go on; groups run in parallel.  [P9]
 
         Raises:
             MessageTooLarge, InvalidPriority, InvalidName, QueueFull: nothing was written; change the call.
@@ -99,6 +103,7 @@ class Queue(OperatedQueue):
             metadata=metadata,
             content_type=content_type,
             reserve=reserve,
+            group=group,
         )
 
     def enqueue_many(
@@ -225,7 +230,7 @@ class Queue(OperatedQueue):
             InvalidRequest: the sends are too many or too large; nothing was written.
             Unavailable: unknown whether it was recorded, or whether all sends are stored; calling again is safe.
         """
-        record = self.leases.complete(claim, result, sends=sends, clear=clear)
+        record = self._leases_of(claim).complete(claim, result, sends=sends, clear=clear)
         self.note_call(claim, None)
         return record
 
@@ -243,7 +248,7 @@ class Queue(OperatedQueue):
         Raises:
             Unavailable: unknown whether they are gone; calling again is safe.
         """
-        self.leases.clear(claim)
+        self._leases_of(claim).clear(claim)
         self.note_undecided(claim)
 
     def fail(
@@ -263,7 +268,7 @@ class Queue(OperatedQueue):
             LeaseLost: someone else has the message by now; a zombie's failure never counts.
             Unavailable: unknown whether it was recorded; the lease runs out, and the sweeper fails the attempt.
         """
-        ended = self.leases.fail(claim, error, retry_after=retry_after, dead=dead)
+        ended = self._leases_of(claim).fail(claim, error, retry_after=retry_after, dead=dead)
         if not claim.message.is_batch:
             # Of a batch, each line was counted.
             self.note_call(claim, error.type if isinstance(error, Failure) else error)
@@ -275,7 +280,7 @@ class Queue(OperatedQueue):
         Raises:
             LeaseLost: someone else has the message by now.
         """
-        self.leases.extend(claim, timeout)
+        self._leases_of(claim).extend(claim, timeout)
 
     def release(self, claim: Claim) -> None:
         """Give the message back; this does not count as an attempt. A batch keeps the progress of its lines.  [P5]
@@ -283,7 +288,7 @@ class Queue(OperatedQueue):
         Raises:
             LeaseLost: someone else has the message by now.
         """
-        self.leases.release(claim)
+        self._leases_of(claim).release(claim)
         self.note_undecided(claim)
 
     def postpone(self, claim: Claim, after: float | timedelta) -> Lease | Record:
@@ -299,9 +304,13 @@ class Queue(OperatedQueue):
         if claim.lease.postponed >= most:
             said = f"postponed {most} times, which is max_postpones: this attempt failed"
             return self.fail(claim, Failure("Postpone", said), retry_after=wait)
-        lease = self.leases.postpone(claim, wait)
+        lease = self._leases_of(claim).postpone(claim, wait)
         self.note_undecided(claim)
         return lease
+
+    def _leases_of(self, claim: Claim) -> LeaseProtocol:
+        """The message's own lease, or that of its partition."""
+        return claim.leases or self.leases
 
     def held_for(self) -> float:
         """Seconds for which the queue's limits let no message be claimed, as far as this process knows: ask then.

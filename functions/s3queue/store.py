@@ -14,6 +14,8 @@ from .errors import Conflict, CorruptState, Unavailable
 
 #: How often one conditional write is tried while its answers leave open what happened, before the caller is told.
 UNKNOWN_TRIES = 4
+#: S3 deletes so many objects at once, at most.
+MANY = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,17 @@ class Object(ObjectInfo):
             if limit is not None and self.size > limit:
                 raise CorruptState(f"{self.key} has {self.size} bytes, not at most {limit}; s3queue did not write it")
             return stream.read()
+
+
+class Seen(Protocol):
+    """An object as it was seen: an ObjectInfo, or whatever remembers as much of one."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def etag(self) -> str: ...
+    @property
+    def modified_at(self) -> datetime: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +118,19 @@ class ObjectStore(Protocol):
         """Without `if_match` a missing object is a success, as in S3.
 
         Sent once: equal bytes have equal ETags, and by the time of a repetition they may have been PUT anew.
+        """
+        ...
+
+    def delete_many(self, seen: Mapping[str, str]) -> frozenset[str]:
+        """Delete each of these keys if it has this ETag; at most 1,000, in one request. Sent once, as `delete` is.
+
+        An object that has another ETag, or is missing, is left alone. Returns the keys for which it is unknown whether
+        they were deleted: nobody else's. Where a server does not compare the ETags, each is a request of its own.
+
+        Raises:
+            Unavailable: unknown for all of them.
+            AccessDenied: one of them, which it names, may not be deleted; the others may have been.
+            InvalidRequest: more than 1,000 keys; nothing was deleted.
         """
         ...
 
@@ -228,21 +254,28 @@ def delete_unique(store: ObjectStore, key: str, *, if_match: str) -> bool:
 
 
 def delete_seen(
-    store: ObjectStore, key: str, *, etag: str, modified_at: datetime, is_alive: Callable[[], bool] = lambda: True
+    store: ObjectStore,
+    key: str,
+    *,
+    etag: str,
+    modified_at: datetime,
+    is_alive: Callable[[], bool] = lambda: True,
+    asked: Unavailable | None = None,
 ) -> bool:
     """Delete the object that was seen; False if another one was there, or it was gone already.  [P1]
 
     Equal bytes have equal ETags: after an unknown answer they may have been PUT anew, so look before asking again; and
-    never ask again once `is_alive` says no.
+    never ask again once `is_alive` says no. `asked`: it was asked for before, and this was the answer.
 
     Raises:
         Unavailable: still unknown.
     """
-    unknown: Unavailable | None = None
-    for _ in range(UNKNOWN_TRIES):
+    unknown = asked
+    for tries in range(UNKNOWN_TRIES):
         try:
-            store.delete(key, if_match=etag)
-            return True
+            if tries or not asked:
+                store.delete(key, if_match=etag)
+                return True
         except Conflict as conflict:
             return (unknown is not None or conflict.retried) and store.head(key) is None
         except Unavailable as error:
@@ -255,3 +288,36 @@ def delete_seen(
         if not is_alive():
             break
     raise unknown or Unavailable(f"unknown whether {key} was deleted; try again")
+
+
+def delete_all_seen(store: ObjectStore, seen: Sequence[Seen], *, is_alive: Callable[[], bool] = lambda: True) -> None:
+    """Delete the objects that were seen, 1,000 at once; what was PUT anew since stays. Every key is given once.  [P1]
+
+    Whatever is unknown afterwards is looked at and asked for one by one, as `delete_seen` does. Nothing more is asked
+    for once `is_alive` says no.
+
+    Raises:
+        Unavailable: still unknown for one of them, or `is_alive` said no before all were asked for.
+    """
+    if len(seen) == 1:
+        delete_seen(store, seen[0].key, etag=seen[0].etag, modified_at=seen[0].modified_at, is_alive=is_alive)
+        return
+    for start in range(0, len(seen), MANY):
+        chunk = seen[start : start + MANY]
+        if start and not is_alive():
+            raise Unavailable(f"{len(seen) - start} objects were not deleted, {chunk[0].key} first: it was too late")
+        try:
+            unknown = store.delete_many({entry.key: entry.etag for entry in chunk})
+            problem = Unavailable("a DELETE of many objects did not say what became of one")
+        except Unavailable as error:
+            unknown, problem = frozenset(entry.key for entry in chunk), error
+        for entry in chunk:
+            if entry.key in unknown:
+                delete_seen(
+                    store,
+                    entry.key,
+                    etag=entry.etag,
+                    modified_at=entry.modified_at,
+                    is_alive=is_alive,
+                    asked=problem,
+                )

@@ -62,6 +62,9 @@ def _call(client: Any, bucket: str, folder: str, name: str, options: dict[str, A
         if key in options:
             # A key that is about the limit has that length with its folder.
             options[key] = folder + (options[key][len(folder) :] if len(options[key]) > 1000 else options[key])
+    if name == "delete_objects":
+        named = [one | {"Key": folder + one["Key"]} for one in options["Delete"]["Objects"]]
+        options["Delete"] = {**options["Delete"], "Objects": named}
     if name == "list_objects_v2":
         options.setdefault("Prefix", folder)
     if "CopySource" in options:
@@ -86,7 +89,7 @@ def _call(client: Any, bucket: str, folder: str, name: str, options: dict[str, A
 def _field(answer: Mapping[str, Any], name: str, folder: str) -> Any:
     """`ETag`, `LastModified.microsecond`, or `Contents.Key` of every entry, without the folder."""
     head, _, rest = name.partition(".")
-    value = answer.get(head)
+    value = answer.get(head, [] if head in ("Deleted", "Errors") else None)
     if rest and isinstance(value, list):
         return [str(entry[rest]).removeprefix(folder) for entry in value]
     return getattr(value, rest) if rest and value is not None else value
@@ -106,6 +109,8 @@ def _filled(value: Any, answers: list[Mapping[str, Any]]) -> Any:
         return answers[int(number) - 1].get(name)
     if isinstance(value, dict) and set(value) == {"repeat", "times"}:
         return value["repeat"] * value["times"]
+    if isinstance(value, dict) and set(value) == {"each", "of"}:
+        return [value["of"]] * value["each"]
     if isinstance(value, dict):
         return {name: _filled(one, answers) for name, one in value.items()}
     return [_filled(one, answers) for one in value] if isinstance(value, list) else value

@@ -62,6 +62,11 @@ class EndlessStore(MemoryStore):
             self._gone.add(self._number(key))
         return self._date()
 
+    def delete_many(self, seen: Mapping[str, str]) -> frozenset[str]:
+        for key, etag in seen.items():
+            self.delete(key, if_match=etag)
+        return frozenset()
+
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
         if prefix.startswith(MESSAGES):
             name = after.removeprefix(MESSAGES)

@@ -106,6 +106,11 @@ class Broken:
             raise AccessDenied(f"DELETE {key}: allow s3:DeleteObject")
         return self.inner.delete(key, if_match=None if self.ignores_conditions else if_match)
 
+    def delete_many(self, seen):
+        for key, etag in seen.items():
+            self.delete(key, if_match=etag)
+        return frozenset()
+
     def list(self, *args, **more):
         from dataclasses import replace
 

@@ -28,6 +28,10 @@ LISTED = (
     b'<ETag>"0123456789abcdef"</ETag><Size>5</Size></Contents></ListBucketResult>'
 )
 COPIED = b'<CopyObjectResult><ETag>"0123456789abcdef"</ETag></CopyObjectResult>'
+DELETED = (
+    b"<DeleteResult><Deleted><Key>a</Key></Deleted><Error><Key>b</Key><Code>PreconditionFailed</Code></Error>"
+    b"<Error><Key>c</Key><Code>InternalError</Code></Error></DeleteResult>"
+)
 DESCRIBED = f'ETag: "0123456789abcdef"\r\nLast-Modified: {DATE}\r\nx-amz-meta-kind: full\r\n'
 
 
@@ -46,6 +50,12 @@ CASES: dict[str, tuple[bytes, Callable[[ObjectStore], Any]]] = {
     "get": (answer(DESCRIBED, b"hello"), lambda store: _whole(store.open("a"))),
     "head": (answer(DESCRIBED).replace(b"Content-Length: 0", b"Content-Length: 5"), lambda store: store.head("a")),
     "delete": (answer(status="204 No Content"), lambda store: store.delete("a")),
+    # Without the trial that comes before the first one.
+    "delete many": (answer(body=DELETED), lambda store: store._send_many(dict.fromkeys("abc", "e"))),  # type: ignore[attr-defined]
+    "delete many chunked": (
+        answer(body=DELETED, chunked=True),
+        lambda store: store._send_many(dict.fromkeys("abc", "e")),
+    ),  # type: ignore[attr-defined]
     "copy": (answer(body=COPIED), lambda store: store.copy("a", "b")),
     "list": (answer(body=LISTED), lambda store: store.list("")),
     "list chunked": (answer(body=LISTED, chunked=True), lambda store: store.list("")),

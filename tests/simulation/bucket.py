@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from s3queue.errors import AccessDenied, InvalidName, Unreadable
+from s3queue.errors import AccessDenied, InvalidName, Unavailable, Unreadable
 from s3queue.keys import MAX_KEY_BYTES
 from s3queue.store import Page, Written
 from s3queue.stores.memory import MemoryStore
@@ -44,6 +44,19 @@ class SimulatedStore(MemoryStore):
             return refused
         options: dict[str, Any] = {"metadata": metadata, "content_type": content_type}
         return super().copy(source, target, if_match=if_match, if_absent=if_absent, **options)
+
+    def delete_many(self, seen: Mapping[str, str]) -> frozenset[str]:
+        """S3 deletes them one after the other, and says of each what became of it: two halves may fare differently."""
+        keys, unknown = list(seen), frozenset[str]()
+        problem: Unavailable | None = None
+        for part in filter(None, (keys[: len(keys) // 2], keys[len(keys) // 2 :])):
+            try:
+                super().delete_many({key: seen[key] for key in part})
+            except Unavailable as error:
+                unknown, problem = unknown.union(part), error
+        if problem and len(unknown) == len(seen):
+            raise problem
+        return unknown
 
     def upload(self, key: str, body: bytes, *, seconds: float) -> None:
         """Complete a multipart upload that was started so long ago; S3 dates the object by its start."""

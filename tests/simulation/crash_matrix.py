@@ -21,7 +21,7 @@ from .threads import greenlets
 from .undisturbed import UNDISTURBED
 from .world import Fault
 
-WRITES = ("put", "delete", "copy")
+WRITES = ("put", "delete", "delete_many", "copy")
 #: Long enough for a lease to run out and everything to be done by others.
 ASLEEP = 60.0
 #: Just long enough: the zombie wakes while the next one is at it.

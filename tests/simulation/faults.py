@@ -193,7 +193,7 @@ class DrawnFaults:
             # They send few requests, and what they are told is judged: a third of these may go wrong.
             number = number * profile.total * 3 if chance.random() < 0.5 else number
         if number >= profile.total:
-            if operation in ("put", "delete"):
+            if operation in ("put", "delete", "delete_many"):
                 self._refused.pop((process.name, key), None)
             return fault
         kind = self._kind(number)
@@ -214,7 +214,7 @@ class DrawnFaults:
         return ""
 
     def _applies(self, kind: str, process: Process, operation: str, key: str) -> bool:
-        writes = operation in ("put", "delete", "copy")
+        writes = operation in ("put", "delete", "delete_many", "copy")
         if kind == "late":
             return writes
         if kind in ("contended", "retried"):

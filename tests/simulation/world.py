@@ -244,6 +244,7 @@ class World:
 
     def _perform(self, process: Process, operation: str, key: str, perform: Callable[[], Any], sent_at: float) -> Any:
         before = self.objects.get(key)
+        former = dict(self.objects) if operation == "delete_many" else None
         try:
             answer = perform()
         except Conflict:
@@ -251,7 +252,11 @@ class World:
             raise
         after = self.objects.get(key)
         self.note(process, operation, key, "" if answer is not None else "nothing there")
-        if before is not after:
+        if former is not None:
+            for gone in sorted(former.keys() - self.objects.keys()):
+                self.note(process, operation, gone, "deleted")
+                self.watcher.performed(process, "delete", gone, sent_at, former[gone], None)
+        elif before is not after:
             self.watcher.performed(process, operation, key, sent_at, before, after)
         self.watcher.stepped()
         return answer

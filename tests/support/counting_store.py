@@ -12,7 +12,7 @@ from s3queue.store import Object, ObjectInfo, ObjectStore, Page, Written
 
 
 class CountingStore:
-    """Passes everything on to `inner` and counts the requests by verb: put, get, head, delete, copy, list.
+    """Passes everything on to `inner` and counts the requests by verb: put, get, head, delete, delete_many, copy, list.
 
     A refused request counts like any other: S3 bills it.
     """
@@ -28,7 +28,7 @@ class CountingStore:
     @property
     def billed(self) -> int:
         """All but the deletes, which are free."""
-        return sum(self.requests.values()) - self.requests["delete"]
+        return sum(self.requests.values()) - self.requests["delete"] - self.requests["delete_many"]
 
     def take(self) -> dict[str, int]:
         """What was asked since the last `take`; the count starts again."""
@@ -65,6 +65,11 @@ class CountingStore:
     def delete(self, key: str, *, if_match: str | None = None) -> datetime:
         self._count("delete", key)
         return self.inner.delete(key, if_match=if_match)
+
+    def delete_many(self, seen: Mapping[str, str]) -> frozenset[str]:
+        if seen:
+            self._count("delete_many", next(iter(seen)))
+        return self.inner.delete_many(seen)
 
     def copy(
         self,

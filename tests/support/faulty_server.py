@@ -8,6 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import quote
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
 
 DATE = "Mon, 16 Nov 2026 10:15:00 GMT"
 
@@ -41,6 +44,9 @@ class FaultyServer:
     always: Answer = OK
     objects: dict[str, bytes] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
+    #: Of DeleteObjects: whether ETags are compared, and which keys get an error of this code instead.
+    compares_etags: bool = True
+    refuses: dict[str, str] = field(default_factory=dict)
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
     def expect(self, *answers: Answer, always: Answer = OK) -> None:
@@ -105,6 +111,8 @@ def _handler(told: Callable[[], FaultyServer]) -> type[BaseHTTPRequestHandler]:
             found = server.objects.get(key)
             etag = f'"{hashlib.md5(found or b"", usedforsecurity=False).hexdigest()}"'
             wanted = self.headers.get("If-Match")
+            if self.command == "POST":
+                return 200, self.delete_many(server, key, body)
             if self.command in ("GET", "HEAD"):
                 return (200, found) if found is not None else (404, self.error(Answer(404, "NoSuchKey")))
             if wanted and found is None:
@@ -117,12 +125,28 @@ def _handler(told: Callable[[], FaultyServer]) -> type[BaseHTTPRequestHandler]:
             server.objects.pop(key, None)
             return 204, b""
 
+        def delete_many(self, server: FaultyServer, bucket: str, body: bytes) -> bytes:
+            said = ""
+            for entry in ElementTree.fromstring(body):
+                key, etag = (str(part.text) for part in entry)
+                found = server.objects.get(f"{bucket}/{quote(key)}")
+                code = server.refuses.get(key)
+                if not code and server.compares_etags:
+                    is_there = f'"{hashlib.md5(found or b"", usedforsecurity=False).hexdigest()}"' == etag
+                    code = "NoSuchKey" if found is None else "" if is_there else "PreconditionFailed"
+                if code:
+                    said += f"<Error><Key>{escape(key)}</Key><Code>{code}</Code><Message>as told</Message></Error>"
+                else:
+                    server.objects.pop(f"{bucket}/{quote(key)}", None)
+                    said += f"<Deleted><Key>{escape(key)}</Key></Deleted>"
+            return f"<DeleteResult>{said}</DeleteResult>".encode()
+
         def error(self, answer: Answer) -> bytes:
             return (
                 f"<?xml version='1.0' encoding='UTF-8'?><Error><Code>{answer.code or answer.status}</Code>"
                 "<Message>as told</Message></Error>"
             ).encode()
 
-        do_GET = do_PUT = do_HEAD = do_DELETE = serve  # noqa: N815 (http.server's names)
+        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = serve  # noqa: N815 (http.server's names)
 
     return Handler

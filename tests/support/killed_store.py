@@ -7,7 +7,7 @@ from typing import Any
 
 from s3queue.store import ObjectStore
 
-REQUESTS = ("put", "open", "head", "delete", "copy", "list")
+REQUESTS = ("put", "open", "head", "delete", "delete_many", "copy", "list")
 
 
 class Killed(BaseException):

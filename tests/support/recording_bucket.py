@@ -29,6 +29,8 @@ def recording_bucket(bucket: Bucket, log: Path) -> Bucket:
     from spark.storage.bucket import Bucket
 
     verbs = {"put": "put", "open": "get", "head": "head", "delete": "delete", "list": "list"}
+    # Of many keys, the first; the letter for it is that of a delete.
+    verbs["delete_many"] = "delete"
     where = str(log)
 
     class Store:
@@ -42,8 +44,9 @@ def recording_bucket(bucket: Bucket, log: Path) -> Bucket:
                 assert name == "url", f"{name} of a store is not recorded"
                 return found
 
-            def send(key: str, *given: Any, **options: Any) -> Any:
-                told = [verbs[name], key, options.get("if_match"), bool(options.get("if_absent"))]
+            def send(key: Any, *given: Any, **options: Any) -> Any:
+                first = next(iter(key), "") if name == "delete_many" else key
+                told = [verbs[name], first, options.get("if_match"), bool(options.get("if_absent"))]
                 # One write each, to a file that is only ever added to: lines of two processes do not mix.
                 file = os.open(where, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
                 try:

@@ -62,6 +62,13 @@ class RoleStore:
         self._need("d", "s3:DeleteObject", key)
         return self.inner.delete(key, if_match=if_match)
 
+    def delete_many(self, seen: Mapping[str, str]) -> frozenset[str]:
+        # As for each of them alone; one request, all the same.
+        for number, key in enumerate(seen):
+            self._need("g", "s3:GetObject", key, is_request=False)
+            self._need("d", "s3:DeleteObject", key, is_request=number == 0)
+        return self.inner.delete_many(seen)
+
     def copy(self, source: str, target: str, **options: Any) -> Written | None:
         self._need("g", "s3:GetObject", source)
         self._need("p", "s3:PutObject", target)
@@ -79,7 +86,14 @@ class RoleStore:
         raise NotImplementedError("no function presigns")
 
     def _need(
-        self, letter: str, action: str, key: str, *, if_match: str | None = None, if_absent: bool = False
+        self,
+        letter: str,
+        action: str,
+        key: str,
+        *,
+        if_match: str | None = None,
+        if_absent: bool = False,
+        is_request: bool = True,
     ) -> None:
         context = ({"s3:if-match": if_match} if if_match else {}) | ({"s3:if-none-match": "*"} if if_absent else {})
         self.used[key.split("/")[1]].add(letter)
@@ -89,7 +103,7 @@ class RoleStore:
             encrypts = {"kms:EncryptionContext:aws:s3:arn": self._bucket}
             if not self._role.may(asked, self._key, encrypts):
                 self._refuse(f"{asked} {key}")
-        if self.requests_left is not None:
+        if self.requests_left is not None and is_request:
             self.requests_left -= 1
             if self.requests_left < 0:
                 raise Killed

@@ -141,30 +141,31 @@ class Record:
         return 0 if self.outcome == "cancelled" else as_whole((self.lines or {}).get("dead", 0))
 
     def to_bytes(self) -> bytes:
-        return dump(
-            {
-                "v": RECORD_FORMAT if self.outcome == "cancelled" else FORMAT,
-                "path": self.path,
-                "outcome": self.outcome,
-                "message_etag": self.generation.etag,
-                "enqueued_at": format_instant(self.generation.put_at),
-                "finished_at": format_instant(self.finished_at),
-                "attempt": self.attempt,
-                "worker": self.worker,
-                "attempts": [attempt.to_json() for attempt in self.attempts],
-                "result": self.result,
-                "result_error": self.result_error,
-                "failure": self.failure.to_json() if self.failure else None,
-                "lines": dict(self.lines) if self.lines else None,
-                "size": self.size,
-                "put_id": self.put_id,
-                "sends": [send.to_json() for send in self.sends],
-                "outbox": list(self.outbox),
-                "stored": self.stored.to_json(),
-                "keeps_payload": self.keeps_payload or None,
-                "nonce": self.nonce,
-            }
-        )
+        return dump(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "v": RECORD_FORMAT if self.outcome == "cancelled" else FORMAT,
+            "path": self.path,
+            "outcome": self.outcome,
+            "message_etag": self.generation.etag,
+            "enqueued_at": format_instant(self.generation.put_at),
+            "finished_at": format_instant(self.finished_at),
+            "attempt": self.attempt,
+            "worker": self.worker,
+            "attempts": [attempt.to_json() for attempt in self.attempts],
+            "result": self.result,
+            "result_error": self.result_error,
+            "failure": self.failure.to_json() if self.failure else None,
+            "lines": dict(self.lines) if self.lines else None,
+            "size": self.size,
+            "put_id": self.put_id,
+            "sends": [send.to_json() for send in self.sends],
+            "outbox": list(self.outbox),
+            "stored": self.stored.to_json(),
+            "keeps_payload": self.keeps_payload or None,
+            "nonce": self.nonce,
+        }
 
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Record:
@@ -174,7 +175,11 @@ class Record:
             CorruptState: the bytes are not a record; the text names the key.
             NewerFormat: a newer version wrote it, and this version cannot read even these fields.
         """
-        found = load(body, key)
+        return cls.from_json(load(body, key), key)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any], key: str) -> Record:
+        """See `from_bytes`; the document has a version."""
         try:
             outcome = found["outcome"]
             if outcome not in OUTCOMES:

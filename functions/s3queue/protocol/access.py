@@ -9,11 +9,12 @@ from s3queue.clock import Chance, Clock, RandomChance, SystemClock
 from s3queue.documents.lease import StoredLease
 from s3queue.documents.record import Record
 from s3queue.events import Events
-from s3queue.keys import Keys
+from s3queue.keys import Keys, partition_of
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectInfo, ObjectStore
 
 from .gate import Gate
+from .outcomes import Outcomes
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +60,18 @@ class QueueAccess:
         """The message as a LIST shows it, also where a HEAD would be refused; None if there is none. One LIST."""
         key = self.keys.message(path)
         return next((entry for entry in self.store.list(key, limit=1).objects if entry.key == key), None)
+
+    def outcome_of(self, path: str) -> Record | None:
+        """The last record of a path, also if it is kept in its partition's journals; None if there is none.
+
+        Raises:
+            NewerFormat: a newer version wrote it, and only that version can read it.
+        """
+        if partition_of(path):
+            from .journal import find_outcome
+
+            return find_outcome(self, path)
+        return Outcomes(self.store, self.keys, self.chance).read(path)
 
     def perform(self, record: Record, between: Callable[[], None] = lambda: None) -> None:
         """Store what a record has sent. Safe to repeat; for all other records it is no request and no import.  [P7]"""

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from s3queue.documents.lease import GRAIN
 from s3queue.documents.message import is_placeholder
-from s3queue.keys import HIGHEST_PRIORITY, due_of, priority_of
+from s3queue.keys import HIGHEST_PRIORITY, due_of, is_partition, partition_of, priority_of
 from s3queue.store import ObjectInfo, Page, listing
 
 from .access import QueueAccess
@@ -30,6 +30,8 @@ WINDOW = 1000
 PAGES = 10
 #: Messages with an old lease that one refill tries. Most of these wait for a retry, and each costs a look at its lease.
 OVERDUE = 8
+#: Partitions with a lease that one refill tries: each costs a look at its lease.
+LEASED_PARTITIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Backlog:
     `wants` selects messages by size, where a LIST shows it: the light or the heavy messages of a mixed queue.
     `competes`: others take from the same messages all the time, so the choice is random from the start; otherwise it is
     the oldest of the highest priority, until a claim is lost. `overdue`: also find messages whose lease seems to have
-    run out.
+    run out. `partitions`: also find partitions that have messages; their candidates stand for the whole partition.
     """
 
     def __init__(
@@ -73,11 +75,13 @@ class Backlog:
         wants: Callable[[int], bool] = lambda size: True,
         competes: bool = True,
         overdue: bool = False,
+        partitions: bool = False,
     ) -> None:
         self._queue = queue
         self._wants = wants
         self._competes = competes
         self._overdue = overdue
+        self._partitions = partitions
         #: Whether the last LIST of the kinds showed leases.
         self.saw_leases = False
         #: How many seconds after the last refill the next delayed message is due, if it saw one.
@@ -222,6 +226,8 @@ class Backlog:
                 due_at, path = reminded
                 if due_at > now:
                     return
+                if partition_of(path) and not self._partitions:
+                    continue
                 yield Candidate(path, priority_of(path), due_at, read_first=True, reminder=entry.key)
 
     def _messages(self, leases: _Leases | None) -> list[Candidate]:
@@ -231,6 +237,8 @@ class Backlog:
         top = queue.store.list(prefix, delimiter="/")
         groups = set(top.prefixes)
         groups.update(self._groups_beyond(prefix, top.next_after))
+        partitions = {group for group in groups if is_partition(group.removeprefix(queue.keys.root))}
+        groups -= partitions
         ranked = {group: priority_of(group.removeprefix(queue.keys.root)) for group in groups}
         urgent = sorted((group for group in ranked if ranked[group]), key=lambda group: (-ranked[group], group))
         found: list[Candidate] = []
@@ -239,11 +247,38 @@ class Backlog:
             if len(found) >= WINDOW:
                 return found
         found += self._first_unleased(top, prefix, leases, delimiter="/", groups=groups)
+        if self._partitions:
+            found += self._partitioned(partitions, top)
         for group in queue.chance.shuffled(sorted(groups - set(urgent))):
             if len(found) >= WINDOW:
                 break
             found += self._first_unleased(queue.store.list(group), group, leases)
         return found
+
+    def _partitioned(self, partitions: set[str], top: Page) -> Iterator[Candidate]:
+        """Partitions that have messages: those without a lease, and some with one: it may be open, or have run out."""
+        queue = self._queue
+        keys = queue.keys
+        if top.next_after is not None and top.next_after < keys.partitions + "\U0010ffff":
+            page = queue.store.list(keys.partitions, delimiter="/")
+            partitions = partitions | {group for group in page.prefixes if is_partition(group.removeprefix(keys.root))}
+        if not partitions:
+            return
+        leased = {
+            path
+            for page in listing(queue.store, keys.partition_leases, pages=PAGES)
+            for entry in page.objects
+            if (path := keys.path_under("leases", entry.key))
+        }
+        paths = queue.chance.shuffled(sorted(group.removeprefix(keys.root) for group in partitions))
+        hints = 0
+        for path in paths[:WINDOW]:
+            is_leased = path in leased
+            hints += is_leased
+            if not is_leased or hints <= LEASED_PARTITIONS:
+                # How long its messages have waited is not known: neither they nor the others may always come first.
+                since = top.at - queue.settings.rescue_after
+                yield Candidate(path, 0, since, read_first=True, is_overdue=is_leased)
 
     def _groups_beyond(self, prefix: str, cursor: str | None) -> Iterator[str]:
         """The groups of priorities that the first page did not reach. Names such as `p1000234.json` lie between them,

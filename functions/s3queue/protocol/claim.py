@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from s3queue.clock import Clock
 from s3queue.documents.batch import Lines
@@ -11,6 +12,9 @@ from s3queue.documents.lease import Lease
 from s3queue.documents.message import Message
 from s3queue.documents.record import Attempt, Failure, Record
 from s3queue.errors import LeaseLost
+
+if TYPE_CHECKING:
+    from .lease_protocol import LeaseProtocol
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +47,11 @@ class Claim:
     is_clearing: bool = False
     #: Set once this worker knows that an operator cancelled the message.
     is_cancelled: bool = False
+    #: The claim of the partition that the message belongs to, and what ends its messages; None: it has its own lease.
+    within: Claim | None = None
+    leases: LeaseProtocol | None = None
+    #: The other messages that the same call of the handler is for.
+    companions: tuple[Claim, ...] = ()
 
     @property
     def path(self) -> str:
@@ -54,7 +63,8 @@ class Claim:
 
     @property
     def deadline(self) -> float:
-        return max(self.leased_until, self.named_until)
+        own = max(self.leased_until, self.named_until)
+        return own if self.within is None else min(own, self.within.deadline)
 
     def end(self) -> None:
         """It is over, whatever the own clock says: no handler may start on it any more.  [P4]"""

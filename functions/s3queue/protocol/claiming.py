@@ -31,7 +31,7 @@ from s3queue.errors import (
     QueueError,
 )
 from s3queue.events import InProcess
-from s3queue.keys import due_of
+from s3queue.keys import due_of, partition_of
 from s3queue.store import Object, Written, delete_unique
 
 from .access import QueueAccess
@@ -62,6 +62,8 @@ class Claiming:
         After an event, nothing is read before the lease is written: most messages are free, and a lost try costs only
         one PUT.
         """
+        if partition_of(path):
+            return None  # it is taken with its partition: see `flow/partitions.py`
         limit = self.queue.settings.visibility_timeout
         if timeout is not None:
             limit = as_positive_duration(timeout, "the timeout of a claim")
@@ -264,7 +266,7 @@ class Claiming:
                 self.leases.record_vanished(path, lease, written.at, lambda: self.queue.clock.monotonic() < until)
             delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=written.etag)
             return None
-        message = self._message(path, found)
+        message = message_of(self.queue, path, found)
         expected = lease.leased_etag
         if expected and expected != message.generation.etag:
             # The name was PUT anew, and attempts belong to a generation.  [P5]
@@ -318,29 +320,32 @@ class Claiming:
         else:
             self.leases.fail(claim, refused)
 
-    def _message(self, path: str, found: Object) -> Message:
-        inline = None
-        if found.size <= INLINE_BYTES:
-            inline = found.read()
-        else:
-            found.stream.close()
-        return Message(
-            queue=self.queue.name,
-            path=path,
-            generation=Generation(etag=found.etag, put_at=found.modified_at),
-            size=found.size,
-            metadata=decode_metadata(found.metadata),
-            content_type=found.content_type,
-            inline=inline,
-            reopen=self._opener(path, found.etag),
-        )
 
-    def _opener(self, path: str, etag: str) -> Callable[[], IO[bytes] | None]:
-        def reopen() -> IO[bytes] | None:
-            try:
-                found = self.queue.store.open(self.queue.keys.message(path), if_match=etag)
-            except Conflict:
-                return None
-            return found.stream if found else None
+def message_of(queue: QueueAccess, path: str, found: Object) -> Message:
+    """The message that was opened; a small body is read now, a large one when the handler opens it."""
+    inline = None
+    if found.size <= INLINE_BYTES:
+        inline = found.read()
+    else:
+        found.stream.close()
+    return Message(
+        queue=queue.name,
+        path=path,
+        generation=Generation(etag=found.etag, put_at=found.modified_at),
+        size=found.size,
+        metadata=decode_metadata(found.metadata),
+        content_type=found.content_type,
+        inline=inline,
+        reopen=_opener(queue, path, found.etag),
+    )
 
-        return reopen
+
+def _opener(queue: QueueAccess, path: str, etag: str) -> Callable[[], IO[bytes] | None]:
+    def reopen() -> IO[bytes] | None:
+        try:
+            found = queue.store.open(queue.keys.message(path), if_match=etag)
+        except Conflict:
+            return None
+        return found.stream if found else None
+
+    return reopen

@@ -28,7 +28,7 @@ from .claim import Claim
 from .lease_writes import LeaseWrites
 
 _log = logging.getLogger(__name__)
-_ENDED: dict[Outcome, Event] = {
+ENDED: dict[Outcome, Event] = {
     "completed": "message.completed",
     "dead": "message.dead",
     "cancelled": "message.cancelled",
@@ -131,7 +131,7 @@ class LeaseProtocol(LeaseWrites):
             else:
                 claim.is_recorded = True
         local = InProcess(claim, result=result)
-        self.emit(_ENDED[record.outcome], claim, local, outcome=record.outcome, result_size=result_size)
+        self.emit(ENDED[record.outcome], claim, local, outcome=record.outcome, result_size=result_size)
         return record
 
     def _check_held(self, claim: Claim, recorded_at: datetime) -> None:
@@ -206,7 +206,7 @@ class LeaseProtocol(LeaseWrites):
         self.write(claim, replace(waiting, lines=claim.progressed()))
         self.remind(claim.path, retry_at)
         self.log_step("waiting", claim, f"until {retry_at:%H:%M:%S}, {failure.type}")
-        local = InProcess(claim, _as_exception(error, failure))
+        local = InProcess(claim, as_exception(error, failure))
         self.emit("message.retry", claim, local, error=failure.message, error_type=failure.type, retry_at=retry_at)
         return claim.lease
 
@@ -236,9 +236,9 @@ class LeaseProtocol(LeaseWrites):
                 claim.path, claim.message.generation, claim.lease_etag, claim.is_alive
             )
         self.log_step("buried" if is_moved else "buried where it lies, nobody can read it", claim, recorded.outcome)
-        local = InProcess(claim, _as_exception(error or failure, failure), dict(claim.lines.results))
+        local = InProcess(claim, as_exception(error or failure, failure), dict(claim.lines.results))
         described = {"outcome": recorded.outcome, "error": failure.message, "error_type": failure.type}
-        self.emit(_ENDED[recorded.outcome], claim, local, **described)
+        self.emit(ENDED[recorded.outcome], claim, local, **described)
         return recorded
 
     def _park(self, claim: Claim) -> None:
@@ -295,7 +295,7 @@ class LeaseProtocol(LeaseWrites):
         )
 
 
-def _as_exception(error: BaseException | Failure | str, failure: Failure) -> BaseException:
+def as_exception(error: BaseException | Failure | str, failure: Failure) -> BaseException:
     """For hooks: what was raised; if nothing was, an exception that says what was stored."""
     return error if isinstance(error, BaseException) else AttemptFailed(failure.type, failure.message)
 

@@ -19,7 +19,7 @@ from s3queue import keys as names
 from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import join_lines
 from s3queue.documents.message import due_instant, encode_body
-from s3queue.encoding import encode_metadata, put_id_of, with_put_id
+from s3queue.encoding import EARLIEST, encode_metadata, put_id_of, with_put_id
 from s3queue.errors import (
     AccessDenied,
     Conflict,
@@ -32,7 +32,6 @@ from s3queue.errors import (
 )
 
 from .access import QueueAccess
-from .outcomes import Outcomes
 from .overrides import REFRESH_SECONDS, RuntimeOverrides
 from .payload_check import check_line, check_payload
 from .stats import published_stats
@@ -65,6 +64,7 @@ class Producer:
     _depth: int = field(init=False, default=0)
     _depth_read: float = field(init=False, default=float("-inf"))
     _enqueues_since: float = field(init=False, default=float("inf"))
+    _named_at: datetime = field(init=False, default=EARLIEST)
 
     def enqueue(
         self,
@@ -78,6 +78,7 @@ class Producer:
         metadata: Mapping[str, str] | None = None,
         content_type: str | None = None,
         reserve: Callable[[str], Reserved] | None = None,
+        group: str | None = None,
     ) -> str:
         """See `Queue.enqueue`. A `dedup_id` becomes the name, and the PUT has `If-None-Match: *`.
 
@@ -89,7 +90,7 @@ class Producer:
         if dedup_id is not None:
             name = _name_of_dedup_id(dedup_id)
         self._keep_up()
-        path = self._path(name, priority, delay, due_at)
+        path = self._path(name, priority, delay, due_at, group=group)
         self._check_size(len(encoded), f"{self.queue.name}/{path}")
         if self.queue.check_body:
             check_payload(path, encoded, self.queue.check_body)
@@ -254,7 +255,7 @@ class Producer:
         except Unavailable:
             is_known = False
         try:
-            record = Outcomes(self.queue.store, self.queue.keys, self.queue.chance).read(path)
+            record = self.queue.outcome_of(path)
             if record is not None and (not put_id or record.put_id == put_id):
                 return True
         except (AccessDenied, NewerFormat):
@@ -282,19 +283,45 @@ class Producer:
         delay: float | timedelta | None,
         due_at: datetime | None,
         suffix: str = "",
+        group: str | None = None,
     ) -> str:
         now = self.queue.clock.now()
         due_at = due_instant(now, delay, due_at)
+        is_delayed = due_at is not None and due_at > now
+        if group is not None:
+            folder = self._group(group, priority, is_delayed=is_delayed)
+            if name is None:
+                # One after the other, also within a millisecond, or if the clock is set back: order is what it is for.
+                self._named_at = now = max(now, self._named_at + timedelta(milliseconds=1))
         name = names.check_name(name) if name is not None else self.queue.chance.name(now) + suffix
-        if self.queue.settings.shards:
-            shard = hashlib.sha256(name.encode()).digest()[0] * self.queue.settings.shards // 256
-            name = f"{shard:02x}/{name}"
-        name = names.priority_prefix(priority) + name
-        path = f"delayed/{names.format_due(due_at)}/{name}" if due_at and due_at > now else f"messages/{name}"
+        if group is None:
+            folder = self._folder(name, priority, is_delayed=is_delayed)
+        path = f"delayed/{names.format_due(due_at)}/" if due_at and is_delayed else "messages/"
+        path += folder + name
         problem = self.queue.keys.problem(path)
         if problem:
             raise InvalidName(f"{self.queue.name}/{path}: {problem}")
         return path
+
+    def _group(self, group: str, priority: int, *, is_delayed: bool) -> str:
+        """Raises InvalidRequest for what would break the order of a group, or find nobody who runs it."""
+        if priority or is_delayed:
+            raise InvalidRequest(
+                "a message with a group has no priority and no delay: a group runs in the order of names"
+            )
+        if self.queue.settings.uses_spark:
+            raise InvalidRequest(f"queue {self.queue.name!r} sends messages to Spark, which knows no groups")
+        return f"{names.group_partition(group)}/"
+
+    def _folder(self, name: str, priority: int, *, is_delayed: bool) -> str:
+        settings = self.queue.settings
+        # What is urgent or delayed, and batches, which are cheap, have leases of their own.
+        if settings.partitions and not (priority or is_delayed or names.is_batch(name)):
+            return f"{names.shared_partition(name, settings.partitions)}/"
+        shard = ""
+        if settings.shards:
+            shard = f"{hashlib.sha256(name.encode()).digest()[0] * settings.shards // 256:02x}/"
+        return names.priority_prefix(priority) + shard
 
     def _keep_up(self) -> None:
         """Read `queue.json` every ten seconds. Not for the first message: sending one message costs one PUT.

@@ -101,10 +101,11 @@ class Connections:
         """
         length = len(body) if isinstance(body, bytes) else _length(body)
         described = [("host", self._host), ("user-agent", "s3queue"), *headers]
-        if method == "PUT":
+        asks = method == "PUT" and length >= ASK_FIRST_BYTES
+        if method in ("PUT", "POST"):
             described.append(("content-length", str(length)))
-            if length >= ASK_FIRST_BYTES:
-                described.append(("expect", "100-continue"))
+        if asks:
+            described.append(("expect", "100-continue"))
         digest = _NOTHING
         if length:
             digest = hashlib.sha256(body).hexdigest() if isinstance(body, bytes) else UNSIGNED
@@ -116,7 +117,7 @@ class Connections:
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise Broken(f"{what}: no connection to {self._host}: {error}", was_sent=False) from error
         try:
-            connection.send(head.encode(), body, length, asks=method == "PUT" and length >= ASK_FIRST_BYTES)
+            connection.send(head.encode(), body, length, asks=asks)
             return self._received(connection, method, streams, what)
         except BaseException as error:
             # Never used again: bytes that still arrive would be taken for the answer to the next request.

@@ -6,6 +6,8 @@ not in the environment. For buckets with accelerated addresses, use the store `b
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import logging
 import re
@@ -22,6 +24,7 @@ from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
 from .aws_environment import find_credentials, find_place
 from .connections import Answer, Broken, Connections
+from .many import BulkDelete, left_unknown, request_body
 from .s3_errors import COPY_BYTES, is_throttled, is_unknown, refusal
 from .signature import Credentials, Headers
 from .wire import http_date, quoted, unquoted, whole_etag, whole_seconds
@@ -65,6 +68,7 @@ class DirectStore:
         self._go_to(*find_place(endpoint_url, region))
         self._tries = tries
         self._chance = chance or RandomChance()
+        self._bulk = BulkDelete(self._address)
 
     def _go_to(self, address: str, region: str) -> None:
         self._address, self._region = address, region
@@ -131,6 +135,19 @@ class DirectStore:
         headers = [] if if_match is None else [("if-match", quoted(if_match))]
         answer = self._request("delete", "DELETE", key, headers, missing_is_conflict=if_match is not None, once=True)
         return _date(answer)
+
+    def delete_many(self, seen: Mapping[str, str]) -> frozenset[str]:
+        return self._bulk.delete(self, self._send_many, seen, self._chance.token)
+
+    def _send_many(self, seen: Mapping[str, str]) -> frozenset[str]:
+        body = request_body(seen)
+        digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+        headers = [("content-md5", digest), ("content-type", "application/xml")]
+        answer = self._request("delete", "POST", next(iter(seen)), headers, body, query="delete=", once=True)
+        entries = [(_name(child), _fields(child)) for child in _parsed(answer, "DeleteResult")]
+        deleted = [fields.get("Key", "") for name, fields in entries if name == "Deleted"]
+        errors = [fields for name, fields in entries if name == "Error"]
+        return left_unknown(seen, deleted, errors, self._bucket)
 
     def copy(
         self,

@@ -19,6 +19,8 @@ from s3queue.errors import Conflict, InvalidName, InvalidRequest
 from s3queue.keys import MAX_KEY_BYTES
 from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
+from .many import check_many
+
 T = TypeVar("T")
 #: Called for every request, with the operation, the key, and the function that carries it out.
 Around = Callable[[str, str, Callable[[], T]], T]
@@ -106,11 +108,25 @@ class MemoryStore:
             with self._mutex:
                 if if_match is not None:
                     self._check(key, if_match, "DELETE")
-                if self._objects.pop(key, None) is not None:
-                    del self._sorted[bisect_left(self._sorted, key)]
+                self._remove(key)
                 return self._date()
 
         return self._request("delete", key, perform)
+
+    def delete_many(self, seen: Mapping[str, str]) -> frozenset[str]:
+        check_many(seen)
+        if not seen:
+            return frozenset()
+
+        def perform() -> frozenset[str]:
+            for key, etag in seen.items():
+                # S3 is atomic for each object, and not for all of them.
+                with self._mutex:
+                    if key in self._objects and self._objects[key].etag == etag:
+                        self._remove(key)
+            return frozenset()
+
+        return self._request("delete_many", next(iter(seen)), perform)
 
     def copy(
         self,
@@ -174,6 +190,10 @@ class MemoryStore:
             insort(self._sorted, key)
         self._objects[key] = _Stored(body, etag, self._date(), dict(metadata), content_type)
         return Written(etag, self._date())
+
+    def _remove(self, key: str) -> None:
+        if self._objects.pop(key, None) is not None:
+            del self._sorted[bisect_left(self._sorted, key)]
 
     def _info(self, key: str, *, listed: bool) -> ObjectInfo:
         found = self._objects[key]

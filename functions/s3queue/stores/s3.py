@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -12,26 +11,19 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import boto3
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    NoCredentialsError,
-    ParamValidationError,
-    PartialCredentialsError,
-    SSOError,
-    TokenRetrievalError,
-)
+from botocore.exceptions import BotoCoreError, ClientError
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
-from s3queue.errors import AccessDenied, Conflict, Contended, InvalidRequest, NotFound, QueueError, Unavailable
+from s3queue.errors import Conflict, Contended, InvalidRequest, NotFound, Unavailable
 from s3queue.settings import aws_region
-from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
+from s3queue.store import Object, ObjectInfo, Page, Written
 
-from .bodies import ReceivedBody, RestOfStream
-from .connections import WHOLE_BYTES
+from .bodies import RestOfStream
+from .many import BulkDelete, left_unknown
 from .presigned import PresignedUrls
-from .s3_errors import COPY_BYTES, LOG_IN, is_throttled, is_unknown, refusal
-from .wire import http_date, quoted, unquoted, whole_etag, whole_seconds
+from .s3_errors import COPY_BYTES, is_throttled, is_unknown, refusal
+from .sdk_answers import date_in, described_in, failure_of, opened_in, page_in, written_in
+from .wire import quoted
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -74,6 +66,7 @@ class S3Store(PresignedUrls):
         client.meta.events.register("before-send.s3", _refuse_to_repeat, unique_id="s3queue-once")
         self._clock = clock or SystemClock()
         self._chance = chance or RandomChance()
+        self._bulk = BulkDelete(client.meta.endpoint_url)
 
     def put(
         self,
@@ -105,7 +98,7 @@ class S3Store(PresignedUrls):
                 **conditions,
             )
 
-        written: Written = self._request("put", key, send, _written, missing_is_conflict=True, once=once)
+        written: Written = self._request("put", key, send, written_in, missing_is_conflict=True, once=once)
         return written
 
     def open(self, key: str, *, if_match: str | None = None) -> Object | None:
@@ -114,7 +107,7 @@ class S3Store(PresignedUrls):
         def send() -> Any:
             return self._client.get_object(Bucket=self._bucket, Key=key, **conditions)
 
-        found: Object | None = self._request("get", key, send, partial(_opened, key))
+        found: Object | None = self._request("get", key, send, partial(opened_in, key))
         return found
 
     def head(self, key: str) -> ObjectInfo | None:
@@ -122,7 +115,7 @@ class S3Store(PresignedUrls):
             return self._client.head_object(Bucket=self._bucket, Key=key)
 
         found: ObjectInfo | None = self._request(
-            "head", key, send, lambda answer: ObjectInfo(**_described(key, answer))
+            "head", key, send, lambda answer: ObjectInfo(**described_in(key, answer))
         )
         return found
 
@@ -132,8 +125,25 @@ class S3Store(PresignedUrls):
         def send() -> Any:
             return self._client.delete_object(Bucket=self._bucket, Key=key, **conditions)
 
-        at = self._request("delete", key, send, _date, missing_is_conflict=if_match is not None, once=True)
+        at = self._request("delete", key, send, date_in, missing_is_conflict=if_match is not None, once=True)
         return at or self.list(key, limit=1).at
+
+    def delete_many(self, seen: Mapping[str, str]) -> frozenset[str]:
+        return self._bulk.delete(self, self._send_many, seen, self._chance.token)
+
+    def _send_many(self, seen: Mapping[str, str]) -> frozenset[str]:
+        # Not `Quiet`: then half an answer would say that everything was deleted.
+        objects: Any = [{"Key": key, "ETag": quoted(etag)} for key, etag in seen.items()]
+
+        def send() -> Any:
+            return self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": objects})
+
+        def understand(answer: Any) -> frozenset[str]:
+            deleted = [entry["Key"] for entry in answer.get("Deleted", ())]
+            return left_unknown(seen, deleted, answer.get("Errors", ()), self._bucket)
+
+        unknown: frozenset[str] | None = self._request("delete", next(iter(seen)), send, understand, once=True)
+        return frozenset(seen) if unknown is None else unknown
 
     def copy(
         self,
@@ -156,7 +166,7 @@ class S3Store(PresignedUrls):
             into: dict[str, Any] = {"Bucket": self._bucket, "Key": target} | ({"IfNoneMatch": "*"} if if_absent else {})
             return self._client.copy_object(CopySource=origin, **into, **options)
 
-        read = partial(_written, part="CopyObjectResult")
+        read = partial(written_in, part="CopyObjectResult")
         try:
             copied: Written | None = self._request("copy", target, send, read, once=True)
             return copied
@@ -171,7 +181,7 @@ class S3Store(PresignedUrls):
             self._client.copy(origin, self._bucket, target, ExtraArgs=options, Config=TransferConfig(use_threads=False))
             return self._client.head_object(Bucket=self._bucket, Key=target)
 
-        in_parts: Written = self._request("copy", target, send_parts, _written)
+        in_parts: Written = self._request("copy", target, send_parts, written_in)
         return in_parts
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
@@ -182,7 +192,7 @@ class S3Store(PresignedUrls):
         def send() -> Any:
             return self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, MaxKeys=limit, **options)
 
-        page: Page | None = self._request("list", prefix, send, _page)
+        page: Page | None = self._request("list", prefix, send, page_in)
         if page is None:
             raise NotFound(f"LIST {self.url}/{prefix}: there is no bucket {self._bucket!r} here; check name and region")
         return page
@@ -223,7 +233,7 @@ class S3Store(PresignedUrls):
                     raise refusal(status, code, said, verb, self._bucket, key, retried=retried) from error
                 problem = Contended(f"{what}: {TRIES} tries met other writers (409); try again")
             except BotoCoreError as error:
-                raise _failure(error, verb, self._bucket, key) from error
+                raise failure_of(error, verb, self._bucket, key) from error
             except Unavailable as error:
                 problem = Unavailable(f"{what}: {error}")
             except ValueError as error:
@@ -277,71 +287,3 @@ def _ask_first_if_large(request: Any, **_: Any) -> None:
     """boto3 asks (`Expect: 100-continue`) before every body, and some servers never answer if the body is empty."""
     if int(request.headers.get("Content-Length", ASK_FIRST_BYTES)) < ASK_FIRST_BYTES and "Expect" in request.headers:
         del request.headers["Expect"]
-
-
-def _written(answer: Any, part: str = "") -> Written:
-    found = answer.get(part, {}) if part else answer
-    return Written(whole_etag(found.get("ETag")), _date(answer))
-
-
-def _opened(key: str, answer: Any) -> Object:
-    """Small bodies are read at once, so that a broken connection is repaired by asking again."""
-    described = _described(key, answer)
-    body = ReceivedBody(answer["Body"], key)
-    if described["size"] > WHOLE_BYTES:
-        return Object(**described, stream=io.BufferedReader(body))
-    with body:
-        return Object(**described, stream=io.BytesIO(body.readall()))
-
-
-def _page(answer: Any) -> Page:
-    if "Name" not in answer:
-        raise Unavailable("the answer has no body, and must not look like an empty bucket")
-    at = _date(answer)
-    objects = tuple(
-        ObjectInfo(
-            key=entry["Key"],
-            etag=unquoted(entry["ETag"]),
-            size=entry["Size"],
-            modified_at=whole_seconds(entry["LastModified"]),
-            at=at,
-        )
-        for entry in answer.get("Contents", ())
-    )
-    prefixes = tuple(entry["Prefix"] for entry in answer.get("CommonPrefixes", ()))
-    return Page(objects, prefixes, cursor_after(objects, prefixes) if answer.get("IsTruncated") else None, at)
-
-
-def _described(key: str, answer: Any) -> dict[str, Any]:
-    """What an answer says about its object.
-
-    If a connection ends within a head, `http.client` takes that for the head's end: what is missing, or is half there,
-    makes the answer unknown.
-    """
-    if "ContentLength" not in answer:
-        raise Unavailable(f"the answer about {key} has no Content-Length header: it was cut off")
-    return {
-        "key": key,
-        "etag": whole_etag(answer.get("ETag")),
-        "size": answer["ContentLength"],
-        # Not boto3's own: it reads half a date, too.
-        "modified_at": http_date(answer["ResponseMetadata"]["HTTPHeaders"].get("last-modified", "")),
-        "at": _date(answer),
-        # S3 keeps names in lower case; some servers and proxies change the case.
-        "metadata": {name.lower(): value for name, value in answer.get("Metadata", {}).items()},
-        "content_type": answer.get("ContentType", ""),
-    }
-
-
-def _date(answer: Any) -> datetime:
-    return http_date(answer["ResponseMetadata"]["HTTPHeaders"].get("date", ""))
-
-
-def _failure(error: BotoCoreError, verb: str, bucket: str, key: str) -> QueueError:
-    """What to raise when there was no answer."""
-    where = f"{verb.upper()} s3://{bucket}/{key}"
-    if isinstance(error, ParamValidationError):
-        return InvalidRequest(f"{where}: {error}")
-    if isinstance(error, (NoCredentialsError, PartialCredentialsError, SSOError, TokenRetrievalError)):
-        return AccessDenied(f"{where}: {error}: {LOG_IN}")
-    return Unavailable(f"{where}: {error}")

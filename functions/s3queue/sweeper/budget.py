@@ -9,7 +9,7 @@ from typing import Any, cast
 from s3queue.clock import Clock
 from s3queue.store import ObjectStore, Page
 
-_REQUESTS = frozenset({"put", "open", "head", "delete", "copy", "list"})
+_REQUESTS = frozenset({"put", "open", "head", "delete", "delete_many", "copy", "list"})
 
 
 class OutOfBudget(Exception):

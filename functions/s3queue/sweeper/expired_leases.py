@@ -16,12 +16,13 @@ from s3queue.documents.lease import GRAIN, Lease, StoredLease
 from s3queue.documents.message import Generation
 from s3queue.encoding import LATEST
 from s3queue.errors import Conflict, CorruptState, NewerFormat, QueueError
+from s3queue.keys import is_partition
 from s3queue.protocol.expire import LeaseEnding, expire, restart, unreadable_lease
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.liveness import LiveOwners
 from s3queue.protocol.store_time import StoreTime
 from s3queue.queue import Queue
-from s3queue.store import ObjectInfo, Page, listing
+from s3queue.store import Object, ObjectInfo, Page, listing
 
 from .budget import OutOfBudget
 from .progress import Progress
@@ -44,6 +45,8 @@ class ExpiredLeases:
     known: dict[str, ObjectInfo] = field(default_factory=dict)
     #: Whether LISTs have shown all leases; from then on it is known which messages have one.
     are_all_known: bool = False
+    #: Partitions whose lease nobody holds: messages of theirs may have lost their event.
+    open_partitions: set[str] = field(default_factory=set)
     #: What a round of LISTs over all leases has shown so far; None: the round did not begin in this process.
     _round: set[str] | None = None
     #: Where the next LIST between two sweeps goes on.
@@ -92,6 +95,11 @@ class ExpiredLeases:
             if page.next_after is None or page.next_after > keys.lease(last):
                 break
 
+    def list_partitions(self, report: Report) -> None:
+        """List the leases of partitions, which lie before those of messages; as `list_between`."""
+        for page in listing(report.budget.store, self.queue.keys.partition_leases):
+            self._see(page, report)
+
     def see_messages(self, messages: Iterable[ObjectInfo]) -> None:
         """Note what lies under the leases. One that waits for what lay there before is read again."""
         for message in messages:
@@ -139,6 +147,7 @@ class ExpiredLeases:
         self._handed_over = {
             path: at for path, at in self._handed_over.items() if path in self.known or at > kept_after
         }
+        self.open_partitions &= self.known.keys()
 
     def next_at(self) -> datetime | None:
         """After this instant the next lease may be over; None if no lease is known."""
@@ -215,6 +224,9 @@ class ExpiredLeases:
             self.known.pop(path, None)
             return
         self.time.note(found.at)
+        if is_partition(path):
+            self._read_partition(path, which, found, owners, report, due)
+            return
         try:
             held = StoredLease.read(found)
         except NewerFormat as error:
@@ -245,6 +257,47 @@ class ExpiredLeases:
             self._wait(which, owners.fresh_until.get(held.lease.owner))
         else:
             self._end(expire, path, which, held, leases, report)
+
+    def _read_partition(
+        self,
+        path: str,
+        which: tuple[str, str],
+        found: Object,
+        owners: LiveOwners,
+        report: Report,
+        due: list[str],
+    ) -> None:
+        """Whoever takes a partition over goes on with it, so it is only handed over.  [P9]"""
+        from s3queue.documents.partition import PartitionLease, StoredPartition
+
+        self.open_partitions.discard(path)
+        try:
+            held = StoredPartition.of(found, PartitionLease.read(found))
+        except CorruptState as error:
+            # A worker replaces one that it cannot read once it is old; a newer version's is left to that.
+            report.corrupt[found.key] = str(error)
+            if not isinstance(error, NewerFormat):
+                due.append(path)
+            self._wait(which, None)
+            return
+        if held.lease.state == "open":
+            self.open_partitions.add(path)
+            next_at = held.lease.next_at
+            if next_at and next_at <= held.read_at:
+                due.append(path)
+                self._wait(which, None)
+            else:
+                # Its reminder brings it up; this is for one whose reminder was lost.
+                timeout = self.queue.settings.visibility_timeout
+                self._wait(which, min(next_at or LATEST, LATEST - timeout) + timeout)
+        elif not held.is_over():
+            self._waits_until[which] = held.over_at
+        elif owners.keep(held.lease.owner, path, over_at=held.over_at, now=held.read_at):
+            self._kept_by[which] = held.lease.owner
+            self._wait(which, owners.fresh_until.get(held.lease.owner))
+        else:
+            due.append(path)
+            self._wait(which, None)
 
     def _end(
         self,

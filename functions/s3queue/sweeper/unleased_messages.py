@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from s3queue.documents.message import is_placeholder
-from s3queue.keys import due_of
+from s3queue.keys import due_of, partition_of, partition_path
 from s3queue.protocol.stats import Counter
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo
@@ -55,12 +55,19 @@ class UnleasedMessages:
         if messages and not self._leases.are_all_known:
             first, last = (self.queue.keys.path(entry.key) or "" for entry in (messages[0], messages[-1]))
             self._leases.list_between(first, last, report)
-        return set(self._leases.known)
+            if any(partition_of(self.queue.keys.path(entry.key) or "") for entry in messages):
+                self._leases.list_partitions(report)
+        return self._leases.known.keys() - self._leases.open_partitions
 
     def _orphaned(self, entry: ObjectInfo, now: datetime, leased: set[str]) -> str | None:
         path = self.queue.keys.path(entry.key)
         if path is None or path in leased or is_placeholder(entry):
             return None
+        if partition := partition_of(path):
+            # Whoever is handed any message of a partition takes the whole of it.
+            path = partition_path(partition)
+            if path in leased:
+                return None
         due_at = due_of(path)
         since = max(entry.modified_at, due_at) if due_at else entry.modified_at
         return path if now - since >= self.queue.settings.rescue_after else None

@@ -13,13 +13,14 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 
 from s3queue.errors import QueueError, Unavailable
+from s3queue.keys import partition_of
 from s3queue.protocol.backlog import Backlog
 from s3queue.queue import Queue
 
 from .definition import Definition
 from .notifications import Notification
 from .own_retries import OwnRetries
-from .processor import Processor
+from .processor import AttemptEnding, Processor
 from .unserved import AGAIN, Unserved
 
 _log = logging.getLogger(__name__)
@@ -159,6 +160,8 @@ class InvocationRunner:
         """Claim and process one message; whether it was claimed. None: it is heavy, and was set aside for Spark."""
         with self._around_message(path):
             try:
+                if partition_of(path):
+                    return self._serve_partition(partition_of(path), reminder)
                 if self._is_heavy(path, size):
                     self._heavy[path] = is_dispatched
                     return None
@@ -192,6 +195,20 @@ class InvocationRunner:
         self._counts["not claimed"] += 1
         return False
 
+    def _serve_partition(self, partition: str, reminder: str) -> bool:
+        from .partition_run import run_partition
+
+        endings: list[AttemptEnding] = []
+        should_stop = lambda: not self._may_claim()  # noqa: E731
+        try:
+            was_held = run_partition(self._processor, partition, should_stop=should_stop, count=endings.append)
+        finally:
+            self._counts.update(endings)
+        self._queue.leases.forget(reminder)
+        if not was_held:
+            self._counts["not claimed"] += 1
+        return was_held
+
     def _is_heavy(self, path: str, size: int | None) -> bool:
         settings = self._queue.settings
         if size is None and settings.engine != "spark" and settings.heavy_above is not None:
@@ -203,7 +220,7 @@ class InvocationRunner:
         """Highest priority first, until nothing may run or the time is up."""
         if self._queue.settings.engine == "spark":
             return  # a Spark run drains the queue itself
-        backlog = Backlog(self._queue)
+        backlog = Backlog(self._queue, partitions=True)
         try:
             for candidate in backlog.drain():
                 self._retry_due()

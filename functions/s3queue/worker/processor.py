@@ -31,6 +31,7 @@ from s3queue.errors import (
     Retry,
     Unavailable,
 )
+from s3queue.keys import partition_of
 from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
 
@@ -66,8 +67,17 @@ class Processor:
     around_call: Callable[[Claim, Sequence[int]], AbstractContextManager[None]] = lambda claim, lines: nullcontext()
 
     def run(self, path: str, *, read_first: bool = False, etag: str = "") -> AttemptEnding | None:
-        """Claim and process one message; None if it could not be claimed. A name that was PUT anew runs again."""
+        """Claim and process one message; None if it could not be claimed. A name that was PUT anew runs again.
+
+        A message of a partition comes with the others of its partition; the last one's ending is returned.
+        """
         ending: AttemptEnding | None = None
+        if partition := partition_of(path):
+            from .partition_run import run_partition
+
+            endings: list[AttemptEnding] = []
+            run_partition(self, partition, should_stop=self.should_stop, count=endings.append)
+            return endings[-1] if endings else None
         claim = self.queue.claim(path, read_first=read_first, etag=etag)
         while claim is not None:
             ending = self.process(claim)
@@ -118,21 +128,35 @@ class Processor:
             argument = self.definition.argument(claim.message, self.queue.settings)
             # No handler starts after the lease is over: reading the payload may have taken long.  [P4]
             claim.check_alive()
-            context = self._context(claim)
+            context = self.context(claim)
             self.queue.leases.log_step("handler started", claim)
             is_called = True
             with self.around_call(claim, ()):
                 result = self.definition.call(argument, context)
-            sends = self._sends(context, result)
+            sends = self.sends_of(context, result)
         except failures() as error:
-            self.queue.leases.log_step("handler raised", claim, type(error).__name__)
-            _check_ours(claim, error)
-            if isinstance(error, Postpone):
-                return self._postpone(claim, error.after)
-            after = error.after if isinstance(error, Retry) else None
-            return self._fail(claim, error, after=after, is_called=is_called)
-        self.queue.leases.log_step("handler returned", claim)
-        return self._known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears)).outcome
+            return self.end(claim, error, is_called=is_called)
+        return self.end(claim, None, result=result, sends=sends)
+
+    def end(
+        self,
+        claim: Claim,
+        error: BaseException | None,
+        *,
+        result: Any = None,
+        sends: Sequence[Send] = (),
+        is_called: bool = True,
+    ) -> AttemptEnding:
+        """Write how the call of the handler ended for a single message: what it raised, or returned and sent."""
+        if error is None:
+            self.queue.leases.log_step("handler returned", claim)
+            return self._known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears)).outcome
+        self.queue.leases.log_step("handler raised", claim, type(error).__name__)
+        _check_ours(claim, error)
+        if isinstance(error, Postpone):
+            return self._postpone(claim, error.after)
+        after = error.after if isinstance(error, Retry) else None
+        return self._fail(claim, error, after=after, is_called=is_called)
 
     def _batch(self, claim: Claim) -> AttemptEnding:
         total = 0
@@ -230,7 +254,7 @@ class Processor:
                 claim.lines.fail(number, claim.attempt, reason, dead=True)
         if not parsed:
             return None
-        context = self._context(claim, line=0 if self.definition.takes_list else parsed[0][0])
+        context = self.context(claim, line=0 if self.definition.takes_list else parsed[0][0])
         numbers = [number for number, _ in parsed]
         which = f"lines {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"line {numbers[0]}"
         self.queue.leases.log_step("handler started", claim, which)
@@ -241,7 +265,7 @@ class Processor:
                     results: list[Any] = [None] * len(parsed)
                 else:
                     results = [self.definition.call(parsed[0][1], context)]
-            sends = self._sends(context, *results)
+            sends = self.sends_of(context, *results)
         except failures() as error:
             self.queue.leases.log_step("handler raised", claim, f"{which}: {type(error).__name__}")
             _check_ours(claim, error)
@@ -261,7 +285,7 @@ class Processor:
         self.queue.note_call(claim, None)
         return None
 
-    def _sends(self, context: Context, *results: Any) -> list[Send]:
+    def sends_of(self, context: Context, *results: Any) -> list[Send]:
         """What one successful call has sent: its own sends, and its results if the definition passes them on.
 
         Raises:
@@ -282,6 +306,8 @@ class Processor:
         """End an attempt whose handler does not return. The other lines of a batch go on, without these."""
         try:
             if not claim.message.is_batch:
+                for companion in claim.companions:
+                    self._fail(companion, failure, after=None)
                 return self._fail(claim, failure, after=None)
             self._fail_lines(claim, lines, failure, dead=False)
             self.queue.note_call(claim, failure.type)
@@ -321,7 +347,7 @@ class Processor:
     def _known(self, step: Callable[[], T]) -> T:
         return until_known(self.queue, step)
 
-    def _context(self, claim: Claim, line: int = 0) -> Context:
+    def context(self, claim: Claim, line: int = 0) -> Context:
         renew = self.renew or self.queue.extend
         return Context(
             claim=claim,

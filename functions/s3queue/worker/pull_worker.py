@@ -13,7 +13,7 @@ from typing import Any
 
 from s3queue.clock import SystemClock
 from s3queue.errors import QueueError
-from s3queue.keys import priority_of
+from s3queue.keys import partition_of, priority_of
 from s3queue.protocol.backlog import Backlog, Candidate
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter
@@ -24,6 +24,7 @@ from .crew import Crew, join_all, start_lasting
 from .definition import Definition, Handler, definition_for
 from .inbox import Inbox
 from .own_retries import OwnRetries
+from .partition_runs import PartitionRuns
 from .processor import AttemptEnding
 from .statistics import Statistics
 from .supervisor import Supervisor
@@ -85,13 +86,16 @@ class Worker:
         self._processor = self._supervisor.processor
         self._threads: list[threading.Thread] = []
         self._mutex = threading.Lock()
-        self._backlog = Backlog(queue, competes=self._concurrency > 1)
+        self._backlog = Backlog(queue, competes=self._concurrency > 1, partitions=True)
         self._inbox = Inbox(INBOX * self._concurrency)
         self._unserved = Unserved(queue)
         self._retries = OwnRetries(queue)
         self._next_refill = float("-inf")
         self._interval = poll_interval
         self._statistics = Statistics()
+        self._partitions = PartitionRuns(
+            self._processor, self._heartbeat, count=self._statistics.count, is_wanted=self._crew.is_member
+        )
         self._busy = 0
         #: Paths that threads process or delete → how many threads.
         self._in_hand: Counter[str] = Counter()
@@ -115,7 +119,7 @@ class Worker:
         self._stopping.clear()
         self._supervisor.refresh()
         # A new backlog: what an earlier run of this worker found must not delay this one, or end it as idle.
-        self._backlog = Backlog(self.queue, competes=self._concurrency > 1)
+        self._backlog = Backlog(self.queue, competes=self._concurrency > 1, partitions=True)
         self._next_refill = float("-inf")
         self._clearing = BackgroundDelete(self.queue, self._heartbeat, self._concurrency, self._cleared)
         self._crew.resize(self._concurrency)
@@ -208,6 +212,9 @@ class Worker:
         self._wake.sleep(self._poll_interval)
 
     def _work(self, candidate: Candidate) -> None:
+        if partition_of(candidate.path):
+            self._work_on_partition(candidate)
+            return
         handed_over = is_tried = False
         try:
             held_back = self.queue.held_back
@@ -236,6 +243,15 @@ class Worker:
             if candidate.is_handed_over and not is_tried:
                 self._unserved.not_tried(candidate.path)
             if not handed_over:
+                self._put_down(candidate.path)
+
+    def _work_on_partition(self, candidate: Candidate) -> None:
+        try:
+            was_held = self._partitions.work(candidate.path)
+            self._backlog.report(won=was_held, is_hint=candidate.is_hint)
+            self.queue.leases.forget(candidate.reminder)
+        finally:
+            if self._crew.is_member():  # else it hung, and the thread in its place does the rest
                 self._put_down(candidate.path)
 
     def _process(self, claim: Claim) -> AttemptEnding:
@@ -305,6 +321,8 @@ class Worker:
             return Candidate(path, priority_of(path), self.queue.clock.now(), read_first=True, is_handed_over=True)
         if candidate := self._backlog.take():
             return candidate
+        if path := self._partitions.helpable():
+            return Candidate(path, 0, self.queue.clock.now(), is_overdue=True)
         if not self._backlog.is_fruitless():
             self._interval = self._poll_interval
         elif now < self._next_refill:
@@ -335,7 +353,10 @@ class Worker:
 
     def _given_up(self, claim: Claim, ending: AttemptEnding) -> None:
         self._statistics.count(ending)
-        self._put_down(claim.path)
+        if claim.within:
+            self._work_on_partition(Candidate(claim.within.path, 0, self.queue.clock.now(), is_overdue=True))
+        else:
+            self._put_down(claim.path)
 
     def _sweep_regularly(self) -> None:
         turns = SweepTurns(self.queue)

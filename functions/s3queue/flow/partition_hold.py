@@ -1,0 +1,378 @@
+"""Hold: a partition that this worker holds. It hands out messages, and commits what became of them.  [P9]"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from s3queue.documents.lease import Lease
+from s3queue.documents.message import Generation, Message
+from s3queue.documents.once import is_once, was_finished
+from s3queue.documents.partition import PartitionLease, StoredPartition, Waiting
+from s3queue.documents.record import Failure, Record
+from s3queue.encoding import EARLIEST
+from s3queue.errors import AccessDenied, Conflict, LeaseLost
+from s3queue.keys import is_batch, is_ordered, partition_path
+from s3queue.protocol.claim import Claim
+from s3queue.protocol.claiming import message_of
+from s3queue.protocol.journal import find_outcome
+from s3queue.protocol.lease_protocol import LeaseProtocol
+from s3queue.store import ObjectInfo, delete_unique, put_surely
+
+from .held_leases import HeldLeases, claim_of_partition
+from .partition_clearing import Clearing
+from .partition_window import PartitionWindow
+
+#: A commit comes at the latest this long after the last one: what was not committed runs again after a crash.
+COMMIT_SECONDS = 10.0
+#: A commit comes early if its outcomes have more bytes than this.
+COMMIT_BYTES = 1024 * 1024
+
+
+class Hold:
+    """A partition that this worker holds: it hands out messages, and commits what became of them. Safe for threads.
+
+    `take` messages until it returns None; when none of them runs any more (`is_done`), `advance`, in one thread.
+    """
+
+    def __init__(self, leases: LeaseProtocol, partition: str, stored: StoredPartition | None) -> None:
+        queue = self.queue = leases.queue
+        self.partition = partition
+        self.is_ordered = is_ordered(partition)
+        #: What `Queue.complete`, `fail` and the like do with the messages of this partition.
+        self.leases = HeldLeases(queue, leases.outcomes, self)
+        self._stored = stored
+        self._etag = stored.etag if stored else None
+        self._lease = PartitionLease(state="processing", owner=queue.worker_id, timeout=self._timeout)
+        self._waiting = dict(stored.lease.waiting) if stored else {}
+        #: Outcomes that count and are not cleared; outcomes that are not committed; what is deleted without one.
+        self._uncleared = stored.lease.ended if stored else ()
+        self._ended: dict[str, Record] = {}
+        self._repeated: dict[str, ObjectInfo] = {}
+        self._ended_bytes = 0
+        #: Messages that were taken, and those that run, or are about to.
+        self._window: deque[ObjectInfo] = deque()
+        self._running: set[str] = set()
+        self._news: list[Callable[[], None]] = []
+        self._is_closed = False
+        self._committed_at = queue.clock.monotonic()
+        self._mutex = threading.RLock()
+        #: Stands for the whole partition, for the worker's heartbeat.
+        self.claim = claim_of_partition(queue, partition)
+        self._messages = PartitionWindow(queue, partition, self._waiting)
+        self._clearing = Clearing(queue, leases.outcomes, partition, self.claim, self._keep)
+
+    @property
+    def _timeout(self) -> timedelta:
+        return self.queue.settings.visibility_timeout
+
+    # Taking
+
+    def begin(self) -> bool:
+        """Write the lease, and finish what the last holder had committed; False if there is nothing to do, or someone
+        else was first.
+        """
+        window = self._plan(relist=True)
+        if window and self._must_gather(window):
+            self.queue.clock.sleep(self.queue.settings.within.total_seconds())
+            window = self._plan(relist=True)
+        is_over = self._stored is not None and self._stored.is_over()
+        if not (window or self._uncleared or is_over or self._ended):
+            return False
+        gate = self.queue.gate
+        if gate and window and not self._uncleared and gate.wait(self._messages.path(window[0])) > 0:
+            self.queue.held_back += 1
+            return False
+        try:
+            self._write(taken=window, ended=self._uncleared, journal=self._stored.lease.journal if self._stored else "")
+        except Conflict:
+            self.queue.events.emit("claim.lost", queue=self.queue.name, path=partition_path(self.partition))
+            return False
+        self._window.extend(window)
+        self._clear()
+        return True
+
+    def _must_gather(self, window: Sequence[ObjectInfo]) -> bool:
+        """Whether more messages may come in time for the first call of a handler that collects them."""
+        settings = self.queue.settings
+        if self.is_ordered or not settings.within or len(window) >= settings.collect:
+            return False
+        return self._messages.listed_at - min(info.modified_at for info in window) < settings.within
+
+    def take(self) -> Claim | None:
+        """The next message; None if none can be taken now. Whoever takes one ends it by the claim's `leases`."""
+        while True:
+            with self._mutex:
+                if not self._window or (self.is_ordered and self._running) or self._must_commit():
+                    return None
+                info = self._window.popleft()
+                path = self._messages.path(info)
+                self._running.add(path)
+            try:
+                claim = self._open(path, info)
+            except BaseException:
+                self.put_back(path)
+                raise
+            if claim is not None:
+                return claim
+
+    def _must_commit(self) -> bool:
+        """Whether nothing more may start before the next commit. The first message of a window always may."""
+        if self._is_closed:
+            return True
+        if not self._ended and not self._repeated:
+            return False
+        passed = self.queue.clock.monotonic() - self._committed_at
+        # A worker without a heartbeat must not start what may outlast its lease.
+        needed = min(self.queue.settings.handler_timeout, self._timeout * 0.8)
+        return passed > COMMIT_SECONDS or self._ended_bytes > COMMIT_BYTES or self.claim.remaining() < needed
+
+    def close(self) -> None:
+        """Nothing more is started: the worker stops, or its queue was paused."""
+        self._is_closed = True
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything that was taken has ended, or nothing more may start."""
+        with self._mutex:
+            return not self._running and (not self._window or self._must_commit())
+
+    @property
+    def has_left(self) -> bool:
+        """Whether messages were seen that nobody has taken."""
+        return self._messages.has_left
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another thread can help: there is a message that can be taken now."""
+        with self._mutex:
+            return bool(self._window) and not (self.is_ordered and self._running) and not self._must_commit()
+
+    def _open(self, path: str, info: ObjectInfo) -> Claim | None:
+        """Read a message; None if it does not have to run, or may not now."""
+        queue = self.queue
+        permit = None
+        if queue.gate:
+            permit = None if queue.gate.wait(path) > 0 else queue.gate.enter(path)
+            if permit is None:
+                queue.held_back += 1
+                self.put_back(path)
+                return None
+        before = queue.clock.monotonic()
+        claim: Claim | None = None
+        try:
+            claim = self._read(path, info, before)
+            if claim and permit and not permit.confirm(claim.claimed_at):
+                queue.held_back += 1
+                self.put_back(path)
+                claim = None
+        finally:
+            if permit and claim is None:
+                permit.cancel()
+        if claim:
+            self.leases.log_step("claimed", claim, claim.lease.owner)
+            LeaseProtocol.emit(self.leases, "message.claimed", claim)
+        return claim
+
+    def _read(self, path: str, info: ObjectInfo, before: float) -> Claim | None:
+        try:
+            found = self.queue.store.open(info.key)
+        except AccessDenied as refused:
+            generation = Generation(etag=info.etag, put_at=info.modified_at)
+            message = Message(queue=self.queue.name, path=path, generation=generation, size=info.size)
+            self._clearing.read[path] = info
+            self.leases.fail(self.leases.claim(message, self._waiting.get(path), info.at, before), refused)
+            return None
+        if found is None:
+            self._vanish(path, info.at)
+            return None
+        message = message_of(self.queue, path, found)
+        self._clearing.read[path] = message.stored(info.key, found.at)
+        claim = self.leases.claim(message, self._waiting.get(path), found.at, before)
+        if is_once(path, message.metadata):
+            record = find_outcome(self.queue, path, message.put_id)
+            if was_finished(path, message.metadata, record):
+                with self._mutex:
+                    self._repeated[path] = self._clearing.read.pop(path)
+                    self._forget(path)
+                return None
+        if is_batch(path):
+            said = "a batch cannot belong to a partition: put it under messages/, or enqueue its lines one by one"
+            self.leases.bury(claim, Failure("InvalidName", said))
+            return None
+        if claim.attempt > self.queue.settings.max_attempts:
+            # It is charged with the death of its last worker.
+            claim.lease = replace(claim.lease, state="burying", attempt=claim.attempt - 1)
+            failure = claim.lease.failure or Failure("LeaseExpired", "its workers died")
+            self.leases.bury(claim, failure)
+            return None
+        return claim
+
+    # How messages end; called by `HeldLeases`
+
+    def end(self, claim: Claim, record: Record) -> None:
+        """The message has an outcome, once it is committed."""
+        with self._mutex:
+            self._forget(claim.path)
+            self._ended[claim.path] = record
+            # About: the numbers and names beside these are small.
+            self._ended_bytes += len(record.to_bytes())
+
+    def wait(self, claim: Claim, lease: Lease) -> None:
+        """The message is tried again later. A group waits for it."""
+        with self._mutex:
+            before = self._waiting.get(claim.path)
+            is_suspect = before is not None and before.is_suspect
+            self._forget(claim.path)
+            self._waiting[claim.path] = Waiting(claim.path, lease, is_suspect)
+            if self.is_ordered:
+                # A new LIST shows it in its place.
+                self._window.clear()
+                self._messages.forget()
+
+    def put_back(self, path: str) -> None:
+        """The message was not started, or its attempt does not count; nothing more starts under this hold."""
+        with self._mutex:
+            if path in self._running:
+                self._running.remove(path)
+                self._is_closed = True
+
+    def _vanish(self, path: str, at: datetime) -> None:
+        """Someone deleted the message, or it was finished before the LIST was used: only a failed one is recorded."""
+        with self._mutex:
+            waiting = self._waiting.get(path)
+            self._forget(path)
+            if waiting and waiting.lease.generation and waiting.lease.attempt:
+                said = "someone deleted the message before it was finished; not s3queue"
+                self._ended[path] = Record(
+                    path=path,
+                    outcome="dead",
+                    generation=waiting.lease.generation,
+                    finished_at=at,
+                    attempt=waiting.lease.attempt,
+                    worker=self.queue.worker_id,
+                    attempts=waiting.lease.attempts,
+                    failure=Failure("MessageVanished", said),
+                )
+
+    def _forget(self, path: str) -> None:
+        self._running.discard(path)
+        self._waiting.pop(path, None)
+
+    def tell(self, news: Callable[[], None]) -> None:
+        """Emit an event once the outcome is committed."""
+        with self._mutex:
+            self._news.append(news)
+
+    # Committing
+
+    def advance(self, *, stop: bool = False) -> bool:
+        """Commit what has ended, and take the next messages; False: the partition was given up.
+
+        Raises:
+            LeaseLost: another worker has the partition; nothing that was not committed counts.
+            Unavailable: unknown whether it was committed; the next holder knows.
+        """
+        with self._mutex:
+            self._messages.put_back(self._window)
+            window = [] if stop or self._is_closed else self._plan()
+            ended = tuple(self._ended.values())
+            name = self.queue.chance.name(self.claim.now()) if ended else ""
+        if window or ended:
+            self._write(taken=window, ended=ended, journal=name)
+        with self._mutex:
+            self._uncleared = ended
+            self._ended, self._ended_bytes = {}, 0
+        self._clear()
+        if not window:
+            self.give_up()
+        news, self._news = self._news, []
+        for tell in news:
+            tell()
+        self._committed_at = self.queue.clock.monotonic()
+        self._window.extend(window)
+        return bool(window)
+
+    def _plan(self, *, relist: bool = False) -> list[ObjectInfo]:
+        """The messages to take next; from a new LIST, if the last one has none left."""
+        finished = {one.path: one.generation.etag for one in (*self._uncleared, *self._ended.values())}
+        finished |= {path: info.etag for path, info in self._repeated.items()}
+        if not relist and (window := self._messages.choose(self.claim.now(), finished)):
+            return window
+        for path in self._messages.look():
+            self._vanish(path, self._messages.listed_at)
+        return self._messages.choose(self._messages.listed_at, finished)
+
+    def _clear(self) -> None:
+        parked = self._clearing.clear(self._uncleared, self._lease.journal, self._repeated.values())
+        self._waiting.update({one.path: one for one in parked})
+        self._uncleared, self._repeated = (), {}
+
+    def _keep(self) -> None:
+        """Many sends or letters may outlast the lease."""
+        self.claim.check_alive()
+        if self.claim.remaining() < self._lease.timeout / 2:
+            self.renew()
+
+    def renew(self, timeout: timedelta | None = None) -> None:
+        """Keep the partition for another `timeout` from now.
+
+        Raises:
+            LeaseLost: another worker has it.
+        """
+        self._write(timeout=timeout, is_commit=False)
+
+    def give_up(self) -> None:
+        """Let others have the partition: DELETE the lease, or, if failed messages wait, PUT it as open.
+
+        Raises:
+            LeaseLost, Unavailable: it runs out instead.
+        """
+        if self._waiting:
+            self._write(state="open")
+            next_at = self._lease.next_at
+            if next_at:
+                path = min(self._waiting.values(), key=lambda one: one.retry_at).path
+                self.leases.outer_remind(path, next_at)
+        elif self._etag:
+            delete_unique(self.queue.store, self.queue.keys.lease(partition_path(self.partition)), if_match=self._etag)
+        self.claim.end()
+
+    def _write(
+        self,
+        *,
+        state: Literal["processing", "open"] = "processing",
+        timeout: timedelta | None = None,
+        taken: Sequence[ObjectInfo] = (),
+        ended: tuple[Record, ...] = (),
+        journal: str = "",
+        is_commit: bool = True,
+    ) -> None:
+        """PUT the lease; its age counts from then. What is no commit leaves the rest of it as it was."""
+        queue = self.queue
+        with self._mutex:
+            if self._lease.nonce:
+                self.claim.check_alive()
+            lease = replace(self._lease, nonce=queue.chance.token(), timeout=timeout or self._timeout)
+            if is_commit:
+                names = {self._messages.path(info): info.etag for info in taken}
+                waiting = dict(self._waiting)
+                lease = replace(lease, state=state, taken=names, ended=ended, journal=journal, waiting=waiting)
+            before = queue.clock.monotonic()
+            key = queue.keys.lease(partition_path(self.partition))
+            try:
+                written = put_surely(
+                    queue.store, key, lease.to_bytes(), if_match=self._etag, if_absent=self._etag is None
+                )
+            except Conflict as conflict:
+                self.claim.end()
+                raise LeaseLost(f"{queue.name}/{self.partition}: {conflict}") from conflict
+            self._lease, self._etag = lease, written.etag
+            if self.claim.claimed_at == EARLIEST:
+                self.claim.claimed_at, self.claim.since = written.at, before
+            self.claim.lease = replace(self.claim.lease, timeout=lease.timeout)
+            self.claim.leased_until = before + lease.timeout.total_seconds()

@@ -1,0 +1,92 @@
+"""Partitions: one lease for many messages.  [P9]
+
+Whoever holds the lease of a partition takes its messages, and commits up to a hundred outcomes with one conditional
+write of that lease. What follows from a commit (sends, dead letters, the journal, the deletions) is done after it, and
+may be repeated by anyone: whoever takes the lease over does it first.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from s3queue.documents.lease import Lease
+from s3queue.documents.partition import PartitionLease, StoredPartition, Waiting
+from s3queue.documents.record import Attempt, Failure
+from s3queue.errors import CorruptState, NewerFormat
+from s3queue.keys import partition_path
+from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.lease_protocol import LeaseProtocol
+from s3queue.protocol.liveness import LiveOwners
+from s3queue.store import Object
+
+from .partition_hold import Hold
+
+_log = logging.getLogger(__name__)
+
+
+def hold_partition(leases: LeaseProtocol, partition: str) -> Hold | None:
+    """Take a partition; None if someone else has it, or there is nothing to do in it now.  [P2]
+
+    Raises:
+        Unavailable: unknown whether it was taken; its lease runs out, and the next holder goes on.
+        NewerFormat: a newer version wrote its lease, and only that version can go on.
+    """
+    found = leases.queue.store.open(leases.queue.keys.lease(partition_path(partition)))
+    stored = _read(leases.queue, found) if found else None
+    if stored and not _is_free(leases.queue, partition, stored):
+        return None
+    if stored and stored.is_over():
+        stored = replace(stored, lease=replace(stored.lease, waiting=_after_death(stored)))
+    hold = Hold(leases, partition, stored)
+    return hold if hold.begin() else None
+
+
+def _read(queue: QueueAccess, found: Object) -> StoredPartition:
+    try:
+        return StoredPartition.of(found, PartitionLease.read(found))
+    except NewerFormat:
+        raise
+    except CorruptState as error:
+        # It keeps others off for as long as a lease that was written then, and is replaced.
+        _log.error("lease of a partition cannot be read: %s", error)
+        lease = PartitionLease(state="processing", owner="unknown", timeout=queue.settings.visibility_timeout)
+        return StoredPartition.of(found, lease)
+
+
+def _is_free(queue: QueueAccess, partition: str, stored: StoredPartition) -> bool:
+    """Whether nobody works under this lease."""
+    if stored.lease.state == "open":
+        return True
+    if not stored.is_over():
+        return False
+    path, owners = partition_path(partition), LiveOwners(queue)
+    return not owners.keep(stored.lease.owner, path, over_at=stored.over_at, now=stored.read_at)
+
+
+def _after_death(stored: StoredPartition) -> dict[str, Waiting]:
+    """What waits after its worker died: of one message it surely died, or of none. Of several, each is tried alone."""
+    lease, waiting = stored.lease, dict(stored.lease.waiting)
+    silence = f"{lease.owner} stopped renewing the lease of its partition: it crashed or ran out of time"
+    failure = Failure("LeaseExpired", silence)
+    finished = {record.path: record.generation.etag for record in lease.ended}
+    taken = {path: etag for path, etag in lease.taken.items() if finished.get(path) != etag}
+    for path, etag in taken.items():
+        known = waiting.get(path)
+        if known and known.lease.leased_etag == etag:
+            before = known.lease
+        else:
+            before = Lease(
+                state="waiting", attempt=0, owner=lease.owner, nonce="", timeout=lease.timeout, expected_etag=etag
+            )
+        if len(lease.taken) == 1:
+            attempt = Attempt(
+                number=before.attempt + 1,
+                worker=lease.owner,
+                started_at=stored.written_at,
+                ended_at=stored.read_at,
+                failure=failure,
+            )
+            before = replace(before, attempt=before.attempt + 1, failure=failure, attempts=(*before.attempts, attempt))
+        waiting[path] = Waiting(path, replace(before, retry_at=stored.read_at), is_suspect=True)
+    return waiting

@@ -1,0 +1,91 @@
+"""PartitionRuns: the partitions that a pull worker holds. Its threads share the messages of one that has no order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from s3queue.flow.partitions import hold_partition
+from s3queue.keys import partition_of
+from s3queue.protocol.liveness import HeartbeatWriter
+
+from .partition_run import PartitionRun
+from .processor import AttemptEnding, Processor
+
+#: After this long a partition is given up, so that other partitions and messages have their turn.
+TURN_SECONDS = 30.0
+
+
+class PartitionRuns:
+    """Safe for threads."""
+
+    def __init__(
+        self,
+        processor: Processor,
+        heartbeat: HeartbeatWriter,
+        *,
+        count: Callable[[AttemptEnding], None],
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        """`count` is told how each attempt ended; `is_wanted` whether the calling thread may still work."""
+        self._processor = processor
+        self._heartbeat = heartbeat
+        self._count = count
+        self._is_wanted = is_wanted
+        self._runs: dict[str, PartitionRun] = {}
+        self._mutex = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def helpable(self) -> str | None:
+        """A held partition with a message that another thread could run now."""
+        with self._mutex:
+            return next((run.hold.claim.path for run in self._runs.values() if run.hold.has_room), None)
+
+    def work(self, path: str) -> bool:
+        """Work on a partition, with the threads that do so already, or take it; False if it could not be taken.
+
+        Raises:
+            QueueError: it could not be taken, or what was committed could not be finished.
+        """
+        partition = partition_of(path)
+        run = self._runs.get(partition) or self._take(partition)
+        was_held, queue = run is not None, self._processor.queue
+        while run is not None:
+            held_back = queue.held_back
+            try:
+                run.work()
+            finally:
+                is_ours = run.is_over and self._end(run)
+            # Once more: another worker that found it held has left its message to this one.
+            goes_on = is_ours and not run.is_lost and queue.held_back == held_back and not self._should_stop()
+            run = self._take(partition) if goes_on else None
+        return was_held
+
+    def _take(self, partition: str) -> PartitionRun | None:
+        hold = hold_partition(self._processor.queue.leases, partition)
+        if hold is None:
+            return None
+        clock = self._processor.queue.clock
+        until = clock.monotonic() + TURN_SECONDS
+        run = PartitionRun(
+            self._processor,
+            hold,
+            should_stop=lambda: self._should_stop() or clock.monotonic() > until,
+            count=self._count,
+            is_wanted=self._is_wanted,
+        )
+        self._heartbeat.hold(hold.claim)
+        with self._mutex:
+            self._runs[partition] = run
+        return run
+
+    def _should_stop(self) -> bool:
+        return self._processor.should_stop() or self._processor.queue.settings.paused
+
+    def _end(self, run: PartitionRun) -> bool:
+        """Whether this call ended it: of several threads, one takes the partition again."""
+        self._heartbeat.drop(run.hold.claim)
+        with self._mutex:
+            return self._runs.get(run.hold.partition) is run and bool(self._runs.pop(run.hold.partition))

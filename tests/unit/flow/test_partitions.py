@@ -1,0 +1,353 @@
+"""Partitions: one lease for many messages.  [P9]"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+
+from s3queue import InvalidName, InvalidRequest, Postpone, Reject, Retry
+from s3queue.documents.partition import PartitionLease, read_journal
+from s3queue.errors import Unavailable
+from s3queue.flow.partitions import hold_partition
+
+
+def _run(bench, queue, handler, path):
+    return bench.processor(queue, handler).run(path)
+
+
+def test_the_messages_of_a_group_run_in_the_order_in_which_they_were_enqueued(bench):
+    queue, seen = bench.queue(), []
+    paths = [queue.enqueue({"n": number}, group="customer-42") for number in range(30)]
+
+    assert _run(bench, queue, lambda body: seen.append(body["n"]), paths[7]) == "completed"
+
+    assert seen == list(range(30))
+    assert all(path.startswith("messages/@customer-42/") for path in paths)
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
+
+
+def test_their_outcomes_are_in_one_journal(bench):
+    queue = bench.queue()
+    paths = [queue.enqueue({"n": number}, group="a") for number in range(3)]
+
+    _run(bench, queue, lambda body: body["n"] * 2, paths[0])
+
+    [key] = bench.keys("orders/records/")
+    records = read_journal(bench.memory.open(key))
+    assert [(record.path, record.outcome, record.result) for record in records] == [
+        (path, "completed", number * 2) for number, path in enumerate(paths)
+    ]
+
+
+def test_a_hundred_messages_cost_a_put_and_a_get_each_and_a_tenth_of_everything_else(bench):
+    queue = bench.queue(partitions=1)
+    for number in range(100):
+        path = queue.enqueue({"n": number})
+    assert bench.store.take() == {"put": 100}
+
+    _run(bench, queue, lambda body: None, path)
+
+    counts = bench.store.take()
+    assert counts.pop("get") <= 100 + 2
+    assert sum(counts.values()) <= 8, counts
+
+
+def test_a_retry_holds_its_group_up_and_no_other(bench):
+    queue, seen = bench.queue(retry_base=10), []
+    first = queue.enqueue(json.dumps("a1"), group="a")
+    queue.enqueue(json.dumps("a2"), group="a")
+    other = queue.enqueue(json.dumps("b1"), group="b")
+
+    def handler(body):
+        seen.append(body)
+        if seen.count("a1") == 1 and body == "a1":
+            raise Retry("later")
+
+    _run(bench, queue, handler, first)
+    _run(bench, queue, handler, other)
+    assert seen == ["a1", "b1"]
+    lease = PartitionLease.read(bench.memory.open("orders/leases/@a"))
+    assert lease.state == "open"
+    assert lease.waiting[first].lease.attempt == 1
+    assert list(bench.keys("orders/retries/")) != []
+
+    bench.clock.advance(11)
+    _run(bench, queue, handler, first)
+    assert seen == ["a1", "b1", "a1", "a2"]
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
+
+
+def test_a_death_lets_its_group_go_on(bench):
+    queue, seen = bench.queue(), []
+    paths = [queue.enqueue(json.dumps(body), group="a") for body in ("bad", "good")]
+
+    def handler(body):
+        seen.append(body)
+        if body == "bad":
+            raise Reject("no")
+
+    _run(bench, queue, handler, paths[0])
+
+    assert seen == ["bad", "good"]
+    assert bench.keys("orders/dead/") == [f"orders/dead/{paths[0]}"]
+    assert queue.outcome_of(paths[0]).outcome == "dead"
+    assert queue.outcome_of(paths[1]).outcome == "completed"
+
+
+def test_a_shared_partition_goes_on_while_a_message_waits(bench):
+    queue, seen = bench.queue(partitions=1, retry_base=10), []
+    paths = [queue.enqueue({"n": number}) for number in range(5)]
+
+    def handler(body):
+        seen.append(body["n"])
+        if body["n"] == 1 and seen.count(1) == 1:
+            raise Retry("later")
+
+    _run(bench, queue, handler, paths[0])
+    assert sorted(seen) == [0, 1, 2, 3, 4]
+    bench.clock.advance(11)
+    _run(bench, queue, handler, paths[0])
+    assert seen.count(1) == 2
+    assert bench.keys("orders/leases/") == []
+
+
+def test_a_partition_that_is_held_is_not_taken(bench):
+    queue, other = bench.queue(), bench.queue(worker_id="other")
+    path = queue.enqueue(json.dumps("x"), group="a")
+    hold = hold_partition(queue.leases, "@a")
+    assert hold
+
+    assert hold_partition(other.leases, "@a") is None
+    assert _run(bench, other, lambda body: None, path) is None
+
+
+def test_the_next_holder_finishes_what_was_committed(bench):
+    """Killed between the commit and whatever follows it."""
+    queue, other, seen = bench.queue(), bench.queue(worker_id="other"), []
+    paths = [queue.enqueue(json.dumps(f"m{number}"), group="a") for number in range(3)]
+    bench.around = _dies_after("put", "orders/leases/@a", 2)
+    with pytest.raises(_Killed):
+        _run(bench, queue, seen.append, paths[0])
+    bench.around = None
+    assert seen == ["m0", "m1", "m2"]
+    assert len(bench.keys("orders/messages/")) == 3
+
+    bench.clock.advance(40)
+    _run(bench, other, seen.append, paths[0])
+
+    assert seen == ["m0", "m1", "m2"]
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
+    assert [queue.outcome_of(path).outcome for path in paths] == ["completed"] * 3
+
+
+def test_equal_bytes_that_were_put_after_the_deletion_are_another_message(bench):
+    """The first holder commits, deletes, and dies before it gives the lease up; the name is PUT anew.  [P1]"""
+    queue, other, seen = bench.queue(), bench.queue(worker_id="other"), []
+    path = queue.enqueue(json.dumps("same"), group="a", name="daily")
+    bench.around = _dies_before("delete", "orders/leases/@a")
+    with pytest.raises(_Killed):
+        _run(bench, queue, seen.append, path)
+    bench.around = None
+    assert bench.keys("orders/messages/") == []
+    bench.clock.advance(2)
+    bench.put(f"orders/{path}", b'"same"')
+
+    bench.clock.advance(40)
+    _run(bench, other, seen.append, path)
+
+    assert seen == ["same", "same"]
+
+
+def test_a_zombie_commits_nothing(bench):
+    queue, other, seen = bench.queue(), bench.queue(worker_id="other"), []
+    path = queue.enqueue(json.dumps("x"), group="a")
+
+    def handler(body):
+        seen.append(body)
+        if len(seen) == 1:
+            bench.clock.advance(40)
+            _run(bench, other, handler, path)
+
+    assert _run(bench, queue, handler, path) == "lost"
+    assert seen == ["x", "x"]
+    assert bench.keys("orders/messages/") == []
+    assert len(bench.keys("orders/records/")) == 1
+
+
+def test_the_one_message_that_a_worker_died_of_is_charged_with_it_and_dies_in_the_end(bench):
+    queue, starts = bench.queue(max_attempts=3), []
+    path = queue.enqueue(json.dumps("poison"), group="a")
+    after = queue.enqueue(json.dumps("fine"), group="a")
+
+    def handler(body):
+        starts.append(body)
+        if body == "poison":
+            raise _Killed
+
+    for _ in range(8):
+        with contextlib.suppress(_Killed):
+            _run(bench, bench.queue(max_attempts=3), handler, path)
+        bench.clock.advance(60)
+
+    assert starts.count("fine") == 1
+    # Once among several, when nobody knows of which the worker died.
+    assert starts.count("poison") == 3 + 1
+    assert queue.outcome_of(path).outcome == "dead"
+    assert queue.outcome_of(after).outcome == "completed"
+    assert bench.keys("orders/dead/") == [f"orders/dead/{path}"]
+
+
+def test_neighbours_of_a_message_that_kills_its_worker_lose_no_attempt(bench):
+    queue, starts = bench.queue(partitions=1, max_attempts=2), []
+    paths = [queue.enqueue({"n": number}) for number in range(20)]
+
+    def handler(body):
+        starts.append(body["n"])
+        if body["n"] == 5:
+            raise _Killed
+
+    for _ in range(8):
+        with contextlib.suppress(_Killed):
+            _run(bench, bench.queue(partitions=1, max_attempts=2), handler, paths[0])
+        bench.clock.advance(60)
+
+    outcomes = {number: queue.outcome_of(path).outcome for number, path in enumerate(paths)}
+    assert outcomes == {number: "dead" if number == 5 else "completed" for number in range(20)}
+
+
+def test_a_name_that_is_put_anew_while_it_runs_runs_again(bench):
+    queue, seen = bench.queue(), []
+    path = queue.enqueue(json.dumps("one"), group="a", name="x")
+
+    def handler(body):
+        seen.append(body)
+        if body == "one":
+            bench.put(f"orders/{path}", b'"two"')
+
+    _run(bench, queue, handler, path)
+    assert seen == ["one", "two"]
+
+
+def test_a_message_that_comes_while_the_lease_is_given_up_is_found(bench):
+    queue, seen = bench.queue(), []
+    path = queue.enqueue(json.dumps("first"), group="a")
+
+    def around(operation, key, perform):
+        if operation == "delete" and key == "orders/leases/@a":
+            bench.around = None
+            queue.enqueue(json.dumps("second"), group="a")
+        return perform()
+
+    bench.around = around
+    _run(bench, queue, seen.append, path)
+    assert seen == ["first", "second"]
+
+
+def test_what_a_message_of_a_group_sends_is_committed_with_its_outcome(bench):
+    queue = bench.queue()
+    path = queue.enqueue(json.dumps("x"), group="a")
+
+    def handler(body, context):
+        context.send("emails", {"to": body})
+
+    bench.processor(queue, handler, sends_to=["emails"]).run(path)
+    [sent] = bench.keys("emails/messages/")
+    assert json.loads(bench.read(sent)) == {"to": "x"}
+
+
+def test_a_postponed_message_uses_no_attempt_and_holds_its_group_up(bench):
+    queue, seen = bench.queue(), []
+    path = queue.enqueue(json.dumps("x"), group="a")
+    queue.enqueue(json.dumps("y"), group="a")
+
+    def handler(body):
+        seen.append(body)
+        if len(seen) == 1:
+            raise Postpone(after=5)
+
+    _run(bench, queue, handler, path)
+    bench.clock.advance(6)
+    _run(bench, queue, handler, path)
+    assert seen == ["x", "x", "y"]
+
+
+def test_a_batch_cannot_belong_to_a_partition(bench):
+    queue = bench.queue()
+    bench.put("orders/messages/@a/x.ndjson", b'{"n":1}\n')
+    _run(bench, queue, lambda body: None, "messages/@a/x.ndjson")
+    assert "batch" in queue.outcome_of("messages/@a/x.ndjson").failure.message
+    assert bench.keys("orders/dead/") == ["orders/dead/messages/@a/x.ndjson"]
+
+
+@pytest.mark.parametrize("group", ["", "x" * 900, 7, "\ud800"])
+def test_a_group_that_cannot_be_a_key_is_refused(bench, group):
+    with pytest.raises(InvalidName, match="group"):
+        bench.queue().enqueue(json.dumps("x"), group=group)
+    assert bench.keys() == []
+
+
+@pytest.mark.parametrize("options", [{"priority": 3}, {"delay": 10}])
+def test_a_group_has_neither_priorities_nor_delays(bench, options):
+    with pytest.raises(InvalidRequest, match="group"):
+        bench.queue().enqueue(json.dumps("x"), group="a", **options)
+
+
+@pytest.mark.parametrize("group", ["a/b", "=3", "ä ö", "@x", "..", "100%"])
+def test_any_text_can_be_a_group(bench, group):
+    queue, seen = bench.queue(), []
+    path = queue.enqueue(json.dumps("x"), group=group)
+    assert path.count("/") == 2
+    _run(bench, queue, seen.append, path)
+    assert seen == ["x"]
+
+
+def test_an_unknown_commit_runs_nothing_twice_if_it_was_stored(bench):
+    queue, seen = bench.queue(), []
+    path = queue.enqueue(json.dumps("x"), group="a")
+    puts = []
+
+    def around(operation, key, perform):
+        if key == "orders/leases/@a" and operation in ("put", "get"):
+            puts.append(operation)
+            if puts.count("put") == 2 and operation == "put":
+                perform()
+            if puts.count("put") >= 2:
+                raise Unavailable("no answer")
+        return perform()
+
+    bench.around = around
+    assert _run(bench, queue, seen.append, path) == "lost"
+    bench.around = None
+    bench.clock.advance(60)
+    _run(bench, bench.queue(), seen.append, path)
+    assert seen == ["x"]
+    assert bench.keys("orders/messages/") == []
+
+
+class _Killed(BaseException):
+    pass
+
+
+def _dies_after(operation, key, times):
+    left = [times]
+
+    def around(asked, where, perform):
+        answer = perform()
+        if asked == operation and where == key:
+            left[0] -= 1
+            if not left[0]:
+                raise _Killed
+        return answer
+
+    return around
+
+
+def _dies_before(operation, key):
+    def around(asked, where, perform):
+        if asked == operation and where == key:
+            raise _Killed
+        return perform()
+
+    return around

@@ -1,0 +1,257 @@
+"""Partitions in a pull worker, in a function, and in the hands of the sweeper.  [P9]"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+
+from s3queue import Definition, Worker
+from s3queue.documents.partition import PartitionLease
+from s3queue.flow.partitions import hold_partition
+from s3queue.protocol.liveness import HeartbeatWriter
+from s3queue.worker.invocation import InvocationRunner
+from s3queue.worker.notifications import Notification
+from support.threads import PATIENCE, eventually, hurry
+
+
+def test_every_message_of_every_partition_is_run_once_by_several_threads(bench):
+    queue = bench.queue(concurrency=4, partitions=3)
+    for number in range(300):
+        queue.enqueue(json.dumps(number))
+    seen: list[int] = []
+
+    Worker(queue, seen.append, sweep=False).run_until_empty()
+
+    assert sorted(seen) == list(range(300))
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
+
+
+def test_groups_run_in_parallel_and_each_in_its_order(bench):
+    queue = bench.queue(concurrency=4)
+    for number in range(120):
+        queue.enqueue({"group": number % 6, "number": number}, group=f"customer-{number % 6}")
+    seen, running, mutex = defaultdict(list), set(), threading.Lock()
+
+    def handler(body):
+        with mutex:
+            assert body["group"] not in running, "two messages of one group at the same time"
+            running.add(body["group"])
+        seen[body["group"]].append(body["number"])
+        with mutex:
+            running.remove(body["group"])
+
+    worker = Worker(queue, handler, sweep=False)
+    worker.run_until_empty()
+
+    assert worker.stats()["succeeded"] == 120
+    assert all(numbers == sorted(numbers) for numbers in seen.values())
+
+
+def test_the_threads_of_a_worker_share_a_partition_without_order(bench):
+    queue = bench.queue(concurrency=4, partitions=1)
+    for number in range(40):
+        queue.enqueue(json.dumps(number))
+    together = threading.Barrier(4)
+
+    def handler(number):
+        if number < 4:
+            together.wait(PATIENCE)  # passes only if four messages run at the same time
+
+    numbers = iter(range(40))
+    worker = Worker(queue, lambda _: handler(next(numbers)), sweep=False)
+    hurry(worker)
+    worker.run_until_empty()
+
+    assert worker.stats()["succeeded"] == 40
+
+
+def test_more_groups_than_a_page_shows_and_one_long_group(bench):
+    queue = bench.queue(concurrency=2)
+    for number in range(1500):
+        queue.enqueue(json.dumps(number), group=f"customer-{number}")
+    for number in range(1500, 4000):
+        queue.enqueue(json.dumps(number), group="all")
+    seen: list[int] = []
+
+    Worker(queue, seen.append, sweep=False).run_until_empty()
+
+    assert sorted(seen) == list(range(4000))
+    assert [number for number in seen if number >= 1500] == list(range(1500, 4000))
+
+
+def test_a_hung_handler_of_a_partition_is_given_up_and_the_partition_goes_on(bench):
+    queue = bench.queue(concurrency=1, handler_timeout=25, retry_base=200)
+    for number in (1, 2):
+        queue.enqueue(json.dumps(number), group="b" if number == 1 else "c")
+    hangs, let_go, ran = threading.Event(), threading.Event(), []
+
+    def handler(number):
+        ran.append(number)
+        if number == 1:
+            hangs.set()
+            let_go.wait(PATIENCE)
+
+    worker = Worker(queue, handler, sweep=False)
+    hurry(worker)
+    worker.start()
+    try:
+        assert hangs.wait(PATIENCE)
+        bench.clock.advance(26)
+        eventually(lambda: worker.stats()["retried"] == 1)
+        eventually(lambda: worker.stats()["succeeded"] == 1)
+        eventually(lambda: worker.stats()["running"] == 0)
+    finally:
+        let_go.set()
+        assert worker.stop(PATIENCE)
+
+    assert sorted(ran) == [1, 2]
+    lease = PartitionLease.read(bench.memory.open("orders/leases/@b"))
+    assert [one.lease.failure.type for one in lease.waiting.values()] == ["HandlerTimeout"]
+
+
+def test_a_worker_that_stops_gives_its_partition_back(bench):
+    queue = bench.queue(concurrency=1)
+    for number in range(50):
+        queue.enqueue(json.dumps(number), group="a")
+    started, told, ran = threading.Event(), threading.Event(), []
+
+    def handler(number):
+        ran.append(number)
+        started.set()
+        told.wait(PATIENCE)
+
+    worker = Worker(queue, handler, sweep=False)
+    hurry(worker)
+    worker.start()
+    assert started.wait(PATIENCE)
+    worker._stopping.set()
+    told.set()
+    assert worker.stop(PATIENCE)
+
+    assert ran == [0]
+    assert bench.keys("orders/leases/") == []
+    assert len(bench.keys("orders/messages/")) == 49
+
+
+def test_a_heartbeat_keeps_a_partition_whose_lease_is_old(bench):
+    queue, other = bench.queue(), bench.queue(worker_id="other")
+    queue.enqueue(b"1", group="a")
+    hold = hold_partition(queue.leases, "@a")
+    heartbeat = HeartbeatWriter(queue)
+    heartbeat.hold(hold.claim)
+    for _ in range(5):
+        bench.clock.advance(10)
+        assert heartbeat.beat({})
+
+    assert hold_partition(other.leases, "@a") is None
+    assert hold.claim.is_alive()
+
+
+def _runner(bench, queue, handler):
+    definition = Definition("orders", queue.settings)
+    definition.handler(handler)
+    return InvocationRunner(queue, definition)
+
+
+def _invoke(bench, runner, *paths, limit=60.0):
+    end = bench.clock.monotonic() + limit
+    told = [Notification(path=path, notified_at=bench.clock.now()) for path in paths]
+    return runner.run(told, lambda: end - bench.clock.monotonic())
+
+
+def test_a_function_runs_the_whole_partition_that_one_event_names(bench):
+    queue, seen = bench.queue(), []
+    paths = [queue.enqueue(json.dumps(number), group="a") for number in range(5)]
+    runner = _runner(bench, queue, seen.append)
+
+    assert _invoke(bench, runner, paths[3]) == {"completed": 5}
+    assert _invoke(bench, runner, paths[4]) == {"not claimed": 1}
+    assert seen == list(range(5))
+
+
+def test_a_function_that_runs_out_of_time_asks_for_someone_to_go_on(bench):
+    queue, seen = bench.queue(handler_timeout=5, visibility_timeout=30), []
+    paths = [queue.enqueue(json.dumps(number), group="a") for number in range(30)]
+
+    def handler(number):
+        seen.append(number)
+        bench.clock.advance(2)
+
+    counts = _invoke(bench, _runner(bench, queue, handler), paths[0], limit=20)
+
+    assert 0 < counts["completed"] < 30
+    assert bench.keys("orders/leases/") == []
+    dispatched: list[str] = []
+    bench.clock.advance(2)
+    bench.sweeper(queue, dispatched).sweep()
+    assert [path.startswith("messages/@a/") for path in dispatched] == [True]
+    assert _invoke(bench, _runner(bench, queue, seen.append), dispatched[0])["completed"] == 30 - counts["completed"]
+    assert seen == list(range(30))
+
+
+def test_the_lease_of_a_function_never_runs_out_between_two_messages(bench):
+    queue = bench.queue(handler_timeout=10, visibility_timeout=12)
+    paths = [queue.enqueue(json.dumps(number), group="a") for number in range(8)]
+
+    def handler(number):
+        bench.clock.advance(9)
+
+    assert _invoke(bench, _runner(bench, queue, handler), paths[0], limit=1000) == {"completed": 8}
+
+
+def test_the_sweeper_hands_over_a_partition_whose_holder_died(bench):
+    queue = bench.queue()
+    path = queue.enqueue(b"1", group="a")
+    assert hold_partition(queue.leases, "@a")
+    dispatched: list[str] = []
+    sweeper = bench.sweeper(queue, dispatched)
+    sweeper.sweep()
+    assert dispatched == []
+
+    bench.clock.advance(40)
+    sweeper.sweep()
+    assert dispatched == ["messages/@a/"]
+    seen: list[int] = []
+    bench.processor(bench.queue(), seen.append).run(dispatched[0])
+    assert seen == [1]
+    assert queue.outcome_of(path).outcome == "completed"
+
+
+def test_the_sweeper_hands_over_each_partition_once_whose_events_were_lost(bench):
+    queue = bench.queue()
+    for number in range(20):
+        queue.enqueue(json.dumps(number), group="ab"[number % 2])
+    dispatched: list[str] = []
+    sweeper = bench.sweeper(queue, dispatched)
+    sweeper.sweep()
+    assert dispatched == []
+
+    bench.clock.advance(61)
+    sweeper.sweep()
+    assert sorted(dispatched) == ["messages/@a/", "messages/@b/"]
+
+
+def test_the_sweeper_hands_over_a_retry_whose_reminder_was_lost(bench):
+    queue = bench.queue(retry_base=100)
+    path = queue.enqueue(b"1", group="a")
+
+    def fails(body):
+        raise ValueError("not yet")
+
+    bench.processor(queue, fails).run(path)
+    for key in bench.keys("orders/retries/"):
+        bench.memory.delete(key)
+    dispatched: list[str] = []
+    sweeper = bench.sweeper(queue, dispatched)
+    for _ in range(5):
+        bench.clock.advance(50)
+        sweeper.sweep()
+    assert "messages/@a/" in dispatched
+
+
+def test_a_queue_without_partitions_asks_nothing_more(bench):
+    queue = bench.queue(concurrency=1)
+    queue.enqueue(b"1")
+    Worker(queue, lambda body: None, sweep=False).run_until_empty()
+    assert not [key for verb, key in bench.store.log if "@" in key]
