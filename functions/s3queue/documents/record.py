@@ -27,7 +27,7 @@ from s3queue.encoding import (
 from s3queue.errors import CorruptState, NewerFormat
 from s3queue.store import Object
 
-from .message import Generation
+from .message import MEMBER, Generation
 from .sends import Send
 
 Outcome = Literal["completed", "dead", "cancelled"]
@@ -133,6 +133,11 @@ class Record:
     @property
     def has_sends(self) -> bool:
         return bool(self.sends or self.outbox)
+
+    @property
+    def is_member(self) -> bool:
+        """Whether its message was one of a flow, which has to be told of the outcome.  [P8]"""
+        return self.put_id.startswith(MEMBER)
 
     @property
     def dead_lines(self) -> int:
