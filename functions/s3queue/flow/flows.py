@@ -77,6 +77,7 @@ class Flow:
         self.store: ObjectStore = queue.store if queue else store  # type: ignore[assignment]
         self._clock = clock or (queue.clock if queue else SystemClock())
         self._chance = chance or (queue.chance if queue else RandomChance())
+        self._settings = queue.settings if queue else QueueSettings()
         if on_dead not in ("continue", "fail"):
             raise InvalidRequest(f"on_dead must be 'continue' or 'fail', not {on_dead!r}")
         self.id = check_id(id) if id is not None else self._chance.name(self._clock.now())
@@ -175,7 +176,7 @@ class Flow:
         )
 
     def _flows(self) -> Flows:
-        return Flows(self.store, clock=self._clock, chance=self._chance)
+        return Flows(self.store, clock=self._clock, chance=self._chance, settings=self._settings)
 
     def _nested(self, flow: Flow, body: Any, options: Mapping[str, Any]) -> Flow:
         if body is not None or options:
@@ -254,6 +255,8 @@ class Flows:
     store: ObjectStore
     clock: Clock = field(default_factory=SystemClock)
     chance: Chance = field(default_factory=RandomChance)
+    #: Of whoever cancels: for how long a message is its own while it does.
+    settings: QueueSettings = field(default_factory=QueueSettings)
 
     def list(self, limit: int = 50) -> list[FlowState]:
         """The last ones by name, which begins with the time unless the caller chose it; the newest first. One LIST for
@@ -301,7 +304,9 @@ class Flows:
         if not is_id(flow_id) or (found := self.store.open(flow_key(flow_id))) is None:
             raise MessageNotFound(f"no flow has the id {flow_id!r}: see `s3queue flows list`")
         flow = FlowDocument.read(found, flow_id)
-        return access(self.store, flow.home, self.clock, self.chance), flow, found.modified_at
+        queue = access(self.store, flow.home, self.clock, self.chance)
+        queue.settings = self.settings
+        return queue, flow, found.modified_at
 
     def _state(self, flow_id: str, *, nodes: bool = False, outcomes: bool = False) -> FlowState:
         queue, flow, started_at = self._read(flow_id)

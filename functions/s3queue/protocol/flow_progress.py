@@ -62,7 +62,9 @@ def node_finished(
             between()
     create(queue, done_key(of.flow_id, of.node, suffix), done.to_bytes())
     if flow and failed and failed.decided != "continue":
-        end(queue, flow, failed, between)
+        # A canceller has more to cancel; it ends the flow, or the sweeper does.
+        if failed.decided != "cancelled":
+            end(queue, flow, failed, between)
         return
     between()
     # The last of them finds all others, whichever it looks for: one that is missing is later, and looks itself.

@@ -20,8 +20,7 @@ from .report import Report
 _log = logging.getLogger(__name__)
 #: Flows may use this part of a sweep's budget: one in so many.
 SHARE = 4
-#: A flow is looked at when it is so old, and again after a quarter of its age, at most an hour.
-FIRST_LOOK = timedelta(seconds=30)
+#: A flow is looked at when it is as old as `rescue_after`, and again after a quarter of its age, at most an hour.
 LONGEST_PAUSE = timedelta(hours=1)
 #: The marker of a flow that has no document: whoever wrote it died before that, or is very slow.
 MARKER_KEPT = timedelta(days=1)
@@ -55,10 +54,11 @@ class FlowStep:
                 report.complete = False
 
     def _look(self, entry: ObjectInfo, age: timedelta, report: Report) -> None:
-        if age < self._next.get(entry.key, FIRST_LOOK):
+        first = self.queue.settings.rescue_after
+        if age < self._next.get(entry.key, first):
             return
         report.budget.check(LOOK_REQUESTS)
-        self._next[entry.key] = age + min(max(age / 4, FIRST_LOOK), LONGEST_PAUSE)
+        self._next[entry.key] = age + min(max(age / 4, first), LONGEST_PAUSE)
         # Not before: a queue without a flow imports nothing for it.
         from s3queue.documents.flow import is_id
         from s3queue.flow.flow_repair import repair
