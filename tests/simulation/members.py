@@ -7,8 +7,9 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
-from s3queue.documents.flow import MEMBER, FlowDocument, decision_key, done_key, flow_key, reference
+from s3queue.documents.flow import FlowDocument, decision_key, done_key, flow_key, reference
 from s3queue.documents.flow_outcomes import Decision, Done
+from s3queue.documents.message import MEMBER
 from s3queue.documents.sends import Send
 from s3queue.encoding import put_id_of
 from s3queue.store import Object

@@ -88,12 +88,6 @@ BUGS = (
         '        if "flows" in kinds:\n',
     ),
     Mutation(
-        "the sweeper stores no step that was decided on",
-        "flow/flow_repair.py",
-        "        for node in unknown:\n            put_node(queue, flow, node)\n",
-        "        pass\n",
-    ),
-    Mutation(
         "the sweeper takes a member that was never stored for one that vanished",
         "flow/flow_repair.py",
         "    if stage == 0 and not found.is_started:\n",
@@ -112,12 +106,6 @@ BUGS = (
                 '        queue.store.put(flow.marker, b"")\n        return self.id\n',
             ),
         ),
-    ),
-    Mutation(
-        "a cancelled flow leaves its step alone",
-        "flow/flow_repair.py",
-        "    for node in flow.nodes(found.stage):\n        if flow.done(node) in found.done:\n",
-        "    for node in flow.nodes(0):\n        if flow.done(node) in found.done:\n",
     ),
     Mutation(
         "a flow within another does not tell it",
