@@ -20,6 +20,10 @@ from .permissions import (
     BULK,
     BULK_DATA,
     DRIVER,
+    FLOW_DATA,
+    FLOW_MARKERS,
+    FOUND_FLOW_DATA,
+    FOUND_FLOW_MARKERS,
     FOUND_OUTBOX,
     FOUND_SENDS,
     HISTORY,
@@ -92,7 +96,8 @@ def acknowledge(stack: QueueStack) -> None:
     for name, queue in stack.queues.items():
         is_heavy = stack.spark_runs is not None and name in stack.spark_runs.queues
         kinds = {**WORKER, **({} if is_heavy else LIMITED), **(OUTBOX if queue.sends_to else {})}
-        prefixes = [Keys(name).prefix(kind) for kind in kinds]
+        kinds |= FLOW_MARKERS if queue.flows else {}
+        prefixes = [*(Keys(name).prefix(kind) for kind in kinds), *(FLOW_DATA if queue.flows else ())]
         prefixes += [Keys(target).prefix(kind) for target in queue.sends_to for kind in SENDER]
         _acknowledge_prefixes(queue, bucket, prefixes, OWN_PREFIX)
         if queue.worker:
@@ -104,7 +109,9 @@ def acknowledge(stack: QueueStack) -> None:
         sending = {name: stack.queues[name].sends_to for name in sweeper.queues if stack.queues[name].sends_to}
         everywhere += [Keys(name).prefix(kind) for name in sending for kind in FOUND_OUTBOX]
         everywhere += [Keys(to).prefix(kind) for targets in sending.values() for to in targets for kind in FOUND_SENDS]
-        _acknowledge_prefixes(sweeper, bucket, everywhere, ALL_PREFIXES)
+        flows = [name for name in sweeper.queues if stack.queues[name].flows]
+        everywhere += [Keys(name).prefix(kind) for name in flows for kind in (*FOUND_FLOW_MARKERS, *FOUND_SENDS)]
+        _acknowledge_prefixes(sweeper, bucket, [*everywhere, *(FOUND_FLOW_DATA if flows else ())], ALL_PREFIXES)
     shown: list[str] = []
     for keys in map(Keys, stack.queues):
         shown += [keys.root, *(keys.root + one.removesuffix("*") for one in API_PATTERNS)]

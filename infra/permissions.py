@@ -43,6 +43,13 @@ OUTBOX: Mapping[str, str] = {"outbox": "gpd"}
 FOUND_OUTBOX: Mapping[str, str] = {"outbox": "gd"}
 #: To store what a message of another queue has sent.
 FOUND_SENDS: Mapping[str, str] = {"messages": "p", "delayed": "p"}
+#: Of a queue whose messages are part of flows: outcomes and decisions of flows are written by whoever is last, and each
+#: is written once; the marker is its own.
+FLOW_DATA: Mapping[str, str] = {"flows/*/d": "gp", "flows/*/flow.json": "g"}
+FLOW_MARKERS: Mapping[str, str] = {"flows": "d"}
+#: The sweeper stores what a crash left of a flow: its documents, the markers of flows within, and messages.
+FOUND_FLOW_DATA: Mapping[str, str] = {"flows/": "gp"}
+FOUND_FLOW_MARKERS: Mapping[str, str] = {"flows": "pd"}
 #: The sweeper does for a silent worker what that worker would have done, and removes what is left behind.
 SWEEPER: Mapping[str, str] = {
     "messages": "gd",
@@ -110,15 +117,19 @@ _ACTIONS = {"g": "s3:GetObject", "p": "s3:PutObject", "d": "s3:DeleteObject"}
 
 
 def worker_statements(
-    bucket: s3.IBucket, queue: str, *, sends_to: Sequence[str] = (), launches: bool = False
+    bucket: s3.IBucket, queue: str, *, sends_to: Sequence[str] = (), launches: bool = False, flows: bool = False
 ) -> list[iam.PolicyStatement]:
-    """One queue's prefix and nothing else; `sends_to` names the queues that its handler enqueues to."""
+    """One queue's prefix and nothing else; `sends_to` names the queues that its handler enqueues to; `flows`: its
+    messages are part of flows.
+    """
     keys = Keys(queue)
     table = {**WORKER, **(LAUNCHER if launches else LIMITED), **(OUTBOX if sends_to else {})}
+    table |= FLOW_MARKERS if flows else {}
     documents = {keys.overrides: "g"} | ({} if launches else {keys.breaker: "gp"})
+    documents |= _below(FLOW_DATA) if flows else {}
     return [
         *_on_objects(bucket, _patterns(keys, table) | documents),
-        *_list(bucket, [f"{keys.root}*"]),
+        *_list(bucket, [f"{keys.root}*", *(["flows/*"] if flows else [])]),
         *(statement for target in sends_to for statement in sender_statements(bucket, target)),
         *use_key(bucket),
     ]
@@ -170,20 +181,27 @@ def bulk_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.Polic
 
 
 def sweeper_statements(
-    bucket: s3.IBucket, queues: Mapping[str, Sequence[str]], *, heavy: Sequence[str] = ()
+    bucket: s3.IBucket,
+    queues: Mapping[str, Sequence[str]],
+    *,
+    heavy: Sequence[str] = (),
+    flows: Sequence[str] = (),
 ) -> list[iam.PolicyStatement]:
     """Every queue's prefix, by name: what else lies in the bucket (archive, analytics) is not the sweeper's.
 
-    `queues` says to which others each one sends: what a crash left unsent, the sweeper stores there.
+    `queues` says to which others each one sends: what a crash left unsent, the sweeper stores there. `flows` names
+    those whose messages are part of flows.
     """
     own: dict[str, str] = {}
     for keys in map(Keys, queues):
         table = {**SWEEPER, **(LAUNCHER if keys.queue in heavy else {}), **(FOUND_OUTBOX if queues[keys.queue] else {})}
+        table |= FOUND_FLOW_MARKERS if keys.queue in flows else {}
         own |= _patterns(keys, table) | {keys.overrides: "g", keys.stats: "p", keys.progress: "gpd"}
-    for target in sorted({target for targets in queues.values() for target in targets}):
+    own |= _below(FOUND_FLOW_DATA) if flows else {}
+    for target in sorted({target for targets in queues.values() for target in targets} | {*flows}):
         for pattern, letters in _patterns(Keys(target), FOUND_SENDS).items():
             own[pattern] = "".join(sorted({*own.get(pattern, ""), *letters}, key="gpd".index))
-    listed = _list(bucket, [f"{Keys(queue).root}*" for queue in queues])
+    listed = _list(bucket, [*(f"{Keys(queue).root}*" for queue in queues), *(["flows/*"] if flows else [])])
     return [*_on_objects(bucket, own), *listed, *use_key(bucket)]
 
 

@@ -43,6 +43,9 @@ class Definition(Protocol):
     @property
     def sends_to(self) -> Sequence[str]: ...
 
+    @property
+    def flows(self) -> bool: ...
+
 
 class QueueStack(Stack):
     """One bucket and every queue in it: S3 keeps one notification configuration per bucket, so it has one owner.
@@ -73,7 +76,12 @@ class QueueStack(Stack):
         sends_to = {name: _targets(name, queues) for name in settings}
         self.node.set_context("@aws-cdk/aws-iam.arnSizeEstimate", arn_size(self.stack_name, settings))
         self.storage = QueueBucket(
-            self, "Storage", queues=settings, sending={name for name in settings if sends_to[name]}, options=options
+            self,
+            "Storage",
+            queues=settings,
+            sending={name for name in settings if sends_to[name]},
+            options=options,
+            has_flows=any(queue.flows for queue in queues.values()),
         )
         #: None: heavy messages wait, unclaimed.
         self.spark_runs = self._spark_runs(settings, sends_to, spark_application, spark_code)
@@ -89,6 +97,7 @@ class QueueStack(Stack):
                 code=uploaded,
                 options=options,
                 sends_to=sends_to[name],
+                flows=queues[name].flows,
                 environment=(environment or {}).get(name),
                 secrets=(secrets or {}).get(name),
                 spark_runs=self.spark_runs,

@@ -87,7 +87,12 @@ def runtime() -> Runtime:
             broken[name] = error
             continue
         queue = Queue(
-            store=store, name=name, settings=definition.settings, worker_id=worker_id, sends_to=definition.sends_to
+            store=store,
+            name=name,
+            settings=definition.settings,
+            worker_id=worker_id,
+            sends_to=definition.sends_to,
+            flows=definition.flows,
         )
         definition.events.pass_on(queue.events)
         telemetry = Telemetry(queue, logger)

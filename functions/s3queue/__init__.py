@@ -47,6 +47,7 @@ from .settings import QueueSettings
 from .store import ObjectStore
 
 if TYPE_CHECKING:
+    from s3queue.flow.flows import Flow, Flows
     from s3queue.protocol.dead_letters import DeadLetters
     from s3queue.protocol.locks import Lock
     from s3queue.protocol.status import Status
@@ -72,6 +73,8 @@ __all__ = [
     "Definition",
     "Deployment",
     "Events",
+    "Flow",
+    "Flows",
     "InvalidName",
     "InvalidPriority",
     "InvalidRequest",
@@ -108,6 +111,8 @@ __all__ = [
 #: Imported when they are first used: a function that starts cold needs few of them, and each module costs it time.
 _LATER = {
     "DeadLetters": "s3queue.protocol.dead_letters",
+    "Flow": "s3queue.flow.flows",
+    "Flows": "s3queue.flow.flows",
     "Lock": "s3queue.protocol.locks",
     "Processor": "s3queue.worker.processor",
     "Report": "s3queue.sweeper.report",

@@ -23,7 +23,7 @@ _LONGEST_PREFIX = len("retries/20261116T101500Z/")
 LINES = ".lines"
 HIGHEST_PRIORITY = 255
 #: Top-level prefixes that are not queues.
-RESERVED = frozenset({"archive", "analytics", "datasets"})
+RESERVED = frozenset({"archive", "analytics", "datasets", "flows"})
 #: The pipeline's figures that the dashboard shows.
 LATEST_STATISTICS = "analytics/latest.json"
 

@@ -17,6 +17,7 @@ from constructs import Construct
 
 from infra.options import Options
 from infra.permissions import SPARK_LOGS_PREFIX, deny_unconditional_writes, deny_unreadable_messages
+from s3queue.documents.flow import FLOWS
 from s3queue.documents.sends import OUTBOX_KEPT
 from s3queue.keys import Keys
 from s3queue.settings import QueueSettings
@@ -28,6 +29,8 @@ MAX_QUEUES = 100
 MAX_PROMPT_QUEUES = MAX_QUEUES // 2
 #: Long enough to look at after a holiday, short enough not to matter on the bill.
 FAILED_EVENTS_KEPT = Duration.days(14)
+#: No flow may last longer: its documents go by their age.
+FLOWS_KEPT = Duration.days(400)
 
 SPARK_LOGS = s3.LifecycleRule(id="spark-logs", prefix=SPARK_LOGS_PREFIX, expiration=Duration.days(14))
 
@@ -44,6 +47,7 @@ class QueueBucket(Construct):
         queues: Mapping[str, QueueSettings],
         options: Options,
         sending: Collection[str] = (),
+        has_flows: bool = False,
     ) -> None:
         super().__init__(scope, id)
         #: A customer's own; None: S3's.
@@ -60,6 +64,7 @@ class QueueBucket(Construct):
             lifecycle_rules=[
                 s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(1)),
                 *([SPARK_LOGS] if options.schedule_pipeline or any(of.uses_spark for of in queues.values()) else []),
+                *([s3.LifecycleRule(id="flows", prefix=FLOWS, expiration=FLOWS_KEPT)] if has_flows else []),
                 *(rule for name, of in queues.items() for rule in _expiry(Keys(name), of, sends=name in sending)),
             ],
             # CDK would give its handler s3:PutBucketNotification on every bucket of the account.

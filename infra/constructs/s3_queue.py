@@ -52,13 +52,14 @@ class S3Queue(Construct):
         code: lambda_.Code,
         options: Options,
         sends_to: Sequence[str] = (),
+        flows: bool = False,
         environment: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
         spark_runs: SparkRuns | None = None,
     ) -> None:
         super().__init__(scope, id)
         spark_runs = spark_runs if spark_runs and queue in spark_runs.queues else None
-        self.queue, self.settings, self.sends_to = queue, settings, tuple(sends_to)
+        self.queue, self.settings, self.sends_to, self.flows = queue, settings, tuple(sends_to), flows
         # The stack of the bucket: this construct may be in a nested one, whose name nobody knows yet.
         name = worker_name(Stack.of(storage).stack_name, queue)
         self.failures_prefix = f"{FAILED_INVOCATIONS}{name}/"
@@ -89,7 +90,9 @@ class S3Queue(Construct):
                 **(spark_runs.environment() if spark_runs else {}),
             ),
             statements=[
-                *worker_statements(storage.bucket, queue, sends_to=sends_to, launches=spark_runs is not None),
+                *worker_statements(
+                    storage.bucket, queue, sends_to=sends_to, launches=spark_runs is not None, flows=flows
+                ),
                 *(spark_runs.launch_statements() if spark_runs else []),
                 *_leave_failures(storage.failed_events, self.failures_prefix),
                 *([put_events(self)] if publishes else []),

@@ -68,7 +68,12 @@ class Sweeper(Construct):
                 **(spark_runs.environment() if spark_runs else {}),
             ),
             statements=[
-                *sweeper_statements(bucket, {name: queue.sends_to for name, queue in queues.items()}, heavy=heavy),
+                *sweeper_statements(
+                    bucket,
+                    {name: queue.sends_to for name, queue in queues.items()},
+                    heavy=heavy,
+                    flows=[name for name, queue in queues.items() if queue.flows],
+                ),
                 *(spark_runs.launch_statements() if spark_runs else []),
                 *(
                     iam.PolicyStatement(

@@ -37,7 +37,7 @@ def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
 
     @cache
     def once(options: Options, extra: str) -> Variant:
-        sends_to, environment, secrets, pulled = json.loads(extra)
+        sends_to, environment, secrets, pulled, flows = json.loads(extra)
         app = App(context=flags, outdir=str(tmp_path_factory.mktemp("cdk.out")))
         stack = QueueStack(
             app,
@@ -46,6 +46,7 @@ def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
                 name: replace(
                     queue,
                     sends_to=tuple(sends_to.get(name, ())),
+                    flows=name in flows,
                     settings=replace(queue.settings, engine="pull") if name in pulled else queue.settings,
                 )
                 for name, queue in QUEUES.items()
@@ -70,10 +71,11 @@ def synthesize(tmp_path_factory: pytest.TempPathFactory) -> Synthesize:
         environment: Mapping[str, Mapping[str, str]] | None = None,
         secrets: Mapping[str, Mapping[str, str]] | None = None,
         pulled: Sequence[str] = (),
+        flows: Sequence[str] = (),
         **options: Any,
     ) -> Variant:
         # As text, which can be a key of the cache.
-        return once(Options(**options), json.dumps([sends_to or {}, environment, secrets, list(pulled)]))
+        return once(Options(**options), json.dumps([sends_to or {}, environment, secrets, list(pulled), list(flows)]))
 
     return variant
 

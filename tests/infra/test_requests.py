@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig, idempotent_function
 
-from s3queue import Breaker, Queue, QueueSettings, Reject, define
+from s3queue import Breaker, Flow, Queue, QueueSettings, Reject, define
 from s3queue.documents.sends import Send
 from s3queue.errors import Unavailable
 from s3queue.idempotency import S3PersistenceLayer
@@ -274,6 +274,58 @@ def test_sends_are_allowed_to_the_worker_and_to_the_sweeper_and_nothing_more(syn
     assert not role.may("s3:PutObject", f"{stack.bucket}/emails/messages/x")
     assert not role.may("s3:PutObject", f"{stack.bucket}/emails/outbox/x")
     assert not role.may("s3:GetObject", f"{stack.bucket}/webhooks/outbox/x")
+
+
+def test_flows_are_allowed_to_workers_and_the_sweeper_and_nothing_more(synthesize: Synthesize) -> None:
+    """Whoever finishes the last member stores the step; whoever dies meanwhile is repaired by the sweeper."""
+    stack = synthesize(sends_to={"emails": ("webhooks",)}, flows=["emails"])
+    days = []
+    for requests in count():
+        day = Deployed(stack)
+        days.append(day)
+        for access in (day.worker, day.sweeper.queue):
+            access.flows, access.sends_to = True, ("webhooks",)
+        flow, within = Flow(day.producer, id="f", on_dead="continue"), Flow(day.producer)
+        within.add("emails", FINE)
+        within.then("emails", FINE)
+        flow.add("emails", REJECT)
+        flow.add(within)
+        flow.then("webhooks", FINE, delay=60)
+        flow.start()
+        if requests == 0:
+            # Its starter died after the document.
+            for key in [*day.bench.keys("flows/"), *day.bench.keys("emails/")]:
+                if key not in ("flows/f/flow.json", "emails/flows/f"):
+                    day.bench.memory.delete(key)
+        day.as_worker.requests_left = 1000 if requests == 0 else 3 * requests
+        try:
+            for key in day.bench.keys("emails/messages/"):
+                day.run(key.removeprefix("emails/"))
+            died = False
+        except Killed:
+            died = True
+        day.as_worker.requests_left = None
+        for _ in range(8):
+            day.bench.clock.advance(600)
+            day.sweep()
+        assert len(day.bench.keys("webhooks/")) == 1, requests
+        if requests and not died:
+            break
+
+    assert len(days) > 5
+    # A worker's own queue is not one that it may send to: a step that stays there is left to the sweeper.
+    refused = {one for day in days for one in day.as_worker.refused + day.as_sweeper.refused}
+    assert {one.partition("flow-")[0] for one in refused} <= {"s3:PutObject emails/messages/"}
+    worker, sweeper = stack.template.role_of("s3queue-emails"), stack.template.role_of("s3queue_sweeper")
+    for role in (worker, sweeper):
+        assert role.may("s3:PutObject", f"{stack.bucket}/flows/f/done/0000.emails", {"s3:if-none-match": "*"})
+        assert role.may("s3:DeleteObject", f"{stack.bucket}/emails/flows/f")
+        assert not role.may("s3:DeleteObject", f"{stack.bucket}/flows/f/done/0000.emails")
+        assert not role.may("s3:DeleteObject", f"{stack.bucket}/webhooks/flows/f")
+    assert not worker.may("s3:PutObject", f"{stack.bucket}/flows/f/flow.json", {"s3:if-none-match": "*"})
+    other = stack.template.role_of("s3queue-webhooks")
+    assert not other.may("s3:GetObject", f"{stack.bucket}/flows/f/flow.json")
+    assert not other.may_list(stack.bucket, "flows/f/")
 
 
 class Unanswered:

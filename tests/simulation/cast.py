@@ -101,6 +101,7 @@ class Cast:
         """
         script = json.loads(body)
         run = self.judge.start(self.workers[context.worker_id], context.claim, context.line)
+        self.judge.members.started(context)
         self.world.sleep(script["takes"])
         if script.get("extends"):
             context.extend()

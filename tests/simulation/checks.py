@@ -15,7 +15,7 @@ from .ledger import Life, Run
 from .world import World
 
 #: What only exists while something is at work or waits.
-PASSING = ("messages", "delayed", "leases", "retries")
+PASSING = ("messages", "delayed", "leases", "retries", "flows")
 #: The columns of the proof's table; the runs beyond the first follow, by reason.
 COLUMNS = (
     "enqueued",
@@ -39,7 +39,13 @@ _COLUMN_OF = {
 def leftovers(world: World) -> list[str]:
     """What is still at work or waits, in every queue."""
     passing = [key for key in world.objects if key.split("/", 2)[1] in PASSING and STRAY not in key]
-    return passing + unfired(world)
+    return [key for key in passing if not _is_early(world, key)] + unfired(world)
+
+
+def _is_early(world: World, key: str) -> bool:
+    """Whether this is the marker of a flow whose starter died before there was one: it is kept for a day."""
+    _, kind, flow_id = key.split("/", 2)
+    return kind == "flows" and f"flows/{flow_id}/flow.json" not in world.objects
 
 
 def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
@@ -58,6 +64,7 @@ def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
             for line in life.lettered:
                 judge.letters.check_kept(world, judge.root, life, line)
     judge.sends.check_quiet()
+    judge.members.check_quiet()
     check_schedules(world, judge)
     judge.history.check_settings(f"{judge.root}queue.json")
     if cast.profile.exact:

@@ -18,6 +18,7 @@ from .kept_payloads import Kept
 from .ledger import Holding, Ledger, Life, Run
 from .letters import Letters
 from .machines import EPOCH
+from .members import FlowMembers
 from .releases import Releases
 from .sends import SentMessages
 from .world import QUEUE, Process, World
@@ -49,6 +50,7 @@ KINDS = {
     "P5": "unexpected",
     "P6": "lost",
     "P7": "lost",
+    "P8": "unexpected",
     "P10": "unexpected",
     "unexpected": "unexpected",
 }
@@ -68,6 +70,8 @@ class Judge:
         self.sends = SentMessages(world, self.root, self.ledger, self.broken)
         self.dedup = Dedup(world, self.ledger, self.broken)
         self.releases = Releases()
+        self.members = FlowMembers(world, self.broken)
+        self.members.ledgers[queue] = self.ledger
         self.violations: list[Violation] = []
         self.max_attempts = max_attempts
         self._held: list[Holding] = []
@@ -117,7 +121,7 @@ class Judge:
                 is_leased = self._leases + path in self.world.objects
                 life = self.ledger.put(path, after, self.world.now, was_leased=is_leased)
                 call = self.history.asked(process, sent_at)
-                if self.sends.put(life, after):
+                if self.sends.put(life, after) or self.members.put(life, after):
                     return
                 if _is_replay(call, process):
                     self.letters.replay_put(path, after.body)
@@ -131,6 +135,8 @@ class Judge:
                 self._deleted(process, path, sent_at, put_id_of(before.metadata))
         elif kind == "outbox":
             self.sends.staged(key, after)
+        elif kind == "flows":
+            self.members.performed(key, before, after)
         elif kind == "dedup" and after:
             self.dedup.marked(path, before, after)
         elif kind == "queue.json" and after:
@@ -241,6 +247,7 @@ class Judge:
             self._removed(life, call.name, sent_at)
             return
         self.sends.deleted(life)
+        self.members.deleted(self.root.rstrip("/"), life, put_id)
         if life.is_repeated:
             life.end = "repeated"
             return

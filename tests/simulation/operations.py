@@ -20,6 +20,7 @@ from .flow_operations import FLOW_OPERATIONS
 from .functions import Container
 from .kept_operations import KEPT
 from .limited_operations import LIMITED
+from .member_operations import MEMBERS
 from .released_operations import RELEASED
 from .stage import SETTINGS, Plot, Stage, batch, script
 from .world import EPOCH, QUEUE
@@ -270,5 +271,6 @@ OPERATIONS: dict[str, Plot] = {
     **FIRED,
     **LIMITED,
     **FLOW_OPERATIONS,
+    **MEMBERS,
     **RELEASED,
 }

@@ -220,6 +220,8 @@ def short_lines() -> Iterator[None]:
 def run(seed: int) -> Verdict:
     if seed % ROUNDS_EVERY == 27:
         return _run_rounds(seed)
+    if seed % ROUNDS_EVERY == 39:
+        return _run_flows(seed)
     return Schedule(seed).run()
 
 
@@ -238,3 +240,16 @@ def _run_rounds(seed: int) -> Verdict:
     for judge in rounds.judges.values():
         counts += tally(judge)
     return Verdict(seed, ROUNDS.name, rounds.violations(), counts, world.trace)
+
+
+def _run_flows(seed: int) -> Verdict:
+    from .member_schedules import MemberSchedule
+
+    world = World(seed, faults=None, watcher=None)  # type: ignore[arg-type]
+    world.watcher = schedule = MemberSchedule(world)
+    with silenced(), greenlets(), short_lines():
+        try:
+            schedule.run()
+        finally:
+            world.close()
+    return Verdict(seed, "flows", schedule.violations(), schedule.counts(), world.trace)

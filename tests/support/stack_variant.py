@@ -17,6 +17,7 @@ class Queue:
     name: str
     settings: QueueSettings
     sends_to: tuple[str, ...] = ()
+    flows: bool = False
 
 
 #: A customer's KMS key.

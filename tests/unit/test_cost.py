@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from s3queue import Queue, Retry, Worker
+from s3queue import Flow, Queue, Retry, Worker
 from s3queue.protocol.liveness import HeartbeatWriter
 from support.virtual_processes import Process, VirtualProcesses
 from support.workbench import Workbench, next_tick
@@ -331,3 +331,29 @@ def test_watching_a_heartbeat_costs_one_get_per_visibility_timeout(bench):
 
     looks = [key for verb, key in bench.store.log if verb == "get" and ("/workers/" in key or "/leases/" in key)]
     assert len(looks) <= 600 / 20
+
+
+def test_a_flow_of_three_members_and_one_step_costs_what_the_document_says(bench):
+    queue = bench.queue()
+    flow = Flow(queue)
+    for _ in range(3):
+        flow.add("orders", {})
+    flow.then("orders", {})
+    flow.start()
+    # Marker, document, three messages, started.
+    assert bench.store.take() == {"put": 6}
+
+    processor = bench.processor(queue, lambda body: None)
+    paths = [key.removeprefix("orders/") for key in bench.keys("orders/messages/")]
+    processor.run(paths[0])
+    # More than any message: GET its record, since a PUT of it may be late; PUT its outcome, HEAD the last member's.
+    assert bench.store.take() == {"put": 3, "get": 2, "head": 1, "delete": 2}
+    processor.run(paths[1])
+    assert bench.store.take() == {"put": 3, "get": 2, "head": 1, "delete": 2}
+    processor.run(paths[2])
+    # The last one finds both others; LIST, GET flow, PUT decision, PUT the step's message.
+    assert bench.store.take() == {"put": 5, "get": 3, "head": 2, "list": 1, "delete": 2}
+    (step,) = bench.keys("orders/messages/")
+    processor.run(step.removeprefix("orders/"))
+    # GET flow, PUT decision, DELETE marker.
+    assert bench.store.take() == {"put": 4, "get": 3, "delete": 3}

@@ -31,6 +31,8 @@ def test_the_public_names_are_these():
         "Definition",
         "Deployment",
         "Events",
+        "Flow",
+        "Flows",
         "InvalidName",
         "InvalidPriority",
         "InvalidRequest",

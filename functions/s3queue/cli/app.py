@@ -17,6 +17,7 @@ from .commands import (
     dead,
     dead_replay,
     estimate,
+    flows,
     locks,
     queues,
     replay,
@@ -34,7 +35,7 @@ __all__ = ["program"]
 #: Imported for what they register; `command.ORDER` says how the help lists it.
 _REGISTERED = (
     *(queues, configure, breaker, send, stats, show, tail, act, replay, dead, dead_replay),
-    *(work, workers, locks, schedules, doctor, estimate, dashboard),
+    *(work, workers, locks, schedules, flows, doctor, estimate, dashboard),
 )
 
 

@@ -21,6 +21,8 @@ INLINE_BYTES = 8 * 1024 * 1024
 ONCE = "once-"
 #: The same, of a replay: its name is not its own, so only its id counts.
 MOVED = "moved-"
+#: The same, of a message of a flow; behind it, which one it is.
+MEMBER = f"{ONCE}flow/"
 #: Made once: with options, json.dumps makes a new encoder for every call.
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 

@@ -26,7 +26,7 @@ from s3queue.encoding import (
 from s3queue.errors import CorruptState, NewerFormat
 from s3queue.store import Object
 
-from .message import Generation
+from .message import MEMBER, Generation
 from .sends import Send, StoredSends, part_names
 
 Outcome = Literal["completed", "dead", "cancelled"]
@@ -134,6 +134,11 @@ class Record:
     @property
     def has_sends(self) -> bool:
         return bool(self.sends or self.outbox)
+
+    @property
+    def is_member(self) -> bool:
+        """Whether its message was one of a flow, which has to be told of the outcome.  [P8]"""
+        return self.put_id.startswith(MEMBER)
 
     @property
     def dead_lines(self) -> int:

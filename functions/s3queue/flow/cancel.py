@@ -32,6 +32,8 @@ def check_cancelled(outcomes: Outcomes, claim: Claim) -> None:
     """Raises Cancelled if that is the recorded outcome of this claim's message. One GET."""
     record = outcomes.read(claim.path)
     if record and record.outcome == "cancelled" and record.generation == claim.message.generation:
+        # Its worker will delete it, so its flow is told before.  [P8]
+        outcomes.perform(record)
         claim.is_cancelled = True
         raise Cancelled(f"{claim.message.queue}/{claim.path} was cancelled by {record.worker} at {record.finished_at}")
 
@@ -118,6 +120,9 @@ def _cancel_free(
 
     record = _write(leases, path, present, lease, is_alive)
     is_cleared = record.outcome == "cancelled" or (record.outcome == "completed" and not record.dead_lines)
+    if record.generation == lease.generation:
+        # A completion that was first may have sent something; and a flow is told before the message goes.  [P7] [P8]
+        queue.perform(record)
     if is_cleared and record.generation == lease.generation and is_alive():
         leases.outcomes.clear(path, record.generation, written.etag, is_alive)
     elif is_alive():

@@ -35,6 +35,9 @@ class QueueAccess:
     #: Called with every payload before it is enqueued, of a batch with every line; raises InvalidRequest if the queue's
     #: handler could not take it. `Definition.connect` sets it.
     check_body: Callable[[bytes], None] | None = None
+    #: Whether its messages may be members of flows: then their outcomes are noted there, and what comes next is sent to
+    #: queues that `sends_to` names. None: whatever this process's credentials allow.
+    flows: bool | None = None
     #: What the queue was defined with.
     defined: QueueSettings = field(init=False)
     keys: Keys = field(init=False)
@@ -74,11 +77,20 @@ class QueueAccess:
         return Outcomes(self.store, self.keys, self.chance).read(path)
 
     def perform(self, record: Record, between: Callable[[], None] = lambda: None) -> None:
-        """Store what a record has sent. Safe to repeat; for all other records it is no request and no import.  [P7]"""
+        """Store what a record has sent, and tell its flow. Safe to repeat; for all other records it is no request and
+        no import.  [P7] [P8]
+        """
         if record.has_sends:
             from .outbox import perform
 
             perform(self, record, between)
+        if record.is_member and self.flows is not False:
+            from s3queue.documents.flow import reference
+
+            from .flow_progress import member_finished
+
+            if of := reference(record.path, record.put_id):
+                member_finished(self, record, of, between)
 
     def read_lease(self, path: str) -> StoredLease | None:
         """The lease on a path as it is stored now; None if there is none. One GET.

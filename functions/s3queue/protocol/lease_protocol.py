@@ -225,7 +225,7 @@ class LeaseProtocol(LeaseWrites):
             record, self._stored(claim), lines, claim.check_alive, claim.is_alive, keeps_letters=keeps_letters
         )
         is_ours = recorded.generation == claim.message.generation
-        if is_ours and recorded.has_sends:
+        if is_ours and (recorded.has_sends or recorded.is_member):
             self._send(claim, recorded)
             claim.check_alive()
         if not is_moved:

@@ -140,6 +140,7 @@ def as_run(queue: Queue, run: str) -> Queue:
         chance=queue.chance,
         events=queue.events,
         sends_to=queue.sends_to,
+        flows=queue.flows,
     )
     other.settings = queue.settings
     return other

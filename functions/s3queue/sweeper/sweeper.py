@@ -26,6 +26,7 @@ from .budget import Budget, OutOfBudget
 from .cleanup import Cleanup
 from .due_messages import DueMessages
 from .expired_leases import ExpiredLeases
+from .flow_step import FlowStep
 from .hand_over import Dispatch, HandOver
 from .progress import Progress
 from .publication import Publication
@@ -48,7 +49,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 SOON = timedelta(seconds=60)
 #: Kinds that need a sweep; a queue without them is idle.
 BUSY_KINDS = frozenset({"messages", "delayed", "leases", "retries", "workers", "locks"})
-SWEPT_KINDS = BUSY_KINDS | {"dead", "dedup", "runs", "limits", "schedules"}
+SWEPT_KINDS = BUSY_KINDS | {"dead", "dedup", "runs", "limits", "schedules", "flows"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,6 +87,7 @@ class Sweeper:
     _publication: Publication = field(init=False)
     _report: Report = field(init=False)
     _schedule_step: ScheduleStep = field(init=False)
+    _flow_step: FlowStep = field(init=False)
 
     def __post_init__(self) -> None:
         self._time = StoreTime(self.queue.clock)
@@ -98,6 +100,7 @@ class Sweeper:
         self._unleased = UnleasedMessages(self.queue, self._hand_over, self._expired_leases)
         self._publication = Publication(self.queue, self.publishes_as)
         self._schedule_step = ScheduleStep(self.queue)
+        self._flow_step = FlowStep(self.queue)
 
     def tick(self, *, seconds: float = SWEEP_SECONDS, requests: int = SWEEP_REQUESTS) -> Report | None:
         """Do what is needed now: a sweep at its interval, in between what is due or expired; None if that is nothing.
@@ -196,6 +199,7 @@ class Sweeper:
         root = self._find_kinds()
         self._check_runs()
         self._schedule_step.take(self.schedules, self._kinds, report, root.at)
+        self._flow_step.take(self._kinds, report)
         if not self._kinds & BUSY_KINDS:
             self._in_flight = False
             try:

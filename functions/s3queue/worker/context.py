@@ -6,12 +6,17 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
+from s3queue.documents.message import MEMBER
 from s3queue.documents.sends import Send
 from s3queue.encoding import Json
 from s3queue.errors import InvalidRequest, LeaseLost, QueueError
 from s3queue.protocol.claim import Claim
+from s3queue.store import ObjectStore
+
+if TYPE_CHECKING:
+    from s3queue.flow.flow_results import FlowContext
 
 _log = logging.getLogger(__name__)
 #: Progress is stored at most this often, so that a report does not cost a PUT each time.
@@ -36,6 +41,9 @@ class Context:
     sends: list[Send] = field(default_factory=list, repr=False)
     #: Raises Cancelled if an operator cancelled the message. One request.
     look: Callable[[Claim], None] = lambda claim: None
+    #: The bucket; None where there is none, in a test.
+    store: ObjectStore | None = field(default=None, repr=False)
+    _flow: FlowContext | None = field(default=None, repr=False)
     _reported: float = field(default=float("-inf"), repr=False)
     _looked: float = field(default=float("-inf"), repr=False)
 
@@ -78,6 +86,17 @@ class Context:
         continue late.
         """
         return self.claim.fence
+
+    @property
+    def flow(self) -> FlowContext | None:
+        """The flow that this message belongs to, with the results of what came before; None if it belongs to none."""
+        if self._flow is None and self.store and self.claim.message.put_id.startswith(MEMBER):
+            from s3queue.documents.flow import reference
+            from s3queue.flow.flow_results import FlowContext
+
+            of = reference(self.path, self.claim.message.put_id)
+            self._flow = FlowContext(self.store, of) if of else None
+        return self._flow
 
     def remaining(self) -> timedelta:
         """How long this worker still holds the message."""

@@ -33,7 +33,12 @@ class Definition:
     """A queue and its handler. Made by `define`, in one module of `functions/queues` each."""
 
     def __init__(
-        self, name: str, settings: QueueSettings, sends_to: Iterable[str] = (), results_to: str | None = None
+        self,
+        name: str,
+        settings: QueueSettings,
+        sends_to: Iterable[str] = (),
+        results_to: str | None = None,
+        flows: bool = False,
     ) -> None:
         self.name = check_queue(name)
         self.settings = settings
@@ -41,6 +46,8 @@ class Definition:
         self.sends_to = _checked(name, sends_to, results_to)
         #: The queue that the handler's results are sent to.
         self.results_to = results_to
+        #: Whether its messages may be part of flows.
+        self.flows = flows
         if results_to and settings.uses_spark:
             raise InvalidRequest(f"queue {name!r}: results_to is not for Spark: let a light queue send what a run made")
         #: Hooks for this queue's events, e.g. `queue.events.on("message.dead", page_someone)`.
@@ -257,20 +264,31 @@ def definition_for(queue: Queue, handler: Definition | Handler) -> Definition:
         raise InvalidRequest(f"the definition is of queue {handler.name!r}, the worker's queue is {queue.name!r}")
     queue.define(handler.settings)
     queue.sends_to = handler.sends_to
+    queue.flows = handler.flows
     return handler
 
 
-def define(name: str, *, sends_to: Iterable[str] = (), results_to: str | None = None, **options: Any) -> Definition:
+def define(
+    name: str,
+    *,
+    sends_to: Iterable[str] = (),
+    results_to: str | None = None,
+    flows: bool = False,
+    **options: Any,
+) -> Definition:
     """A queue of this application. Options are the settings of `QueueSettings`: seconds, and sizes such as `"64 MiB"`.
 
     `sends_to` names the queues of the same bucket that the handler may send to, with `context.send` or `enqueue`: its
     deployed function is allowed what that takes, and may read messages and records there. A pull worker has whatever
     permissions its process has. What the handler returns, unless it is None, is sent to the queue `results_to`.
 
+    With `flows`, its messages may be part of flows: its function may note their outcomes there. What comes after them
+    goes to queues that `sends_to` names.
+
     Raises:
         InvalidName, InvalidRequest: the name or an option is wrong; the text says which.
     """
-    return Definition(name, QueueSettings.of(**options), sends_to, results_to)
+    return Definition(name, QueueSettings.of(**options), sends_to, results_to, flows)
 
 
 def _checked(name: str, sends_to: Iterable[str], results_to: str | None) -> tuple[str, ...]:

@@ -356,6 +356,7 @@ class Processor:
             line=line,
             sends_to=self.definition.sends_to,
             look=self.queue.check,
+            store=self.queue.store,
         )
 
 

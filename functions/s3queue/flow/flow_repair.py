@@ -1,0 +1,227 @@
+"""What stores a flow's messages, ends a flow that is cancelled, and repairs what a crash left of either.  [P8]"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from s3queue.documents.flow import FLOWS, NESTED, FlowDocument, decision_key, flow_key, message_name, started_key
+from s3queue.documents.flow_outcomes import Decision, Done
+from s3queue.documents.record import Failure
+from s3queue.documents.sends import Send
+from s3queue.encoding import dump
+from s3queue.errors import Conflict, CorruptState, InvalidRequest, MessageNotFound, Unavailable
+from s3queue.keys import Keys
+from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.flow_progress import (
+    advance,
+    create,
+    decide,
+    end,
+    node_finished,
+    put_node,
+    read_decision,
+    read_flow,
+)
+from s3queue.protocol.lease_protocol import LeaseProtocol
+from s3queue.protocol.outcomes import Outcomes
+from s3queue.store import listing
+
+_log = logging.getLogger(__name__)
+
+
+def put_flow(queue: QueueAccess, flow: FlowDocument) -> None:
+    """Store the document of a flow, behind its marker, and all its messages. Safe to repeat.
+
+    The marker comes first: a flow without one would never be repaired.
+    """
+    queue.store.put(flow.marker, b"")
+    create(queue, flow_key(flow.flow_id), flow.to_bytes())
+    put_members(queue, flow, range(len(flow.members)))
+
+
+def put_members(queue: QueueAccess, flow: FlowDocument, nodes: range | list[int]) -> None:
+    for node in nodes:
+        member = flow.node(node)
+        if isinstance(member, FlowDocument):
+            put_flow(queue, member)
+        else:
+            put_node(queue, flow, node)
+    create(queue, started_key(flow.flow_id), dump({}))
+
+
+@dataclass(slots=True)
+class Found:
+    """What lies under `flows/{id}/`. One LIST for 1,000 objects."""
+
+    done: set[str] = field(default_factory=set)
+    #: How many steps were decided on, and what about the last of them.
+    steps: int = 0
+    decision: Decision | None = None
+    is_started: bool = False
+
+    @property
+    def stage(self) -> int:
+        """Which stage is at work, or was when the flow ended."""
+        return self.steps if self.decision is None or self.decision.decided == "continue" else self.steps - 1
+
+    @property
+    def is_over(self) -> bool:
+        return self.decision is not None and self.decision.decided != "continue"
+
+
+def look(queue: QueueAccess, flow: FlowDocument) -> Found:
+    """
+    Raises:
+        CorruptState: the last decision cannot be read.
+    """
+    found = Found()
+    keys = {entry.key for page in listing(queue.store, f"{FLOWS}{flow.flow_id}/") for entry in page.objects}
+    found.is_started = started_key(flow.flow_id) in keys
+    while decision_key(flow.flow_id, found.steps + 1) in keys and found.steps <= flow.last:
+        found.steps += 1
+    if found.steps:
+        found.decision = read_decision(queue, flow.flow_id, found.steps)
+    stages = range(flow.last + 1)
+    found.done = {flow.done(node) for stage in stages for node in flow.nodes(stage)} & keys
+    return found
+
+
+def repair(queue: QueueAccess, flow_id: str) -> bool | None:
+    """Do what a process that crashed, or could not, has left undone; whether the flow is over, None if there is none.
+
+    Raises:
+        CorruptState: what lies there cannot be read. Unavailable: unknown how far it came; calling again is safe.
+    """
+    flow = read_flow(queue, flow_id)
+    if flow is None:
+        return None
+    found = look(queue, flow)
+    if found.decision and found.is_over:
+        if found.decision.decided == "cancelled" and not cancel_nodes(queue, flow, found):
+            return False
+        end(queue, flow, found.decision)
+        return True
+    stage = found.stage
+    waiting = [node for node in flow.nodes(stage) if flow.done(node) not in found.done]
+    absent = _absent(queue, flow, waiting)
+    unknown = [node for node in waiting if node in absent and not _finish_recorded(queue, flow, node)]
+    if stage == 0 and not found.is_started:
+        put_members(queue, flow, unknown)
+    elif stage > 0:
+        # Decided, and perhaps never stored.
+        for node in unknown:
+            put_node(queue, flow, node)
+    else:
+        for node in unknown:
+            _note_vanished(queue, flow, node)
+    if not waiting:
+        advance(queue, flow, stage)
+    return False
+
+
+def _absent(queue: QueueAccess, flow: FlowDocument, nodes: list[int]) -> set[int]:
+    """Which of these nodes have no message now, and of flows, no document. One LIST per queue and place."""
+    absent: set[int] = set()
+    listed: dict[str, set[str]] = {}
+    for node in nodes:
+        member = flow.node(node)
+        if isinstance(member, FlowDocument):
+            if queue.store.head(flow_key(member.flow_id)) is None:
+                absent.add(node)
+            continue
+        prefix = Keys(member.queue).message(f"{member.place}{message_name(flow.flow_id, 0)[:-4]}")
+        if prefix not in listed:
+            listed[prefix] = {entry.key for page in listing(queue.store, prefix) for entry in page.objects}
+        if Keys(member.queue).message(flow.path(node)) not in listed[prefix]:
+            absent.add(node)
+    return absent
+
+
+def _finish_recorded(queue: QueueAccess, flow: FlowDocument, node: int) -> bool:
+    """Whether a message that is gone has a record: then its outcome is noted now. In this order: a record is written
+    before its message goes.
+    """
+    member = flow.node(node)
+    if isinstance(member, FlowDocument):
+        return False
+    record = Outcomes(queue.store, Keys(member.queue), queue.chance).read(flow.path(node))
+    if record is None:
+        return False
+    node_finished(queue, flow.reference(node), Done.of(member.queue, record), member.queue)
+    return True
+
+
+def _note_vanished(queue: QueueAccess, flow: FlowDocument, node: int) -> None:
+    """All members were stored, and this one is gone without a record: someone deleted it."""
+    member = flow.node(node)
+    if isinstance(member, FlowDocument):
+        put_flow(queue, member)
+        return
+    failure = Failure("MessageVanished", "someone deleted the message before it was finished; not s3queue")
+    path = flow.path(node)
+    _log.warning("member of a flow vanished: %s, node %s: %s/%s", flow.flow_id, node, member.queue, path)
+    done = Done(outcome="dead", queue=member.queue, path=path, finished_at=queue.clock.now(), failure=failure)
+    node_finished(queue, flow.reference(node), done, member.queue)
+
+
+def cancel_flow(queue: QueueAccess, flow: FlowDocument, reason: str) -> Decision:
+    """Decide that no further step comes, then cancel what waits or is at work; returns what the flow ended with.
+
+    Safe to repeat. A flow that has ended stays as it is.
+    """
+    for step in range(1, flow.last + 2):
+        decision = decide(queue, flow, step, "cancelled", reason)
+        if decision.decided != "continue":
+            break
+    if decision.decided == "cancelled" and cancel_nodes(queue, flow, look(queue, flow)):
+        end(queue, flow, decision)
+    return decision
+
+
+def cancel_nodes(queue: QueueAccess, flow: FlowDocument, found: Found) -> bool:
+    """Cancel what has no outcome yet; False if some of it could not be cancelled now."""
+    is_whole = True
+    for node in flow.nodes(found.stage):
+        if flow.done(node) in found.done:
+            continue
+        member = flow.node(node)
+        if isinstance(member, Send):
+            is_whole &= _cancel_message(queue, flow, node, member.queue)
+        elif read_flow(queue, member.flow_id) is None:
+            done = Done(outcome="cancelled", finished_at=queue.clock.now())
+            node_finished(queue, flow.reference(node), done, NESTED)
+        else:
+            cancel_flow(queue, member, f"flow {flow.flow_id} was cancelled")
+    return is_whole
+
+
+def _cancel_message(queue: QueueAccess, flow: FlowDocument, node: int, name: str) -> bool:
+    from .cancel import cancel
+
+    target = QueueAccess(
+        store=queue.store,
+        name=name,
+        settings=queue.settings,
+        worker_id=queue.worker_id,
+        clock=queue.clock,
+        chance=queue.chance,
+        events=queue.events,
+        flows=queue.flows,
+        sends_to=queue.sends_to,
+    )
+    leases = LeaseProtocol(target, Outcomes(target.store, target.keys, target.chance, target.perform))
+    path = flow.path(node)
+    try:
+        try:
+            cancel(leases, path)
+        except MessageNotFound:
+            # Never stored, or deleted by someone. But whoever decided on a step may yet store it: with a record, that
+            # is cleared, not run.
+            if flow.stage_of(node) > 0:
+                put_node(queue, flow, node)
+                cancel(leases, path)
+    except (Conflict, CorruptState, InvalidRequest, Unavailable) as error:
+        _log.warning("member of a cancelled flow not cancelled: %s: %s/%s: %s", flow.flow_id, name, path, error)
+        return not isinstance(error, (Conflict, Unavailable))
+    return True

@@ -1,0 +1,348 @@
+"""Flow: members that run side by side, and steps that come after them, each once.  [P8]
+
+`Flow` makes one; `Flows` is for whoever looks at those that are there, or cancels one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from s3queue.clock import Chance, Clock, RandomChance, SystemClock
+from s3queue.documents.flow import (
+    FLOWS,
+    MOST_MEMBERS,
+    MOST_STEPS,
+    FlowDocument,
+    OnDead,
+    check_id,
+    flow_key,
+    is_id,
+)
+from s3queue.documents.flow_outcomes import Decided, Decision, Done
+from s3queue.documents.record import Outcome
+from s3queue.documents.sends import Send
+from s3queue.errors import Conflict, InvalidRequest, MessageNotFound
+from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.flow_progress import create, read_flow
+from s3queue.settings import QueueSettings
+from s3queue.store import ObjectStore
+
+from .flow_repair import Found, cancel_flow, look, put_members
+
+State = Literal["running", "completed", "failed", "cancelled"]
+#: A list of flows asks for so many pages of names at most: of 1,000 flows each.
+MOST_PAGES = 20
+
+
+@runtime_checkable
+class Defined(Protocol):
+    """A queue's definition, as far as a flow asks it."""
+
+    name: str
+    flows: bool
+
+    def check(self, body: bytes) -> None: ...
+
+
+class Flow:
+    """Messages of any queues of a bucket that belong together.
+
+    `add` gives it members, which run side by side; `then` gives it steps, which run one after the other when all
+    members have an outcome. Nothing is written before `start`.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore | QueueAccess,
+        *,
+        id: str | None = None,
+        on_dead: OnDead = "fail",
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+    ) -> None:
+        """
+        Args:
+            store: the bucket: `queue.store`, or a queue of it.
+            id: of a flow that must not be started twice, such as `order-17`; without one, it gets an id of its own.
+            on_dead: what happens if a message of it dies, or is cancelled: `fail` ends the flow, `continue` goes on,
+                and the next step sees the failure.
+
+        Raises:
+            InvalidName, InvalidRequest: an argument is wrong.
+        """
+        queue = store if isinstance(store, QueueAccess) else None
+        self.store: ObjectStore = queue.store if queue else store  # type: ignore[assignment]
+        self._clock = clock or (queue.clock if queue else SystemClock())
+        self._chance = chance or (queue.chance if queue else RandomChance())
+        self._settings = queue.settings if queue else QueueSettings()
+        if on_dead not in ("continue", "fail"):
+            raise InvalidRequest(f"on_dead must be 'continue' or 'fail', not {on_dead!r}")
+        self.id = check_id(id) if id is not None else self._chance.name(self._clock.now())
+        self.on_dead: OnDead = on_dead
+        self._members: list[Send | Flow] = []
+        self._steps: list[Send] = []
+
+    def add(self, queue: str | Defined | Flow, body: Any = None, **options: Any) -> int:
+        """A member, to run side by side with the others; returns its number, from 0. Options are those of
+        `Context.send`: priority, delay, due_at, metadata, content_type.
+
+        A member may itself be a flow, with a step: what its last step ends with is the member's outcome.
+
+        Raises:
+            InvalidRequest: an argument is wrong, there are too many, or steps were added before.
+        """
+        if self._steps:
+            raise InvalidRequest(f"flow {self.id} has a step already: add its members first, then its steps")
+        if len(self._members) >= MOST_MEMBERS:
+            raise InvalidRequest(f"flow {self.id} has {MOST_MEMBERS} members, which is the most: nest flows for more")
+        if isinstance(queue, Flow):
+            self._members.append(self._nested(queue, body, options))
+        else:
+            self._members.append(self._send(queue, body, options))
+        return len(self._members) - 1
+
+    def then(self, queue: str | Defined, body: Any = None, **options: Any) -> Flow:
+        """A step behind the members, or behind the last step. Its handler finds their outcomes in
+        `context.flow.results`.
+
+        Raises:
+            InvalidRequest: an argument is wrong, or the flow has no member.
+        """
+        if not self._members:
+            raise InvalidRequest(f"flow {self.id} has no member: add one before the step that comes after it")
+        if len(self._steps) >= MOST_STEPS:
+            raise InvalidRequest(f"flow {self.id} has {MOST_STEPS} steps, which is the most")
+        self._steps.append(self._send(queue, body, options))
+        return self
+
+    def start(self) -> str:
+        """Store the flow, then its messages; returns its id. Calling it again is safe: nothing runs twice, and what a
+        crash left out is stored. If nobody calls it again, the sweeper stores it.
+
+        Raises:
+            InvalidRequest: no member, or too large; nothing was written.
+            Conflict: another flow has this id.
+            Unavailable: unknown how far it came; calling again is safe.
+        """
+        flow = self.document()
+        flow.check()
+        queue = access(self.store, flow.home, self._clock, self._chance)
+        # The marker comes first: a flow without one would never be repaired.
+        queue.store.put(flow.marker, b"")
+        if not create(queue, flow_key(self.id), flow.to_bytes()):
+            stored = read_flow(queue, self.id)
+            if stored is None or not stored.is_like(flow):
+                raise Conflict(f"flow {self.id} is there already, with other messages: give this one another id")
+            found = look(queue, stored)
+            if found.is_started or found.decision:
+                return self.id
+            flow = stored
+        put_members(queue, flow, range(len(flow.members)))
+        return self.id
+
+    def cancel(self, reason: str = "") -> FlowState:
+        """See `Flows.cancel`."""
+        return self._flows().cancel(self.id, reason)
+
+    def state(self) -> FlowState:
+        """See `Flows.show`."""
+        return self._flows().show(self.id)
+
+    def document(self, home: str = "", parent: tuple[str, int] | None = None) -> FlowDocument:
+        """The flow as it is stored.
+
+        Raises:
+            InvalidRequest: it has no member.
+        """
+        if not self._members:
+            raise InvalidRequest(f"flow {self.id} has no member: add one")
+        home = home or next(_queues(self._members))
+        above = parent[0] if parent else self.id
+        members = tuple(
+            one.document(home, (above, number)) if isinstance(one, Flow) else one
+            for number, one in enumerate(self._members)
+        )
+        return FlowDocument(
+            # Within another flow, its place is its id: whoever stores the other one stores the same.
+            flow_id=f"{above}.{parent[1]:04d}" if parent else self.id,
+            home=home,
+            members=members,
+            steps=tuple(self._steps),
+            on_dead=self.on_dead,
+            parent=parent,
+        )
+
+    def _flows(self) -> Flows:
+        return Flows(self.store, clock=self._clock, chance=self._chance, settings=self._settings)
+
+    def _nested(self, flow: Flow, body: Any, options: Mapping[str, Any]) -> Flow:
+        if body is not None or options:
+            raise InvalidRequest("a member that is a flow has no body and no options of its own")
+        if flow is self or any(isinstance(one, Flow) for one in flow._members):
+            raise InvalidRequest("flows can be nested once: a member that is a flow has messages as members")
+        if not flow._steps:
+            raise InvalidRequest("a flow within a flow needs a step: what that ends with is the member's outcome")
+        return flow
+
+    def _send(self, queue: str | Defined, body: Any, options: Mapping[str, Any]) -> Send:
+        name = queue if isinstance(queue, str) else queue.name
+        send = Send.of(name, body, now=self._clock.now(), **options)
+        if not isinstance(queue, str):
+            if not queue.flows:
+                raise InvalidRequest(f"queue {name!r} is not for flows: give its definition flows=True")
+            queue.check(send.body)
+        # A queue that is defined elsewhere may take more, or less; what no queue takes by default is a mistake here.
+        limit = queue.settings.max_message_size if hasattr(queue, "settings") else QueueSettings().max_message_size
+        if len(send.body) > limit:
+            raise InvalidRequest(f"the body for {name!r} has {len(send.body)} bytes, at most {limit}")
+        return send
+
+
+def _queues(members: list[Send | Flow]) -> Iterator[str]:
+    for one in members:
+        if isinstance(one, Flow):
+            yield from _queues(one._members)
+        else:
+            yield one.queue
+
+
+def access(store: ObjectStore, home: str, clock: Clock, chance: Chance) -> QueueAccess:
+    """For who looks at flows, or cancels one: whatever these credentials allow."""
+    return QueueAccess(store=store, name=home, clock=clock, chance=chance, worker_id=f"flows-{chance.token()}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """One message of a flow, or a flow within it."""
+
+    number: int
+    #: 0: a member; else which step.
+    stage: int
+    queue: str
+    path: str
+    #: Waiting: it has no outcome yet, or its turn has not come.
+    state: Outcome | Literal["waiting"]
+    #: The id of the flow within, if it is one.
+    flow_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowState:
+    """A flow, and how far it has come."""
+
+    id: str
+    state: State
+    on_dead: OnDead
+    members: int
+    #: How many members have an outcome, whichever.
+    done: int
+    steps: int
+    #: How many steps were decided on, and which is at work: 0, the members are.
+    stage: int
+    started_at: datetime
+    ended_at: datetime | None = None
+    reason: str = ""
+    nodes: tuple[NodeState, ...] = field(default=(), repr=False)
+
+
+@dataclass(slots=True)
+class Flows:
+    """The flows of a bucket."""
+
+    store: ObjectStore
+    clock: Clock = field(default_factory=SystemClock)
+    chance: Chance = field(default_factory=RandomChance)
+    #: Of whoever cancels: for how long a message is its own while it does.
+    settings: QueueSettings = field(default_factory=QueueSettings)
+
+    def list(self, limit: int = 50) -> list[FlowState]:
+        """The last ones by name, which begins with the time unless the caller chose it; the newest first. One LIST for
+        1,000 flows, and three requests for each that is returned.
+        """
+        ids: list[str] = []
+        after: str | None = ""
+        for _ in range(MOST_PAGES):
+            page = self.store.list(FLOWS, after=after or "", delimiter="/")
+            ids += [prefix.removeprefix(FLOWS).rstrip("/") for prefix in page.prefixes]
+            after = page.next_after
+            if after is None:
+                break
+        found: list[FlowState] = []
+        for flow_id in reversed([one for one in ids if is_id(one) and "." not in one]):
+            if len(found) == limit:
+                break
+            try:
+                found.append(self._state(flow_id))
+            except MessageNotFound:
+                continue  # what is left of one whose document is gone
+        return found
+
+    def show(self, flow_id: str, *, outcomes: bool = True) -> FlowState:
+        """One flow with its nodes. With `outcomes`, one GET for each that has one.
+
+        Raises:
+            MessageNotFound: no flow has this id. CorruptState: its document cannot be read.
+        """
+        return self._state(flow_id, nodes=True, outcomes=outcomes)
+
+    def cancel(self, flow_id: str, reason: str = "") -> FlowState:
+        """End a flow: no further step comes, and what waits or is at work is cancelled. Safe to repeat; a flow that has
+        ended stays as it is.
+
+        Raises:
+            MessageNotFound: no flow has this id.
+            Unavailable: unknown how far it came; calling again is safe.
+        """
+        queue, flow, _ = self._read(flow_id)
+        cancel_flow(queue, flow, reason or "cancelled by an operator")
+        return self._state(flow_id)
+
+    def _read(self, flow_id: str) -> tuple[QueueAccess, FlowDocument, datetime]:
+        if not is_id(flow_id) or (found := self.store.open(flow_key(flow_id))) is None:
+            raise MessageNotFound(f"no flow has the id {flow_id!r}: see `s3queue flows list`")
+        flow = FlowDocument.read(found, flow_id)
+        queue = access(self.store, flow.home, self.clock, self.chance)
+        queue.settings = self.settings
+        return queue, flow, found.modified_at
+
+    def _state(self, flow_id: str, *, nodes: bool = False, outcomes: bool = False) -> FlowState:
+        queue, flow, started_at = self._read(flow_id)
+        found = look(queue, flow)
+        decision: Decision | None = found.decision if found.is_over else None
+        return FlowState(
+            id=flow_id,
+            state=_state(decision.decided) if decision else "running",
+            on_dead=flow.on_dead,
+            members=len(flow.members),
+            done=sum(flow.done(node) in found.done for node in flow.nodes(0)),
+            steps=len(flow.steps),
+            stage=found.stage,
+            started_at=started_at,
+            ended_at=decision.at if decision else None,
+            reason=decision.reason if decision else "",
+            nodes=tuple(self._nodes(flow, found, outcomes)) if nodes else (),
+        )
+
+    def _nodes(self, flow: FlowDocument, found: Found, outcomes: bool) -> Iterator[NodeState]:
+        for number in range(len(flow.members) + len(flow.steps)):
+            node, key = flow.node(number), flow.done(number)
+            ended: Outcome | Literal["waiting"] = "waiting"
+            if key in found.done:
+                stored = self.store.open(key) if outcomes else None
+                ended = Done.read(stored).outcome if stored else "completed"
+            is_message = isinstance(node, Send)
+            yield NodeState(
+                number=number,
+                stage=flow.stage_of(number),
+                queue=node.queue if isinstance(node, Send) else "",
+                path=flow.path(number) if is_message else "",
+                state=ended,
+                flow_id=node.flow_id if isinstance(node, FlowDocument) else "",
+            )
+
+
+def _state(decided: Decided) -> State:
+    return "running" if decided == "continue" else decided

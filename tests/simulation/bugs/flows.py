@@ -1,0 +1,116 @@
+"""Bugs in flows.  [P8]"""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+BUGS = (
+    Mutation(
+        "a member goes before its flow knows its outcome",
+        "protocol/access.py",
+        "        if record.is_member and self.flows is not False:\n",
+        "        if record.is_member and self.flows is True:\n",
+    ),
+    Mutation(
+        "a burial does not tell the flow",
+        "protocol/lease_protocol.py",
+        "        if is_ours and (recorded.has_sends or recorded.is_member):\n",
+        "        if is_ours and recorded.has_sends:\n",
+    ),
+    Mutation(
+        "a cancellation does not tell the flow",
+        "flow/cancel.py",
+        "        queue.perform(record)\n",
+        "        pass\n",
+    ),
+    Mutation(
+        "a dead member does not fail its flow",
+        "documents/flow.py",
+        '        if outcome == "completed":\n            return False\n',
+        '        if outcome in ("completed", "dead"):\n            return False\n',
+    ),
+    Mutation(
+        "a flow fails only after its last outcome is noted",
+        "protocol/flow_progress.py",
+        '            failed = decide(queue, flow, flow.stage_of(of.node) + 1, "failed", reason)\n',
+        "            create(queue, done_key(of.flow_id, of.node, suffix), done.to_bytes())\n"
+        '            failed = decide(queue, flow, flow.stage_of(of.node) + 1, "failed", reason)\n',
+    ),
+    Mutation(
+        "whoever sees some outcomes goes on",
+        "protocol/flow_progress.py",
+        "    if listed is not None and len(listed) < of.beside:\n        return\n",
+        "",
+        more=(
+            (
+                "protocol/flow_progress.py",
+                "        if not listed.issuperset(flow.done(node) for node in flow.nodes(stage)):\n"
+                "            return\n",
+                "",
+            ),
+            (
+                "protocol/flow_progress.py",
+                "    if any(queue.store.head(done_prefix(of.flow_id) + probe) is None for probe in of.probes):\n"
+                "        return\n",
+                "",
+            ),
+        ),
+    ),
+    Mutation(
+        "a step is stored that nobody decided on",
+        "protocol/flow_progress.py",
+        '    decision = decide(queue, flow, stage + 1, wanted, "")\n',
+        "    decision = Decision(decided=wanted, at=queue.clock.now())\n",
+    ),
+    Mutation(
+        "whoever loses a decision believes in its own",
+        "protocol/flow_progress.py",
+        "            if found := read_decision(queue, flow.flow_id, step):\n                return found\n",
+        "            return ours\n",
+    ),
+    Mutation(
+        "a decision is written over the one before",
+        "protocol/flow_progress.py",
+        "            put_surely(queue.store, key, ours.to_bytes(), if_absent=True)\n            return ours\n",
+        "            queue.store.put(key, ours.to_bytes())\n            return ours\n",
+    ),
+    Mutation(
+        "a step that is PUT again after it has run runs again",
+        "documents/once.py",
+        "    if put_id_of(metadata).startswith((ONCE, MOVED)) or is_repeatable(path, metadata):\n",
+        '    put_id = put_id_of(metadata).replace("once-flow/", "")\n'
+        "    if put_id.startswith((ONCE, MOVED)) or is_repeatable(path, metadata):\n",
+    ),
+    Mutation(
+        "the sweeper does not look for flows",
+        "sweeper/flow_step.py",
+        '        if "flows" not in kinds or self.queue.flows is False:\n',
+        '        if "flows" in kinds:\n',
+    ),
+    Mutation(
+        "the sweeper takes a member that was never stored for one that vanished",
+        "flow/flow_repair.py",
+        "    if stage == 0 and not found.is_started:\n",
+        "    if stage == 0 and not waiting:\n",
+    ),
+    Mutation(
+        "a flow is written before its marker",
+        "flow/flows.py",
+        '        queue.store.put(flow.marker, b"")\n        if not create(',
+        "        if not create(",
+        more=(
+            (
+                "flow/flows.py",
+                "        put_members(queue, flow, range(len(flow.members)))\n        return self.id\n",
+                "        put_members(queue, flow, range(len(flow.members)))\n"
+                '        queue.store.put(flow.marker, b"")\n        return self.id\n',
+            ),
+        ),
+    ),
+    Mutation(
+        "a flow within another does not tell it",
+        "protocol/flow_progress.py",
+        "        if parent is not None and parent.has(node, NESTED):\n",
+        "        if parent is None and above and node < 0:\n",
+    ),
+)
