@@ -85,6 +85,8 @@ class PartitionRun:
                     return False  # its message is another thread's
                 with self._mutex:
                     self._endings.append(ending)
+                if ending == "lost":
+                    self.hold.lose(claim)
                 self.hold.put_back(claim.path)  # if it has not ended
             elif not self._begin_advance():
                 return False
