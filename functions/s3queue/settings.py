@@ -116,6 +116,10 @@ class QueueSettings:
     #: Single messages are spread over so many partitions, each with one lease for all of its messages: a third of the
     #: requests while it is busy, more of them while it is not; 0: each message has its own lease.
     partitions: int = 0
+    #: A handler of lists gets up to so many single messages in one call, with an outcome for each; 0: one. It needs
+    #: partitions. A call with fewer comes after `within`.
+    collect: int = 0
+    within: timedelta = timedelta(seconds=1)
 
     def __post_init__(self) -> None:
         durations = ("visibility_timeout", "handler_timeout", "rescue_after", "record_retention", "dead_retention")
@@ -147,6 +151,14 @@ class QueueSettings:
             raise InvalidRequest(f"shards must be from 0 to 256, not {self.shards}")
         if isinstance(self.partitions, bool) or not 0 <= self.partitions <= 1000:
             raise InvalidRequest(f"partitions must be a whole number from 0 to 1000, not {self.partitions!r}")
+        if isinstance(self.collect, bool) or not 0 <= self.collect <= 1000:
+            raise InvalidRequest(f"collect must be a whole number from 0 to 1000, not {self.collect!r}")
+        if self.collect and not self.partitions:
+            raise InvalidRequest("collect needs partitions: messages are collected within one; partitions=1 will do")
+        if self.collect > 1 and self.max_attempts == 1:
+            raise InvalidRequest("collect needs max_attempts of at least 2: with 1, messages run one at a time")
+        if not timedelta() <= self.within <= timedelta(seconds=60):
+            raise InvalidRequest(f"within must be from 0 to 60 seconds, not {self.within}")
         if self.partitions and self.uses_spark:
             raise InvalidRequest(
                 "a queue whose messages go to Spark cannot have partitions: a run claims messages one by one; use "

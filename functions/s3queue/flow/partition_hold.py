@@ -81,6 +81,9 @@ class Hold:
         # What was committed comes first, and nothing is taken meanwhile: should this fail again and again, no message
         # is charged with it; and equal bytes that were PUT since are listed after it, in their place.  [P5]
         window = [] if self._uncleared else self._plan(relist=True)
+        if window and self._must_gather(window):
+            self.queue.clock.sleep(self.queue.settings.within.total_seconds())
+            window = self._plan(relist=True)
         is_over = self._stored is not None and self._stored.is_over()
         if not (window or self._uncleared or is_over or self._ended):
             return False
@@ -96,6 +99,13 @@ class Hold:
         self._window.extend(window)
         self._clear()
         return True
+
+    def _must_gather(self, window: Sequence[ObjectInfo]) -> bool:
+        """Whether more messages may come in time for the first call of a handler that collects them."""
+        settings = self.queue.settings
+        if self.is_ordered or not settings.within or len(window) >= settings.collect:
+            return False
+        return self._messages.listed_at - min(info.modified_at for info in window) < settings.within
 
     def take(self) -> Claim | None:
         """The next message; None if none can be taken now. Whoever takes one ends it by the claim's `leases`."""

@@ -66,7 +66,8 @@ class PartitionWindow:
         One that its worker may have died of comes alone, so that the next death is known to be its own.  [P5]
         """
         goes_in_order = is_ordered(self.partition)
-        most = WINDOW if self.queue.settings.max_attempts > 1 else 1
+        settings = self.queue.settings
+        most = max(WINDOW, settings.collect) if settings.max_attempts > 1 else 1
         is_full = len(self.waiting) >= MOST_WAITING
         window: list[ObjectInfo] = []
         skipped: list[ObjectInfo] = []

@@ -50,6 +50,8 @@ class Claim:
     #: The claim of the partition that the message belongs to, and what ends its messages; None: it has its own lease.
     within: Claim | None = None
     leases: LeaseProtocol | None = None
+    #: The other messages that the same call of the handler is for.
+    companions: tuple[Claim, ...] = ()
 
     @property
     def path(self) -> str:

@@ -81,6 +81,11 @@ class Definition:
         annotation = get_type_hints(function).get(parameters[0].name, Any)
         self.takes_stream = annotation in _STREAMS
         self.takes_list = get_origin(annotation) is list and bool(get_args(annotation))
+        if self.settings.collect and not self.takes_list:
+            raise InvalidRequest(
+                f"queue {self.name!r} collects messages: the first parameter of its handler must be annotated as a "
+                "list, such as list[Order]"
+            )
         if self.takes_list and self.results_to:
             raise InvalidRequest(f"queue {self.name!r}: results_to needs one result a message, not one for a list")
         if not self.takes_stream:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from s3queue.clock import whole_second
 from s3queue.errors import LeaseLost, Unavailable
@@ -78,29 +78,44 @@ class PartitionRun:
         while not self.is_over:
             if self._should_stop():
                 self.hold.close()
-            claim = self._taken()
-            if claim is not None:
-                ending = self._processor.process(claim)
+            claims = self._taken()
+            if claims:
+                endings = self._process(claims)
                 if not self._is_wanted():
-                    return False  # its message is another thread's
+                    return False  # its messages are another thread's
                 with self._mutex:
-                    self._endings.append(ending)
-                if ending == "lost":
-                    self.hold.lose(claim)
-                self.hold.put_back(claim.path)  # if it has not ended
+                    self._endings.extend(endings)
+                for claim, ending in zip(claims, endings, strict=True):
+                    if ending == "lost":
+                        self.hold.lose(claim)
+                    self.hold.put_back(claim.path)  # if it has not ended
             elif not self._begin_advance():
                 return False
             elif self._advance():
                 return True
         return False
 
-    def _taken(self) -> Claim | None:
+    def _taken(self) -> list[Claim]:
+        """The messages of the next call: one, or as many as the queue collects."""
+        claims: list[Claim] = []
         try:
-            return self.hold.take()
+            while len(claims) < self._most and (claim := self.hold.take()):
+                claims.append(claim)
         except Unavailable as error:
             # The hold is closed: what has ended is committed, and the partition is given up.
             _log.warning("message not read, partition given up: %s: %s", self.hold.partition, error)
-            return None
+        return claims
+
+    @property
+    def _most(self) -> int:
+        return 1 if self.hold.is_ordered else max(self._processor.queue.settings.collect, 1)
+
+    def _process(self, claims: Sequence[Claim]) -> list[AttemptEnding]:
+        if not (self._processor.definition.takes_list and self._processor.queue.settings.collect):
+            return [self._processor.process(claim) for claim in claims]
+        from .collecting import process_together
+
+        return process_together(self._processor, claims)
 
     def _begin_advance(self) -> bool:
         with self._mutex:

@@ -120,19 +120,27 @@ class Processor:
             argument = self.definition.argument(claim.message, self.queue.settings)
             # No handler starts after the lease is over: reading the payload may have taken long.  [P4]
             claim.check_alive()
-            context = self._context(claim)
+            context = self.context(claim)
             self.queue.leases.log_step("handler started", claim)
             with self.around_call(claim, ()):
                 result = self.definition.call(argument, context)
-            sends = self._sends(context, result)
+            sends = self.sends_of(context, result)
         except failures() as error:
-            self.queue.leases.log_step("handler raised", claim, type(error).__name__)
-            _check_ours(claim, error)
-            if isinstance(error, Postpone):
-                return self._postpone(claim, error.after)
-            return self._fail(claim, error, after=error.after if isinstance(error, Retry) else None)
-        self.queue.leases.log_step("handler returned", claim)
-        return self._known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears)).outcome
+            return self.end(claim, error)
+        return self.end(claim, None, result=result, sends=sends)
+
+    def end(
+        self, claim: Claim, error: BaseException | None, *, result: Any = None, sends: Sequence[Send] = ()
+    ) -> AttemptEnding:
+        """Write how the call of the handler ended for a single message: what it raised, or returned and sent."""
+        if error is None:
+            self.queue.leases.log_step("handler returned", claim)
+            return self._known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears)).outcome
+        self.queue.leases.log_step("handler raised", claim, type(error).__name__)
+        _check_ours(claim, error)
+        if isinstance(error, Postpone):
+            return self._postpone(claim, error.after)
+        return self._fail(claim, error, after=error.after if isinstance(error, Retry) else None)
 
     def _batch(self, claim: Claim) -> AttemptEnding:
         total = 0
@@ -228,7 +236,7 @@ class Processor:
                 claim.lines.fail(number, claim.attempt, reason, dead=True)
         if not parsed:
             return None
-        context = self._context(claim, line=0 if self.definition.takes_list else parsed[0][0])
+        context = self.context(claim, line=0 if self.definition.takes_list else parsed[0][0])
         numbers = [number for number, _ in parsed]
         which = f"lines {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"line {numbers[0]}"
         self.queue.leases.log_step("handler started", claim, which)
@@ -239,7 +247,7 @@ class Processor:
                     results: list[Any] = [None] * len(parsed)
                 else:
                     results = [self.definition.call(parsed[0][1], context)]
-            sends = self._sends(context, *results)
+            sends = self.sends_of(context, *results)
         except failures() as error:
             self.queue.leases.log_step("handler raised", claim, f"{which}: {type(error).__name__}")
             _check_ours(claim, error)
@@ -259,7 +267,7 @@ class Processor:
         self.queue.note_call(claim, None)
         return None
 
-    def _sends(self, context: Context, *results: Any) -> list[Send]:
+    def sends_of(self, context: Context, *results: Any) -> list[Send]:
         """What one successful call has sent: its own sends, and its results if the definition passes them on.
 
         Raises:
@@ -278,6 +286,8 @@ class Processor:
         """End an attempt whose handler does not return. The other lines of a batch go on, without these."""
         try:
             if not claim.message.is_batch:
+                for companion in claim.companions:
+                    self._fail(companion, failure, after=None)
                 return self._fail(claim, failure, after=None)
             self._fail_lines(claim, lines, failure, dead=False)
             self.queue.note_call(claim, failure.type)
@@ -309,7 +319,7 @@ class Processor:
     def _known(self, step: Callable[[], T]) -> T:
         return until_known(self.queue, step)
 
-    def _context(self, claim: Claim, line: int = 0) -> Context:
+    def context(self, claim: Claim, line: int = 0) -> Context:
         renew = self.renew or self.queue.extend
         return Context(
             claim=claim,

@@ -1,0 +1,156 @@
+"""One call of a handler for many messages, and an outcome for each.  [P9]"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from s3queue import Context, InvalidRequest, Reject, Retry, Worker, define
+from support.payloads import Email
+
+OPTIONS = {"partitions": 1, "collect": 10, "within": 0}
+
+
+def _definition(handler, **options):
+    queue = define("orders", **(OPTIONS | {"retry_jitter": False} | options))
+    queue.handler(handler)
+    return queue
+
+
+def _run(bench, definition, bodies, **options):
+    queue = bench.queue(**(OPTIONS | options))
+    paths = [queue.enqueue(json.dumps(body)) for body in bodies]
+    bench.processor(queue, definition.function, **({"sends_to": ["emails"]})).run(paths[0])
+    return queue, paths
+
+
+def test_a_handler_of_lists_gets_up_to_so_many_messages_in_one_call(bench):
+    calls: list[list[int]] = []
+
+    def handler(numbers: list[int]) -> None:
+        calls.append(numbers)
+
+    queue, paths = _run(bench, _definition(handler), range(25))
+
+    assert [len(call) for call in calls] == [10, 10, 5]
+    assert sorted(number for call in calls for number in call) == list(range(25))
+    assert {queue.outcome_of(path).outcome for path in paths} == {"completed"}
+
+
+def test_each_message_has_an_outcome_of_its_own(bench):
+    def handler(numbers: list[int]) -> list[object]:
+        return [Reject("odd") if number % 2 else Retry("later") if number == 4 else number * 10 for number in numbers]
+
+    queue, paths = _run(bench, _definition(handler), range(6))
+
+    outcomes = [queue.outcome_of(path) for path in paths]
+    assert [outcome.outcome if outcome else None for outcome in outcomes] == [
+        "completed", "dead", "completed", "dead", None, "dead",
+    ]  # fmt: skip
+    assert [outcome.result for outcome in (outcomes[0], outcomes[2])] == [0, 20]
+    assert bench.keys("orders/messages/") == [f"orders/{paths[4]}"]
+    assert len(bench.keys("orders/dead/")) == 3
+
+
+def test_a_call_that_fails_fails_all_of_its_messages(bench):
+    def handler(numbers: list[int]) -> None:
+        raise ConnectionError("no route")
+
+    queue, paths = _run(bench, _definition(handler), range(3))
+    assert len(bench.keys("orders/messages/")) == 3
+    bench.clock.advance(100)
+
+    def succeeds(numbers: list[int]) -> None: ...
+
+    bench.settle(queue, succeeds)
+    assert [queue.outcome_of(path).attempt for path in paths] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("returned", [[1], {"a": 1}, 7])
+def test_a_result_that_fits_no_message_is_a_failure(bench, returned):
+    def handler(numbers: list[int]) -> object:
+        return returned
+
+    _run(bench, _definition(handler), range(3), max_attempts=2)
+    assert len(bench.keys("orders/messages/")) == 3
+
+
+def test_a_payload_that_cannot_be_parsed_dies_alone(bench):
+    def handler(emails: list[Email]) -> None:
+        assert len(emails) == 2
+
+    good = {"to": "a@example.com", "subject": "x", "body": "y"}
+    queue, paths = _run(bench, _definition(handler), [good, 7, good, [good, good]])
+    assert [queue.outcome_of(path).outcome for path in paths] == ["completed", "dead", "completed", "dead"]
+
+
+def test_what_the_call_sends_goes_with_the_first_that_is_completed(bench):
+    def handler(numbers: list[int], context: Context) -> list[object]:
+        context.send("emails", {"count": len(numbers)})
+        return [Reject("no"), 1, 2]
+
+    _run(bench, _definition(handler), range(3))
+    assert len(bench.keys("emails/messages/")) == 1
+
+
+def test_it_waits_for_more_messages_but_not_longer_than_asked(bench):
+    calls: list[int] = []
+
+    def handler(numbers: list[int]) -> None:
+        calls.append(len(numbers))
+
+    queue = bench.queue(partitions=1, collect=10, within=2)
+    path = queue.enqueue(b"1")
+    slept: list[float] = []
+    real_sleep = bench.clock.sleep
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        queue.enqueue(b"2")
+        real_sleep(seconds)
+
+    bench.clock.sleep = sleep
+    bench.processor(queue, handler).run(path)
+    assert (calls, slept) == ([2], [2.0])
+
+
+def test_messages_of_a_group_come_one_at_a_time(bench):
+    calls: list[int] = []
+
+    def handler(numbers: list[int]) -> None:
+        calls.append(len(numbers))
+
+    queue = bench.queue(**OPTIONS)
+    paths = [queue.enqueue(json.dumps(number), group="a") for number in range(3)]
+    bench.processor(queue, handler).run(paths[0])
+    assert calls == [1, 1, 1]
+
+
+def test_a_pull_worker_collects_too(bench):
+    calls: list[int] = []
+
+    def handler(numbers: list[int]) -> None:
+        calls.append(len(numbers))
+
+    queue = bench.queue(concurrency=2, **OPTIONS)
+    for number in range(100):
+        queue.enqueue(json.dumps(number))
+    Worker(queue, _definition(handler, concurrency=2), sweep=False).run_until_empty()
+    assert sum(calls) == 100
+    assert max(calls) == 10
+
+
+def test_a_queue_that_collects_needs_a_handler_of_lists():
+    with pytest.raises(InvalidRequest, match="list"):
+        _definition(lambda body: None)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"collect": 5}, {"collect": -1, "partitions": 1}, {"collect": 5, "partitions": 1, "max_attempts": 1},
+     {"partitions": 1001}, {"partitions": 1, "within": 61}, {"partitions": 2, "engine": "spark"}],
+)  # fmt: skip
+def test_settings_that_cannot_work_are_refused(options):
+    with pytest.raises(InvalidRequest):
+        define("orders", **options)
