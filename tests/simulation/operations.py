@@ -20,6 +20,7 @@ from .flow_operations import FLOW_OPERATIONS
 from .functions import Container
 from .kept_operations import KEPT
 from .limited_operations import LIMITED
+from .partition_operations import PARTITIONED
 from .stage import SETTINGS, Plot, Stage, batch, script
 from .world import EPOCH, QUEUE
 
@@ -269,4 +270,5 @@ OPERATIONS: dict[str, Plot] = {
     **FIRED,
     **LIMITED,
     **FLOW_OPERATIONS,
+    **PARTITIONED,
 }
