@@ -7,10 +7,12 @@ from contextlib import suppress
 from datetime import timedelta
 
 from s3queue.errors import QueueError, Unavailable
+from s3queue.keys import partition_of
 from s3queue.protocol.backlog import Backlog
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter, keep_beating
 from s3queue.sweeper.sweeper import Sweeper
+from s3queue.worker.partition_runs import PartitionRuns
 from s3queue.worker.sweep_turns import BY_WORKER, SweepTurns
 
 from .cast import Cast
@@ -31,6 +33,9 @@ class PullWorker:
         self._processor = cast.processor(self._queue, renew=self._renew)
         self._heartbeat = HeartbeatWriter(self._queue)
         self._heartbeat.changed = Flag(self._world)  # type: ignore[assignment]
+        self._partitions = PartitionRuns(
+            self._processor, self._heartbeat, count=lambda ending: None, is_wanted=lambda: True
+        )
         for number in range(threads):
             self._world.spawn(self.process, self._pull, after=after + 1.0 + number * 0.1)
         self._world.spawn(self.process, self._beat, after=after + 0.5)
@@ -40,7 +45,7 @@ class PullWorker:
         claim.check_alive()
 
     def _pull(self) -> None:
-        backlog = Backlog(self._queue)
+        backlog = Backlog(self._queue, partitions=True)
         while self._world.now < self._until:
             try:
                 self._queue.refresh()
@@ -53,11 +58,15 @@ class PullWorker:
                     won = self.work(candidate.path, candidate.read_first, candidate.etag)
                     self._queue.leases.forget(candidate.reminder)
                     backlog.report(won=won, is_hint=candidate.is_hint)
+                while path := self._partitions.helpable():
+                    self.work(path, True)
             except QueueError:
                 pass
             self._world.sleep(2.0)
 
     def work(self, path: str, read_first: bool, etag: str = "") -> bool:
+        if partition_of(path):
+            return self._partitions.work(path)
         claim = self._queue.claim(path, read_first=read_first, etag=etag)
         won = claim is not None
         while claim:

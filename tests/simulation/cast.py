@@ -102,11 +102,13 @@ class Cast:
         script = json.loads(body)
         run = self.judge.start(self.workers[context.worker_id], context.claim, context.line)
         self.judge.members.started(context)
-        self.world.sleep(script["takes"])
-        if script.get("extends"):
-            context.extend()
+        try:
             self.world.sleep(script["takes"])
-        run.ended_at = self.world.now
+            if script.get("extends"):
+                context.extend()
+                self.world.sleep(script["takes"])
+        finally:
+            run.ended_at = self.world.now
         plan = script["plan"]
         step = plan[min(context.attempt, len(plan)) - 1]
         if "heals" in script and body in self.judge.history.replayed:

@@ -156,7 +156,7 @@ class Container:
             self._run(path, looks, etag)
         if drains:
             try:
-                backlog = Backlog(self.queue)
+                backlog = Backlog(self.queue, partitions=True)
                 for candidate in backlog.drain():
                     if self._is_out_of_time():
                         return

@@ -117,6 +117,8 @@ class History:
         were taken for one message, and it could not.
         """
         put_id = put_id_of(after.metadata)
+        if any(life.end == "removed" for life in self._ledger.lives.get(path, ())):
+            return False  # an operator deleted it before its producer could look
         if not put_id:
             return True  # nobody else uses a name that is the library's own
         recorded = [(life.recorded_at, life.record.put_id) for life in self._ledger.lives.get(path, ()) if life.record]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from s3queue.documents.lease import Lease
@@ -19,41 +19,16 @@ from .ledger import Holding, Ledger, Life, Run
 from .letters import Letters
 from .machines import EPOCH
 from .members import FlowMembers
+from .partitions import Partitions
 from .releases import Releases
 from .sends import SentMessages
+from .violations import KINDS, Violation
 from .world import QUEUE, Process, World
 
 #: Every process knows its settings within ten seconds, and claims nothing later than it has read them.
 REFRESHED_WITHIN = 12.0
 #: Keys of a stranger, who may write into the queue, have this in them: what becomes of them, `Strangers` judges.
 STRAY = "stray"
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A promise that was broken: lost, duplicate outcome, double lease, or unexpected."""
-
-    kind: str
-    promise: str
-    what: str
-    at: float
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.promise} at {self.at:.2f} s: {self.what}".replace("  ", " ")
-
-
-KINDS = {
-    "P1": "lost",
-    "P2": "double live lease",
-    "P3": "duplicate outcome",
-    "P4": "unexpected",
-    "P5": "unexpected",
-    "P6": "lost",
-    "P7": "lost",
-    "P8": "unexpected",
-    "P10": "unexpected",
-    "unexpected": "unexpected",
-}
 
 
 class Judge:
@@ -72,6 +47,7 @@ class Judge:
         self.releases = Releases()
         self.members = FlowMembers(world, self.broken)
         self.members.ledgers[queue] = self.ledger
+        self.partitions = Partitions(self)
         self.violations: list[Violation] = []
         self.max_attempts = max_attempts
         self._held: list[Holding] = []
@@ -94,7 +70,7 @@ class Judge:
     # The store
 
     def performed(self, process: Process, operation: str, key: str, sent_at: float, before: Any, after: Any) -> None:
-        if STRAY in key:
+        if STRAY in key or self.partitions.performed(process, key, before, after):
             return
         kind, _, path = key.removeprefix(self.root).partition("/")
         if kind == "leases":
@@ -118,7 +94,7 @@ class Judge:
         elif kind in ("messages", "delayed"):
             path = f"{kind}/{path}"
             if after:
-                is_leased = self._leases + path in self.world.objects
+                is_leased = self.partitions.lease_key(path) in self.world.objects
                 life = self.ledger.put(path, after, self.world.now, was_leased=is_leased)
                 call = self.history.asked(process, sent_at)
                 if self.sends.put(life, after) or self.members.put(life, after):
@@ -208,9 +184,7 @@ class Judge:
             return
         if life.is_repeated:
             self.broken("P7", f"{path} was finished, sent again, and is recorded a second time")
-        life.record = record
-        self.sends.recorded(life, record)
-        life.recorded_at = self.world.now
+        self.settle(life, record)
         life.recorded_alive = any(
             one.process is process and one.claim.path == path and one.claim.is_alive() for one in self._held
         )
@@ -218,6 +192,12 @@ class Judge:
             # Under a lease of its own, a canceller decides like whoever works on the message.
             lease = self.world.objects.get(self._leases + path)
             life.recorded_alive = lease is not None and Lease.from_bytes(lease.body, path).owner == record.worker
+
+    def settle(self, life: Life, record: Record) -> None:
+        """The message has this outcome from now on."""
+        life.record = record
+        self.sends.recorded(life, record)
+        life.recorded_at = self.world.now
         self._check_outcome(life, record)
         self.kept.recorded(life, record)
 
@@ -317,6 +297,8 @@ class Judge:
         run = Run(claim.attempt, process, self.world.now)
         if STRAY in claim.path:
             return run
+        if claim.within:
+            return self.partitions.start(process, claim, run)
         self.world.note(process, "run", claim.path, f"line {line}, attempt {claim.attempt}")
         life = self.ledger.find(claim.path, generation.etag, generation.put_at)
         if life is None:

@@ -21,6 +21,7 @@ from .functions import Container
 from .kept_operations import KEPT
 from .limited_operations import LIMITED
 from .member_operations import MEMBERS
+from .partition_operations import PARTITIONED
 from .released_operations import RELEASED
 from .stage import SETTINGS, Plot, Stage, batch, script
 from .world import EPOCH, QUEUE
@@ -273,4 +274,5 @@ OPERATIONS: dict[str, Plot] = {
     **FLOW_OPERATIONS,
     **MEMBERS,
     **RELEASED,
+    **PARTITIONED,
 }

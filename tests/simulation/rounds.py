@@ -24,9 +24,10 @@ from s3queue.sweeper.sweeper import Sweeper
 from .cast import Cast
 from .faults import Profile
 from .functions import Fleet
-from .judge import Judge, Violation
+from .judge import Judge
 from .machines import Process, ProcessClock
 from .producers import Producers
+from .violations import Violation
 from .watched import WatchedQueue
 from .world import Fault, World
 

@@ -23,14 +23,17 @@ from .crowd import CROWDED, PROMPT, REDELIVERED_WITHIN, TAKEN_OVER_WITHIN, TURNS
 from .faults import DrawnFaults, Profile, draw_profile
 from .flow_actors import FLOW, FlowActors
 from .functions import Fleet
-from .judge import Judge, Violation
+from .judge import Judge
 from .machines import EPOCH
 from .operators import MAX_DEPTH, OPERATED, Operators, configuring, renaming, replaying
+from .partition_actors import PARTITIONED, PartitionActors, draw_partitioned
+from .partitions import small_windows
 from .producers import Producers
 from .reruns import rerunning
 from .sends import small_records
 from .strangers import STRANGERS, Strangers
 from .threads import greenlets
+from .violations import Violation
 from .world import QUEUE, World
 
 #: One schedule in so many has several queues.
@@ -43,6 +46,8 @@ SHORT_LINE = 16
 ONE_ERROR = 21
 #: Virtual seconds that the sweeper and the workers have for repairing everything.
 REPAIR_SECONDS = 240.0
+#: A message that outlasts its lease holds its whole partition up, again and again.
+PARTITION_SECONDS = 900.0
 
 
 @dataclass(slots=True)
@@ -68,7 +73,8 @@ class Schedule:
         self.world = World(seed, faults=None, watcher=self)  # type: ignore[arg-type]
         self.judge = Judge(self.world, max_attempts=1)
         chance = self.world.random
-        self.profile = _profile_of(seed) or draw_profile(chance)
+        self.is_partitioned = seed % 40 in PARTITIONED
+        self.profile = _profile_of(seed) or (draw_partitioned if self.is_partitioned else draw_profile)(chance)
         if seed % 40 in SENDING:
             self.profile = replace(self.profile, name=f"{self.profile.name}, sending", sends=0.6)
         kind = QuickFaults if self.profile in (PROMPT, TURNS, CROWDED, STRANGERS, OPERATED) else DrawnFaults
@@ -100,7 +106,8 @@ class Schedule:
             max_depth=MAX_DEPTH if profile is OPERATED else None,
             rescue_after=timedelta(seconds=300 if profile.undisturbed else 60 if is_judged else 4),
             # By the seed, so that nothing else is drawn differently.
-            keep_payload=self.world.seed % 20 == 6,
+            keep_payload=self.world.seed % 20 == 6 or (self.is_partitioned and chance.random() < 0.2),
+            partitions=chance.choice((0, 1, 2)) if self.is_partitioned else 0,
         )
 
     # The judge sees everything; S3 tells the function of new messages.
@@ -125,13 +132,14 @@ class Schedule:
     # The plot
 
     def run(self) -> Verdict:
-        with silenced(), greenlets(), short_lines(), small_records(), limits(self.profile):
+        with silenced(), greenlets(), short_lines(), small_records(), limits(self.profile), small_windows():
             try:
                 self._begin()
                 self.world.run(self.lasts)
                 self.faults.is_over = self.cast.is_over = True
                 self._watch_for_quiet()
-                self.world.run(self.lasts + REPAIR_SECONDS, done=lambda: self._is_quiet)
+                seconds = PARTITION_SECONDS if self.is_partitioned else REPAIR_SECONDS
+                self.world.run(self.lasts + seconds, done=lambda: self._is_quiet)
                 check_quiet(self.world, self.judge, self.cast)
             finally:
                 self.world.close()
@@ -150,6 +158,8 @@ class Schedule:
             Operators(self.world, self.judge, self.cast, self.producers).begin()
         elif self.profile is FLOW:
             FlowActors(self.world, self.judge, self.cast, self.producers).begin()
+        elif self.is_partitioned:
+            PartitionActors(self.world, self.judge, self.cast, self.producers).begin()
         elif self.profile is PROMPT:
             self._keep_awake()
         if self.profile is TURNS:

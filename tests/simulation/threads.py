@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from greenlet import getcurrent
 
+from s3queue.flow import partition_hold
 from s3queue.protocol import dead_letters, producer
 
 from .world import Actor, World
@@ -93,6 +96,27 @@ class Pool:
         return (task.result() for task in tasks)
 
 
+class Mutex:
+    """A `threading.RLock` of greenlets: they share one thread of the system, which the real one takes for its owner."""
+
+    def __init__(self) -> None:
+        self._owner: Any = None
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        current = getcurrent()
+        while self._owner not in (None, current):
+            assert isinstance(current, Actor), "only a process has threads"
+            current.world.sleep(0.001)
+        self._owner = current
+        self._depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+
+
 @contextmanager
 def greenlets() -> Iterator[None]:
     """The library's pools are made of greenlets meanwhile."""
@@ -101,7 +125,9 @@ def greenlets() -> Iterator[None]:
     try:
         for module in kept:
             setattr(module, name, Pool)
+        vars(partition_hold)["threading"] = SimpleNamespace(RLock=Mutex)
         yield
     finally:
+        vars(partition_hold)["threading"] = threading
         for module, pool in kept.items():
             setattr(module, name, pool)

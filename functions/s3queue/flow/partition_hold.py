@@ -15,7 +15,7 @@ from s3queue.documents.once import is_once, was_finished
 from s3queue.documents.partition import PartitionLease, StoredPartition, Waiting
 from s3queue.documents.record import Failure, Record
 from s3queue.encoding import EARLIEST
-from s3queue.errors import AccessDenied, Conflict, LeaseLost
+from s3queue.errors import AccessDenied, Conflict, LeaseLost, Unavailable
 from s3queue.keys import is_batch, is_ordered, partition_path
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.claiming import message_of
@@ -54,6 +54,8 @@ class Hold:
         self._ended: dict[str, Record] = {}
         self._repeated: dict[str, ObjectInfo] = {}
         self._ended_bytes = 0
+        #: Whether attempts failed since the last commit.
+        self._has_failed = False
         #: Messages that were taken, and those that run, or are about to.
         self._window: deque[ObjectInfo] = deque()
         self._running: set[str] = set()
@@ -76,7 +78,9 @@ class Hold:
         """Write the lease, and finish what the last holder had committed; False if there is nothing to do, or someone
         else was first.
         """
-        window = self._plan(relist=True)
+        # What was committed comes first, and nothing is taken meanwhile: should this fail again and again, no message
+        # is charged with it; and equal bytes that were PUT since are listed after it, in their place.  [P5]
+        window = [] if self._uncleared else self._plan(relist=True)
         if window and self._must_gather(window):
             self.queue.clock.sleep(self.queue.settings.within.total_seconds())
             window = self._plan(relist=True)
@@ -84,7 +88,7 @@ class Hold:
         if not (window or self._uncleared or is_over or self._ended):
             return False
         gate = self.queue.gate
-        if gate and window and not self._uncleared and gate.wait(self._messages.path(window[0])) > 0:
+        if gate and window and gate.wait(self._messages.path(window[0])) > 0:
             self.queue.held_back += 1
             return False
         try:
@@ -124,7 +128,7 @@ class Hold:
         """Whether nothing more may start before the next commit. The first message of a window always may."""
         if self._is_closed:
             return True
-        if not self._ended and not self._repeated:
+        if not self._ended and not self._repeated and not self._has_failed:
             return False
         passed = self.queue.clock.monotonic() - self._committed_at
         # A worker without a heartbeat must not start what may outlast its lease.
@@ -180,17 +184,30 @@ class Hold:
 
     def _read(self, path: str, info: ObjectInfo, before: float) -> Claim | None:
         try:
-            found = self.queue.store.open(info.key)
-        except AccessDenied as refused:
+            return self._look(path, info, before)
+        except (AccessDenied, Unavailable) as problem:
+            # Also without an answer the attempt counts: who cannot be read must not hold the others up for ever.
             generation = Generation(etag=info.etag, put_at=info.modified_at)
             message = Message(queue=self.queue.name, path=path, generation=generation, size=info.size)
-            self._clearing.read[path] = info
-            self.leases.fail(self.leases.claim(message, self._waiting.get(path), info.at, before), refused)
+            known = self._clearing.read.get(path)
+            if known is None or known.etag != info.etag:
+                self._clearing.read[path] = info
+            self.leases.fail(self.leases.claim(message, self._waiting.get(path), info.at, before), problem)
+            self._is_closed = self._is_closed or isinstance(problem, Unavailable)
             return None
+
+    def _look(self, path: str, info: ObjectInfo, before: float) -> Claim | None:
+        found = self.queue.store.open(info.key)
         if found is None:
             self._vanish(path, info.at)
             return None
         message = message_of(self.queue, path, found)
+        if message.generation.etag != info.etag:
+            # The lease does not name what lies there now: should its worker die of it, nobody would know.  [P5]
+            with self._mutex:
+                self._running.discard(path)
+                self._list_again()
+            return None
         self._clearing.read[path] = message.stored(info.key, found.at)
         claim = self.leases.claim(message, self._waiting.get(path), found.at, before)
         if is_once(path, message.metadata):
@@ -229,10 +246,26 @@ class Hold:
             is_suspect = before is not None and before.is_suspect
             self._forget(claim.path)
             self._waiting[claim.path] = Waiting(claim.path, lease, is_suspect)
+            self._has_failed = True
             if self.is_ordered:
-                # A new LIST shows it in its place.
-                self._window.clear()
-                self._messages.forget()
+                self._list_again()
+
+    def _list_again(self) -> None:
+        """A new LIST shows what waits, or was PUT anew, in its place. A group goes on with nothing else before it."""
+        if self.is_ordered:
+            self._window.clear()
+        self._messages.forget()
+
+    def lose(self, claim: Claim) -> None:
+        """A handler was started, and how that ended cannot be recorded: the attempt counts, and nothing more starts.
+
+        If the lease has run out, whoever takes it over counts the attempt.  [P5]
+        """
+        with self._mutex:
+            if claim.path in self._running and claim.is_alive():
+                self.leases.fail(claim, Failure("OutcomeUnknown", "how the attempt ended could not be recorded"))
+            self.put_back(claim.path)
+            self._is_closed = True
 
     def put_back(self, path: str) -> None:
         """The message was not started, or its attempt does not count; nothing more starts under this hold."""
@@ -246,6 +279,8 @@ class Hold:
         with self._mutex:
             waiting = self._waiting.get(path)
             self._forget(path)
+            # Equal bytes that are PUT by now are another message, and not to be deleted with this one.  [P1]
+            self._clearing.read.pop(path, None)
             if waiting and waiting.lease.generation and waiting.lease.attempt:
                 said = "someone deleted the message before it was finished; not s3queue"
                 self._ended[path] = Record(
@@ -286,7 +321,7 @@ class Hold:
             self._write(taken=window, ended=ended, journal=name)
         with self._mutex:
             self._uncleared = ended
-            self._ended, self._ended_bytes = {}, 0
+            self._ended, self._ended_bytes, self._has_failed = {}, 0, False
         self._clear()
         if not window:
             self.give_up()
@@ -332,6 +367,8 @@ class Hold:
         Raises:
             LeaseLost, Unavailable: it runs out instead.
         """
+        # What outlasted the lease is charged with that when it has run out: it must not begin anew at once.  [P5]
+        self.claim.check_alive()
         if self._waiting:
             self._write(state="open")
             next_at = self._lease.next_at

@@ -86,7 +86,9 @@ class PartitionRun:
                     return False  # its messages are another thread's
                 with self._mutex:
                     self._endings.extend(endings)
-                for claim in claims:
+                for claim, ending in zip(claims, endings, strict=True):
+                    if ending == "lost":
+                        self.hold.lose(claim)
                     self.hold.put_back(claim.path)  # if it has not ended
             elif not self._begin_advance():
                 return False

@@ -351,3 +351,158 @@ def _dies_before(operation, key):
         return perform()
 
     return around
+
+
+def test_a_handler_that_outlasts_its_lease_is_charged_with_that_and_dies_in_the_end(bench):
+    """Nobody else had taken the partition, and the lease was given up with the attempt not counted.  [P5]"""
+    queue, starts = bench.queue(max_attempts=2), []
+    path = queue.enqueue(json.dumps("slow"), group="a")
+
+    def handler(body):
+        starts.append(body)
+        if len(starts) > 5:
+            raise _Killed
+        bench.clock.advance(31)
+
+    for _ in range(4):
+        with contextlib.suppress(_Killed):
+            _run(bench, bench.queue(max_attempts=2), handler, path)
+        bench.clock.advance(40)
+    assert len(starts) == 2
+    assert queue.outcome_of(path).outcome == "dead"
+    assert queue.outcome_of(path).attempt == 2
+
+
+def test_an_attempt_whose_sends_cannot_be_staged_counts(bench):
+    queue, starts = bench.queue(max_attempts=2, retry_base=1, retry_jitter=False), []
+    path = queue.enqueue(json.dumps("x"), group="a")
+
+    def handler(body, context):
+        starts.append(body)
+        if len(starts) > 5:
+            raise _Killed
+        context.send("emails", "x" * 70_000)
+
+    def around(operation, key, perform):
+        if key.startswith("orders/outbox/"):
+            raise Unavailable("no answer")
+        return perform()
+
+    bench.around = around
+    for _ in range(3):
+        with contextlib.suppress(_Killed):
+            bench.processor(queue, handler, sends_to=["emails"]).run(path)
+        bench.clock.advance(40)
+    assert len(starts) == 2
+    assert queue.outcome_of(path).outcome == "dead"
+
+
+def test_a_message_that_was_put_anew_since_the_list_runs_under_a_lease_that_names_it(bench):
+    """Else nobody knows of what its worker died.  [P5]"""
+    queue, named = bench.queue(max_attempts=1), []
+    path = queue.enqueue(json.dumps("one"), group="a", name="x")
+
+    def around(operation, key, perform):
+        if operation == "put" and key == "orders/leases/@a" and bench.read(f"orders/{path}") == b'"one"':
+            bench.put(f"orders/{path}", b'"two"')
+        return perform()
+
+    def handler(body):
+        lease = PartitionLease.read(bench.memory.open("orders/leases/@a"))
+        named.append((body, lease.taken[path] == bench.memory.head(f"orders/{path}").etag))
+
+    bench.around = around
+    _run(bench, queue, handler, path)
+    assert named == [("two", True)]
+
+
+def test_no_message_is_charged_while_what_was_committed_cannot_be_finished(bench):
+    """A send that is refused for long: the next message of the group is not started, and loses no attempt.  [P5]"""
+    queue, seen = bench.queue(max_attempts=2), []
+    paths = [queue.enqueue(json.dumps(f"m{number}"), group="a") for number in range(2)]
+
+    def handler(body, context):
+        seen.append(body)
+        if body == "m0":
+            context.send("emails", {"to": body})
+            bench.clock.advance(26)  # so long that it is committed before the next one starts
+
+    def around(operation, key, perform):
+        if operation == "put" and key.startswith("emails/"):
+            raise Unavailable("no answer")
+        return perform()
+
+    bench.around = around
+    for _ in range(5):
+        with contextlib.suppress(Unavailable):
+            bench.processor(bench.queue(max_attempts=2), handler, sends_to=["emails"]).run(paths[0])
+        bench.clock.advance(60)
+    bench.around = None
+    bench.processor(queue, handler, sends_to=["emails"]).run(paths[0])
+
+    assert seen == ["m0", "m1"]
+    assert queue.outcome_of(paths[1]).outcome == "completed"
+
+
+def test_failures_are_committed_before_the_lease_runs_out(bench):
+    """Of many messages that fail one after the other, each attempt counts."""
+    queue, starts = bench.queue(partitions=1, max_attempts=2, retry_base=600, retry_cap=600), []
+    paths = [queue.enqueue({"n": number}) for number in range(20)]
+
+    def handler(body):
+        starts.append(body["n"])
+        bench.clock.advance(3)
+        raise Retry("later")
+
+    _run(bench, queue, handler, paths[0])
+    assert sorted(starts) == list(range(20))
+    lease = PartitionLease.read(bench.memory.open("orders/leases/@=0"))
+    assert [lease.waiting[path].lease.attempt for path in paths] == [1] * 20
+
+
+def test_equal_bytes_that_were_put_after_someone_deleted_a_failed_message_are_not_deleted_with_it(bench):
+    """[P1] The vanished one is recorded; what was PUT since runs."""
+    queue, seen = bench.queue(retry_base=0, retry_cap=0), []
+    path = queue.enqueue(json.dumps("same"), group="a", name="x")
+    queue.enqueue(json.dumps("other"), group="a", name="y")
+
+    def around(operation, key, perform):
+        answer = perform()
+        if operation == "list" and key == "orders/messages/@a/" and "same" in seen:
+            bench.around = None
+            bench.clock.advance(2)
+            bench.put(f"orders/{path}", b'"same"')
+        return answer
+
+    def handler(body):
+        seen.append(body)
+        if seen == ["same"]:
+            bench.memory.delete(f"orders/{path}")
+            bench.around = around
+            raise Retry("later")
+
+    _run(bench, queue, handler, path)
+    assert seen.count("same") == 2
+    assert bench.keys("orders/messages/") == []
+
+
+def test_a_message_that_is_not_answered_for_holds_the_others_up_for_its_attempts_only(bench):
+    queue, seen = bench.queue(max_attempts=2, retry_base=1, retry_jitter=False), []
+    path = queue.enqueue(json.dumps("silent"), group="a")
+    after = queue.enqueue(json.dumps("fine"), group="a")
+    asked = []
+
+    def around(operation, key, perform):
+        if operation == "get" and key == f"orders/{path}":
+            asked.append(key)
+            assert len(asked) < 20
+            raise Unavailable("no answer")
+        return perform()
+
+    bench.around = around
+    for _ in range(4):
+        _run(bench, queue, seen.append, path)
+        bench.clock.advance(30)
+    assert seen == ["fine"]
+    assert queue.outcome_of(path).outcome == "dead"
+    assert queue.outcome_of(after).outcome == "completed"

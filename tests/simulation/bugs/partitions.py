@@ -1,0 +1,144 @@
+"""Bugs in partitions: one lease for many messages.  [P9]"""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+BUGS = (
+    Mutation(
+        "the lease of a partition is written whatever lies there",
+        "flow/partition_hold.py",
+        "                    queue.store, key, lease.to_bytes(), if_match=self._etag, if_absent=self._etag is None\n",
+        "                    queue.store, key, lease.to_bytes()\n",
+    ),
+    Mutation(
+        "whoever takes a partition over drops what was committed",
+        "flow/partition_hold.py",
+        "        self._uncleared = stored.lease.ended if stored else ()\n",
+        "        self._uncleared = ()\n",
+    ),
+    Mutation(
+        "messages of a partition are deleted before the commit",
+        "flow/partition_hold.py",
+        "        if window or ended:\n            self._write(taken=window, ended=ended, journal=name)\n",
+        "        for one in ended:\n"
+        "            self.queue.store.delete(self.queue.keys.message(one.path), if_match=one.generation.etag)\n"
+        "        if window or ended:\n            self._write(taken=window, ended=ended, journal=name)\n",
+    ),
+    Mutation(
+        "outcomes of a partition are in no journal",
+        "flow/partition_clearing.py",
+        "        if any(self._is_recorded(record) for record in ended):\n",
+        "        if not ended:\n",
+    ),
+    Mutation(
+        "nobody looks again after a partition was given up",
+        "worker/partition_run.py",
+        "        if run.is_lost or is_held_back or should_stop():\n",
+        "        if run:\n",
+    ),
+    Mutation(
+        "each of several messages is charged with the death of their worker",
+        "flow/partitions.py",
+        "        if len(lease.taken) == 1:\n",
+        "        if lease.taken:\n",
+    ),
+    Mutation(
+        "no message is charged with the death of its worker",
+        "flow/partitions.py",
+        "        if len(lease.taken) == 1:\n",
+        "        if not lease.taken:\n",
+    ),
+    Mutation(
+        "what a worker may have died of runs beside others again",
+        "flow/partition_window.py",
+        "            window.append(info)\n            if waiting and waiting.is_suspect:\n                break\n",
+        "            window.append(info)\n",
+        more=(
+            (
+                "flow/partition_window.py",
+                "            if waiting and waiting.is_suspect and window:\n",
+                "            if not path:\n",
+            ),
+        ),
+    ),
+    Mutation(
+        "a group goes on while one of its messages waits",
+        "flow/partition_hold.py",
+        "            if self.is_ordered:\n                self._list_again()\n",
+        "",
+    ),
+    Mutation(
+        "a group passes over what waits for its retry",
+        "flow/partition_window.py",
+        "                if goes_in_order and waiting.retry_at != NEVER:\n                    break\n",
+        "",
+    ),
+    Mutation(
+        "several messages of a group run at once",
+        "flow/partition_hold.py",
+        "                if not self._window or (self.is_ordered and self._running) or self._must_commit():\n",
+        "                if not self._window or self._must_commit():\n",
+        more=(
+            (
+                "flow/partition_hold.py",
+                "return bool(self._window) and not (self.is_ordered and self._running) and not",
+                "return bool(self._window) and not",
+            ),
+        ),
+    ),
+    Mutation(
+        "equal bytes that were PUT after the deletion are deleted by the next holder",
+        "flow/partition_clearing.py",
+        "if record and Generation(etag=info.etag, put_at=info.modified_at) == record.generation:",
+        "if record and info.etag == record.generation.etag:",
+    ),
+    Mutation(
+        "failed messages are forgotten when a partition is given up",
+        "flow/partition_hold.py",
+        "        if self._waiting:\n            self._write",
+        "        if not self._etag:\n            self._write",
+    ),
+    Mutation(
+        "an outlasted lease is given up, and its attempt not counted",
+        "flow/partition_hold.py",
+        "        self.claim.check_alive()\n        if self._waiting:\n",
+        "        if self._waiting:\n",
+    ),
+    Mutation(
+        "a message that was PUT anew since the LIST runs, and no lease names it",
+        "flow/partition_hold.py",
+        "        if message.generation.etag != info.etag:\n",
+        "        if not message:\n",
+    ),
+    Mutation(
+        "a partition whose lease ran out is taken from a worker whose heartbeat keeps it",
+        "flow/partitions.py",
+        "    return not owners.keep(stored.lease.owner, path, over_at=stored.over_at, now=stored.read_at)\n",
+        "    return bool(owners)\n",
+    ),
+    Mutation(
+        "whoever wants a partition takes it from its holder",
+        "flow/partitions.py",
+        "    if not stored.is_over():\n        return False\n    path",
+        "    path",
+    ),
+    Mutation(
+        "what a message of a partition sends is left out",
+        "flow/partition_clearing.py",
+        "                self.queue.perform(record, self.keep)\n",
+        "                self.keep()\n",
+    ),
+    Mutation(
+        "a dead message of a partition leaves no letter",
+        "flow/partition_clearing.py",
+        "            return self.outcomes.move_to_dead(record, info, None)\n",
+        "            return True\n",
+    ),
+    Mutation(
+        "the sweeper hands no partition over whose holder died",
+        "sweeper/expired_leases.py",
+        "        else:\n            due.append(path)\n            self._wait(which, None)\n\n    def _end",
+        "\n    def _end",
+    ),
+)

@@ -1,0 +1,156 @@
+"""Operations of the crash matrix on partitions: one lease for many messages.  [P9]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from s3queue.errors import Unreadable
+
+from .functions import Container
+from .machines import Process
+from .stage import Plot, Stage, script
+from .world import QUEUE
+
+GROUP = "@a"
+LEASE = f"{QUEUE}/leases/{GROUP}"
+
+
+def _put(stage: Stage, *bodies: bytes, partition: str = GROUP) -> str:
+    """The messages of a partition; returns the path of the first."""
+    paths = [stage.put(f"{partition}/{number}", body) for number, body in enumerate(bodies, 1)]
+    return paths[0]
+
+
+def _run(*plans: str, partition: str = GROUP, keep_payload: bool = False, **more: Any) -> Plot:
+    def plot(stage: Stage) -> str:
+        path = _put(stage, *(script(f"m{n}", plan, **more) for n, plan in enumerate(plans, 1)), partition=partition)
+
+        def run(worker: Container) -> None:
+            worker.queue.settings = replace(worker.queue.settings, keep_payload=keep_payload)
+            worker.processor.run(path)
+
+        stage.act(run)
+        return path
+
+    return plot
+
+
+def _when(stage: Stage, is_it: Callable[[Process, str, Any], bool], then: Callable[[], object]) -> None:
+    """Do something once, right after a request of this kind."""
+    performed, done = stage.performed, [False]
+
+    def watched(process: Process, operation: str, key: str, sent_at: float, before: Any, after: Any) -> None:
+        performed(process, operation, key, sent_at, before, after)
+        if not done[0] and is_it(process, key, after):
+            done[0] = True
+            then()
+
+    stage.performed = watched
+
+
+def _take_over(last: str, *plans: str, **more: Any) -> Plot:
+    """The last holder died when it had written a key that begins like this; its lease has run out."""
+
+    def plot(stage: Stage) -> str:
+        stage.cast.profile = replace(stage.cast.profile, exact=False)
+        path = _put(stage, *(script(f"m{n}", plan, **more) for n, plan in enumerate(plans, 1)))
+        helper = stage.helper.process
+        _when(
+            stage,
+            lambda process, key, after: process is helper and key.startswith(last),
+            lambda: stage.world.at(stage.world.now, lambda: stage.world.kill(helper)),
+        )
+        stage.prepare(lambda one: one.processor.run(path))
+        stage.act(lambda worker: worker.processor.run(path))
+        return path
+
+    return plot
+
+
+def _message_comes(stage: Stage) -> str:
+    """A message comes in the instant in which the lease is given up: its own event has found it held."""
+    path = _put(stage, script("m1", "k"))
+    _when(
+        stage,
+        lambda process, key, after: key == LEASE and after is None,
+        lambda: stage.put(f"{GROUP}/2", script("m2", "k")),
+    )
+
+    def run(worker: Container) -> None:
+        worker.processor.run(path)
+        if stage.cast.profile.exact and f"{QUEUE}/messages/{GROUP}/2" in stage.world.objects:
+            stage.judge.broken("P6", "a message that came while the lease was given up is left to the sweeper")
+
+    stage.act(run)
+    return path
+
+
+def _re_put(body: bytes) -> Plot:
+    """The first name is PUT anew while the second message runs."""
+
+    def plot(stage: Stage) -> str:
+        stage.cast.profile = replace(stage.cast.profile, exact=False)
+        path = _put(stage, script("m1", "k"), script("m2", "k", takes=1.5))
+        stage.world.at(stage.world.now + 1.2, lambda: stage.put(f"{GROUP}/1", body))
+        stage.act(lambda worker: worker.processor.run(path))
+        return path
+
+    return plot
+
+
+def _re_put_after_deletion(stage: Stage) -> str:
+    """Equal bytes come after the last holder had deleted the message, and before its lease was given up: it died."""
+    stage.cast.profile = replace(stage.cast.profile, exact=False)
+    path, helper = _put(stage, script("m1", "k"), script("m2", "k")), stage.helper.process
+    key = f"{QUEUE}/{path}"
+    _when(
+        stage,
+        lambda process, written, after: process is helper and written == key and after is None,
+        lambda: stage.world.at(stage.world.now, lambda: stage.world.kill(helper)),
+    )
+    stage.prepare(lambda one: one.processor.run(path))
+    stage.put(f"{GROUP}/1", script("m1", "k"))
+    stage.act(lambda worker: worker.processor.run(path))
+    return path
+
+
+def _unreadable(stage: Stage) -> str:
+    """Nobody can read the first message: it dies, stays where it is, and does not hold its group up."""
+    stage.cast.profile = replace(stage.cast.profile, exact=False)
+    path = _put(stage, script("m1", "k"), script("m2", "k"))
+    refused = stage.world.store.refused
+    refused[f"{QUEUE}/{path}"] = Unreadable
+
+    def mend() -> None:
+        refused.clear()
+        stage.put(f"{GROUP}/1", script("n1", "k"))
+
+    stage.world.at(stage.world.now + 70.0, mend)
+    stage.act(lambda worker: worker.processor.run(path))
+    return path
+
+
+PARTITIONED: dict[str, Plot] = {
+    "group, complete": _run("k", "k"),
+    "group, complete in two commits": _run("k", "k", "k", "k"),
+    "group, one fails": _run("k", "fk", "k"),
+    "group, one dies": _run("k", "r", "k"),
+    "group, one dies of its last attempt": _run("f", "k"),
+    "group, and send": _run("k", "k", sends=1),
+    "group, and send much": _run("k", "k", sends=3),
+    "group, extend": _run("k", "k", extends=True),
+    "group, postpone": _run("k", "k", postpones=1),
+    "group, keep the payload": _run("k", "k", keep_payload=True),
+    "shared partition, one fails": _run("k", "fk", "r", "k", partition="@=0"),
+    "group, take over what was taken": _take_over(LEASE, "k", "fk"),
+    "group, take over the only one": _take_over(LEASE, "fk"),
+    "group, take over what was committed": _take_over(f"{QUEUE}/records/{GROUP}/", "k", "r", sends=1),
+    "group, take over what was sent": _take_over(f"{QUEUE}/messages/sent-", "k", "k", sends=1),
+    "group, a message comes while the lease is given up": _message_comes,
+    "group, re-PUT while held": _re_put(script("n1", "k")),
+    "group, equal re-PUT while held": _re_put(script("m1", "k")),
+    "group, equal re-PUT after the deletion": _re_put_after_deletion,
+    "group, one that cannot be read": _unreadable,
+}

@@ -1,0 +1,336 @@
+"""Partitions, as the judge sees them.  [P9]
+
+The lease of a partition is the commit point, so an outcome counts from the instant when the lease names it; journals,
+letters and deletions only follow from that. What is judged of the order of a group, precisely:
+
+A message of a group starts only while its starter holds the lease by its own clock, and only if every message of a
+smaller name that lay there at the holder's last LIST has an outcome, or is ended by this very holder, whose next commit
+says so. A handler may still run after the lease of its starter ran out: only such a zombie overlaps with another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from s3queue.documents.message import Generation
+from s3queue.documents.partition import PartitionLease, Waiting, read_journal
+from s3queue.documents.record import Record
+from s3queue.flow import partition_window
+from s3queue.keys import is_ordered, partition_of, partition_path
+from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.claim import Claim
+from s3queue.protocol.journal import find_outcome
+from s3queue.store import Object
+
+from .ledger import Life, Run
+from .machines import EPOCH, Process
+
+if TYPE_CHECKING:
+    from .judge import Judge
+
+#: Messages that are taken together: few, so that a handful of messages needs several commits.
+WINDOW = 3
+
+
+@contextmanager
+def small_windows() -> Iterator[None]:
+    kept, partition_window.WINDOW = partition_window.WINDOW, WINDOW
+    try:
+        yield
+    finally:
+        partition_window.WINDOW = kept
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """A partition that somebody holds, or held: the claim of the whole partition, and what was started under it."""
+
+    process: Process
+    owner: str
+    claim: Claim
+    #: (message that was started, message of a smaller name that had no outcome then)
+    out_of_turn: list[tuple[Life, Life]] = field(default_factory=list)
+
+
+class Partitions:
+    """Watches the leases, the journals and the handlers of the partitions of one queue."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._world = judge.world
+        self._root = judge.root
+        self._ledger = judge.ledger
+        #: Partition → whoever started a handler in it, the last one last.
+        self._held: dict[str, list[_Held]] = {}
+        self._running: dict[str, list[tuple[Run, _Held]]] = {}
+        #: Lives that were taken beside others when their worker died: one start more.
+        self._excused: set[Life] = set()
+        #: How many outcomes were committed for each life, and which records journals hold.
+        self._outcomes: dict[Life, int] = {}
+        self._journaled: set[tuple[str, str, Any]] = set()
+        #: (process, prefix) → when its last LIST was carried out; and how much of the trace was read for that.
+        self._listed: dict[tuple[str, str], float] = {}
+        self._before_loss: dict[tuple[str, str], float] = {}
+        self._read = 0
+
+    def lease_key(self, path: str) -> str:
+        partition = partition_of(path)
+        return f"{self._root}leases/{partition or path}"
+
+    def performed(self, process: Process, key: str, before: Any, after: Any) -> bool:
+        """Whether it was the lease or the journal of a partition, and is judged here alone."""
+        kind, _, rest = key.removeprefix(self._root).partition("/")
+        if kind == "leases" and rest.startswith("@"):
+            self._leased(process, rest, _lease(before, key), _lease(after, key))
+            return True
+        if kind == "records" and rest.startswith("@"):
+            self._journal(key, before, after)
+            return True
+        is_by_hand = process.name.startswith("operator")
+        if kind == "messages" and after is None and not is_by_hand and partition_of(f"messages/{rest}"):
+            self._deleted(self._ledger.present[f"messages/{rest}"])
+        return False
+
+    # The lease
+
+    def _leased(
+        self, process: Process, partition: str, before: PartitionLease | None, after: PartitionLease | None
+    ) -> None:
+        if before and before.state == "processing":
+            self._check_alone(process, partition, before.owner, after)
+        for record in after.ended if after else ():
+            if not before or record not in before.ended:
+                self._commit(process, record, after)
+        for record in before.ended if before else ():
+            if not after or record not in after.ended:
+                self._check_cleared(record, after)
+        is_taken_over = bool(before and after and before.state == "processing" and before.owner != after.owner)
+        for path, waiting in before.waiting.items() if before else ():
+            self._check_waiting(path, waiting, after)
+        if before and after:
+            self._check_charges(before, after, is_taken_over=is_taken_over)
+        is_commit = not (before and after and _is_renewal(before, after))
+        for path, etag in after.taken.items() if after and is_commit else ():
+            life = self._ledger.present.get(path)
+            if life and life.etag == etag:
+                life.claims += 1
+        for held in self._held.get(partition, ()):
+            if not held.claim.is_alive():
+                held.out_of_turn.clear()  # nothing of it counts, and it begins anew
+            elif held.process is process and is_commit:
+                self._check_turns(held)
+
+    def _check_alone(self, process: Process, partition: str, owner: str, after: PartitionLease | None) -> None:
+        """[P2] Whoever believes, by his own clock, that he holds a partition is the one whose lease lies there."""
+        for held in self._held.get(partition, ()):
+            is_other = held.process is not process or (after is not None and after.owner != held.owner)
+            if held.owner == owner and is_other and held.process.is_alive and held.claim.is_alive():
+                self._judge.broken("P2", f"{held.process.name} still holds {partition}, and {process.name} took it")
+
+    def _commit(self, process: Process, record: Record, lease: PartitionLease | None) -> None:
+        generation = record.generation
+        life = self._ledger.find(record.path, generation.etag, generation.put_at)
+        if life is None:
+            self._judge.broken("unexpected", f"an outcome of {record.path} for a generation that never was")
+            return
+        self._outcomes[life] = self._outcomes.get(life, 0) + 1
+        if self._outcomes[life] > life.puts:
+            self._judge.broken("P3", f"{record.path} was ended, and is committed again as {record.outcome}")
+        if lease and record.worker != lease.owner:
+            self._judge.broken("P9", f"{lease.owner} commits what {record.worker} did with {record.path}")
+        if record.outcome == "completed":
+            mine = [run for run in life.runs.get(0, ()) if run.process is process]
+            if not any(run.ended == "ok" for run in mine):
+                self._judge.broken("P1", f"{record.path} is committed as completed, and no handler of its worker was")
+        self._judge.settle(life, record)
+
+    def _check_cleared(self, record: Record, after: PartitionLease | None) -> None:
+        """[P1] [P6] The lease keeps an outcome until its message is gone: nobody else would know of it."""
+        life = self._find(record)
+        if life is None or life.puts > 1:
+            return
+        if self._ledger.present.get(record.path) is life and (after is None or record.path not in after.waiting):
+            self._judge.broken("P6", f"{record.path} has an outcome, its lease forgot that, and it still lies there")
+        if not self._is_journaled(record):
+            self._judge.broken("P1", f"the outcome of {record.path} is in no journal, and its lease forgot it")
+
+    def _check_waiting(self, path: str, waiting: Waiting, after: PartitionLease | None) -> None:
+        """[P5] The attempts of a message are known until it has an outcome, is gone, or its name was PUT anew."""
+        life = self._ledger.present.get(path)
+        if life is None or life.record or not waiting.is_for(Generation(etag=life.etag, put_at=life.put_at)):
+            return
+        if any(one.record for one in self._ledger.alike(life)):
+            return
+        kept = after.waiting.get(path) if after else None
+        if kept is None or kept.lease.attempt < waiting.lease.attempt or kept.is_suspect < waiting.is_suspect:
+            self._judge.broken("P5", f"{path} had {waiting.lease.attempt} attempts, and its lease forgot them")
+
+    def _check_charges(self, before: PartitionLease, after: PartitionLease, *, is_taken_over: bool) -> None:
+        """[P5] A message is charged with the death of a worker that had only this one, and with no other."""
+        ended = {record.path: record.generation.etag for record in before.ended}
+        for path, etag in before.taken.items():
+            former, now = before.waiting.get(path), after.waiting.get(path)
+            life = self._ledger.present.get(path)
+            if life is None or life.etag != etag or ended.get(path) == etag:
+                continue
+            tried = former.lease.attempt if former and former.lease.leased_etag == etag else 0
+            if now and now.is_suspect and not (former and former.is_suspect) and len(before.taken) > 1:
+                self._excused.add(life)
+            if is_taken_over:
+                charged = now.lease.attempt if now else 0
+                if len(before.taken) > 1 and charged != tried:
+                    self._judge.broken("P5", f"{path} is charged with a death that may be another's")
+                if len(before.taken) == 1 and charged != tried + 1:
+                    self._judge.broken("P5", f"{path} is not charged with the death of its worker")
+
+    def _check_turns(self, held: _Held) -> None:
+        """[P9] What had to end before another one started has ended."""
+        for life, smaller in held.out_of_turn:
+            alike = (one for one in self._ledger.alike(smaller) if one.record)
+            is_same = any(one.recorded_at >= smaller.last_put_at for one in alike)
+            if not (smaller.record or smaller.end or is_same):
+                self._judge.broken("P9", f"{life.path} started while {smaller.path}, which comes first, had no outcome")
+        held.out_of_turn.clear()
+
+    # Journals and messages
+
+    def _journal(self, key: str, before: Any, after: Any) -> None:
+        if after is None or (before and before.body != after.body):
+            self._judge.broken("P3", f"the journal {key} was {'overwritten' if after else 'deleted'}")
+            return
+        for record in read_journal(_object(after, key)):
+            life = self._find(record)
+            if life is None or life.record is None or not self._outcomes.get(life):
+                self._judge.broken("P3", f"{key} says that {record.path} is {record.outcome}, and no lease said so")
+            self._journaled.add((record.path, record.generation.etag, record.generation.put_at))
+
+    def _is_journaled(self, record: Record) -> bool:
+        return (record.path, record.generation.etag, record.generation.put_at) in self._journaled
+
+    def _deleted(self, life: Life) -> None:
+        """[P1] A message goes only after its outcome is in a journal: the lease forgets it next."""
+        if life.record and not self._is_journaled(life.record):
+            self._judge.broken("P1", f"{life.path} was deleted, and its outcome is in no journal")
+
+    def _find(self, record: Record) -> Life | None:
+        return self._ledger.find(record.path, record.generation.etag, record.generation.put_at)
+
+    # Handlers
+
+    def start(self, process: Process, claim: Claim, run: Run) -> Run:
+        """A handler starts; `claim.within` is the partition's."""
+        judge, world = self._judge, self._world
+        world.note(process, "run", claim.path, f"attempt {claim.attempt}")
+        generation, partition = claim.message.generation, partition_of(claim.path)
+        life = self._ledger.find(claim.path, generation.etag, generation.put_at)
+        if life is None:
+            judge.broken("unexpected", f"a handler runs {claim.path}, a generation that never was")
+            return run
+        if not claim.is_alive():
+            judge.broken("P4", f"{process.name} starts a handler for {claim.path} after its own deadline")
+        key = self.lease_key(claim.path)
+        lease = _lease(world.objects.get(key), key)
+        if lease is None or lease.owner != claim.lease.owner or lease.state != "processing":
+            judge.broken("P2", f"{process.name} runs {claim.path} without holding its partition")
+        elif lease.taken.get(claim.path) != generation.etag:
+            judge.broken("P9", f"{claim.path} runs, and the lease of its partition does not name it")
+        if life.record and life.puts == 1:
+            judge.broken("P4", f"{claim.path} runs again after its outcome was committed")
+        if life.is_repeated and life.body not in judge.history.replayed:
+            judge.broken("P7", f"{claim.path} was finished, sent again, and runs a second time")
+        leased_at = (world.objects[key].modified_at - EPOCH).total_seconds() if lease else 0.0
+        judge.dedup.check_start(life, claim.message.put_id, leased_at)
+        held = self._hold(process, claim)
+        if is_ordered(partition):
+            self._check_overlap(partition, life, held)
+            self._check_order(process, partition, life, held)
+        self._running.setdefault(partition, []).append((run, held))
+        self._count(life, claim, run)
+        return run
+
+    def _count(self, life: Life, claim: Claim, run: Run) -> None:
+        """[P5] One start more if a worker died while it held several: then nobody knows of which it died."""
+        runs = life.runs.setdefault(0, [])
+        runs.append(run)
+        postponed = sum(one.ended == "postponed" for one in runs)
+        most = self._judge.max_attempts * life.puts + (life in self._excused)
+        if len(runs) > most + postponed:
+            self._judge.broken("P5", f"{claim.path}: start {len(runs)} of at most {most}")
+
+    def _hold(self, process: Process, claim: Claim) -> _Held:
+        assert claim.within
+        holders = self._held.setdefault(partition_of(claim.path), [])
+        for held in holders:
+            if held.claim is claim.within:
+                return held
+        held = _Held(process, claim.lease.owner, claim.within)
+        holders.append(held)
+        return held
+
+    def _check_overlap(self, partition: str, life: Life, held: _Held) -> None:
+        """[P9] Of a group, one handler runs at a time, but for those whose lease has run out."""
+        self._running[partition] = [
+            (run, one) for run, one in self._running.get(partition, ()) if not run.ended_at and run.process.is_alive
+        ]
+        for run, one in self._running[partition]:
+            if one is held or one.claim.is_alive():
+                self._judge.broken("P9", f"{life.path} starts while {run.process.name} runs another of its group")
+
+    def _check_order(self, process: Process, partition: str, life: Life, held: _Held) -> None:
+        self._read_trace()
+        listed_at = self._listed.get((process.name, self._root + partition_path(partition)), 0.0)
+        for path, smaller in self._ledger.present.items():
+            is_before = partition_of(path) == partition and path.encode() < life.path.encode()
+            if is_before and smaller.last_put_at < listed_at and not smaller.record:
+                held.out_of_turn.append((life, smaller))
+
+    def _read_trace(self) -> None:
+        for at, process, operation, key, what in self._world.trace[self._read :]:
+            if operation != "list":
+                continue
+            if what == "":
+                self._before_loss[process, key] = self._listed.get((process, key), 0.0)
+                self._listed[process, key] = at
+            elif what == "answer lost":
+                self._listed[process, key] = self._before_loss.get((process, key), 0.0)
+        self._read = len(self._world.trace)
+
+    # The end
+
+    def check_quiet(self) -> None:
+        """[P1] Whoever asks for the outcome of a message is told the last one."""
+        queue = QueueAccess(store=self._world.store, name=self._root.rstrip("/"))
+        for path, lives in self._ledger.lives.items():
+            ended = [life for life in lives if life in self._outcomes]
+            if not partition_of(path) or not ended:
+                continue
+            last = max(ended, key=lambda life: life.recorded_at)
+            found = find_outcome(queue, path)
+            if found is None:
+                self._judge.broken("P1", f"{path} was ended, and its outcome cannot be found")
+            elif last.record and found.generation != last.record.generation:
+                self._judge.broken("P3", f"{path}: the outcome of an earlier generation is told as its last one")
+
+
+def _is_renewal(before: PartitionLease, after: PartitionLease) -> bool:
+    """Whether nothing but the age of the lease has changed."""
+    return replace(after, nonce=before.nonce, timeout=before.timeout) == before
+
+
+def _lease(stored: Any, key: str) -> PartitionLease | None:
+    return PartitionLease.read(_object(stored, key)) if stored else None
+
+
+def _object(stored: Any, key: str) -> Object:
+    return Object(
+        key=key,
+        etag=stored.etag,
+        size=len(stored.body),
+        modified_at=stored.modified_at,
+        at=stored.modified_at,
+        stream=BytesIO(stored.body),
+    )
