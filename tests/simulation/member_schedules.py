@@ -21,9 +21,10 @@ from .checks import check_quiet, leftovers, tally
 from .faults import DrawnFaults
 from .flow_actors import FLOW
 from .functions import Fleet
-from .judge import Judge, Violation
+from .judge import Judge
 from .machines import Process
 from .producers import Producers
+from .violations import Violation
 from .world import QUEUE, World
 
 NAMES = (QUEUE, "r")

@@ -43,6 +43,29 @@ def test_the_happy_path_is_two_puts_one_get_and_two_free_deletes(bench):
     assert bench.store.billed == 3
 
 
+def test_a_message_in_a_busy_partition_is_a_put_and_a_get_and_less_than_a_tenth_of_the_rest(bench):
+    queue = bench.queue(partitions=1)
+    for number in range(1000):
+        path = queue.enqueue({"number": number})
+    assert bench.store.take() == {"put": 1000}
+
+    bench.processor(queue, lambda body: None).run(path)
+
+    counts = bench.store.take()
+    assert counts == {"get": 1000 + 2, "put": 11 + 10, "delete_many": 10, "delete": 1, "list": 3}
+    assert 1000 * (0.4 + 5) + 2 * 0.4 + (21 + 3) * 5 <= 1000 * 5.55
+
+
+def test_a_message_alone_in_a_partition_costs_more_than_one_with_its_own_lease(bench):
+    queue = bench.queue(partitions=1)
+    path = queue.enqueue({"a": 1})
+    bench.store.take()
+
+    bench.processor(queue, lambda body: None).run(path)
+
+    assert bench.store.take() == {"get": 3, "put": 3, "list": 2, "delete": 2}
+
+
 def test_a_kept_payload_is_one_copy_more(bench):
     queue = bench.queue(keep_payload=True)
     path = queue.enqueue({"a": 1})

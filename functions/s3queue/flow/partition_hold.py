@@ -29,6 +29,8 @@ from .partition_window import PartitionWindow
 
 #: A commit comes at the latest this long after the last one: what was not committed runs again after a crash.
 COMMIT_SECONDS = 10.0
+#: After fewer messages than this a partition is given up at once: most likely none has come meanwhile.
+FEW = 10
 #: A commit comes early if its outcomes have more bytes than this.
 COMMIT_BYTES = 1024 * 1024
 
@@ -338,6 +340,8 @@ class Hold:
         finished |= {path: info.etag for path, info in self._repeated.items()}
         if not relist and (window := self._messages.choose(self.claim.now(), finished)):
             return window
+        if not relist and len(self._lease.taken) < FEW and not self._messages.has_left:
+            return []  # it is looked at once more after it was given up
         for path in self._messages.look():
             self._vanish(path, self._messages.listed_at)
         return self._messages.choose(self._messages.listed_at, finished)
