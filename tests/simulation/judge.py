@@ -94,7 +94,7 @@ class Judge:
         elif kind in ("messages", "delayed"):
             path = f"{kind}/{path}"
             if after:
-                is_leased = self.partitions.lease_key(path) in self.world.objects
+                is_leased = self.partitions.is_at_work(path, before)
                 life = self.ledger.put(path, after, self.world.now, was_leased=is_leased)
                 call = self.history.asked(process, sent_at)
                 if self.sends.put(life, after) or self.members.put(life, after):

@@ -75,11 +75,12 @@ def _message_comes(stage: Stage) -> str:
     _when(
         stage,
         lambda process, key, after: key == LEASE and after is None,
-        lambda: stage.put(f"{GROUP}/2", script("m2", "k")),
+        lambda: stage.world.at(stage.world.now, lambda: stage.put(f"{GROUP}/2", script("m2", "k"))),
     )
 
     def run(worker: Container) -> None:
         worker.processor.run(path)
+        stage.world.sleep(0.1)
         if stage.cast.profile.exact and f"{QUEUE}/messages/{GROUP}/2" in stage.world.objects:
             stage.judge.broken("P6", "a message that came while the lease was given up is left to the sweeper")
 

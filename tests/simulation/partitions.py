@@ -81,6 +81,13 @@ class Partitions:
         partition = partition_of(path)
         return f"{self._root}leases/{partition or path}"
 
+    def is_at_work(self, path: str, before: Any) -> bool:
+        """Whether equal bytes that are PUT now may be taken for what is at work: the lease of a partition stays for
+        longer than that, so its message must lie there, or have been deleted by hand.
+        """
+        is_gone = before is None and not any(life.end == "removed" for life in self._ledger.lives.get(path, ()))
+        return self.lease_key(path) in self._world.objects and not (partition_of(path) and is_gone)
+
     def performed(self, process: Process, key: str, before: Any, after: Any) -> bool:
         """Whether it was the lease or the journal of a partition, and is judged here alone."""
         kind, _, rest = key.removeprefix(self._root).partition("/")

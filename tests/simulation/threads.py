@@ -12,6 +12,7 @@ from greenlet import getcurrent
 
 from s3queue.flow import partition_hold
 from s3queue.protocol import dead_letters, producer
+from s3queue.worker import partition_run, partition_runs
 
 from .world import Actor, World
 
@@ -120,14 +121,16 @@ class Mutex:
 @contextmanager
 def greenlets() -> Iterator[None]:
     """The library's pools are made of greenlets meanwhile."""
-    name = "ThreadPoolExecutor"
+    name, locking = "ThreadPoolExecutor", (partition_hold, partition_run, partition_runs)
     kept = {module: getattr(module, name) for module in (producer, dead_letters)}
     try:
         for module in kept:
             setattr(module, name, Pool)
-        vars(partition_hold)["threading"] = SimpleNamespace(RLock=Mutex)
+        for module in locking:
+            vars(module)["threading"] = SimpleNamespace(RLock=Mutex, Lock=Mutex)
         yield
     finally:
-        vars(partition_hold)["threading"] = threading
+        for module in locking:
+            vars(module)["threading"] = threading
         for module, pool in kept.items():
             setattr(module, name, pool)

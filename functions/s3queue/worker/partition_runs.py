@@ -41,7 +41,9 @@ class PartitionRuns:
     def helpable(self) -> str | None:
         """A held partition with a message that another thread could run now."""
         with self._mutex:
-            return next((run.hold.claim.path for run in self._runs.values() if run.hold.has_room), None)
+            runs = list(self._runs.values())
+        # Not in the mutex: a hold may wait for an answer of S3, and the other partitions must not wait for that.
+        return next((run.hold.claim.path for run in runs if run.hold.has_room), None)
 
     def work(self, path: str) -> bool:
         """Work on a partition, with the threads that do so already, or take it; False if it could not be taken.
