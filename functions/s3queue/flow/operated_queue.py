@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from s3queue.documents.record import Record
+from s3queue.keys import partition_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes
@@ -59,6 +60,10 @@ class OperatedQueue(QueueAccess):
             MessageNotFound: no message, lease, record or dead letter has this path.
         """
         # Operators ask for it; a function that processes messages starts without it.
+        if partition_of(path):
+            from s3queue.protocol.partition_status import read_partition_status
+
+            return read_partition_status(self, path)
         from s3queue.protocol.status import read_status
 
         return read_status(self.store, self.keys, path)
@@ -75,7 +80,8 @@ class OperatedQueue(QueueAccess):
         Raises:
             MessageNotFound: no message and no record has this path.
             InvalidRequest: it is dead, and lies there only because nobody can read it: delete or replay its letter.
-            Conflict: it was PUT anew while the message before it is processed; nothing was changed.
+            Conflict: it was PUT anew while the message before it is processed, or a worker holds its partition and may
+                be running it; nothing was changed.
             Unavailable: unknown whether it was cancelled; calling again is safe.
         """
         from .cancel import cancel
