@@ -145,14 +145,14 @@ class OperatedQueue(QueueAccess):
             from .replay_to import replay_to
 
             return replay_to(self, path, to)
-        record = of or self.outcomes.read(path)
+        record = of or self.outcome_of(path)
         if record is None or record.outcome == "dead":
             from s3queue.protocol.dead_letters import DeadLetters
 
             return DeadLetters(self).replay(path)
         from .replay_completed import replay_completed
 
-        return replay_completed(self, self.outcomes, record)
+        return replay_completed(self, record)
 
     def stats(self, *, pages: int | None = None) -> Stats:
         """Count now. `pages` limits the LISTs per kind of object (1,000 objects each)."""
