@@ -8,6 +8,7 @@ first, and it is recorded even without history.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 
 from s3queue.encoding import put_id_of
 from s3queue.keys import runs_once
@@ -16,6 +17,9 @@ from .dead_letter import dead_facts
 from .message import MOVED, ONCE
 from .record import Record
 from .sends import is_repeatable
+
+#: How far the clock that dates an outcome may be from S3's.
+_CLOCK_ERROR = timedelta(minutes=10)
 
 
 def is_once(path: str, metadata: Mapping[str, str]) -> bool:
@@ -31,3 +35,20 @@ def was_finished(path: str, metadata: Mapping[str, str], record: Record | None) 
         return False
     put_id = put_id_of(metadata)
     return record.put_id == put_id if put_id.startswith(MOVED) else True
+
+
+def moved_id(replay_id: str, ended_at: datetime) -> str:
+    """The put id of what becomes a message of a partition again, under another name: the same for every repetition.
+
+    It tells when the message ended that is replayed, so that only younger journals have to be searched for this id.
+    """
+    return f"{MOVED}{replay_id.removeprefix(MOVED)}-{max(0, int(ended_at.timestamp())):x}"
+
+
+def moved_since(put_id: str) -> datetime | None:
+    """Before this, nothing that carries the id can have ended; None if the id does not tell."""
+    seconds = put_id.removeprefix(MOVED).partition("-")[2] if put_id.startswith(MOVED) else ""
+    try:
+        return datetime.fromtimestamp(int(seconds, 16), UTC) - _CLOCK_ERROR if seconds else None
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -19,6 +19,7 @@ from s3queue.documents.once import was_finished
 from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of
 from s3queue.errors import Cancelled, Conflict, CorruptState, InvalidRequest, MessageNotFound, NewerFormat, Unavailable
+from s3queue.keys import partition_of
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes
@@ -30,6 +31,8 @@ TRIES = 8
 
 def check_cancelled(outcomes: Outcomes, claim: Claim) -> None:
     """Raises Cancelled if that is the recorded outcome of this claim's message. One GET."""
+    if claim.within:
+        return  # nobody but the holder of its partition may cancel it
     record = outcomes.read(claim.path)
     if record and record.outcome == "cancelled" and record.generation == claim.message.generation:
         # Its worker will delete it, so its flow is told before.  [P8]
@@ -41,6 +44,10 @@ def check_cancelled(outcomes: Outcomes, claim: Claim) -> None:
 def cancel(leases: LeaseProtocol, path: str) -> Record:
     """See `Queue.cancel`."""
     queue = leases.queue
+    if partition_of(path):
+        from .partition_operating import cancel_in_partition
+
+        return cancel_in_partition(leases, path)
     record: Record | None = None
     for _ in range(TRIES):
         before = queue.clock.monotonic()

@@ -65,7 +65,7 @@ class HeldLeases(LeaseProtocol):
     def _complete(self, claim: Claim, record: Record, result: Any, result_size: int, *, clear: bool) -> Record:
         # The lease is the commit point, so a zombie's completion does not count here.
         claim.check_alive()
-        self.hold.end(claim, record)
+        self.hold.end(claim.path, record)
         local = InProcess(claim, result=result)
         self.emit(ENDED[record.outcome], claim, local, outcome=record.outcome, result_size=result_size)
         claim.record = record
@@ -74,7 +74,7 @@ class HeldLeases(LeaseProtocol):
     def bury(self, claim: Claim, failure: Failure, error: BaseException | Failure | str | None = None) -> Record:
         claim.check_alive()
         record = self._record(claim, "dead", failure)
-        self.hold.end(claim, record)
+        self.hold.end(claim.path, record)
         local = InProcess(claim, as_exception(error or failure, failure))
         self.emit("message.dead", claim, local, outcome="dead", error=failure.message, error_type=failure.type)
         return record

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from s3queue.documents.record import Record
+from s3queue.keys import partition_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes
@@ -61,6 +62,10 @@ class OperatedQueue(QueueAccess):
             MessageNotFound: no message, lease, record or dead letter has this path.
         """
         # Operators ask for it; a function that processes messages starts without it.
+        if partition_of(path):
+            from s3queue.protocol.partition_status import read_partition_status
+
+            return read_partition_status(self, path)
         from s3queue.protocol.status import read_status
 
         return read_status(self.store, self.keys, path)
@@ -77,7 +82,8 @@ class OperatedQueue(QueueAccess):
         Raises:
             MessageNotFound: no message and no record has this path.
             InvalidRequest: it is dead, and lies there only because nobody can read it: delete or replay its letter.
-            Conflict: it was PUT anew while the message before it is processed; nothing was changed.
+            Conflict: it was PUT anew while the message before it is processed, or a worker holds its partition and may
+                be running it; nothing was changed.
             Unavailable: unknown whether it was cancelled; calling again is safe.
         """
         from .cancel import cancel
@@ -169,14 +175,14 @@ class OperatedQueue(QueueAccess):
             from .replay_to import replay_to
 
             return replay_to(self, path, to)
-        record = of or self.outcomes.read(path)
+        record = of or self.outcome_of(path)
         if record is None or record.outcome == "dead":
             from s3queue.protocol.dead_letters import DeadLetters
 
             return DeadLetters(self).replay(path)
         from .replay_completed import replay_completed
 
-        return replay_completed(self, self.outcomes, record)
+        return replay_completed(self, record)
 
     def presign_get(self, what: str, *, expires: float | timedelta = 3600) -> str:
         """A URL with which someone without credentials can GET what a handler made, for at most seven days.

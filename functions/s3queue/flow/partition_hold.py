@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from s3queue.documents.lease import Lease
+from s3queue.documents.lease import NEVER, Lease
 from s3queue.documents.message import Generation, Message
 from s3queue.documents.once import is_once, was_finished
 from s3queue.documents.partition import PartitionLease, StoredPartition, Waiting
@@ -19,7 +19,7 @@ from s3queue.errors import AccessDenied, Conflict, LeaseLost, Unavailable
 from s3queue.keys import is_batch, is_ordered, partition_path
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.claiming import message_of
-from s3queue.protocol.journal import find_outcome
+from s3queue.protocol.journal import find_outcome, outcome_in
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.store import ObjectInfo, delete_unique, put_surely
 
@@ -76,18 +76,18 @@ class Hold:
 
     # Taking
 
-    def begin(self) -> bool:
+    def begin(self, *, takes: bool = True) -> bool:
         """Write the lease, and finish what the last holder had committed; False if there is nothing to do, or someone
-        else was first.
+        else was first. Without `takes`, it takes no messages: an operator decides about one.
         """
         # What was committed comes first, and nothing is taken meanwhile: should this fail again and again, no message
         # is charged with it; and equal bytes that were PUT since are listed after it, in their place.  [P5]
-        window = [] if self._uncleared else self._plan(relist=True)
+        window = [] if self._uncleared or not takes else self._plan(relist=True)
         if window and self._must_gather(window):
             self.queue.clock.sleep(self.queue.settings.within.total_seconds())
             window = self._plan(relist=True)
         is_over = self._stored is not None and self._stored.is_over()
-        if not (window or self._uncleared or is_over or self._ended):
+        if takes and not (window or self._uncleared or is_over or self._ended):
             return False
         gate = self.queue.gate
         if gate and window and gate.wait(self._messages.path(window[0])) > 0:
@@ -213,7 +213,7 @@ class Hold:
         self._clearing.read[path] = message.stored(info.key, found.at)
         claim = self.leases.claim(message, self._waiting.get(path), found.at, before)
         if is_once(path, message.metadata):
-            record = find_outcome(self.queue, path, message.put_id)
+            record = self._ended_here(path, message.put_id) or find_outcome(self.queue, path, message.put_id)
             if was_finished(path, message.metadata, record):
                 with self._mutex:
                     self._repeated[path] = self._clearing.read.pop(path)
@@ -231,13 +231,18 @@ class Hold:
             return None
         return claim
 
+    def _ended_here(self, path: str, put_id: str) -> Record | None:
+        """An outcome that is not committed yet: two messages that carry one id may be taken together."""
+        with self._mutex:
+            return outcome_in(self._ended.values(), path, put_id)
+
     # How messages end; called by `HeldLeases`
 
-    def end(self, claim: Claim, record: Record) -> None:
+    def end(self, path: str, record: Record) -> None:
         """The message has an outcome, once it is committed."""
         with self._mutex:
-            self._forget(claim.path)
-            self._ended[claim.path] = record
+            self._forget(path)
+            self._ended[path] = record
             # About: the numbers and names beside these are small.
             self._ended_bytes += len(record.to_bytes())
 
@@ -283,7 +288,8 @@ class Hold:
             self._forget(path)
             # Equal bytes that are PUT by now are another message, and not to be deleted with this one.  [P1]
             self._clearing.read.pop(path, None)
-            if waiting and waiting.lease.generation and waiting.lease.attempt:
+            # One that is parked for ever has its record.
+            if waiting and waiting.lease.generation and waiting.lease.attempt and waiting.retry_at != NEVER:
                 said = "someone deleted the message before it was finished; not s3queue"
                 self._ended[path] = Record(
                     path=path,

@@ -34,12 +34,17 @@ def hold_partition(leases: LeaseProtocol, partition: str) -> Hold | None:
     """
     found = leases.queue.store.open(leases.queue.keys.lease(partition_path(partition)))
     stored = _read(leases.queue, found) if found else None
-    if stored and not _is_free(leases.queue, partition, stored):
+    if stored and not is_free(leases.queue, partition, stored):
         return None
-    if stored and stored.is_over():
-        stored = replace(stored, lease=replace(stored.lease, waiting=_after_death(stored)))
-    hold = Hold(leases, partition, stored)
+    hold = Hold(leases, partition, after_death(stored))
     return hold if hold.begin() else None
+
+
+def after_death(stored: StoredPartition | None) -> StoredPartition | None:
+    """The lease as whoever takes it over finds it; one that has run out charges its messages with that."""
+    if stored and stored.is_over():
+        return replace(stored, lease=replace(stored.lease, waiting=_after_death(stored)))
+    return stored
 
 
 def _read(queue: QueueAccess, found: Object) -> StoredPartition:
@@ -54,7 +59,7 @@ def _read(queue: QueueAccess, found: Object) -> StoredPartition:
         return StoredPartition.of(found, lease)
 
 
-def _is_free(queue: QueueAccess, partition: str, stored: StoredPartition) -> bool:
+def is_free(queue: QueueAccess, partition: str, stored: StoredPartition) -> bool:
     """Whether nobody works under this lease."""
     if stored.lease.state == "open":
         return True

@@ -6,12 +6,14 @@ from datetime import timedelta
 
 from s3queue.documents.batch import spooled
 from s3queue.documents.kept_payload import is_payload_of, own_metadata, replay_id
+from s3queue.documents.once import moved_id
 from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of, with_put_id
 from s3queue.errors import Conflict, InvalidRequest, MessageNotFound, Unavailable
 from s3queue.keys import name_of
 from s3queue.protocol.access import QueueAccess
-from s3queue.protocol.outcomes import Outcomes
+from s3queue.protocol.journal import find_outcome
+from s3queue.protocol.partition_replay import goes_to_end, put_at_end
 from s3queue.store import Object
 
 #: Seconds between two tries of a replay whose answer does not say what became of it.
@@ -20,24 +22,26 @@ PAUSES = (0.2, 0.8, 2.0)
 PUT_BYTES = 5 * 1024**3
 
 
-def replay_completed(queue: QueueAccess, outcomes: Outcomes, record: Record) -> str:
+def replay_completed(queue: QueueAccess, record: Record) -> str:
     """See `Queue.replay`; `record` is the completion that is replayed."""
     for pause in PAUSES:
         try:
-            return _replay(queue, outcomes, record)
+            return _replay(queue, record)
         except Unavailable:
             queue.clock.sleep(pause)
-    return _replay(queue, outcomes, record)
+    return _replay(queue, record)
 
 
-def _replay(queue: QueueAccess, outcomes: Outcomes, record: Record) -> str:
+def _replay(queue: QueueAccess, record: Record) -> str:
     """HEAD message, GET record: was this completion replayed before? HEAD lease, GET payload, PUT message."""
+    if goes_to_end(record.path):
+        return _replay_to_end(queue, record)
     target = f"messages/{name_of(record.path)}"
     mark = replay_id(record)
     # In this order: a replay that ran in between is recorded before its message goes.
-    if _is_there(queue, target, mark) or _has_run(outcomes, target, mark):
+    if _is_there(queue, target, mark) or _has_run(queue, target, mark):
         return target
-    _check_latest(queue, outcomes, record)
+    _check_latest(queue, record)
     _check_cleared(queue, target)
     kept = _open(queue, record)
     if kept.size > PUT_BYTES:
@@ -57,8 +61,21 @@ def _replay(queue: QueueAccess, outcomes: Outcomes, record: Record) -> str:
                 once=True,
             )
         except Conflict:
-            if not _is_there(queue, target, mark) and not _has_run(outcomes, target, mark):
+            if not _is_there(queue, target, mark) and not _has_run(queue, target, mark):
                 raise _occupied(queue, target) from None
+    queue.events.emit("message.enqueued", queue=queue.name, path=target, size=kept.size, replayed=True)
+    return target
+
+
+def _replay_to_end(queue: QueueAccess, record: Record) -> str:
+    """A message of a group becomes the last one of it; a repetition carries the same id, and does not run."""
+    mark = moved_id(replay_id(record), record.finished_at)
+    if ended := find_outcome(queue, record.path, mark):
+        return ended.path
+    _check_latest(queue, record)
+    kept = _open(queue, record)
+    with kept.stream:
+        target = put_at_end(queue, record.path, kept, own_metadata(kept), mark)
     queue.events.emit("message.enqueued", queue=queue.name, path=target, size=kept.size, replayed=True)
     return target
 
@@ -73,17 +90,17 @@ def _is_there(queue: QueueAccess, target: str, mark: str) -> bool:
     return True
 
 
-def _has_run(outcomes: Outcomes, target: str, mark: str) -> bool:
-    record = outcomes.read(target)
+def _has_run(queue: QueueAccess, target: str, mark: str) -> bool:
+    record = queue.outcome_of(target)
     return record is not None and record.put_id == mark
 
 
-def _check_latest(queue: QueueAccess, outcomes: Outcomes, record: Record) -> None:
-    latest = outcomes.read(record.path)
-    if latest is None or latest.nonce != record.nonce:
+def _check_latest(queue: QueueAccess, record: Record) -> None:
+    latest = queue.outcome_of(record.path)
+    if latest is None or (latest.nonce, latest.generation) != (record.nonce, record.generation):
         raise Conflict(f"{queue.name}/{record.path} has another outcome by now; read its status, and replay that one")
     target = f"messages/{name_of(record.path)}"
-    if target != record.path and outcomes.read(target):
+    if target != record.path and queue.outcome_of(target):
         # A delayed message is replayed under another name: what was replayed from there, again, has its record now.
         raise Conflict(f"{queue.name}/{record.path} was replayed before: read the status of {target}, and replay that")
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from s3queue.documents.batch import spooled
 from s3queue.documents.dead_letter import DEAD_METADATA, DeadLetter
 from s3queue.documents.message import Generation
+from s3queue.documents.once import moved_id
 from s3queue.encoding import put_id_of, with_put_id
 from s3queue.errors import Conflict, InvalidName, InvalidRequest, MessageNotFound
-from s3queue.keys import LINES, name_of
+from s3queue.keys import LINES, partition_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.dead_letters import PUT_BYTES
-from s3queue.protocol.outcomes import Outcomes
+from s3queue.protocol.journal import find_outcome
+from s3queue.protocol.partition_replay import arrival
 from s3queue.protocol.removal import delete_letter
 from s3queue.store import Object
 
@@ -26,10 +28,14 @@ def replay_to(queue: QueueAccess, path: str, target: QueueAccess) -> str:
     if found is None or letter is None:
         raise MessageNotFound(f"no such dead letter: {queue.name}/{path}; `s3queue dead list` shows all of them")
     with found.stream:
-        arrives = f"messages/{name_of(letter.origin)}"
+        arrives = arrival(target, letter.origin, found)
         _check(queue, letter, found, target, arrives)
-        put_id = letter.replay_id
-        record = Outcomes(target.store, target.keys, target.chance).read(arrives)
+        if partition_of(arrives):
+            put_id = moved_id(letter.replay_id, letter.died_at)
+            record = find_outcome(target, arrives, put_id)
+        else:
+            put_id = letter.replay_id
+            record = target.outcome_of(arrives)
         if record is None or record.put_id != put_id:
             _put(letter, found, target, arrives, put_id)
     delete_letter(queue, found)

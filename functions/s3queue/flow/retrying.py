@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from s3queue.clock import whole_second
-from s3queue.documents.lease import NEVER, StoredLease
+from s3queue.documents.lease import NEVER, Lease, StoredLease
 from s3queue.documents.record import Attempt, Failure
 from s3queue.encoding import format_instant
 from s3queue.errors import InvalidRequest, MessageNotFound
-from s3queue.keys import due_of
+from s3queue.keys import due_of, partition_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.store import ObjectInfo
@@ -51,18 +51,22 @@ class RetryInfo:
 
 def retry_info(queue: QueueAccess, path: str) -> RetryInfo:
     """See `Queue.retry_info`. HEAD message, GET lease."""
+    if partition_of(path):
+        from .partition_operating import found_in_partition
+
+        return _described(queue, path, found_in_partition(queue, path)[1])
     return _info(queue, path, *_found(queue, path))
 
 
 def retry_now(leases: LeaseProtocol, path: str) -> RetryInfo:
     """See `Queue.retry`. HEAD message, GET lease, PUT lease `If-Match`, PUT reminder: no attempt is used.  [P5]"""
     queue = leases.queue
+    if partition_of(path):
+        return _retry_in_partition(leases, path)
     stored, held = _found(queue, path)
     info = _info(queue, path, stored, held)
     if held is None or held.lease.state != "waiting":
-        raise InvalidRequest(
-            f"{queue.name}/{path} is {info.state}: only a message that waits for a retry can be retried"
-        )
+        raise _does_not_wait(queue, info)
     if held.lease.retry_at == NEVER:
         raise InvalidRequest(f"{queue.name}/{path} is dead, and cannot be read: replay its dead letter instead")
     now = whole_second(held.read_at)
@@ -71,6 +75,20 @@ def retry_now(leases: LeaseProtocol, path: str) -> RetryInfo:
         leases.remind(path, now)
         return replace(info, retry_at=lease.retry_at)
     return info
+
+
+def _retry_in_partition(leases: LeaseProtocol, path: str) -> RetryInfo:
+    from .partition_operating import retry_in_partition
+
+    waiting = retry_in_partition(leases, path)
+    if waiting is None:
+        raise _does_not_wait(leases.queue, retry_info(leases.queue, path))
+    return _described(leases.queue, path, waiting)
+
+
+def _does_not_wait(queue: QueueAccess, info: RetryInfo) -> InvalidRequest:
+    said = f"{queue.name}/{info.path} is {info.state}: only a message that waits for a retry can be retried"
+    return InvalidRequest(said)
 
 
 def _found(queue: QueueAccess, path: str) -> tuple[ObjectInfo, StoredLease | None]:
@@ -87,7 +105,13 @@ def _info(queue: QueueAccess, path: str, stored: ObjectInfo, held: StoredLease |
         is_delayed = due_at is not None and due_at > stored.at
         state = "delayed" if is_delayed else "pending"
         return RetryInfo(path=path, state=state, attempt=0, max_attempts=most, retry_at=due_at if is_delayed else None)
-    lease = held.lease
+    return _described(queue, path, held.lease)
+
+
+def _described(queue: QueueAccess, path: str, lease: Lease | None) -> RetryInfo:
+    most = queue.settings.max_attempts
+    if lease is None:
+        return RetryInfo(path=path, state="pending", attempt=0, max_attempts=most)
     return RetryInfo(
         path=path,
         state=lease.state,

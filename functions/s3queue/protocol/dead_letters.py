@@ -29,7 +29,8 @@ from s3queue.keys import LINES, is_lines, name_of
 from s3queue.store import Object, ObjectInfo, delete_seen, delete_unique, listing
 
 from .access import QueueAccess
-from .outcomes import NDJSON, Outcomes
+from .outcomes import NDJSON
+from .partition_replay import goes_to_end, is_replayed_to_end, replay_to_end
 from .removal import delete_letter
 
 #: HEADs that run at the same time: a letter's error is in its metadata, which a LIST does not show.
@@ -82,9 +83,9 @@ class DeadLetters:
 
     def record(self, letter: DeadLetter) -> Record | None:
         """The record of what died, for the dead lines of a batch that of the batch; None once its retention is over."""
-        found = self._outcomes.read(letter.origin)
+        found = self.queue.outcome_of(letter.origin)
         is_of_lines = found is None and is_lines(letter.origin)
-        return self._outcomes.read(letter.origin.removesuffix(LINES)) if is_of_lines else found
+        return self.queue.outcome_of(letter.origin.removesuffix(LINES)) if is_of_lines else found
 
     def lines(self, path: str) -> Sequence[DeadLine]:
         """The dead lines of a batch, with their numbers and errors; none if the letter is a whole message.
@@ -131,6 +132,7 @@ class DeadLetters:
         Written first and deleted then: a crash in between leaves both, and replaying again is safe. What was replayed
         before and has its outcome since is not run again: only its letter is deleted. Of a batch's dead lines,
         `error_type` replays those with that error; the others stay. A large letter goes through the temporary folder.
+        A message of a group goes to its end.
 
         Raises:
             MessageNotFound: no dead letter has this path, or no line of it has this error.
@@ -141,12 +143,15 @@ class DeadLetters:
         """
         letter, found = self._open(path)
         target = f"messages/{name_of(letter.origin)}"
-        self._check_buried(letter, found, target)
+        is_last = goes_to_end(letter.origin)
+        self._check_buried(letter, found, "" if is_last else target)
         if error_type is not None and not letter.has_only(error_type):
             return self._replay_lines(letter, found, error_type)
         if letter.is_unreadable:
             found.stream.close()
             return self._replay_in_place(letter, found)
+        if is_last:
+            return replay_to_end(self.queue, letter, found)
         if self.is_replayed(letter):
             found.stream.close()
         else:
@@ -186,7 +191,9 @@ class DeadLetters:
 
     def is_replayed(self, letter: DeadLetter) -> bool:
         """Whether this very letter was replayed before, and has its outcome; a death has a letter of its own."""
-        record = self._outcomes.read(f"messages/{name_of(letter.origin)}")
+        if goes_to_end(letter.origin):
+            return is_replayed_to_end(self.queue, letter)
+        record = self.queue.outcome_of(f"messages/{name_of(letter.origin)}")
         before = letter.replay_id.removeprefix(MOVED)  # what older versions gave it
         return record is not None and record.put_id in (letter.replay_id, before)
 
@@ -220,7 +227,7 @@ class DeadLetters:
         named = f"{letter.replay_id.removeprefix(MOVED)} {error_type}"
         mark = hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:12]
         target = f"messages/{name_of(stem)}-{mark}.ndjson"
-        if self._outcomes.read(target) is None:
+        if self.queue.outcome_of(target) is None:
             key, body = self.queue.keys.message(target), b"".join(line.body + b"\n" for line in chosen)
             with suppress(Conflict):
                 marked = with_put_id({}, MOVED + mark)
@@ -314,10 +321,6 @@ class DeadLetters:
             self._keep(found, [line for line in dead_lines(found.stream) if line.failure.type != error_type])
             return True
         return False
-
-    @property
-    def _outcomes(self) -> Outcomes:
-        return Outcomes(self.queue.store, self.queue.keys, self.queue.chance)
 
     def _listed(self, key: str) -> DeadLetter | None:
         info = self.queue.store.head(key)

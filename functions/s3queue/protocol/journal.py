@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
+
+from s3queue.documents.message import MOVED
+from s3queue.documents.once import moved_since
 from s3queue.documents.partition import PartitionLease, read_journal
 from s3queue.documents.record import Record
 from s3queue.errors import CorruptState, NewerFormat
@@ -21,19 +26,27 @@ def find_outcome(queue: QueueAccess, path: str, put_id: str = "") -> Record | No
     found = queue.store.open(queue.keys.lease(partition_path(partition)))
     if found:
         try:
-            if record := _find(PartitionLease.read(found).ended, path, put_id):
+            if record := outcome_in(PartitionLease.read(found).ended, path, put_id):
                 return record
         except NewerFormat:
             raise
         except CorruptState:
             pass
-    names = [info.key for page in listing(queue.store, queue.keys.journals(partition)) for info in page.objects]
+    return find_in_journals(queue, path, put_id, since=moved_since(put_id))
+
+
+def find_in_journals(
+    queue: QueueAccess, path: str, put_id: str = "", *, since: datetime | None = None
+) -> Record | None:
+    """As `find_outcome`, in journals only; `since`: only in those that were written then or later."""
+    found = (info for page in listing(queue.store, queue.keys.journals(partition_of(path))) for info in page.objects)
+    names = [info.key for info in found if since is None or info.modified_at >= since]
     for key in reversed(names):
         journal = queue.store.open(key)
         if journal is None:
             continue
         try:
-            if record := _find(read_journal(journal), path, put_id):
+            if record := outcome_in(read_journal(journal), path, put_id):
                 return record
         except NewerFormat:
             raise
@@ -42,5 +55,8 @@ def find_outcome(queue: QueueAccess, path: str, put_id: str = "") -> Record | No
     return None
 
 
-def _find(records: tuple[Record, ...], path: str, put_id: str) -> Record | None:
+def outcome_in(records: Iterable[Record], path: str, put_id: str = "") -> Record | None:
+    """The outcome of a path, or of whatever carries the put id. A message that was moved has no other identity."""
+    if put_id.startswith(MOVED):
+        return next((one for one in records if one.put_id == put_id), None)
     return next((one for one in records if one.path == path or (put_id and one.put_id == put_id)), None)

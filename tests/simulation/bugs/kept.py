@@ -38,8 +38,8 @@ BUGS = (
     Mutation(
         "a completed message that was replayed, and has run, is replayed again",
         "flow/replay_completed.py",
-        "    if _is_there(queue, target, mark) or _has_run(outcomes, target, mark):\n        return target\n"
-        "    _check_latest(queue, outcomes, record)\n",
+        "    if _is_there(queue, target, mark) or _has_run(queue, target, mark):\n        return target\n"
+        "    _check_latest(queue, record)\n",
         "",
     ),
     Mutation(
