@@ -290,14 +290,16 @@ class ExpiredLeases:
                 # Its reminder brings it up; this is for one whose reminder was lost.
                 timeout = self.queue.settings.visibility_timeout
                 self._wait(which, min(next_at or LATEST, LATEST - timeout) + timeout)
-        elif not held.is_over():
-            self._waits_until[which] = held.over_at
-        elif owners.keep(held.lease.owner, path, over_at=held.over_at, now=held.read_at):
-            self._kept_by[which] = held.lease.owner
-            self._wait(which, owners.fresh_until.get(held.lease.owner))
-        else:
+            return
+        owner, is_over = held.lease.owner, held.is_over()
+        if is_over and owners.keep(owner, path, over_at=held.over_at, now=held.read_at):
+            self._kept_by[which] = owner
+            self._wait(which, owners.fresh_until.get(owner))
+        elif is_over:
             due.append(path)
             self._wait(which, None)
+        else:
+            self._waits_until[which] = held.over_at
 
     def _end(
         self,

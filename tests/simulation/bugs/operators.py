@@ -8,7 +8,7 @@ BUGS = (
     Mutation(
         "a letter is replayed in the middle of its burial, and comes back",
         "protocol/dead_letters.py",
-        "        self._check_buried(letter, found, target)\n",
+        '        self._check_buried(letter, found, "" if is_last else target)\n',
         "",
     ),
     Mutation(

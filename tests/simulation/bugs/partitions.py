@@ -34,7 +34,7 @@ BUGS = (
     Mutation(
         "nobody looks again after a partition was given up",
         "worker/partition_run.py",
-        "        if run.is_lost or is_held_back or should_stop():\n",
+        "        if run.is_lost or queue.held_back != before or should_stop():\n",
         "        if run:\n",
     ),
     Mutation(

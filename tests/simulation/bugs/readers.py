@@ -263,7 +263,7 @@ BUGS = (
     Mutation(
         "the completion of a delayed message is replayed again after its replay's replay",
         "flow/replay_completed.py",
-        "    if target != record.path and outcomes.read(target):\n",
+        "    if target != record.path and queue.outcome_of(target):\n",
         "    if not target:\n",
         test=f"{_LATE}test_the_completion_of_a_delayed_message_is_replayed_once",
     ),

@@ -8,11 +8,11 @@ BUGS = (
     Mutation(
         "a send is stored before its completion is recorded",
         "worker/processor.py",
-        '        self.queue.leases.log_step("handler returned", claim)\n        return self._known(',
-        "        from dataclasses import replace\n"
-        '        record = replace(self.queue.leases._record(claim, "completed"), sends=tuple(sends))\n'
-        "        self.queue.perform(record)\n"
-        "        return self._known(",
+        '            self.queue.leases.log_step("handler returned", claim)\n            return self._known(',
+        "            from dataclasses import replace\n"
+        '            record = replace(self.queue.leases._record(claim, "completed"), sends=tuple(sends))\n'
+        "            self.queue.perform(record)\n"
+        "            return self._known(",
     ),
     Mutation(
         "the sweeper clears a completed message without storing its sends",
@@ -23,9 +23,10 @@ BUGS = (
     Mutation(
         "a completion that lost stores its own sends, not the recorded ones",
         "protocol/lease_protocol.py",
-        "            record = self.outcomes.write_record(record, claim.is_alive)\n            self.log_step",
+        "            record = self.outcomes.write_record(record, claim.is_alive, partial(self._check_held, claim))\n"
+        "            self.log_step",
         "            own = record\n"
-        "            record = self.outcomes.write_record(record, claim.is_alive)\n"
+        "            record = self.outcomes.write_record(record, claim.is_alive, partial(self._check_held, claim))\n"
         "            record = replace(record, sends=own.sends, outbox=own.outbox)\n"
         "            self.log_step",
     ),
@@ -73,10 +74,10 @@ BUGS = (
     Mutation(
         "a failed attempt sends, too",
         "worker/processor.py",
-        "            return self._fail(claim, error, after=after, is_called=is_called)\n",
+        "            return self.end(claim, error, is_called=is_called)\n",
         "            claim.lines.sends = list(context.sends)\n"
         "            self.queue.perform(self.queue.leases._record(claim, 'completed'))\n"
-        "            return self._fail(claim, error, after=after, is_called=is_called)\n",
+        "            return self.end(claim, error, is_called=is_called)\n",
     ),
     Mutation(
         "the sends of a batch are forgotten between its attempts",

@@ -26,8 +26,8 @@ BUGS = (
     Mutation(
         "a waiting lease without a reminder is forgotten",
         "sweeper/expired_leases.py",
-        "                due.append(path)\n",
-        "                pass\n",
+        "            if held.is_due():\n                due.append(path)\n",
+        "            if held.is_due():\n                pass\n",
     ),
     Mutation(
         "delayed messages that wait hide the others",
