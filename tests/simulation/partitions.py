@@ -153,7 +153,10 @@ class Partitions:
             mine = [run for run in life.runs.get(0, ()) if run.process is process]
             if not any(run.ended == "ok" for run in mine):
                 self._judge.broken("P1", f"{record.path} is committed as completed, and no handler of its worker was")
+        former = life.record and life.recorded_at
         self._judge.settle(life, record)
+        if former:
+            life.recorded_at = former  # S3 cannot tell its PUTs apart, and neither can its letter
 
     def _check_cleared(self, record: Record, after: PartitionLease | None) -> None:
         """[P1] [P6] The lease keeps an outcome until its message is gone: nobody else would know of it."""

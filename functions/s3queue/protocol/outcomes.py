@@ -27,6 +27,8 @@ from s3queue.store import UNKNOWN_TRIES, Object, ObjectInfo, ObjectStore, delete
 NDJSON = "application/x-ndjson"
 #: Longer lines are not held in memory when they are buried.
 HELD_BYTES = INLINE_BYTES
+#: The metadata of an empty letter that stands for a message which nobody can read.
+UNREADABLE = "s3queue-unreadable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +135,16 @@ class Outcomes:
             if lines and (lines.done or lines.dead):
                 self._move_lines(record, message, lines)
             else:
-                self._write_letter(record.path, record.generation, lambda key: self._copy(record, message, key))
+                found = self._write_letter(record.path, record.generation, lambda key: self._copy(record, message, key))
+                if found and UNREADABLE in found.metadata:
+                    return False  # it only stands for the message, which is all there is
         except AccessDenied as refused:
             self._stand_for(record, message, refused)
             return False
         return True
 
-    def _write_letter(self, path: str, generation: Generation, write: Callable[[str], None]) -> None:
-        """Let `write` create the letter of a generation at a free key, unless it is there already.
+    def _write_letter(self, path: str, generation: Generation, write: Callable[[str], None]) -> ObjectInfo | None:
+        """Let `write` create the letter of a generation at a free key, unless it is there already: then that one.
 
         What died before under the same name may still wait for a decision, and `a.ndjson.lines` may die while the lines
         of `a.ndjson` do: no letter is ever overwritten.  [P1]
@@ -149,6 +153,7 @@ class Outcomes:
         mark = generation_mark(generation)
         while (found := self._written(letter, write)) and not is_letter_of(found, generation):
             letter, mark = f"{key}~{mark}", self.chance.token()[: len(mark)]
+        return found
 
     def _written(self, letter: str, write: Callable[[str], None]) -> ObjectInfo | None:
         """The letter that is there already; None if this one was written now."""

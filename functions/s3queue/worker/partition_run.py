@@ -102,9 +102,13 @@ class PartitionRun:
         try:
             while len(claims) < self._most and (claim := self.hold.take()):
                 claims.append(claim)
-        except Unavailable as error:
+        except (LeaseLost, Unavailable) as error:
             # The hold is closed: what has ended is committed, and the partition is given up.
             _log.warning("message not read, partition given up: %s: %s", self.hold.partition, error)
+        except BaseException:
+            # Else a heartbeat would keep for ever what no thread works on.
+            self._end(is_lost=True)
+            raise
         return claims
 
     @property

@@ -9,7 +9,7 @@ import pytest
 
 from s3queue import InvalidName, InvalidRequest, Postpone, Reject, Retry
 from s3queue.documents.partition import PartitionLease, read_journal
-from s3queue.errors import Unavailable
+from s3queue.errors import AccessDenied, Unavailable
 from s3queue.flow.partitions import hold_partition
 
 
@@ -324,6 +324,30 @@ def test_an_unknown_commit_runs_nothing_twice_if_it_was_stored(bench):
     _run(bench, bench.queue(), seen.append, path)
     assert seen == ["x"]
     assert bench.keys("orders/messages/") == []
+
+
+def test_a_message_that_nobody_can_read_is_kept_by_whoever_finishes_its_burial(bench):
+    """Its empty letter is there, and its worker died before it could note that the message stays.  [P1]"""
+    queue = bench.queue(max_attempts=1)
+    path = queue.enqueue(json.dumps("x"), group="a")
+
+    def around(operation, key, perform):
+        if (operation == "get" and key == f"orders/{path}") or operation == "copy":
+            raise AccessDenied("403")
+        answer = perform()
+        if operation == "put" and key == f"orders/dead/{path}" and not killed:
+            killed.append(key)
+            raise _Killed
+        return answer
+
+    killed = []
+    bench.around = around
+    with pytest.raises(_Killed):
+        _run(bench, queue, lambda body: None, path)
+    bench.clock.advance(60)
+    _run(bench, bench.queue(max_attempts=1), lambda body: None, path)
+    assert bench.keys("orders/messages/") == [f"orders/{path}"]
+    assert PartitionLease.read(bench.memory.open("orders/leases/@a")).waiting[path].lease.attempt == 1
 
 
 class _Killed(BaseException):

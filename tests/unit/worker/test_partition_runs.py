@@ -8,10 +8,12 @@ from collections import defaultdict
 
 from s3queue import Definition, Worker
 from s3queue.documents.partition import PartitionLease
+from s3queue.errors import Unavailable
 from s3queue.flow.partitions import hold_partition
 from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.worker.invocation import InvocationRunner
 from s3queue.worker.notifications import Notification
+from s3queue.worker.partition_runs import PartitionRuns
 from support.threads import PATIENCE, eventually, hurry
 
 
@@ -255,3 +257,23 @@ def test_a_queue_without_partitions_asks_nothing_more(bench):
     queue.enqueue(b"1")
     Worker(queue, lambda body: None, sweep=False).run_until_empty()
     assert not [key for verb, key in bench.store.log if "@" in key]
+
+
+def test_a_heartbeat_keeps_no_partition_whose_lease_ran_out_while_a_message_was_read(bench):
+    """Else nobody would ever take it over.  [P6]"""
+    queue = bench.queue()
+    path = queue.enqueue(json.dumps("x"), group="a")
+    heartbeat = HeartbeatWriter(queue)
+    processor = bench.processor(queue, lambda body: None)
+    runs = PartitionRuns(processor, heartbeat, count=lambda ending: None, is_wanted=lambda: True)
+
+    def around(operation, key, perform):
+        if operation == "get" and key == f"orders/{path}":
+            bench.clock.advance(40)
+            raise Unavailable("no answer")
+        return perform()
+
+    bench.around = around
+    runs.work(path)
+
+    assert len(heartbeat) == len(runs) == 0
