@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from base64 import b64encode
 from datetime import timedelta
+from typing import cast
 
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import is_placeholder
 from s3queue.documents.record import Record
 from s3queue.encoding import decode_metadata, format_instant
 from s3queue.errors import CorruptState, InvalidRequest, MessageNotFound
-from s3queue.flow.listing import ListedState
+from s3queue.flow.listing import ListedState, is_of_partition, listed_in_partition
 from s3queue.keys import due_of, priority_of
-from s3queue.protocol.status import Status
+from s3queue.protocol.partition_status import busy_paths
+from s3queue.protocol.status import State, Status
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, Page, listing
 
@@ -34,10 +36,11 @@ def browse(queue: Queue, state: models.Listed, prefix: str, cursor: str, limit: 
         return _listed(queue, state, prefix, cursor, limit)
     kind = "records" if state == "completed" else "leases"
     page = _page(queue, kind, prefix, cursor, limit)
-    rows = in_parallel(lambda entry: _row(queue, kind, entry), page.objects)
+    found = in_parallel(lambda entry: _rows(queue, kind, entry), page.objects)
+    rows = [row for several in found for row in several]
     wanted = ("processing", "burying", "corrupt") if state == "processing" else (state,)
     return models.Messages(
-        messages=[row for row in rows if row and row.state in wanted], next_cursor=_cursor(queue, kind, page)
+        messages=[row for row in rows if row.state in wanted], next_cursor=_cursor(queue, kind, page)
     )
 
 
@@ -65,8 +68,9 @@ def newest(queue: Queue, limit: int) -> models.Messages:
     now = queue.store.list(queue.keys.root, limit=1).at
     recent = Recent(queue, now - timedelta(minutes=MINUTES), timedelta())
     entries = sorted(recent.objects("records"), key=lambda entry: entry.modified_at, reverse=True)[:limit]
-    rows = in_parallel(lambda entry: _row(queue, "records", entry), entries)
-    return models.Messages(messages=[row for row in rows if row and row.state == "completed"], next_cursor=None)
+    found = in_parallel(lambda entry: _rows(queue, "records", entry), entries)
+    rows = [row for several in found for row in several if row.state == "completed"]
+    return models.Messages(messages=rows, next_cursor=None)
 
 
 def _page(queue: Queue, kind: str, prefix: str, cursor: str, limit: int) -> Page:
@@ -112,13 +116,40 @@ def _unclaimed(queue: Queue, state: str, prefix: str, cursor: str, limit: int) -
 def _leased(queue: Queue, paths: dict[str, ObjectInfo]) -> set[str]:
     """The paths that have a lease. Messages and leases have the same order, so one range of leases is enough."""
     last = queue.keys.lease(max(paths))
-    leased: set[str] = set()
+    leased = busy_paths(queue, paths)
     after = queue.keys.lease(min(paths))[:-1]
     for page in listing(queue.store, queue.keys.prefix("leases"), after=after, pages=LEASE_PAGES):
         leased.update(path for entry in page.objects if (path := queue.keys.path_under("leases", entry.key)))
         if page.next_after is None or page.next_after > last:
             break
     return leased
+
+
+def _rows(queue: Queue, kind: str, entry: ObjectInfo) -> list[models.MessageRow]:
+    if not is_of_partition(queue, entry.key):
+        row = _row(queue, kind, entry)
+        return [row] if row else []
+    found = queue.store.open(entry.key)
+    try:
+        listed = listed_in_partition(entry.key, found) if found else []
+    except CorruptState as error:
+        path = entry.key.removeprefix(queue.keys.prefix(kind))
+        since = format_instant(entry.modified_at)
+        return [models.MessageRow(path=path, state="corrupt", priority=0, size=None, since=since, error=str(error))]
+    return [
+        models.MessageRow(
+            path=one.path,
+            state=cast(State, one.state),
+            priority=0,
+            size=one.size,
+            since=format_instant(one.since),
+            due_at=format_instant(one.due_at) if one.due_at else None,
+            attempt=one.attempt,
+            worker=one.worker,
+            error=f"{one.failure.type}: {one.failure.message}" if one.failure else None,
+        )
+        for one in listed
+    ]
 
 
 def _row(queue: Queue, kind: str, entry: ObjectInfo) -> models.MessageRow | None:

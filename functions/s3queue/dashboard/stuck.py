@@ -9,7 +9,9 @@ from s3queue.documents.lease import GRAIN
 from s3queue.documents.run_documents import MANIFEST_BYTES
 from s3queue.encoding import format_instant, parse_json
 from s3queue.errors import CorruptState
+from s3queue.keys import is_ordered, is_partition, partition_of
 from s3queue.protocol.liveness import LiveOwners
+from s3queue.protocol.partition_status import read_partition
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo
 
@@ -94,6 +96,8 @@ def _is_stale(run: models.Run) -> bool:
 def _stuck_lease(queue: Queue, entry: ObjectInfo, now: datetime, owners: LiveOwners) -> models.StuckLease | None:
     path = queue.keys.path_under("leases", entry.key)
     age = now - entry.modified_at
+    if path and is_partition(path):
+        return _stuck_partition(queue, path, now, age, owners)
     try:
         held = queue.read_lease(path) if path else None
     except CorruptState as error:
@@ -121,6 +125,45 @@ def _stuck_lease(queue: Queue, entry: ObjectInfo, now: datetime, owners: LiveOwn
         state=lease.state,
         owner=lease.owner,
         attempt=lease.attempt,
+        age_seconds=age.total_seconds(),
+        reason=reason,
+    )
+
+
+def _stuck_partition(
+    queue: Queue, path: str, now: datetime, age: timedelta, owners: LiveOwners
+) -> models.StuckLease | None:
+    """A partition whose holder is gone, or a group that waits for the next attempt of one message.  [P9]"""
+    partition = partition_of(path)
+    try:
+        stored = read_partition(queue, partition)
+    except CorruptState as error:
+        reason, seconds = str(error), age.total_seconds()
+        return models.StuckLease(path=path, state="corrupt", owner="", attempt=0, age_seconds=seconds, reason=reason)
+    if stored is None:
+        return None
+    lease, attempt = stored.lease, 0
+    if lease.state == "processing":
+        if not stored.is_over() or owners.keep(lease.owner, path):
+            return None
+        reason = "the lease of this partition ran out, and nobody has taken it over; check the sweeper"
+    else:
+        due_at = lease.next_at
+        if due_at is None:
+            return None
+        first = min(lease.waiting.values(), key=lambda one: one.retry_at)
+        if now - due_at > queue.settings.rescue_after:
+            reason = f"the retry of {first.path} is due, and no worker has taken the partition; check the sweeper"
+        elif is_ordered(partition):
+            reason = f"its group waits for the next attempt of {first.path}, not before {format_instant(due_at)}"
+        else:
+            return None
+        attempt = first.lease.attempt
+    return models.StuckLease(
+        path=path,
+        state="waiting" if lease.state == "open" else lease.state,
+        owner=lease.owner,
+        attempt=attempt,
         age_seconds=age.total_seconds(),
         reason=reason,
     )

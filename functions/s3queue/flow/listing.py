@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,11 +10,13 @@ from typing import Any, Literal
 
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import is_placeholder
+from s3queue.documents.partition import PartitionLease, read_journal
 from s3queue.documents.record import Failure, Record
 from s3queue.encoding import format_instant
 from s3queue.errors import CorruptState, InvalidRequest
-from s3queue.keys import due_of
+from s3queue.keys import PARTITION, due_of, partition_of, partition_path
 from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.partition_status import busy_paths
 from s3queue.store import Object, ObjectInfo, Page, listing
 
 ListedState = Literal["pending", "delayed", "processing", "waiting", "completed", "dead", "cancelled"]
@@ -68,6 +70,10 @@ class MessagePage:
         return {"messages": [one.to_json() for one in self.messages], "next_after": self.next_after}
 
 
+#: The key of an object, and the messages that it tells of.
+_Rows = tuple[str, Sequence[ListedMessage]]
+
+
 def list_messages(queue: QueueAccess, state: ListedState, *, limit: int, after: str, prefix: str) -> MessagePage:
     """See `Queue.list`."""
     if state not in STATES:
@@ -81,6 +87,9 @@ def list_messages(queue: QueueAccess, state: ListedState, *, limit: int, after: 
     # Messages and their documents have the same order, so one cursor is enough for every state.
     folder = root if kind else queue.keys.prefix("delayed" if state == "delayed" else "messages")
     start = root + prefix if prefix else folder
+    if kind in ("leases", "records") and (partition := partition_of(prefix)):
+        # Documents of a partition are not under the paths of its messages.
+        start = queue.keys.journals(partition) if kind == "records" else queue.keys.lease(partition_path(partition))
     if not start.startswith(folder):
         raise InvalidRequest(f"the prefix {prefix!r} is not one of {state} messages; theirs begin with {folder}")
     rows: list[ListedMessage] = []
@@ -88,22 +97,19 @@ def list_messages(queue: QueueAccess, state: ListedState, *, limit: int, after: 
     for _ in range(MOST_PAGES):
         assert cursor is not None
         page = queue.store.list(start, after=cursor, limit=limit)
-        for row in read(queue, state, page):
-            rows.append(row)
-            if len(rows) == limit:
-                is_last = page.next_after is None and row.path == _last(queue, root, page)
-                return MessagePage(tuple(rows), None if is_last else row.path)
+        for key, found in read(queue, state, page):
+            # One object of a partition has many messages, and is never cut.
+            rows += [row for row in found if row.path.startswith(prefix)]
+            if len(rows) >= limit:
+                is_last = page.next_after is None and key == page.objects[-1].key
+                return MessagePage(tuple(rows), None if is_last else key.removeprefix(root))
         cursor = page.next_after
         if cursor is None:
             break
     return MessagePage(tuple(rows), cursor.removeprefix(root) if cursor else None)
 
 
-def _last(queue: QueueAccess, root: str, page: Page) -> str:
-    return page.objects[-1].key.removeprefix(root) if page.objects else ""
-
-
-def _unclaimed(queue: QueueAccess, state: ListedState, page: Page) -> Iterable[ListedMessage]:
+def _unclaimed(queue: QueueAccess, state: ListedState, page: Page) -> Iterable[_Rows]:
     paths = {
         path: entry for entry in page.objects if (path := queue.keys.path(entry.key)) and not is_placeholder(entry)
     }
@@ -114,13 +120,14 @@ def _unclaimed(queue: QueueAccess, state: ListedState, page: Page) -> Iterable[L
         # A delayed message that is due may run like any other; it is listed where it lies.
         if path not in leased and (state == "delayed") == path.startswith("delayed/"):
             found = "delayed" if is_delayed else "pending"
-            yield ListedMessage(path=path, state=found, since=entry.modified_at, due_at=due_at, size=entry.size)
+            row = ListedMessage(path=path, state=found, since=entry.modified_at, due_at=due_at, size=entry.size)
+            yield entry.key, (row,)
 
 
 def _leased(queue: QueueAccess, paths: Iterable[str]) -> set[str]:
     """The paths that have a lease: one range of the leases, since both have the same order."""
     first, last = min(paths), max(paths)
-    found: set[str] = set()
+    found = busy_paths(queue, paths)
     after = queue.keys.lease(first)[:-1]
     for page in listing(queue.store, queue.keys.prefix("leases"), after=after):
         found |= {path for entry in page.objects if (path := queue.keys.path_under("leases", entry.key))}
@@ -129,7 +136,7 @@ def _leased(queue: QueueAccess, paths: Iterable[str]) -> set[str]:
     return found
 
 
-def _leases(queue: QueueAccess, state: ListedState, page: Page) -> Iterable[ListedMessage]:
+def _leases(queue: QueueAccess, state: ListedState, page: Page) -> Iterable[_Rows]:
     def describe(path: str, found: Object) -> ListedMessage:
         lease = Lease.read(found)
         return ListedMessage(
@@ -143,51 +150,102 @@ def _leases(queue: QueueAccess, state: ListedState, page: Page) -> Iterable[List
         )
 
     wanted = ("waiting",) if state == "waiting" else ("processing", "burying", "corrupt")
-    return (row for row in _read(queue, "leases", page, describe) if row.state in wanted)
+    return _wanted(_read(queue, "leases", page, describe), wanted)
 
 
-def _records(queue: QueueAccess, state: ListedState, page: Page) -> Iterable[ListedMessage]:
+def _records(queue: QueueAccess, state: ListedState, page: Page) -> Iterable[_Rows]:
     def describe(path: str, found: Object) -> ListedMessage:
-        record = Record.read(found)
-        return ListedMessage(
-            path=path,
-            state=record.outcome,
-            since=record.finished_at,
-            size=record.size,
-            attempt=record.attempt,
-            worker=record.worker,
-            failure=record.failure,
-        )
+        return _finished(path, Record.read(found))
 
-    return (row for row in _read(queue, "records", page, describe) if row.state == state)
+    return _wanted(_read(queue, "records", page, describe), (state,))
+
+
+def _finished(path: str, record: Record) -> ListedMessage:
+    return ListedMessage(
+        path=path,
+        state=record.outcome,
+        since=record.finished_at,
+        size=record.size,
+        attempt=record.attempt,
+        worker=record.worker,
+        failure=record.failure,
+    )
+
+
+def _wanted(found: Iterable[_Rows], states: tuple[str, ...]) -> Iterable[_Rows]:
+    return ((key, [row for row in rows if row.state in states]) for key, rows in found)
+
+
+def listed_in_partition(key: str, found: Object) -> list[ListedMessage]:
+    """What the lease of a partition says of messages that are processed or wait, or a journal of finished ones.  [P9]
+
+    Raises:
+        CorruptState: it is neither.
+    """
+    if key.partition("/")[2].startswith("records/"):
+        return [_finished(record.path, record) for record in read_journal(found)]
+    lease = PartitionLease.read(found)
+    ended = {record.path: record.generation.etag for record in lease.ended}
+    taken = {path for path, etag in lease.taken.items() if lease.state == "processing" and ended.get(path) != etag}
+    rows = [
+        ListedMessage(
+            path=path,
+            state="processing",
+            since=found.modified_at,
+            attempt=(lease.waiting[path].lease.attempt if path in lease.waiting else 0) + 1,
+            worker=lease.owner,
+        )
+        for path in taken
+    ]
+    rows += [
+        ListedMessage(
+            path=one.path,
+            state="waiting",
+            since=found.modified_at,
+            due_at=one.retry_at,
+            attempt=one.lease.attempt,
+            worker=one.lease.owner,
+            failure=one.lease.failure,
+        )
+        for one in lease.waiting.values()
+        if one.path not in taken
+    ]
+    return sorted(rows, key=lambda row: row.path)
+
+
+def is_of_partition(queue: QueueAccess, key: str) -> bool:
+    """Whether it is the lease of a partition, or a journal."""
+    return key.startswith((queue.keys.partition_leases, queue.keys.prefix("records") + PARTITION))
 
 
 def _read(
     queue: QueueAccess, kind: str, page: Page, describe: Callable[[str, Object], ListedMessage]
-) -> Iterable[ListedMessage]:
+) -> Iterable[_Rows]:
     """The documents of a page, read side by side; one that is gone by now is left out."""
 
-    def read(entry: ObjectInfo) -> ListedMessage | None:
-        path = queue.keys.path_under(kind, entry.key)
+    def read(entry: ObjectInfo) -> _Rows:
+        is_shared = is_of_partition(queue, entry.key)
+        path = entry.key.removeprefix(queue.keys.prefix(kind)) if is_shared else queue.keys.path_under(kind, entry.key)
         found = queue.store.open(entry.key) if path else None
         if path is None or found is None:
-            return None
+            return entry.key, ()
         try:
-            return describe(path, found)
+            return entry.key, listed_in_partition(entry.key, found) if is_shared else (describe(path, found),)
         except CorruptState as error:
-            return ListedMessage(path=path, state="corrupt", since=entry.modified_at, failure=Failure.of(error))
+            row = ListedMessage(path=path, state="corrupt", since=entry.modified_at, failure=Failure.of(error))
+            return entry.key, (row,)
 
     with ThreadPoolExecutor(PARALLEL) as readers:
-        return [row for row in readers.map(read, page.objects) if row]
+        return list(readers.map(read, page.objects))
 
 
-def _letters(queue: QueueAccess, state: ListedState, page: Page) -> Iterable[ListedMessage]:
+def _letters(queue: QueueAccess, state: ListedState, page: Page) -> Iterable[_Rows]:
     for entry in page.objects:
         if path := queue.keys.path_under("dead", entry.key):
-            yield ListedMessage(path=path, state="dead", since=entry.modified_at, size=entry.size)
+            yield entry.key, (ListedMessage(path=path, state="dead", since=entry.modified_at, size=entry.size),)
 
 
-_Reader = Callable[[QueueAccess, ListedState, Page], Iterable[ListedMessage]]
+_Reader = Callable[[QueueAccess, ListedState, Page], Iterable[_Rows]]
 #: State → which kind of object is listed (none: the messages themselves), and how a page of them is read.
 _KINDS: dict[ListedState, tuple[str, _Reader]] = {
     "pending": ("", _unclaimed),

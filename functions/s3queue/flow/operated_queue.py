@@ -95,8 +95,9 @@ class OperatedQueue(QueueAccess):
 
         States: pending, delayed (also what is due by now), processing, waiting (for its next attempt), completed, dead,
         cancelled. `prefix` is the beginning of a path. Pending, delayed and dead ones cost LISTs only; each other row
-        costs a GET, and so do those that turn out to have another state. A page of a large queue may have fewer rows
-        than `limit`, and not be the last.
+        costs a GET, and so do those that turn out to have another state. A lease or a journal of a partition is one GET
+        for all of its messages, which are never cut: a page may then be longer than `limit`. A page of a large queue
+        may have fewer rows than `limit`, and not be the last.
 
         Raises:
             InvalidRequest: no such state, or the limit is not from 1 to 1,000.

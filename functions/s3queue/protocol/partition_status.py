@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from s3queue.documents.kept_payload import is_payload_of
@@ -11,7 +13,7 @@ from s3queue.documents.partition import PartitionLease, StoredPartition
 from s3queue.documents.record import Record
 from s3queue.errors import CorruptState, MessageNotFound
 from s3queue.keys import is_partition, partition_of, partition_path
-from s3queue.store import ObjectInfo
+from s3queue.store import ObjectInfo, listing
 
 from .access import QueueAccess
 from .journal import find_in_journals, outcome_in
@@ -51,6 +53,23 @@ def lease_of(stored: StoredPartition, path: str, present: Generation) -> Lease |
             attempts=before.attempts if before else (),
         )
     return replace(waiting.lease, generation=present) if waiting else None
+
+
+def busy_paths(queue: QueueAccess, paths: Iterable[str]) -> set[str]:
+    """Those of these messages that a partition's lease names: taken, waiting, or ended. A LIST, a GET per lease."""
+    partitions = {partition for path in paths if (partition := partition_of(path))}
+    busy: set[str] = set()
+    if not partitions:
+        return busy
+    for page in listing(queue.store, queue.keys.partition_leases):
+        for entry in page.objects:
+            path = queue.keys.path_under("leases", entry.key)
+            if path and partition_of(path) in partitions:
+                with suppress(CorruptState):
+                    if stored := read_partition(queue, partition_of(path)):
+                        lease = stored.lease
+                        busy |= lease.taken.keys() | lease.waiting.keys() | {record.path for record in lease.ended}
+    return busy
 
 
 def read_partition_status(queue: QueueAccess, path: str) -> Status:

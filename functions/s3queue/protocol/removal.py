@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from s3queue.documents.sends import OUTBOX_KEPT
 from s3queue.errors import Conflict, CorruptState, Unavailable
-from s3queue.store import UNKNOWN_TRIES, ObjectInfo, delete_seen, delete_unique, listing
+from s3queue.keys import partition_of, partition_path
+from s3queue.store import UNKNOWN_TRIES, ObjectInfo, delete_seen, delete_unique, listing, put_surely
 
 from .access import QueueAccess
 
@@ -50,6 +51,8 @@ class Removal:
     def purge_message(self, entry: ObjectInfo) -> bool:
         """The lease first, if the message waits for a retry: a worker that claims it meanwhile keeps the message."""
         path = self.queue.keys.path(entry.key)
+        if path and partition_of(path):
+            return self._is_free_in_partition(path, entry) and self._delete(entry)
         if path:
             try:
                 held = self.queue.read_lease(path)
@@ -60,6 +63,26 @@ class Removal:
             if held and not delete_unique(self.queue.store, held.key, if_match=held.etag):
                 return False
         return self._delete(entry)
+
+    def _is_free_in_partition(self, path: str, entry: ObjectInfo) -> bool:
+        """Whether nobody runs it: while its partition is held, it may be taken at any moment.  [P9]"""
+        from .partition_status import read_partition
+
+        try:
+            held = read_partition(self.queue, partition_of(path))
+            if held is None:
+                return True
+            if held.lease.state == "processing":
+                return False
+            if path in held.lease.waiting:
+                # Not by its message's deletion, which whoever holds the partition next would record as a death.
+                waiting = {one: kept for one, kept in held.lease.waiting.items() if one != path}
+                lease = replace(held.lease, waiting=waiting, nonce=self.queue.chance.token())
+                key = self.queue.keys.lease(partition_path(partition_of(path)))
+                put_surely(self.queue.store, key, lease.to_bytes(), if_match=held.etag)
+        except (CorruptState, Conflict):
+            return False
+        return True
 
     def _delete(self, entry: ObjectInfo) -> bool:
         # If it was replaced since the LIST, it is a younger one's: leave it.

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from s3queue.errors import CorruptState, QueueError
-from s3queue.keys import priority_of
+from s3queue.keys import is_partition, priority_of
 from s3queue.protocol.backlog import Backlog, Candidate
 from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
@@ -47,7 +47,7 @@ class Waiting:
             self.at = page.at
             for entry in page.objects:
                 path = keys.path_under("leases", entry.key)
-                if path is None:
+                if path is None or is_partition(path):
                     continue
                 marker = (entry.key, entry.etag)
                 known[marker] = retry_at = self._retry_at[marker] if marker in self._retry_at else self._read(entry)

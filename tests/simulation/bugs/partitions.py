@@ -138,7 +138,7 @@ BUGS = (
     Mutation(
         "the sweeper hands no partition over whose holder died",
         "sweeper/expired_leases.py",
-        "        else:\n            due.append(path)\n            self._wait(which, None)\n\n    def _end",
-        "\n    def _end",
+        "        elif is_over:\n            due.append(path)\n",
+        "        elif is_over:\n",
     ),
 )

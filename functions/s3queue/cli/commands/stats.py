@@ -23,6 +23,7 @@ from s3queue.dashboard.overview import QueueOverview, overview
 from s3queue.documents.message import is_placeholder
 from s3queue.encoding import format_instant
 from s3queue.keys import due_of, is_batch, priority_of
+from s3queue.protocol.partition_status import busy_paths
 from s3queue.protocol.stats import PAGES
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, listing
@@ -187,7 +188,7 @@ def _next(queue: Queue, limit: int) -> list[tuple[ObjectInfo, str, bool]]:
                 path = queue.keys.path(entry.key)
                 if path and not is_placeholder(entry):
                     found.append((entry, path))
-    leased: set[str | None] = set()
+    leased: set[str | None] = {*busy_paths(queue, (path for _, path in found))}
     for page in listing(queue.store, queue.keys.prefix("leases"), pages=PAGES):
         leased |= {queue.keys.path_under("leases", entry.key) for entry in page.objects}
 

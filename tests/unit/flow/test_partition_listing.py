@@ -1,0 +1,129 @@
+"""Lists, the dashboard's views and purges of queues that have partitions.  [P9]"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from s3queue import Reject, Retry
+from s3queue.dashboard.browse import browse
+from s3queue.dashboard.stuck import stuck
+from s3queue.documents.partition import PartitionLease
+from s3queue.flow.partitions import hold_partition
+from s3queue.spark_runs.claims import Waiting
+
+STATES = ("pending", "processing", "waiting", "completed", "dead", "cancelled")
+
+
+@pytest.fixture
+def sample(bench):
+    """A queue with a message of each state in groups, and one pending message without a group."""
+    queue, found = bench.queue(retry_base=100, worker_id="w1"), {}
+
+    def run(body, group, error=None):
+        path = queue.enqueue(json.dumps(body), group=group)
+
+        def handler(body):
+            if error:
+                raise error
+
+        bench.processor(queue, handler).run(path)
+        return path
+
+    found["completed"] = [run(number, "done") for number in range(3)]
+    found["dead"] = [run("x", "dead", Reject("no"))]
+    found["waiting"] = [run("x", "late", Retry("later"))]
+    behind = queue.enqueue(json.dumps("behind"), group="late")
+    found["cancelled"] = [queue.enqueue(json.dumps("x"), group="gone")]
+    queue.cancel(found["cancelled"][0])
+    found["processing"] = [queue.enqueue(json.dumps("x"), group="busy")]
+    hold_partition(queue.leases, "@busy")
+    found["pending"] = [queue.enqueue(json.dumps("x"), group="busy"), behind, queue.enqueue(json.dumps("x"))]
+    return queue, {state: sorted(paths) for state, paths in found.items()}
+
+
+def test_each_message_is_listed_in_its_state_and_in_no_other(sample):
+    queue, expected = sample
+    listed = {state: sorted(row.path for row in queue.list(state).messages) for state in STATES}
+    assert listed == expected
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_pages_show_every_message_once(sample, limit):
+    queue, expected = sample
+    for state in STATES:
+        paths, after = [], ""
+        while after is not None:
+            page = queue.list(state, limit=limit, after=after)
+            paths += [row.path for row in page.messages]
+            after = page.next_after
+        assert sorted(paths) == expected[state], state
+
+
+@pytest.mark.parametrize("state", ["completed", "waiting", "processing", "pending"])
+def test_a_prefix_is_the_beginning_of_a_path(sample, state):
+    queue, expected = sample
+    path = expected[state][0]
+    folder = path.rpartition("/")[0] + "/"
+    wanted = [one for one in expected[state] if one.startswith(folder)]
+    assert sorted(row.path for row in queue.list(state, prefix=folder).messages) == wanted
+
+
+def test_rows_tell_who_works_on_a_message_and_when_it_is_tried_again(sample):
+    queue, _ = sample
+    [running], [late] = queue.list("processing").messages, queue.list("waiting").messages
+    assert (running.worker, running.attempt) == ("w1", 1)
+    assert (late.attempt, late.failure.message) == (1, "later")
+    assert late.due_at is not None
+
+
+def test_the_dashboard_shows_each_message_in_its_state(sample):
+    queue, expected = sample
+    for state in ("pending", "processing", "waiting", "completed"):
+        assert sorted(row.path for row in browse(queue, state, "", "", 100).messages) == expected[state]
+
+
+def test_documents_of_a_partition_that_cannot_be_read_are_shown_as_such(bench, sample):
+    queue, _ = sample
+    bench.put("orders/leases/@bad", b"{")
+    bench.put("orders/records/@bad/x.json", b"{")
+    assert [row.path for row in queue.list("processing").messages if row.state == "corrupt"] == ["@bad"]
+    assert [row.path for row in browse(queue, "processing", "", "", 100).messages if row.state == "corrupt"] == ["@bad"]
+    assert len(queue.list("completed").messages) == 3
+
+
+def test_a_group_that_a_retry_holds_up_and_a_holder_that_is_gone_are_shown(bench, sample):
+    queue, expected = sample
+    bench.clock.advance(50)
+    found = {one.path: one for one in stuck(queue).leases}
+    assert expected["waiting"][0] in found["messages/@late/"].reason
+    assert "not before" in found["messages/@late/"].reason
+    assert "ran out" in found["messages/@busy/"].reason
+    bench.clock.advance(3600)
+    assert "is due" in {one.path: one for one in stuck(queue).leases}["messages/@late/"].reason
+
+
+def test_a_purge_leaves_what_a_held_partition_may_be_running(bench, sample):
+    queue, expected = sample
+    assert queue.purge() == 3
+    assert bench.keys("orders/messages/") == sorted(
+        f"orders/{path}" for path in expected["processing"] + expected["pending"] if "@busy" in path
+    )
+    assert PartitionLease.read(bench.memory.open("orders/leases/@late")).waiting == {}
+
+
+def test_a_purged_message_that_waited_is_not_recorded_as_a_death(bench, sample):
+    queue, expected = sample
+    queue.purge()
+    bench.clock.advance(3600)
+    bench.processor(queue, lambda body: None).run(queue.enqueue(json.dumps("x"), group="late"))
+    assert [row.path for row in queue.list("dead").messages] == expected["dead"]
+    assert queue.outcome_of(expected["waiting"][0]) is None
+
+
+def test_a_spark_run_leaves_the_leases_of_partitions_alone(bench, sample):
+    queue, _ = sample
+    bench.store.take()
+    assert Waiting(queue).due() == []
+    assert bench.store.take() == {"list": 1}
