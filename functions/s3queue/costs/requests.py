@@ -85,6 +85,13 @@ BURY = RequestCounts.of("PUT leases") + RECORD + CLEAR
 MOVE = RequestCounts.of("HEAD dead", "COPY dead")
 MOVE_LINES = RequestCounts.of("HEAD dead", "GET messages", "PUT dead")
 
+# A partition: taken, committed once for each window, given up and looked at once more; and an event that finds it held
+HOLD = RequestCounts.of("GET leases", "LIST messages", "PUT leases")
+COMMIT = RequestCounts.of("PUT leases", "DELETE messages")
+GIVE_UP = RequestCounts.of("DELETE leases", "GET leases", "LIST messages")
+LIST_PARTITION = RequestCounts.of("LIST messages")
+LOOK = RequestCounts.of("GET leases")
+
 # Refilling the backlog: a LIST of the kinds of objects; then messages and leases, and reminders if there are any
 LIST_KINDS = RequestCounts.of("LIST root")
 LIST_BACKLOG = RequestCounts.of("LIST messages", "LIST leases")

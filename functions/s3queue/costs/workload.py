@@ -108,6 +108,10 @@ class Workload:
 
 def light_object(load: Workload, shards: int = 1, others: float = 0.0) -> RequestCounts:
     """The requests of one object, from its PUT to its deletion, on average, while `others` are in flight."""
+    if load.settings.partitions and load.batch == 1:
+        from .partitioned import partitioned_message
+
+        return partitioned_message(load)
     is_large = load.size * load.batch > INLINE_BYTES
     reads = operations.CLAIM + (operations.REOPEN if is_large else NOTHING)
     again = operations.CLAIM_AGAIN + operations.FORGET_REMINDER + (operations.REOPEN if is_large else NOTHING)

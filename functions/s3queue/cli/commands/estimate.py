@@ -85,6 +85,9 @@ def estimate(
     history: Annotated[
         bool, typer.Option("--history/--no-history", help="Whether completed messages get a record.")
     ] = True,
+    partitions: Annotated[
+        int, typer.Option("--partitions", help="Single messages are spread over so many partitions per queue.", min=0)
+    ] = 0,
     keep_payload: Annotated[
         bool, typer.Option("--keep-payload", help="Keep the payloads of completed messages.")
     ] = False,
@@ -118,7 +121,13 @@ def estimate(
     """
     session = Session.of(ctx)
     settings = QueueSettings.of(
-        memory_mib=memory, history=history, keep_payload=keep_payload, events=events, max_runs=max_runs, rate=limit
+        memory_mib=memory,
+        history=history,
+        partitions=partitions,
+        keep_payload=keep_payload,
+        events=events,
+        max_runs=max_runs,
+        rate=limit,
     )
     load = Workload(
         rate=rate_,
