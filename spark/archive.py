@@ -4,9 +4,10 @@
     archive/queue=emails/_log/0000000007.json                              which files count; see history/archive_log.py
 
 A record is one object: its key and ETag (every write of a record has a nonce, so the pair names one outcome of one
-generation). What is listed and not in a committed file is read, written and committed; a rerun finds nothing left. The
-small objects are left to their lifecycle rule, so the archive must run more often than records are retained. Files of
-runs that died or lost are removed after the next commit.
+generation). A journal of a partition is one object, too, and a row for each of its messages. What is listed and not in
+a committed file is read, written and committed; a rerun finds nothing left. The small objects are left to their
+lifecycle rule, so the archive must run more often than records are retained. Files of runs that died or lost are
+removed after the next commit.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def write_parts(
         yield from batches_of(_write(bucket, keys, version, batches, rows_per_part), WRITTEN)
 
     # Shuffled after the reading: many tasks wait for GETs, few files come out.
-    ordered = records.repartition(files, "day", "record_key").sortWithinPartitions("day", "record_key")
+    ordered = records.repartition(files, "day", "record_key").sortWithinPartitions("day", "record_key", "path")
     return ordered.mapInArrow(per_partition, WRITTEN)
 
 
@@ -175,8 +176,10 @@ def _put(bucket: Bucket, keys: Keys, version: int, day: str | None, part: list[p
 
     table = pa.Table.from_batches(part).select(FILE_SCHEMA.names)
     digest = hashlib.sha256()
-    for key, etag in zip(table["record_key"].to_pylist(), table["record_etag"].to_pylist(), strict=True):
-        digest.update(f"{key}\n{etag}\n".encode())
+    # With the path: the rows of one journal may fill several files.
+    named = (table[column].to_pylist() for column in ("record_key", "record_etag", "path"))
+    for key, etag, path in zip(*named, strict=True):
+        digest.update(f"{key}\n{etag}\n{path}\n".encode())
     metadata = {"s3queue.schema": str(SCHEMA_VERSION)}
     target = io.BytesIO()
     pq.write_table(table.replace_schema_metadata(metadata), target, compression="zstd")

@@ -70,9 +70,9 @@ class Kind:
 
 
 def _record_rows(queue: Queue, key: str, etag: str) -> Rows:
-    row = read_record(queue.store, queue.name, key, etag)
-    if row and row[-1] is None:
-        yield row[:-1]
+    for row in read_record(queue.store, queue.name, key, etag):
+        if row[-1] is None:
+            yield row[:-1]
 
 
 KINDS = {

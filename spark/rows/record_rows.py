@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types
 
+from s3queue.documents.partition import read_journal
 from s3queue.documents.record import RECORD_BYTES, RECORD_FORMAT, Attempt, Record
 from s3queue.encoding import load
 from s3queue.errors import Conflict, CorruptState, NewerFormat
-from s3queue.keys import Keys, due_of, is_batch, priority_of
+from s3queue.keys import PARTITION, Keys, due_of, is_batch, partition_of, priority_of
 from spark.storage.scan import Batches, batches_of, in_threads, rows_of
 
 from .schemas import columns, joined
@@ -21,7 +22,7 @@ from .schemas import columns, joined
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from s3queue.store import ObjectStore
+    from s3queue.store import Object, ObjectStore
     from spark.storage.bucket import Bucket
 
 #: Raised when a column changes its meaning; a new column alone needs no new version.
@@ -72,7 +73,7 @@ UNLISTED = "unlisted"
 
 
 def read_records(listed: DataFrame, bucket: Bucket, queue: str) -> DataFrame:
-    """The records that were listed, read in the executors; an object that is no record has a `problem`.
+    """The records that were listed, read in the executors; an object that holds none has a `problem`.
 
     One that was replaced or has vanished since the LIST is no row: whoever lists next sees what is there then.
     """
@@ -81,26 +82,41 @@ def read_records(listed: DataFrame, bucket: Bucket, queue: str) -> DataFrame:
         store = bucket.store()
         asked = rows_of(batch.select(["key", "etag"]) for batch in batches)
         found = in_threads(lambda entry: read_record(store, queue, *entry), asked)
-        yield from batches_of((row for row in found if row), READ_SCHEMA)
+        yield from batches_of((row for rows in found for row in rows), READ_SCHEMA)
 
     return listed.mapInArrow(per_partition, READ_SCHEMA)
 
 
-def read_record(store: ObjectStore, queue: str, key: str, etag: str) -> tuple[Any, ...] | None:
-    """One row of READ_SCHEMA. None: no longer the object that was listed."""
+def read_record(store: ObjectStore, queue: str, key: str, etag: str) -> list[tuple[Any, ...]]:
+    """Rows of READ_SCHEMA: one, or as many as a journal has records. None if it is no longer the object that was
+    listed.
+
+    All rows of a journal, or its problem alone: what is archived is an object, whole.
+    """
     try:
         found = store.open(key, if_match=etag)
         if found is None:
-            return None
+            return []
     except Conflict:
-        return None
+        return []
     try:
+        if key.startswith(Keys(queue).prefix("records") + PARTITION):
+            return [(*row, None) for row in journal_rows(queue, key, etag, found)]
         body = found.read(RECORD_BYTES)
-        return (*record_row(queue, key, etag, body), None)
+        return [(*record_row(queue, key, etag, body), None)]
     except NewerFormat as error:
-        return _problem(queue, key, etag, f"NewerFormat: {error}")
+        return [_problem(queue, key, etag, f"NewerFormat: {error}")]
     except (CorruptState, ValueError) as error:
-        return _problem(queue, key, etag, f"{type(error).__name__}: {error}")
+        return [_problem(queue, key, etag, f"{type(error).__name__}: {error}")]
+
+
+def journal_rows(queue: str, key: str, etag: str, found: Object) -> list[tuple[Any, ...]]:
+    """A row of RECORD_SCHEMA for each message of a partition that a journal names. Raises as `record_row`."""
+    partition = key.removeprefix(Keys(queue).prefix("records")).partition("/")[0]
+    records = read_journal(found)
+    if not records or any(partition_of(record.path) != partition for record in records):
+        raise CorruptState(f"{key} is not a journal of the partition {partition}")
+    return [_row(queue, key, etag, record) for record in records]
 
 
 def record_row(queue: str, key: str, etag: str, body: bytes) -> tuple[Any, ...]:
@@ -116,6 +132,11 @@ def record_row(queue: str, key: str, etag: str, body: bytes) -> tuple[Any, ...]:
         raise NewerFormat(f"{key} was written by a newer version: upgrade this side")
     if path is None or path != record.path:
         raise CorruptState(f"{key} is the record of {record.path!r}")
+    return _row(queue, key, etag, record)
+
+
+def _row(queue: str, key: str, etag: str, record: Record) -> tuple[Any, ...]:
+    path = record.path
     messages, completed, dead = _counts(record)
     return (
         queue,

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 
+from s3queue.documents.partition import journal_bytes
 from s3queue.documents.record import Failure
 from s3queue.errors import Conflict, CorruptState, NewerFormat
 from s3queue.keys import Keys
@@ -296,3 +297,26 @@ def test_a_queue_that_cannot_be_archived_costs_the_others_nothing(spark, bucket,
     assert "'failed': 1" in capsys.readouterr().out
     assert "archive/queue=broken/_log/0000000001.json" in caplog.text
     assert len(archived(spark, bucket, "orders")) == 2
+
+
+def test_a_journal_of_a_partition_is_a_row_for_each_of_its_messages_once(spark, bucket):
+    store = bucket.store()
+    put_records(store, "emails", 3)
+    days = [NOON, NOON + timedelta(days=1)]
+    records = tuple(record(f"messages/@a/m{n:03d}", finished_at=days[n % 2]) for n in range(30))
+    store.put("emails/records/@a/0001.json", journal_bytes(records))
+    store.put("emails/records/@a/0002.json", journal_bytes((record("messages/@b/x"),)))
+
+    # Fewer rows in a file than a journal has.
+    done = archive(spark, bucket, "emails", now=NOON, rows_per_part=4)
+
+    assert (done.records, done.problems) == (33, 1)
+    assert "not a journal of the partition @a" in done.examples[0]
+    rows = archived(spark, bucket)
+    assert Counter(row.path for row in rows) == Counter(
+        [one.path for one in records] + [f"messages/m{n:05d}" for n in range(3)]
+    )
+    assert {row.record_key for row in rows if "@a" in row.path} == {"emails/records/@a/0001.json"}
+    assert all(row.messages == row.completed == 1 for row in rows)
+    again = archive(spark, bucket, "emails", now=NOON + timedelta(hours=1), rows_per_part=4)
+    assert (again.records, again.parts) == (0, ())
