@@ -8,11 +8,11 @@ BUGS = (
     Mutation(
         "a send is stored before its completion is recorded",
         "worker/processor.py",
-        '        self.queue.leases.log_step("handler returned", claim)\n        return self._known(',
-        "        from dataclasses import replace\n"
-        '        record = replace(self.queue.leases._record(claim, "completed"), sends=tuple(sends))\n'
-        "        self.queue.perform(record)\n"
-        "        return self._known(",
+        '            self.queue.leases.log_step("handler returned", claim)\n            return self._known(',
+        "            from dataclasses import replace\n"
+        '            record = replace(self.queue.leases._record(claim, "completed"), sends=tuple(sends))\n'
+        "            self.queue.perform(record)\n"
+        "            return self._known(",
     ),
     Mutation(
         "the sweeper clears a completed message without storing its sends",
@@ -73,11 +73,10 @@ BUGS = (
     Mutation(
         "a failed attempt sends, too",
         "worker/processor.py",
-        "                return self._postpone(claim, error.after)\n            return self._fail(",
-        "                return self._postpone(claim, error.after)\n"
+        "            return self.end(claim, error)\n        return self.end(",
         "            claim.lines.sends = list(context.sends)\n"
         "            self.queue.perform(self.queue.leases._record(claim, 'completed'))\n"
-        "            return self._fail(",
+        "            return self.end(claim, error)\n        return self.end(",
     ),
     Mutation(
         "the sends of a batch are forgotten between its attempts",
