@@ -105,6 +105,10 @@ def a_day(day: Deployed) -> None:
     charge_once(day)
     # An id that counts for a while; its marker is left behind.
     assert day.run(producer.enqueue(FINE, dedup_id="order-17", dedup_for=60)) == "completed"
+    # A group: one message fails and holds it up, one dies, the others complete, together.
+    for body in (FINE, FAIL, REJECT, FINE):
+        in_group = producer.enqueue(body, group="customer-42")
+    day.run(in_group)
     producer.pause()
     day.worker.refresh()
     producer.resume()

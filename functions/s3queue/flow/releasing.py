@@ -15,6 +15,7 @@ from s3queue.clock import whole_second
 from s3queue.documents.lease import StoredLease
 from s3queue.encoding import format_instant
 from s3queue.errors import Conflict, InvalidRequest, MessageNotFound
+from s3queue.keys import partition_of
 from s3queue.protocol.lease_protocol import LeaseProtocol
 
 
@@ -73,6 +74,11 @@ def _held(leases: LeaseProtocol, path: str) -> StoredLease:
     queue = leases.queue
     if queue.store.head(queue.keys.message(path)) is None:
         raise MessageNotFound(f"{queue.name}/{path} is not in the queue; s3queue show tells what became of it")
+    if partition_of(path):
+        raise InvalidRequest(
+            f"{queue.name}/{path} is held with its whole partition, {partition_of(path)}: should its holder be dead, the "
+            "partition is free once its lease has run out"
+        )
     held = queue.read_lease(path)
     if held is None:
         raise InvalidRequest(f"nobody holds {queue.name}/{path}: it waits for a worker")

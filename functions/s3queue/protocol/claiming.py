@@ -62,14 +62,16 @@ class Claiming:
         After an event, nothing is read before the lease is written: most messages are free, and a lost try costs only
         one PUT.
         """
+        problem = self.queue.keys.problem(path)
         if partition_of(path):
-            return None  # it is taken with its partition: see `flow/partitions.py`
+            if self.queue.settings.engine != "spark":
+                return None  # it is taken with its partition: see `flow/partitions.py`
+            problem = "queues whose messages go to Spark have no groups: write messages/{name}"
         limit = self.queue.settings.visibility_timeout
         if timeout is not None:
             limit = as_positive_duration(timeout, "the timeout of a claim")
         if path.endswith("/") and is_placeholder(self.queue.store.head(self.queue.keys.message(path))):
             return None
-        problem = self.queue.keys.problem(path)
         if problem:
             if buried := self._bury_misnamed(path, problem):
                 self.queue.in_vain += 1

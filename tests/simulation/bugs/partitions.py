@@ -116,6 +116,8 @@ BUGS = (
         "flow/partitions.py",
         "    return not owners.keep(stored.lease.owner, path, over_at=stored.over_at, now=stored.read_at)\n",
         "    return bool(owners)\n",
+        # The simulation has too few pull workers that outlast their lease in a partition to meet it soon.
+        test="tests/unit/worker/test_partition_runs.py::test_a_heartbeat_keeps_a_partition_whose_lease_is_old",
     ),
     Mutation(
         "whoever wants a partition takes it from its holder",

@@ -530,3 +530,23 @@ def test_a_message_that_is_not_answered_for_holds_the_others_up_for_its_attempts
     assert seen == ["fine"]
     assert queue.outcome_of(path).outcome == "dead"
     assert queue.outcome_of(after).outcome == "completed"
+
+
+def test_a_message_that_a_stranger_puts_into_a_group_of_a_spark_queue_is_buried_with_the_reason(bench):
+    queue = bench.queue(engine="spark")
+    bench.put("orders/messages/@a/x", b"{}")
+
+    assert queue.claim("messages/@a/x") is None
+
+    assert bench.keys("orders/messages/") == []
+    [letter] = bench.keys("orders/dead/")
+    assert "@" not in letter
+    assert "groups" in bench.memory.head(letter).metadata["s3queue-error"]
+
+
+def test_a_message_of_a_partition_cannot_be_released_alone(bench):
+    queue = bench.queue()
+    path = queue.enqueue(b"{}", group="a")
+    assert hold_partition(queue.leases, "@a")
+    with pytest.raises(InvalidRequest, match="@a"):
+        queue.release_held(path)
