@@ -76,8 +76,8 @@ def _held(leases: LeaseProtocol, path: str) -> StoredLease:
         raise MessageNotFound(f"{queue.name}/{path} is not in the queue; s3queue show tells what became of it")
     if partition_of(path):
         raise InvalidRequest(
-            f"{queue.name}/{path} is held with its whole partition, {partition_of(path)}: should its holder be dead, the "
-            "partition is free once its lease has run out"
+            f"{queue.name}/{path} is held with its whole partition, {partition_of(path)}: should its holder be dead, "
+            "the partition is free once its lease has run out"
         )
     held = queue.read_lease(path)
     if held is None:
