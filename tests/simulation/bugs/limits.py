@@ -70,13 +70,6 @@ BUGS = (
         "flow/breaker.py",
         "or self._time.seen_at < known.until or self._is_asking",
         "or self._is_asking",
-        more=(
-            (
-                "flow/breaker.py",
-                'if known.document.state == "probing" else left\n',
-                'if known.document.state == "probing" else 0.0\n',
-            ),
-        ),
         test=_BREAKER,
     ),
     Mutation(
