@@ -34,6 +34,7 @@ _DUE_FORM = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _PART = re.compile(r"[^/]+/part-([0-9]{10,})-[0-9a-f]+\.parquet")
 #: Longer keys of a rate are cut, and told apart by a digest.
 _RATE_KEY_BYTES = 256
+_JOURNAL = re.compile(r"@[^/]+/.*-([0-9]{1,6})\.json")
 _SHARD = re.compile(r"[0-9a-f]{2}/")
 _MARKED = re.compile(r"~[0-9a-f]{12}\Z")
 #: What the folder of a partition begins with, and what follows it in the name of one that holds no group, but a share
@@ -279,6 +280,11 @@ class Keys:
     def journal(self, partition: str, name: str) -> str:
         """The outcomes of some messages of a partition."""
         return f"{self.journals(partition)}{name}.json"
+
+    def records_at(self, key: str) -> int:
+        """How many outcomes the object at a key under `records/` holds: one, or as many as a journal's name says."""
+        name = _JOURNAL.fullmatch(key.removeprefix(self.prefix("records")))
+        return int(name[1]) if name else 1
 
     def journals(self, partition: str) -> str:
         return f"{self.queue}/records/{partition}/"

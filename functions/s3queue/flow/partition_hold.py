@@ -324,7 +324,8 @@ class Hold:
             self._messages.put_back(self._window)
             window = [] if stop or self._is_closed else self._plan()
             ended = tuple(self._ended.values())
-            name = self.queue.chance.name(self.claim.now()) if ended else ""
+            # In the order of time; and a LIST of journals shows how many outcomes there are.
+            name = f"{self.queue.chance.name(self.claim.now())}-{len(ended)}" if ended else ""
         if window or ended:
             self._write(taken=window, ended=ended, journal=name)
         with self._mutex:

@@ -154,6 +154,10 @@ def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Sta
     counts: dict[str, int] = {}
     leased: set[str] = set()
     counter = Counter(keys, root.at)
+
+    def records_at(entry: ObjectInfo) -> int:
+        return keys.records_at(entry.key)
+
     exact = True
     recent: int | None = 0
     recorded_dead = 0
@@ -164,7 +168,7 @@ def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Sta
         last = None
         for page in listing(store, keys.prefix(kind), pages=pages):
             last = page
-            counts[kind] += len(page.objects)
+            counts[kind] += sum(map(records_at, page.objects)) if kind == "records" else len(page.objects)
             if kind == "leases":
                 leased.update(path for entry in page.objects if (path := keys.path_under(kind, entry.key)))
             elif kind in ("messages", "delayed"):
@@ -173,7 +177,8 @@ def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Sta
                 recorded_dead += sum(not is_lines(without_mark(entry.key)) for entry in page.objects)
             elif kind == "records":
                 minute = timedelta(minutes=1)
-                recent = (recent or 0) + sum(page.at - entry.modified_at <= minute for entry in page.objects)
+                written = (records_at(entry) for entry in page.objects if page.at - entry.modified_at <= minute)
+                recent = (recent or 0) + sum(written)
         if last and last.next_after is not None:
             exact = False
             recent = None if kind == "records" else recent

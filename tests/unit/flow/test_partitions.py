@@ -550,3 +550,13 @@ def test_a_message_of_a_partition_cannot_be_released_alone(bench):
     assert hold_partition(queue.leases, "@a")
     with pytest.raises(InvalidRequest, match="@a"):
         queue.release_held(path)
+
+
+def test_stats_count_the_outcomes_in_journals(bench):
+    queue = bench.queue()
+    for number in range(7):
+        path = queue.enqueue(json.dumps(number), group="a")
+    _run(bench, queue, lambda body: None, path)
+
+    assert queue.stats().completed == 7
+    assert queue.stats().finished_per_minute == 7
