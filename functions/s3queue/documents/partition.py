@@ -134,8 +134,13 @@ class PartitionLease:
 
     @classmethod
     def read(cls, found: Object) -> PartitionLease:
+        """`from_bytes` of an object that was opened; one that is too large is corrupt, and is not read."""
+        return cls.from_bytes(found.read(PARTITION_BYTES), found.key)
+
+    @classmethod
+    def from_bytes(cls, body: bytes, key: str) -> PartitionLease:
         """Raises CorruptState, which names the key, if it is not one; NewerFormat if a newer version wrote it."""
-        document = load_current(found.read(PARTITION_BYTES), found.key)
+        document = load_current(body, key)
         try:
             if document["state"] not in ("processing", "open"):
                 raise ValueError(f"unknown state {document['state']!r}")
@@ -148,11 +153,11 @@ class PartitionLease:
                 timeout=as_duration(document["timeout_seconds"]),
                 taken={as_name(path): as_text(etag) for path, etag in as_object(document.get("taken", {})).items()},
                 waiting={one.path: one for one in waiting},
-                ended=_records(document.get("ended", []), found.key),
+                ended=_records(document.get("ended", []), key),
                 journal=as_name(document["journal"]) if document.get("journal") else "",
             )
         except NONSENSE as error:
-            raise CorruptState(f"{found.key} is not the lease of a partition: {cut(error)}") from None
+            raise CorruptState(f"{key} is not the lease of a partition: {cut(error)}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,12 +188,17 @@ def journal_bytes(records: tuple[Record, ...]) -> bytes:
 
 
 def read_journal(found: Object) -> tuple[Record, ...]:
+    """As `journal_from_bytes`; one that is too large is corrupt, and is not read."""
+    return journal_from_bytes(found.read(PARTITION_BYTES), found.key)
+
+
+def journal_from_bytes(body: bytes, key: str) -> tuple[Record, ...]:
     """Raises CorruptState, which names the key, if it is not a journal; NewerFormat if a newer version wrote it."""
-    document = load_current(found.read(PARTITION_BYTES), found.key)
+    document = load_current(body, key)
     try:
-        return _records(document["records"], found.key)
+        return _records(document["records"], key)
     except NONSENSE as error:
-        raise CorruptState(f"{found.key} is not a journal: {cut(error)}") from None
+        raise CorruptState(f"{key} is not a journal: {cut(error)}") from None
 
 
 def _records(found: Any, key: str) -> tuple[Record, ...]:

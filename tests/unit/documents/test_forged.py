@@ -17,6 +17,7 @@ from s3queue.documents.heartbeat import HEARTBEAT_BYTES, Heartbeat
 from s3queue.documents.lease import BATCH_LEASE_BYTES, LEASE_BYTES, Lease, StoredLease
 from s3queue.documents.limit_document import LimitDocument
 from s3queue.documents.lock_document import LOCK_BYTES, LockDocument
+from s3queue.documents.partition import PartitionLease, Waiting, journal_bytes, journal_from_bytes
 from s3queue.documents.record import RECORD_BYTES, Attempt, Failure, Record
 from s3queue.documents.run_documents import MANIFEST_BYTES, SLOT_BYTES, Manifest, Slot
 from s3queue.encoding import LATEST, LONGEST, MOST_LINES, RESULT_BYTES, storable
@@ -54,6 +55,16 @@ MANIFEST = Manifest(
 BREAKER = BreakerDocument(
     state="open", failures=3, is_forced=True, lasts=timedelta(seconds=30), owner="w", opened_at=AT, error="x"
 )
+PARTITION = PartitionLease(
+    state="processing",
+    owner="w",
+    timeout=timedelta(seconds=30),
+    nonce="n",
+    taken={"messages/@a/1": "e"},
+    waiting={"messages/@a/2": Waiting("messages/@a/2", FULL_LEASE, is_suspect=True)},
+    ended=(FULL_RECORD,),
+    journal="j-1",
+)
 STATS = Stats(pending=3, oldest_seconds=7.5, at=AT)
 KINDS = {
     "lease": (Lease.from_bytes, FULL_LEASE.to_bytes()),
@@ -65,6 +76,8 @@ KINDS = {
     "stats": (Stats.from_bytes, STATS.to_bytes()),
     "limit": (LimitDocument.from_bytes, LimitDocument(1, ((1794824100, 3), (1794824101, 7))).to_bytes("n")),
     "breaker": (BreakerDocument.from_bytes, BREAKER.to_bytes("n")),
+    "partition": (PartitionLease.from_bytes, PARTITION.to_bytes()),
+    "journal": (journal_from_bytes, journal_bytes((FULL_RECORD, FULL_RECORD))),
 }
 
 

@@ -277,3 +277,37 @@ def test_a_heartbeat_keeps_no_partition_whose_lease_ran_out_while_a_message_was_
     runs.work(path)
 
     assert len(heartbeat) == len(runs) == 0
+
+
+def test_partitions_can_be_changed_while_messages_lie_there(bench):
+    enqueued: set[int] = set()
+    for number, partitions in enumerate((0, 8, 3, 0, 1)):
+        queue = bench.queue(partitions=partitions)
+        for one in range(20):
+            queue.enqueue(json.dumps(100 * number + one))
+            enqueued.add(100 * number + one)
+    seen: list[int] = []
+
+    Worker(bench.queue(concurrency=3, partitions=2), seen.append, sweep=False).run_until_empty()
+
+    assert sorted(seen) == sorted(enqueued)
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
+
+
+def test_ordinary_messages_have_their_turn_beside_a_partition_that_is_never_empty(bench):
+    queue, seen = bench.queue(concurrency=1), []
+    for number in range(3):
+        queue.enqueue({"number": number}, group="busy")
+    queue.enqueue({"number": "plain"})
+
+    def handler(body):
+        seen.append(body["number"])
+        bench.clock.advance(12)
+        if body["number"] != "plain" and len(seen) < 40:
+            queue.enqueue({"number": len(seen)}, group="busy")
+
+    worker = Worker(queue, handler, sweep=False)
+    hurry(worker)
+    worker.run_until_empty()
+
+    assert seen.index("plain") < 12
