@@ -30,8 +30,6 @@ WINDOW = 1000
 PAGES = 10
 #: Messages with an old lease that one refill tries. Most of these wait for a retry, and each costs a look at its lease.
 OVERDUE = 8
-#: Partitions with a lease that one refill tries: each costs a look at its lease.
-LEASED_PARTITIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +211,16 @@ class Backlog:
             # Some of these may be alive: they must not always be the ones that are tried.
             overdue = queue.chance.shuffled([one for one in found if one.is_overdue])[:OVERDUE]
             found = [*(one for one in found if not one.is_overdue), *overdue]
-        return sorted(
-            found,
+        window = sorted(
+            (one for one in found if not is_partition(one.path)),
             key=lambda one: (-one.priority, True) if one.is_overdue else (-one.priority, False, one.since, one.path),
         )
+        urgent = sum(one.priority > 0 for one in window)
+        for one in found:
+            if is_partition(one.path):
+                # Anywhere: how long its messages have waited is not known, and neither may always come first.
+                window.insert(int(queue.chance.uniform(urgent, len(window) + 1 - 1e-9)), one)
+        return window
 
     def _reminded(self, now: datetime) -> Iterator[Candidate]:
         """Retries that are due; the keys of reminders are in the order of their due times."""
@@ -249,6 +253,7 @@ class Backlog:
         found += self._first_unleased(top, prefix, leases, delimiter="/", groups=groups)
         if self._partitions:
             found += self._partitioned(partitions, top)
+        groups = {group for group in groups if not is_partition(group.removeprefix(queue.keys.root))}
         for group in queue.chance.shuffled(sorted(groups - set(urgent))):
             if len(found) >= WINDOW:
                 break
@@ -256,29 +261,12 @@ class Backlog:
         return found
 
     def _partitioned(self, partitions: set[str], top: Page) -> Iterator[Candidate]:
-        """Partitions that have messages: those without a lease, and some with one: it may be open, or have run out."""
-        queue = self._queue
-        keys = queue.keys
-        if top.next_after is not None and top.next_after < keys.partitions + "\U0010ffff":
-            page = queue.store.list(keys.partitions, delimiter="/")
-            partitions = partitions | {group for group in page.prefixes if is_partition(group.removeprefix(keys.root))}
-        if not partitions:
-            return
-        leased = {
-            path
-            for page in listing(queue.store, keys.partition_leases, pages=PAGES)
-            for entry in page.objects
-            if (path := keys.path_under("leases", entry.key))
-        }
-        paths = queue.chance.shuffled(sorted(group.removeprefix(keys.root) for group in partitions))
-        hints = 0
-        for path in paths[:WINDOW]:
-            is_leased = path in leased
-            hints += is_leased
-            if not is_leased or hints <= LEASED_PARTITIONS:
-                # How long its messages have waited is not known: neither they nor the others may always come first.
-                since = top.at - queue.settings.rescue_after
-                yield Candidate(path, 0, since, read_first=True, is_overdue=is_leased)
+        # Not above: most queues have no partitions.
+        from .partition_backlog import find_partitions
+
+        since = top.at - self._queue.settings.rescue_after
+        for path, is_leased in find_partitions(self._queue, partitions, top, pages=PAGES, most=WINDOW):
+            yield Candidate(path, 0, since, read_first=True, is_overdue=is_leased)
 
     def _groups_beyond(self, prefix: str, cursor: str | None) -> Iterator[str]:
         """The groups of priorities that the first page did not reach. Names such as `p1000234.json` lie between them,

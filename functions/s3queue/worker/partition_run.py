@@ -60,7 +60,7 @@ class PartitionRun:
         """`is_wanted`: whether the calling thread may still work; one that hung and was replaced may not."""
         self.hold = hold
         self._processor = processor
-        self._should_stop = should_stop
+        self.should_stop = should_stop
         self._count = count
         self._is_wanted = is_wanted
         self._endings: list[AttemptEnding] = []
@@ -77,7 +77,7 @@ class PartitionRun:
             QueueError: what was committed could not be finished; whoever holds the partition next tries again.
         """
         while not self.is_over:
-            if self._should_stop():
+            if self.should_stop():
                 self.hold.close()
             claims = self._taken()
             if claims:
@@ -132,7 +132,7 @@ class PartitionRun:
     def _advance(self) -> bool:
         """Whether it is over now."""
         try:
-            goes_on = self.hold.advance(stop=self._should_stop())
+            goes_on = self.hold.advance(stop=self.should_stop())
         except (LeaseLost, Unavailable) as error:
             _log.warning("partition lost, left to its next holder: %s: %s", self.hold.partition, error)
             self._end(is_lost=True)

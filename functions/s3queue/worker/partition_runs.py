@@ -60,8 +60,8 @@ class PartitionRuns:
                 run.work()
             finally:
                 is_ours = run.is_over and self._end(run)
-            # Once more: another worker that found it held has left its message to this one.
-            goes_on = is_ours and not run.is_lost and queue.held_back == held_back and not self._should_stop()
+            # Once more, unless its turn is over: another worker that found it held has left its message to this one.
+            goes_on = is_ours and not run.is_lost and queue.held_back == held_back and not run.should_stop()
             run = self._take(partition) if goes_on else None
         return was_held
 
