@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from s3queue.documents.lease import GRAIN
 from s3queue.documents.message import is_placeholder
-from s3queue.keys import HIGHEST_PRIORITY, due_of, is_partition, partition_of, priority_of
+from s3queue.keys import HIGHEST_PRIORITY, PARTITION, due_of, is_partition, partition_of, priority_of
 from s3queue.store import ObjectInfo, Page, listing
 
 from .access import QueueAccess
@@ -265,19 +265,21 @@ class Backlog:
         from .partition_backlog import find_partitions
 
         since = top.at - self._queue.settings.rescue_after
-        for path, is_leased in find_partitions(self._queue, partitions, top, pages=PAGES, most=WINDOW):
+        for path, is_leased in find_partitions(self._queue, partitions, pages=PAGES, most=WINDOW):
             yield Candidate(path, 0, since, read_first=True, is_overdue=is_leased)
 
     def _groups_beyond(self, prefix: str, cursor: str | None) -> Iterator[str]:
-        """The groups of priorities that the first page did not reach. Names such as `p1000234.json` lie between them,
-        any number of these: each LIST starts at the next group that is possible.
+        """The partitions and groups of priorities that the first page did not reach. Names such as `p1000234.json` lie
+        between them, any number of these: each LIST starts at the next group that is possible.
         """
-        for priority in range(HIGHEST_PRIORITY + 1):
-            group = f"{prefix}p{priority:03d}/"
+        # The first possible key of each group, and one just before it.
+        starts = [(PARTITION, chr(ord(PARTITION) - 1) + "\U0010ffff")]
+        starts += [(f"p{priority:03d}/", f"p{priority:03d}") for priority in range(HIGHEST_PRIORITY + 1)]
+        for first, before in starts:
             if cursor is None:
                 return
-            if cursor < group:
-                page = self._queue.store.list(prefix, after=group[:-1], delimiter="/")
+            if cursor < prefix + first:
+                page = self._queue.store.list(prefix, after=prefix + before, delimiter="/")
                 yield from page.prefixes
                 cursor = page.next_after
 

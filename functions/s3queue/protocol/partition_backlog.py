@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from s3queue.keys import is_partition
-from s3queue.store import Page, listing
+from s3queue.store import listing
 
 from .access import QueueAccess
 
 #: Partitions with a lease that one look tries: each costs a GET of its lease.
 LEASED = 16
-#: With so many that have no lease, no further page is read.
+#: With so many that have no lease, or fewer in all, no further page is read.
 FREE = 32
 
 
-def find_partitions(
-    queue: QueueAccess, seen: set[str], top: Page, *, pages: int, most: int
-) -> Iterator[tuple[str, bool]]:
+def find_partitions(queue: QueueAccess, seen: set[str], *, pages: int, most: int) -> Iterator[tuple[str, bool]]:
     """The path of each partition, and whether it has a lease: that may be open, or have run out. In no order.
 
-    `seen` are their folders as the LIST `top` of the messages showed them; others may lie beyond its end.
+    `seen` are their folders, as far as a LIST of the messages showed them: others may follow.
     """
     keys = queue.keys
-    is_beyond = top.next_after is not None and top.next_after < keys.partitions + "\U0010ffff"
-    if not seen and not is_beyond:
+    if not seen:
         return
     leased = {
         path
@@ -33,9 +30,9 @@ def find_partitions(
         if (path := keys.path_under("leases", entry.key))
     }
     found = {folder.removeprefix(keys.root) for folder in seen}
-    cursor: str | None = "" if is_beyond else None
+    cursor: str | None = f"{max(seen)}\U0010ffff"
     for _ in range(pages):
-        if cursor is None or len(found - leased) >= FREE:
+        if cursor is None or len(found) < FREE or len(found - leased) >= FREE:
             break
         page = queue.store.list(keys.partitions, after=cursor, delimiter="/")
         found |= {path for folder in page.prefixes if is_partition(path := folder.removeprefix(keys.root))}
