@@ -96,6 +96,42 @@ def test_a_dedup_id_that_counts_for_a_while_sends_once(cli):
     assert "--dedup-id" in cli("send", "orders", "x", "--dedup-for", "5m", code=2).err
 
 
+def test_a_group_gets_its_messages_in_the_order_they_were_sent(cli):
+    one = cli("send", "orders", "first", "--group", "customer 42").out.strip()
+    more = cli("send", "orders", "{n}", "--group", "customer 42", "--count", "30").out.split()
+    paths = [one, *more]
+    assert paths == sorted(paths)
+    assert {path.rpartition("/")[0] for path in paths} == {"messages/@customer%2042"}
+    assert [stored(cli, path)[0] for path in more] == [str(number).encode() for number in range(1, 31)]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--priority", "9"], "a message with a group has no priority and no delay"),
+        (["--delay", "1h"], "a message with a group has no priority and no delay"),
+        (["--at", "2100-01-01T00:00:00Z"], "a message with a group has no priority and no delay"),
+        (["--per-object", "10"], "a batch cannot have a --group"),
+        (["--name", "lines.ndjson"], "enqueue its lines one by one"),
+        (["--group", "x" * 900], "900 bytes when quoted for a key, at most 512"),
+        (["--group", ""], "give a text that is not empty"),
+    ],
+)
+def test_what_a_group_cannot_have_is_refused_and_nothing_is_sent(cli, options, said):
+    assert said in cli("send", "orders", "x", "--group", "customer-42", *options, code=2).err
+    assert cli.queue().stats().total == 0
+
+
+def test_a_queue_whose_messages_go_to_spark_has_no_groups(cli, tmp_path, monkeypatch):
+    (tmp_path / "heavy_orders.py").write_text(
+        "from s3queue import define\norders = define('orders', heavy_above=1000)\n\n"
+        "@orders.handler\ndef handle(body): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    ran = cli("send", "orders", "x", "--group", "customer-42", "--module", "heavy_orders", code=2)
+    assert "sends messages to Spark, which knows no groups" in ran.err
+
+
 def test_cancel_ends_what_waits_and_says_what_was_finished_before(cli):
     path = cli("send", "orders", "x", "--delay", "1h").out.strip()
     assert cli("cancel", "orders", path, "--dry-run", "--json").json["outcomes"] == {path: "delayed"}
