@@ -11,6 +11,7 @@ from s3queue import Retry, connect
 from s3queue.cli.commands.tail import Watcher
 from s3queue.clock import SystemClock
 from s3queue.errors import AccessDenied
+from s3queue.flow.partitions import hold_partition
 from s3queue.keys import due_of, priority_of
 from s3queue.stores.memory import MemoryStore
 
@@ -402,6 +403,71 @@ def test_tail_shows_the_outcome_of_what_comes_and_goes_between_two_looks(cli):
     queue.complete(claim)
     assert told(watcher.poll()) == [("message.completed", path)]
     assert watcher.poll() == []
+
+
+def test_tail_tells_each_step_of_a_message_in_a_group_once(cli):
+    queue = cli.queue()
+    watcher = Watcher(cli.queue())
+    watcher.poll()
+    bad = queue.enqueue(b"1", group="a")
+    good = queue.enqueue(b"2", group="a")
+    assert told(watcher.poll()) == [("message.enqueued", bad), ("message.enqueued", good)]
+
+    hold = hold_partition(queue.leases, "@a")
+    claimed = watcher.poll()
+    assert told(claimed) == [("message.claimed", bad), ("message.claimed", good)]
+    assert {event["worker"] for event in claimed} == {queue.worker_id}
+    claim = hold.take()
+    queue.fail(claim, ValueError("broken"), retry_after=0)
+    hold.advance(stop=True)
+    (retry,) = watcher.poll()
+    assert (retry["event"], retry["path"], retry["error"]) == ("message.retry", bad, "broken")
+    while queue.store.list(queue.keys.prefix("messages")).objects:
+        cli.work(lambda body: None)
+    events = watcher.poll()
+    # Within a second, the order of two of them is that of two clocks.
+    completed = sorted(one for one in told(events) if one[0] == "message.completed")
+    assert completed == [("message.completed", bad), ("message.completed", good)]
+    assert not [one for one in events if one["event"] == "message.gone"]
+    assert watcher.poll() == []
+
+
+def test_tail_shows_the_outcomes_of_a_partition_that_it_has_seen_before(cli):
+    queue = cli.queue()
+    watcher = Watcher(cli.queue())
+    watcher.poll()
+    paths = []
+    for _ in range(2):
+        paths.append(queue.enqueue(b"1", group="a"))
+        if len(paths) == 1:
+            watcher.poll()
+        cli.work(lambda body: None)
+        assert told(watcher.poll()) == [("message.completed", paths[-1])]
+    assert watcher.poll() == []
+
+
+def test_tail_says_that_a_message_of_a_group_is_gone_if_nothing_tells_its_outcome(cli):
+    queue = cli.queue()
+    path = queue.enqueue(b"1", group="a")
+    watcher = Watcher(cli.queue())
+    watcher.poll()
+    queue.store.delete(queue.keys.message(path))
+    assert told(watcher.poll()) == [("message.gone", path)]
+
+
+def test_tail_lists_the_journals_of_few_groups_only(cli):
+    queue = cli.queue()
+    for number in range(100):
+        queue.enqueue(b"1", group=f"g{number}")
+    watcher = Watcher(cli.queue())
+    watcher.poll()
+    assert watcher.requests == {"list": 2}
+    for number in range(100):
+        queue.enqueue(b"2", group=f"g{number}")
+    watcher.poll()
+    watcher.requests.clear()
+    watcher.poll()
+    assert watcher.requests == {"list": 2 + 20}
 
 
 def test_tail_looks_cheaply_at_a_queue_with_a_long_history(cli):
