@@ -160,6 +160,7 @@ def _estimate(load: Workload, shards: int) -> Estimate:
         memory_mib=load.settings.memory_mib,
     )
     requests = per_object * rate + _dispatched_twice(load, in_flight, shards)
+    requests += (operations.ENQUEUE + operations.CANCEL) * load.cancellations
     requests += operations.REFRESH * _refreshes(worker, load.queues)
     sweeping, awake = _sweeping(load, in_flight)
     running = _running(load, runs) if runs else NOTHING
@@ -224,7 +225,7 @@ def _sweeping(load: Workload, in_flight: float) -> tuple[RequestCounts, float]:
         + operations.SWEEP_DUE * dues
         + operations.LIST_REMINDERS * (reminders * (busy + dues))
     )
-    letters = load.rate * load.dying / load.queues * load.settings.dead_retention.total_seconds()
+    letters = load.letters / load.queues * load.settings.dead_retention.total_seconds()
     looked_through = min(math.ceil(letters / LIST_PAGE), SWEEP_REQUESTS) * 60 / RETENTION_SECONDS
     _, _, _, awake = _minute(1 - math.exp(-in_flight * load.queues / load.sweepers), pause)
     return (minute + operations.RETAIN * looked_through) * (load.queues / 60), awake
