@@ -143,3 +143,10 @@ def test_dedup_ids_and_cancellations_change_the_bill(cli):
     assert "--dedup is for single messages" in cli("estimate", "--dedup", "1%", "--batch", "10", code=2).err
     said = cli("estimate", "--cancelled", "1%", "--partitions", "4", code=2).err
     assert "not counted for partitions" in said
+
+
+def test_schedules_of_an_idle_queue_cost_a_list_per_minute_more(cli):
+    def cost(*options):
+        return cli("estimate", "--rate", "0/s", "--json", *options).json["s3queue"]["total"]
+
+    assert cost("--schedules", "5") - cost() == pytest.approx(0.22, abs=0.01)

@@ -112,6 +112,8 @@ SWEEP_PAGE = RequestCounts.of("LIST leases", "LIST messages")
 PUBLISH = RequestCounts.of("PUT stats.json")
 #: The root and the leases take turns.
 SWEEP_DUE = RequestCounts.of("LIST root", "LIST leases") * 0.5
+#: Each sweep of a queue that has schedules, up to a thousand of them.
+LIST_SCHEDULES = RequestCounts.of("LIST schedules")
 RETAIN = RequestCounts.of("LIST dead")
 #: While a delayed message is due within a minute, and nothing else is in flight.
 LIST_DELAYED = RequestCounts.of("LIST delayed")

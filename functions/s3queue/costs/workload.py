@@ -64,6 +64,8 @@ class Workload:
     dedup: float = 0.0
     #: Share of light objects that are cancelled while they wait: no function ever runs them.
     cancelled: float = 0.0
+    #: Schedules, spread evenly over the queues; their messages are part of the rate.
+    schedules: int = 0
 
     def __post_init__(self) -> None:
         for name in ("retries", "dead", "late", "rescued", "heavy", "dedup", "cancelled"):
@@ -76,6 +78,8 @@ class Workload:
                 raise InvalidRequest(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.metrics not in METRICS:
             raise InvalidRequest(f"metrics must be all, alarms or off, not {self.metrics!r}")
+        if self.schedules < 0:
+            raise InvalidRequest(f"schedules must be 0 or more, not {self.schedules}")
         if self.settings.partitions and (self.dedup or self.cancelled):
             raise InvalidRequest("dedup and cancelled are not counted for partitions: leave them out")
         for name in ("batch", "queues"):

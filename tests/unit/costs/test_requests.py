@@ -411,3 +411,28 @@ def test_what_is_not_counted_for_partitions_is_refused(what):
         Workload(rate=1, settings=QueueSettings.of(partitions=4), **{what: 0.5})
     with pytest.raises(InvalidRequest, match=f"{what} must be a share from 0 to 1"):
         Workload(rate=1, **{what: 1.5})
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_minute_of_the_sweeper_of_a_queue_with_schedules(bench, is_busy):
+    queue = bench.queue(visibility_timeout=600)
+    for number in range(3):
+        queue.every("0 3 1 1 *", name=f"yearly-{number}")
+    if is_busy:
+        for _ in range(100):
+            assert queue.claim(queue.enqueue({}))
+    sweeper = bench.sweeper(queue)
+    minute_of(bench, sweeper)  # its first reads the schedules, and looks for old dead letters
+
+    spent = minute_of(bench, sweeper)
+
+    load = Workload(rate=100 if is_busy else 0, handler_seconds=0.5, schedules=3)
+    assert same(spent, without_queue_json(estimate(load).sweeping * 60), within=0.5)
+    assert spent.total(kind="schedules") >= (2 if is_busy else 1)
+
+
+def test_fewer_schedules_than_queues_are_listed_in_so_many_queues():
+    few, one = (estimate(Workload(rate=0, queues=queues, schedules=3)) for queues in (10, 1))
+    assert few.sweeping.total(kind="schedules") == pytest.approx(3 * one.sweeping.total(kind="schedules"))
+    with pytest.raises(InvalidRequest, match="schedules must be 0 or more"):
+        Workload(rate=0, schedules=-1)

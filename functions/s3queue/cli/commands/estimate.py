@@ -117,6 +117,9 @@ def estimate(
     cancelled: Annotated[
         Any, _share("--cancelled", "Share of messages, or batches, that are cancelled while they wait.")
     ] = "0",
+    schedules: Annotated[
+        int, typer.Option("--schedules", min=0, help="Number of schedules: each sweep lists those of its queue.")
+    ] = 0,
 ) -> None:
     """What a load needs and costs: requests, shards, concurrency, Spark runs, dollars; compared with SQS, line by line.
 
@@ -155,6 +158,7 @@ def estimate(
         settings=settings,
         dedup=dedup,
         cancelled=cancelled,
+        schedules=schedules,
     )
     found = estimated(load)
     bills = {
