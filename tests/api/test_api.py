@@ -11,6 +11,7 @@ import pytest
 from s3queue import AccessDenied, Breaker, QueueError, Unavailable
 from s3queue.dashboard.api import build
 from s3queue.dashboard.overview import overview
+from s3queue.settings import QueueSettings
 from support.api_calls import Answer, Ask, asking
 from support.sample_bucket import working_hour
 from support.workbench import Workbench
@@ -99,6 +100,48 @@ def test_a_dedup_id_that_counts_for_a_while_enqueues_once_also_after_completion(
         (200, {"path": first.body["path"], "created": False}),
     ]
     assert ask("POST", f"{ORDERS}/messages", body={"body": "x", "dedup_for_seconds": 300}).status == 422
+
+
+def test_a_message_of_a_group_goes_to_its_partition(bench: Workbench, ask: Ask) -> None:
+    bench.queue().configure(max_attempts=3)
+    sent = [ask("POST", f"{ORDERS}/messages", body={"body": n, "group": "a/b"}) for n in range(2)]
+    assert [one.status for one in sent] == [201, 201]
+    paths = [one.body["path"] for one in sent]
+    assert paths == sorted(paths)
+    assert all(path.startswith("messages/@a%2Fb/") for path in paths)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"priority": 9}, "no priority and no delay"),
+        ({"delay_seconds": 60}, "no priority and no delay"),
+        ({"due_at": "2100-01-01T00:00:00Z"}, "no priority and no delay"),
+        ({"group": "é" * 43}, "is too long: up to 42 characters"),
+        ({"group": "x" * 513}, "at most 512 characters"),
+    ],
+)
+def test_what_a_group_cannot_have_is_refused(bench: Workbench, ask: Ask, more: dict[str, Any], said: str) -> None:
+    bench.queue().configure(max_attempts=3)
+    answer = ask("POST", f"{ORDERS}/messages", body={"body": "x", "group": "customer-42", **more})
+    assert answer.status == 422
+    (problem,) = answer.body["fields"]
+    assert problem["field"] == "group"
+    assert said in problem["message"]
+    assert bench.queue().stats().total == 0
+
+
+@pytest.mark.parametrize("group", ["𝄞" * 42, " " * 170, "x" * 512])
+def test_the_longest_groups_fit_into_a_key(bench: Workbench, ask: Ask, group: str) -> None:
+    bench.queue().configure(max_attempts=3)
+    assert ask("POST", f"{ORDERS}/messages", body={"body": "x", "group": group}).status == 201
+
+
+def test_a_queue_that_sends_messages_to_spark_has_no_groups(bench: Workbench) -> None:
+    heavy = build(bench.store, defined={"orders": QueueSettings(heavy_above=1000)})
+    answer = asking(heavy)("POST", f"{ORDERS}/messages", body={"body": "x", "group": "customer-42"})
+    assert answer.status == 422
+    assert "Spark, which knows no groups" in answer.body["message"]
 
 
 def test_a_message_is_cancelled_once_and_a_finished_one_keeps_its_outcome(bench: Workbench, ask: Ask) -> None:
@@ -398,6 +441,8 @@ class TestRefusals:
             ({"body": 1, "due_at": "2026-01-01T00:00:00Z", "delay_seconds": 1}, "due_at"),
             ({"body": 1, "due_at": 0}, "due_at"),
             ({"body": 1, "dedup_id": ""}, "dedup_id"),
+            ({"body": 1, "group": ""}, "group"),
+            ({"body": 1, "group": "x" * 900}, "group"),
             ({"body": 1, "metadata": {"a b": "x"}}, "metadata.a b.[key]"),
             ({"body": 1, "prioritty": 1}, "prioritty"),
         ],

@@ -130,3 +130,23 @@ def test_a_rate_of_the_queue_is_part_of_the_estimate(cli):
     free, limited = (cli("estimate", "--rate", "1/s", *more, "--json").json for more in ((), ("--limit", "100/min")))
     assert limited != free
     assert "such as '100/min'" in cli("estimate", "--rate", "1/s", "--limit", "0/min", code=2).err
+
+
+def test_dedup_ids_and_cancellations_change_the_bill(cli):
+    def cost(*options):
+        return cli("estimate", "--rate", "100/s", "--json", *options).json["s3queue"]["per_million"]
+
+    # A PUT and two GETs more; and a message that is cancelled needs no function.
+    assert cost("--dedup", "100%") - cost() == pytest.approx(5 + 2 * 0.4, abs=0.5)
+    assert cost("--dedup", "50%") - cost() == pytest.approx((5 + 2 * 0.4) / 2, abs=0.25)
+    assert 15 < cost("--cancelled", "1%") < cost()
+    assert "--dedup is for single messages" in cli("estimate", "--dedup", "1%", "--batch", "10", code=2).err
+    said = cli("estimate", "--cancelled", "1%", "--partitions", "4", code=2).err
+    assert "not counted for partitions" in said
+
+
+def test_schedules_of_an_idle_queue_cost_a_list_per_minute_more(cli):
+    def cost(*options):
+        return cli("estimate", "--rate", "0/s", "--json", *options).json["s3queue"]["total"]
+
+    assert cost("--schedules", "5") - cost() == pytest.approx(0.22, abs=0.01)

@@ -11,6 +11,7 @@ from s3queue import Retry, connect
 from s3queue.cli.commands.tail import Watcher
 from s3queue.clock import SystemClock
 from s3queue.errors import AccessDenied
+from s3queue.flow.partitions import hold_partition
 from s3queue.keys import due_of, priority_of
 from s3queue.stores.memory import MemoryStore
 
@@ -94,6 +95,42 @@ def test_a_dedup_id_that_counts_for_a_while_sends_once(cli):
     first = cli("send", "orders", "x", "--dedup-id", "order 18", "--dedup-for", "5m").out
     assert cli("send", "orders", "y", "--dedup-id", "order 18", "--dedup-for", "5m").out == first
     assert "--dedup-id" in cli("send", "orders", "x", "--dedup-for", "5m", code=2).err
+
+
+def test_a_group_gets_its_messages_in_the_order_they_were_sent(cli):
+    one = cli("send", "orders", "first", "--group", "customer 42").out.strip()
+    more = cli("send", "orders", "{n}", "--group", "customer 42", "--count", "30").out.split()
+    paths = [one, *more]
+    assert paths == sorted(paths)
+    assert {path.rpartition("/")[0] for path in paths} == {"messages/@customer%2042"}
+    assert [stored(cli, path)[0] for path in more] == [str(number).encode() for number in range(1, 31)]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--priority", "9"], "a message with a group has no priority and no delay"),
+        (["--delay", "1h"], "a message with a group has no priority and no delay"),
+        (["--at", "2100-01-01T00:00:00Z"], "a message with a group has no priority and no delay"),
+        (["--per-object", "10"], "a batch cannot have a --group"),
+        (["--name", "lines.ndjson"], "enqueue its lines one by one"),
+        (["--group", "x" * 900], "900 bytes when quoted for a key, at most 512"),
+        (["--group", ""], "give a text that is not empty"),
+    ],
+)
+def test_what_a_group_cannot_have_is_refused_and_nothing_is_sent(cli, options, said):
+    assert said in cli("send", "orders", "x", "--group", "customer-42", *options, code=2).err
+    assert cli.queue().stats().total == 0
+
+
+def test_a_queue_whose_messages_go_to_spark_has_no_groups(cli, tmp_path, monkeypatch):
+    (tmp_path / "heavy_orders.py").write_text(
+        "from s3queue import define\norders = define('orders', heavy_above=1000)\n\n"
+        "@orders.handler\ndef handle(body): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    ran = cli("send", "orders", "x", "--group", "customer-42", "--module", "heavy_orders", code=2)
+    assert "sends messages to Spark, which knows no groups" in ran.err
 
 
 def test_cancel_ends_what_waits_and_says_what_was_finished_before(cli):
@@ -366,6 +403,71 @@ def test_tail_shows_the_outcome_of_what_comes_and_goes_between_two_looks(cli):
     queue.complete(claim)
     assert told(watcher.poll()) == [("message.completed", path)]
     assert watcher.poll() == []
+
+
+def test_tail_tells_each_step_of_a_message_in_a_group_once(cli):
+    queue = cli.queue()
+    watcher = Watcher(cli.queue())
+    watcher.poll()
+    bad = queue.enqueue(b"1", group="a")
+    good = queue.enqueue(b"2", group="a")
+    assert told(watcher.poll()) == [("message.enqueued", bad), ("message.enqueued", good)]
+
+    hold = hold_partition(queue.leases, "@a")
+    claimed = watcher.poll()
+    assert told(claimed) == [("message.claimed", bad), ("message.claimed", good)]
+    assert {event["worker"] for event in claimed} == {queue.worker_id}
+    claim = hold.take()
+    queue.fail(claim, ValueError("broken"), retry_after=0)
+    hold.advance(stop=True)
+    (retry,) = watcher.poll()
+    assert (retry["event"], retry["path"], retry["error"]) == ("message.retry", bad, "broken")
+    while queue.store.list(queue.keys.prefix("messages")).objects:
+        cli.work(lambda body: None)
+    events = watcher.poll()
+    # Within a second, the order of two of them is that of two clocks.
+    completed = sorted(one for one in told(events) if one[0] == "message.completed")
+    assert completed == [("message.completed", bad), ("message.completed", good)]
+    assert not [one for one in events if one["event"] == "message.gone"]
+    assert watcher.poll() == []
+
+
+def test_tail_shows_the_outcomes_of_a_partition_that_it_has_seen_before(cli):
+    queue = cli.queue()
+    watcher = Watcher(cli.queue())
+    watcher.poll()
+    paths = []
+    for _ in range(2):
+        paths.append(queue.enqueue(b"1", group="a"))
+        if len(paths) == 1:
+            watcher.poll()
+        cli.work(lambda body: None)
+        assert told(watcher.poll()) == [("message.completed", paths[-1])]
+    assert watcher.poll() == []
+
+
+def test_tail_says_that_a_message_of_a_group_is_gone_if_nothing_tells_its_outcome(cli):
+    queue = cli.queue()
+    path = queue.enqueue(b"1", group="a")
+    watcher = Watcher(cli.queue())
+    watcher.poll()
+    queue.store.delete(queue.keys.message(path))
+    assert told(watcher.poll()) == [("message.gone", path)]
+
+
+def test_tail_lists_the_journals_of_few_groups_only(cli):
+    queue = cli.queue()
+    for number in range(100):
+        queue.enqueue(b"1", group=f"g{number}")
+    watcher = Watcher(cli.queue())
+    watcher.poll()
+    assert watcher.requests == {"list": 2}
+    for number in range(100):
+        queue.enqueue(b"2", group=f"g{number}")
+    watcher.poll()
+    watcher.requests.clear()
+    watcher.poll()
+    assert watcher.requests == {"list": 2 + 20}
 
 
 def test_tail_looks_cheaply_at_a_queue_with_a_long_history(cli):

@@ -19,6 +19,7 @@ from .commands import (
     estimate,
     flows,
     locks,
+    partitions,
     queues,
     replay,
     schedules,
@@ -34,7 +35,7 @@ from .doctor import command as doctor
 __all__ = ["program"]
 #: Imported for what they register; `command.ORDER` says how the help lists it.
 _REGISTERED = (
-    *(queues, configure, breaker, send, stats, show, tail, act, replay, dead, dead_replay),
+    *(queues, configure, breaker, send, stats, show, tail, partitions, act, replay, dead, dead_replay),
     *(work, workers, locks, schedules, flows, doctor, estimate, dashboard),
 )
 

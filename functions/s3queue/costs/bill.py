@@ -191,9 +191,13 @@ def _stored(found: Estimate) -> float:
     recorded = found.requests.total(kind="records") - found.requests.total(frozenset({"GET"}), "records")
     recorded += found.running.total(frozenset({"PUT"}), "records")
     records = recorded * RECORD_BYTES * settings.record_retention.total_seconds()
-    letters = rate * load.dying * (load.size + DEAD_BYTES) * settings.dead_retention.total_seconds()
+    letters = load.letters * (load.size + DEAD_BYTES) * settings.dead_retention.total_seconds()
     if settings.keep_payload:
-        records += rate * (1 - load.dying) * load.size * settings.record_retention.total_seconds()
+        records += (
+            (rate * (1 - load.cancelled * (1 - load.heavy)) - load.letters)
+            * load.size
+            * settings.record_retention.total_seconds()
+        )
     return records + letters + found.worker.concurrency * load.size * load.batch
 
 

@@ -160,6 +160,7 @@ def _estimate(load: Workload, shards: int) -> Estimate:
         memory_mib=load.settings.memory_mib,
     )
     requests = per_object * rate + _dispatched_twice(load, in_flight, shards)
+    requests += (operations.ENQUEUE + operations.CANCEL) * load.cancellations
     requests += operations.REFRESH * _refreshes(worker, load.queues)
     sweeping, awake = _sweeping(load, in_flight)
     running = _running(load, runs) if runs else NOTHING
@@ -224,10 +225,16 @@ def _sweeping(load: Workload, in_flight: float) -> tuple[RequestCounts, float]:
         + operations.SWEEP_DUE * dues
         + operations.LIST_REMINDERS * (reminders * (busy + dues))
     )
-    letters = load.rate * load.dying / load.queues * load.settings.dead_retention.total_seconds()
+    minute += operations.LIST_SCHEDULES * (sweeps * _schedule_pages(load))
+    letters = load.letters / load.queues * load.settings.dead_retention.total_seconds()
     looked_through = min(math.ceil(letters / LIST_PAGE), SWEEP_REQUESTS) * 60 / RETENTION_SECONDS
     _, _, _, awake = _minute(1 - math.exp(-in_flight * load.queues / load.sweepers), pause)
     return (minute + operations.RETAIN * looked_through) * (load.queues / 60), awake
+
+
+def _schedule_pages(load: Workload) -> float:
+    """LISTs with which one sweep of a queue sees its schedules, on average; some queues may have none."""
+    return min(1.0, load.schedules / load.queues) * math.ceil(max(1.0, load.schedules / load.queues) / LIST_PAGE)
 
 
 def _sweep_pause(load: Workload) -> float:

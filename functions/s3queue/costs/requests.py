@@ -76,6 +76,11 @@ FAIL = RequestCounts.of("PUT leases", "PUT retries")
 CLAIM_AGAIN = RequestCounts.of("GET leases", "PUT leases", "GET messages", "GET records")
 #: A queue with a rate: a call of the handler, if no other token is left from the last time.
 TOKEN = RequestCounts.of("GET limits", "PUT limits")
+#: With `dedup_for`: the marker of the id; and whoever runs the message asks whether it has run.
+RESERVE = RequestCounts.of("GET dedup", "PUT dedup")
+ASK_RECORD = RequestCounts.of("GET records")
+#: Of a message that waits, and is not running.
+CANCEL = RequestCounts.of("HEAD messages", "GET records", "GET leases", "PUT leases", "HEAD messages") + RECORD + CLEAR
 FORGET_REMINDER = RequestCounts.of("DELETE retries")
 #: Out of time in the middle of a batch: it is given back with its progress, and the next invocation continues.
 RELEASE = RequestCounts.of("PUT leases", "PUT retries")
@@ -107,6 +112,8 @@ SWEEP_PAGE = RequestCounts.of("LIST leases", "LIST messages")
 PUBLISH = RequestCounts.of("PUT stats.json")
 #: The root and the leases take turns.
 SWEEP_DUE = RequestCounts.of("LIST root", "LIST leases") * 0.5
+#: Each sweep of a queue that has schedules, up to a thousand of them.
+LIST_SCHEDULES = RequestCounts.of("LIST schedules")
 RETAIN = RequestCounts.of("LIST dead")
 #: While a delayed message is due within a minute, and nothing else is in flight.
 LIST_DELAYED = RequestCounts.of("LIST delayed")

@@ -60,9 +60,15 @@ class Workload:
     kms: bool = False
     tracing: bool = False
     metrics: Metrics = "alarms"
+    #: Share of single messages that are enqueued with `dedup_for`.
+    dedup: float = 0.0
+    #: Share of light objects that are cancelled while they wait: no function ever runs them.
+    cancelled: float = 0.0
+    #: Schedules, spread evenly over the queues; their messages are part of the rate.
+    schedules: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("retries", "dead", "late", "rescued", "heavy"):
+        for name in ("retries", "dead", "late", "rescued", "heavy", "dedup", "cancelled"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidRequest(f"{name} must be a share from 0 to 1, not {getattr(self, name)}")
         if self.late + self.rescued > 1:
@@ -72,6 +78,10 @@ class Workload:
                 raise InvalidRequest(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.metrics not in METRICS:
             raise InvalidRequest(f"metrics must be all, alarms or off, not {self.metrics!r}")
+        if self.schedules < 0:
+            raise InvalidRequest(f"schedules must be 0 or more, not {self.schedules}")
+        if self.settings.partitions and (self.dedup or self.cancelled):
+            raise InvalidRequest("dedup and cancelled are not counted for partitions: leave them out")
         for name in ("batch", "queues"):
             if getattr(self, name) < 1:
                 raise InvalidRequest(f"{name} must be at least 1, not {getattr(self, name)}")
@@ -83,8 +93,22 @@ class Workload:
 
     @property
     def objects(self) -> float:
-        """Light objects per second: messages or batches."""
+        """Light objects per second that run: messages or batches."""
+        return self._light_objects * (1 - self.cancelled)
+
+    @property
+    def cancellations(self) -> float:
+        """Light objects per second that are cancelled."""
+        return self._light_objects * self.cancelled
+
+    @property
+    def _light_objects(self) -> float:
         return self.rate * (1 - self.heavy) / self.batch
+
+    @property
+    def letters(self) -> float:
+        """Messages per second that become dead letters."""
+        return self.rate * self.dying * (1 - self.cancelled * (1 - self.heavy))
 
     @property
     def sweepers(self) -> int:
@@ -124,6 +148,10 @@ def light_object(load: Workload, shards: int = 1, others: float = 0.0) -> Reques
         spent += operations.KEEP * (1 - load.dying**load.batch)
     if load.batch == 1:
         spent += (operations.BURY + operations.MOVE) * buried
+        spent += (operations.RESERVE + operations.ASK_RECORD) * load.dedup
+        if not settings.history:
+            # Only a record tells that the id's message has run.
+            spent += operations.RECORD * (load.dedup * (1 - buried))
     else:
         spent += (operations.BURY + operations.MOVE_LINES) * buried
         spent += operations.EXTEND * _extensions(load)
@@ -202,7 +230,7 @@ def invocations_per_object(load: Workload) -> float:
 
 def seconds_of(load: Workload, per_object: RequestCounts) -> float:
     """How long functions need for one object: its requests one after the other, its handler, its waits."""
-    asked = per_object.total() - operations.ENQUEUE.total()
+    asked = per_object.total() - operations.ENQUEUE.total() - per_object.total(kind="dedup")
     waits = (
         load.retried(n) * pause_before(load, n) for n in range(1, load.settings.max_attempts) if waits_for(load, n)
     )

@@ -186,6 +186,7 @@ def _register_messages(app: Resolver, view: BucketView) -> None:
             dedup_id=message.dedup_id,
             metadata=message.metadata,
             dedup_for=message.dedup_for_seconds,
+            group=message.group,
         )
         done = models.Enqueued(path=path, created=bool(written))
         return Response(201 if done.created else 200, content_type=JSON, body=done)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -18,6 +19,11 @@ MOST_REPLAYS = 500
 LONGEST_SECONDS = 10 * 365 * 86_400
 #: A dedup id counts at most as long as its queue keeps records; this is less, unless someone lowered that.
 LONGEST_DEDUP = 86_400
+#: What surely has at most 512 bytes when it is quoted for a key: a schema cannot say that otherwise.
+_GROUP = r"^([\s\S]{1,42}|[ -~]{1,170}|[A-Za-z0-9._~-]{1,512})$"
+_WITH_A_GROUP: Any = {
+    "properties": {"priority": {"enum": [0]}, "delay_seconds": {"type": "null"}, "due_at": {"type": "null"}}
+}
 _METADATA_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
 
 
@@ -55,6 +61,7 @@ class Enqueue(Request):
         json_schema_extra={
             "not": _given(delay_seconds="number", due_at="string"),
             "anyOf": [{"properties": {"dedup_for_seconds": {"type": "null"}}}, _given(dedup_id="string")],
+            "allOf": [{"anyOf": [{"properties": {"group": {"type": "null"}}}, _WITH_A_GROUP]}],
         }
     )
 
@@ -87,6 +94,12 @@ class Enqueue(Request):
         ),
     ] = {}
 
+    group: Annotated[str, Field(min_length=1, max_length=512, json_schema_extra={"pattern": _GROUP})] | None = Field(
+        default=None,
+        description="Messages of one group run one at a time, in the order in which they were enqueued; without "
+        "priority, delay and due time. Up to 42 characters, 170 of ASCII, or 512 letters, digits and `._~-`.",
+    )
+
     @field_validator("body")
     @classmethod
     def _is_storable(cls, body: Any) -> Any:
@@ -95,6 +108,18 @@ class Enqueue(Request):
         except (ValueError, RecursionError):
             raise ValueError("cannot be stored: NaN, infinity, half a surrogate pair, or nested too deeply") from None
         return body
+
+    @field_validator("group")
+    @classmethod
+    def _is_group(cls, group: str | None, info: ValidationInfo) -> str | None:
+        if group is None:
+            return None
+        if not re.fullmatch(_GROUP, group):
+            raise ValueError("is too long: up to 42 characters, 170 of ASCII, or 512 letters, digits and ._~-")
+        given = info.data
+        if given.get("priority") or given.get("delay_seconds") is not None or given.get("due_at") is not None:
+            raise ValueError("a message with a group has no priority and no delay: a group runs in the order of names")
+        return group
 
     @field_validator("due_at")
     @classmethod

@@ -294,6 +294,8 @@ class Producer:
                 # One after the other, also within a millisecond, or if the clock is set back: order is what it is for.
                 self._named_at = now = max(now, self._named_at + timedelta(milliseconds=1))
         name = names.check_name(name) if name is not None else self.queue.chance.name(now) + suffix
+        if group is not None and names.is_batch(name):
+            raise InvalidRequest(f"{name} is a batch, which no group can have: enqueue its lines one by one")
         if group is None:
             folder = self._folder(name, priority, is_delayed=is_delayed)
         path = f"delayed/{names.format_due(due_at)}/" if due_at and is_delayed else "messages/"

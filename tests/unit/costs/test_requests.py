@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from s3queue import QueueSettings, Reject
+from s3queue import InvalidRequest, QueueSettings, Reject
 from s3queue.costs import requests as operations
 from s3queue.costs.estimate import estimate
-from s3queue.costs.requests import RequestCounts
+from s3queue.costs.requests import BILLED_AS_READS, BILLED_AS_WRITES, RequestCounts
 from s3queue.costs.workload import Workload, invocations_per_object, light_object
 from s3queue.deployment import SWEEPER_STAYS_SECONDS
 from s3queue.spark_runs.launcher import Launcher
@@ -360,3 +360,79 @@ def test_the_calls_of_a_batch_count_under_a_rate(bench):
     limited, free = (Workload(rate=1, batch=50, settings=QueueSettings.of(rate=rate)) for rate in ("9/s", None))
     assert light_object(limited).total(kind="limits") == 2 * 50
     assert light_object(free).total(kind="limits") == 0
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_a_message_whose_dedup_id_counts_for_a_while(bench, history):
+    queue = bench.queue(history=history)
+    processor = bench.processor(queue, lambda body: None)
+    processor.run(queue.enqueue(b"{}", dedup_id="a", dedup_for=60))
+    assert same(counted(bench), light_object(load_of(queue, dedup=1.0)))
+    processor.run(queue.enqueue(b"{}", dedup_id="b", dedup_for=60))
+    processor.run(queue.enqueue(b"{}"))
+    assert same(counted(bench), light_object(load_of(queue, dedup=0.5)) * 2)
+
+
+def test_what_is_rejected_with_a_dedup_id(bench):
+    queue = bench.queue()
+    bench.processor(queue, rejecting).run(queue.enqueue(b"{}", dedup_id="a", dedup_for=60))
+    assert same(counted(bench), light_object(load_of(queue, dedup=1.0, dead=1.0)))
+
+
+def test_a_dedup_id_costs_what_the_document_says():
+    more = light_object(Workload(rate=1, dedup=1.0)).total(BILLED_AS_WRITES) * 5
+    assert more + light_object(Workload(rate=1, dedup=1.0)).total(BILLED_AS_READS) * 0.4 == pytest.approx(21.20)
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+def test_what_is_cancelled_while_it_waits(bench, batch):
+    queue = bench.queue()
+    (path,) = queue.enqueue_many([{}] * batch) if batch > 1 else [queue.enqueue(b"{}")]
+    queue.cancel(path)
+    found = counted(bench)
+    assert same(found, operations.ENQUEUE + operations.CANCEL)
+    # If every object is cancelled, nothing else is asked for, and no function runs.
+    load = Workload(rate=10, batch=batch, cancelled=1.0, settings=queue.settings)
+    estimated = estimate(load)
+    assert same(estimated.requests, found * (10 / batch))
+    assert estimated.worker.invocations == 0
+
+
+def test_half_of_them_cancelled_leaves_half_of_the_rest():
+    every, half = (estimate(Workload(rate=1000, dead=0.1, cancelled=share)) for share in (0.0, 0.5))
+    assert half.worker.invocations == pytest.approx(every.worker.invocations / 2)
+    assert half.workload.letters == pytest.approx(every.workload.letters / 2)
+    assert half.requests.total(kind="dead") == pytest.approx(every.requests.total(kind="dead") / 2)
+
+
+@pytest.mark.parametrize("what", ["dedup", "cancelled"])
+def test_what_is_not_counted_for_partitions_is_refused(what):
+    with pytest.raises(InvalidRequest, match="not counted for partitions"):
+        Workload(rate=1, settings=QueueSettings.of(partitions=4), **{what: 0.5})
+    with pytest.raises(InvalidRequest, match=f"{what} must be a share from 0 to 1"):
+        Workload(rate=1, **{what: 1.5})
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_minute_of_the_sweeper_of_a_queue_with_schedules(bench, is_busy):
+    queue = bench.queue(visibility_timeout=600)
+    for number in range(3):
+        queue.every("0 3 1 1 *", name=f"yearly-{number}")
+    if is_busy:
+        for _ in range(100):
+            assert queue.claim(queue.enqueue({}))
+    sweeper = bench.sweeper(queue)
+    minute_of(bench, sweeper)  # its first reads the schedules, and looks for old dead letters
+
+    spent = minute_of(bench, sweeper)
+
+    load = Workload(rate=100 if is_busy else 0, handler_seconds=0.5, schedules=3)
+    assert same(spent, without_queue_json(estimate(load).sweeping * 60), within=0.5)
+    assert spent.total(kind="schedules") >= (2 if is_busy else 1)
+
+
+def test_fewer_schedules_than_queues_are_listed_in_so_many_queues():
+    few, one = (estimate(Workload(rate=0, queues=queues, schedules=3)) for queues in (10, 1))
+    assert few.sweeping.total(kind="schedules") == pytest.approx(3 * one.sweeping.total(kind="schedules"))
+    with pytest.raises(InvalidRequest, match="schedules must be 0 or more"):
+        Workload(rate=0, schedules=-1)

@@ -20,6 +20,7 @@ from s3queue.costs.estimate import estimate as estimated
 from s3queue.costs.lines import Line
 from s3queue.costs.prices import MILLION
 from s3queue.costs.workload import MONTH, REQUEST_SECONDS, Workload
+from s3queue.errors import InvalidRequest
 from s3queue.settings import QueueSettings
 
 PANEL = "Operate"
@@ -112,6 +113,13 @@ def estimate(
     latency: Annotated[Any, _time("--latency", "Of one request from a function to S3.")] = (
         f"{REQUEST_SECONDS * 1000:.0f}ms"
     ),
+    dedup: Annotated[Any, _share("--dedup", "Share of single messages that are sent with dedup_for.")] = "0",
+    cancelled: Annotated[
+        Any, _share("--cancelled", "Share of messages, or batches, that are cancelled while they wait.")
+    ] = "0",
+    schedules: Annotated[
+        int, typer.Option("--schedules", min=0, help="Number of schedules: each sweep lists those of its queue.")
+    ] = 0,
 ) -> None:
     """What a load needs and costs: requests, shards, concurrency, Spark runs, dollars; compared with SQS, line by line.
 
@@ -129,6 +137,8 @@ def estimate(
         max_runs=max_runs,
         rate=limit,
     )
+    if dedup and batch > 1:
+        raise InvalidRequest("--dedup is for single messages: a batch has no dedup id; leave --batch out")
     load = Workload(
         rate=rate_,
         size=size_,
@@ -146,6 +156,9 @@ def estimate(
         kms=kms,
         request_seconds=latency.total_seconds(),
         settings=settings,
+        dedup=dedup,
+        cancelled=cancelled,
+        schedules=schedules,
     )
     found = estimated(load)
     bills = {

@@ -45,6 +45,7 @@ class Payload:
     "send orders @orders.ndjson          (every line is a message; one PUT)",
     "send orders --at 2026-11-16T10:15:00Z 'good morning'",
     "send orders --dedup-id order-17 --dedup-for 5m '{\"id\": 17}'",
+    "send orders --group customer-42 '{\"id\": 17}'   (a group runs one at a time, in order)",
     "send orders --count 1000 '{\"n\": {n}}' --per-object 100",
     "send orders '{\"id\": 17}' --module queues.orders   (refuses what the handler cannot take)",
     "echo hello | s3queue send orders",
@@ -102,6 +103,12 @@ def send(
         str | None,
         typer.Option("--module", help="Where the queue is defined: its handler's annotation checks what is sent."),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group", metavar="GROUP", help="Messages of one group run one at a time, in the order they were sent."
+        ),
+    ] = None,
 ) -> None:
     """Enqueue a message, a file, or many messages; print the path of each object.
 
@@ -133,12 +140,14 @@ def send(
         "metadata": dict(pair(text) for text in metadata or ()),
     }
     if payload.is_batch or per_object:
+        if group is not None:
+            raise InvalidRequest("a batch cannot have a --group: send its lines one by one, without --per-object")
         if dedup_for is not None:
             raise InvalidRequest("--dedup-for is for a single message; these lines become a batch")
         messages, paths = _send_lines(session, target, payload, count, per_object, name, options)
     else:
         single = options | {"dedup_id": dedup_id, "name": name, "content_type": content_type or payload.content_type}
-        single["dedup_for"] = dedup_for
+        single |= {"dedup_for": dedup_for, "group": group}
         messages, paths = count, _send_each(session, target, payload, count, single)
     answer = {"queue": target.name, "messages": messages, "paths": paths}
     # Many paths are useful in a pipe; on a terminal the note is enough.
@@ -152,6 +161,13 @@ def _send_each(session: Session, queue: Queue, payload: Payload, count: int, opt
     def enqueue(number: int) -> str:
         return queue.enqueue(_numbered(payload.body, number) if count > 1 else payload.body, **options)
 
+    if options["group"] is not None:  # several at once would not arrive in the order of their numbers
+        with session.progress("send", count) as bar:
+            paths = []
+            for number in range(1, count + 1):
+                paths.append(enqueue(number))
+                bar.advance(bar.task_ids[0])
+            return paths
     return [path for _, path in session.each("send", range(1, count + 1), enqueue)]
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from s3queue.cli.arguments import For, QueueName
 from s3queue.cli.command import command, program
 from s3queue.cli.output import STYLES
+from s3queue.cli.partition_events import PartitionEvents, finished_facts
 from s3queue.cli.prices import dollars, per_hour
 from s3queue.cli.session import Session
 from s3queue.cli.words import age, clean, counted, duration
@@ -24,7 +25,7 @@ from s3queue.documents.message import is_placeholder
 from s3queue.documents.record import Record
 from s3queue.encoding import format_instant
 from s3queue.errors import CorruptState
-from s3queue.keys import Keys
+from s3queue.keys import Keys, is_partition, partition_of
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, listing
 
@@ -47,6 +48,10 @@ class Watcher:
     _records: set[tuple[str, str]] = field(default_factory=set)
     _groups: set[str] = field(default_factory=set)
     _since: datetime | None = None
+    _partitions: PartitionEvents = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._partitions = PartitionEvents(self.queue, self.requests)
 
     def poll(self) -> list[dict[str, Any]]:
         """The events since the last poll; none at the first one."""
@@ -74,8 +79,10 @@ class Watcher:
         events += self._enqueued(seen)
         if not first:
             for path in sorted(leases):
-                if leases[path] != self._leases.get(path):
+                if leases[path] != self._leases.get(path) and not is_partition(path):
                     events += self._leased(path)
+            both = self._partitions.poll((self._messages, seen), (self._leases, leases), self._since, self._cursor())
+            events += [self._event(event, path, at, **facts) for event, path, at, facts in both]
         events += self._finished(kinds, seen, first)
         self._messages, self._leases = seen, leases
         return [] if first else sorted(events, key=lambda event: event["at"])
@@ -127,12 +134,18 @@ class Watcher:
                         fresh.add(path)
         gone = {path for path in self._messages if path not in seen}
         for path in sorted(fresh | gone):
+            if partition_of(path):
+                is_known = self.is_bounded or self._partitions.is_told(path, self._messages[path].etag)
+                events += [] if is_known or first else [self._gone(path)]
+                continue
             events += self._outcome(path, is_gone=path in gone, first=first)
         return events
 
     def _groups_of(self, seen: dict[str, ObjectInfo]) -> set[str]:
         """Priorities and shards are prefixes, each with names in the order of time: one cursor for each."""
-        self._groups |= {path.rpartition("/")[0] + "/" for path in seen if not path.startswith("delayed/")}
+        self._groups |= {
+            path.rpartition("/")[0] + "/" for path in seen if not (path.startswith("delayed/") or partition_of(path))
+        }
         return self._groups
 
     def _cursor(self) -> str:
@@ -153,17 +166,14 @@ class Watcher:
             if (path, found.etag) in self._records or self._since is None or found.modified_at < self._since:
                 return
             self._records.add((path, found.etag))
-            facts: dict[str, Any] = {"attempt": record.attempt, "worker": record.worker}
-            if record.attempts:
-                took = record.attempts[-1].ended_at - record.attempts[-1].started_at
-                facts["took_seconds"] = round(took.total_seconds(), 3)
-            if record.failure:
-                facts |= {"error_type": record.failure.type, "error": record.failure.message}
-            yield self._event(f"message.{record.outcome}", path, record.finished_at, **facts)
+            yield self._event(f"message.{record.outcome}", path, record.finished_at, **finished_facts(record))
         elif is_gone and not first:
-            yield self._event(
-                "message.gone", path, self.queue.clock.now(), note="no record: history is off, or it was purged"
-            )
+            yield self._gone(path)
+
+    def _gone(self, path: str) -> dict[str, Any]:
+        return self._event(
+            "message.gone", path, self.queue.clock.now(), note="no record: history is off, or it was purged"
+        )
 
     def _event(self, event: str, path: str, at: datetime, **facts: Any) -> dict[str, Any]:
         return {"event": event, "queue": self.queue.name, "path": path, "at": format_instant(at)} | facts
@@ -182,6 +192,10 @@ def tail(
     stop_after: For = None,
 ) -> None:
     """Show events as they happen: enqueued, claimed, retry, completed, dead. It changes nothing, and shows its cost.
+
+    Whoever holds a partition takes many messages at once: each is shown as claimed then. The journals of the last 20
+    partitions in which something changed are listed at every poll; in others, a message that comes and goes between
+    two polls is not shown.
 
     JSON, one document per line: event, queue, path, at, and if known attempt, worker, size, error_type, error,
     retry_at, took_seconds.
