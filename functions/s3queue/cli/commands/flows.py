@@ -11,7 +11,7 @@ from s3queue.cli.output import table
 from s3queue.cli.session import Session
 from s3queue.cli.words import when
 from s3queue.encoding import format_instant
-from s3queue.flow.flows import Flows, FlowState
+from s3queue.flow.flow_states import Flows, FlowState
 
 flows = group("Flows: messages that belong together, and the steps that come after them.")
 program.add_typer(flows, name="flows", rich_help_panel="Messages")
