@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
 from s3queue.documents.flow import FLOWS, FlowDocument, OnDead, flow_key, is_id
 from s3queue.documents.flow_outcomes import Decided, Decision, Done
 from s3queue.documents.record import Outcome
 from s3queue.documents.sends import Send
+from s3queue.encoding import format_instant
 from s3queue.errors import MessageNotFound
 from s3queue.protocol.access import QueueAccess
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
 
 from .flow_repair import Found, cancel_flow, look
+from .flow_results import READS
 
 State = Literal["running", "completed", "failed", "cancelled"]
 #: A list of flows asks for so many pages of names at most: of 1,000 flows each.
@@ -73,9 +76,9 @@ class Flows:
     #: Of whoever cancels: for how long a message is its own while it does.
     settings: QueueSettings = field(default_factory=QueueSettings)
 
-    def list(self, limit: int = 50) -> list[FlowState]:
-        """The last ones by name, which begins with the time unless the caller chose it; the newest first. One LIST for
-        1,000 flows, and three requests for each that is returned.
+    def ids(self) -> list[str]:
+        """Of all flows but those within others, by name, which begins with the time unless the caller chose it; the
+        last one first. One LIST for 1,000 flows.
         """
         ids: list[str] = []
         after: str | None = ""
@@ -85,34 +88,53 @@ class Flows:
             after = page.next_after
             if after is None:
                 break
+        return [one for one in reversed(ids) if is_id(one) and "." not in one]
+
+    def list(self, limit: int = 50) -> list[FlowState]:
+        """The last ones by name; the newest first. One LIST for 1,000 flows, and three requests for each that is
+        returned.
+        """
         found: list[FlowState] = []
-        for flow_id in reversed([one for one in ids if is_id(one) and "." not in one]):
+        for flow_id in self.ids():
             if len(found) == limit:
                 break
             try:
-                found.append(self._state(flow_id))
+                found.append(self.state(flow_id))
             except MessageNotFound:
                 continue  # what is left of one whose document is gone
         return found
 
+    def state(self, flow_id: str) -> FlowState:
+        """One flow without its nodes. Three requests.
+
+        Raises:
+            MessageNotFound: no flow has this id. CorruptState: its document cannot be read.
+        """
+        return self._state(flow_id)
+
     def show(self, flow_id: str, *, outcomes: bool = True) -> FlowState:
-        """One flow with its nodes. With `outcomes`, one GET for each that has one.
+        """One flow with its nodes. With `outcomes`, one GET for each that has one, several at a time.
 
         Raises:
             MessageNotFound: no flow has this id. CorruptState: its document cannot be read.
         """
         return self._state(flow_id, nodes=True, outcomes=outcomes)
 
-    def cancel(self, flow_id: str, reason: str = "") -> FlowState:
+    def cancel(self, flow_id: str, reason: str = "", *, seconds: float | None = None) -> FlowState:
         """End a flow: no further step comes, and what waits or is at work is cancelled. Safe to repeat; a flow that has
         ended stays as it is.
+
+        With `seconds`, messages that could not be cancelled in this time are left to the sweeper of the flow's home.
+        The flow is cancelled all the same.
 
         Raises:
             MessageNotFound: no flow has this id.
             Unavailable: unknown how far it came; calling again is safe.
         """
         queue, flow, _ = self._read(flow_id)
-        cancel_flow(queue, flow, reason or "cancelled by an operator")
+        until = None if seconds is None else self.clock.monotonic() + seconds
+        is_late = (lambda: False) if until is None else (lambda: self.clock.monotonic() >= until)
+        cancel_flow(queue, flow, reason or "cancelled by an operator", is_late)
         return self._state(flow_id)
 
     def _read(self, flow_id: str) -> tuple[QueueAccess, FlowDocument, datetime]:
@@ -142,12 +164,12 @@ class Flows:
         )
 
     def _nodes(self, flow: FlowDocument, found: Found, outcomes: bool) -> Iterator[NodeState]:
+        read = dict(zip(keys := sorted(found.done), self._outcomes(keys), strict=True)) if outcomes else {}
         for number in range(len(flow.members) + len(flow.steps)):
             node, key = flow.node(number), flow.done(number)
             ended: Outcome | Literal["waiting"] = "waiting"
             if key in found.done:
-                stored = self.store.open(key) if outcomes else None
-                ended = Done.read(stored).outcome if stored else "completed"
+                ended = read.get(key, "completed")
             is_message = isinstance(node, Send)
             yield NodeState(
                 number=number,
@@ -157,6 +179,32 @@ class Flows:
                 state=ended,
                 flow_id=node.flow_id if isinstance(node, FlowDocument) else "",
             )
+
+    def _outcomes(self, keys: Sequence[str]) -> Sequence[Outcome]:
+        def read(key: str) -> Outcome:
+            stored = self.store.open(key)
+            return Done.read(stored).outcome if stored else "completed"
+
+        if len(keys) <= READS:
+            return [read(key) for key in keys]
+        with ThreadPoolExecutor(READS) as readers:
+            return [*readers.map(read, keys)]
+
+
+def flow_document(found: FlowState) -> dict[str, Any]:
+    """A flow without its nodes, as CLI and API show it."""
+    return {
+        "id": found.id,
+        "state": found.state,
+        "on_dead": found.on_dead,
+        "members": found.members,
+        "done": found.done,
+        "steps": found.steps,
+        "stage": found.stage,
+        "started_at": format_instant(found.started_at),
+        "ended_at": format_instant(found.ended_at) if found.ended_at else None,
+        "reason": found.reason,
+    }
 
 
 def _state(decided: Decided) -> State:
