@@ -16,6 +16,8 @@ from .constructs.spark_runs import SparkRuns
 from .permissions import (
     API,
     API_DENIED,
+    API_FLOW_CHANGES,
+    API_FLOWS,
     API_PATTERNS,
     BULK,
     BULK_DATA,
@@ -116,6 +118,8 @@ def acknowledge(stack: QueueStack) -> None:
     for keys in map(Keys, stack.queues):
         shown += [keys.root, *(keys.root + one.removesuffix("*") for one in API_PATTERNS)]
         shown += map(keys.prefix, (*API, *API_DENIED))
+    has_flows = any(queue.flows for queue in stack.queues.values())
+    shown += [*API_FLOWS, *(API_FLOW_CHANGES if has_flows else ())]
     _acknowledge_prefixes(stack.api, bucket, shown, SHOWN_PREFIXES)
 
 

@@ -101,6 +101,10 @@ API: Mapping[str, str] = {"schedules": "pd"}
 #: touched.
 API_PATTERNS: Mapping[str, str] = {"?e*": "pd", "queue*": "p"}
 API_DENIED: Mapping[str, str] = {"records": "d", "results": "pd"}
+#: It shows all flows; it cancels them if there is a queue for flows: outcomes and decisions. Their markers it leaves to
+#: the sweeper: with one more name for each of a hundred queues, its role would have too many policies.
+API_FLOWS: Mapping[str, str] = {"flows/": "g"}
+API_FLOW_CHANGES: Mapping[str, str] = {"flows/*/d": "p"}
 #: What Spark computed, for the API to show.
 STATISTICS = LATEST_STATISTICS
 #: Where messages lie, of every queue; also `{queue}/leases/messages/…` and so on, which nobody writes otherwise either.
@@ -205,18 +209,23 @@ def sweeper_statements(
     return [*_on_objects(bucket, own), *listed, *use_key(bucket)]
 
 
-def api_statements(bucket: s3.IBucket, queues: Sequence[str], *, changes: bool = True) -> list[iam.PolicyStatement]:
-    """Every queue by name; pausing one is a write of its `queue.json`. Without `changes`, nothing can be written."""
+def api_statements(
+    bucket: s3.IBucket, queues: Sequence[str], *, changes: bool = True, flows: bool = False
+) -> list[iam.PolicyStatement]:
+    """Every queue by name; pausing one is a write of its `queue.json`. Without `changes`, nothing can be written.
+
+    `flows`: messages of some are part of flows.
+    """
     roots = [f"{Keys(queue).root}*" for queue in queues]
-    written = []
+    written = [_below(API_FLOW_CHANGES)] if changes and flows else []
     for keys in map(Keys, queues) if changes else ():
         short = {keys.root + pattern: letters for pattern, letters in API_PATTERNS.items()}
         written.append(_patterns(keys, API) | short)
-    read = dict.fromkeys([*roots, STATISTICS], "g")
-    listed = _list(bucket, [*roots, STATISTICS])
+    shown = [*roots, *(f"{prefix}*" for prefix in API_FLOWS), STATISTICS]
     kept = [_patterns(keys, API_DENIED) for keys in map(Keys, queues)] if changes else []
     denied = _on_objects(bucket, *kept, effect=iam.Effect.DENY)
-    return [*_on_objects(bucket, read, *written), *denied, *listed, *use_key(bucket, writes=changes)]
+    read = dict.fromkeys(shown, "g")
+    return [*_on_objects(bucket, read, *written), *denied, *_list(bucket, shown), *use_key(bucket, writes=changes)]
 
 
 def producer_statement(bucket: s3.IBucket, queue: str) -> iam.PolicyStatement:

@@ -47,7 +47,8 @@ from .settings import QueueSettings
 from .store import ObjectStore
 
 if TYPE_CHECKING:
-    from s3queue.flow.flows import Flow, Flows
+    from s3queue.flow.flow_states import Flows
+    from s3queue.flow.flows import Flow
     from s3queue.protocol.dead_letters import DeadLetters
     from s3queue.protocol.locks import Lock
     from s3queue.protocol.status import Status
@@ -112,7 +113,7 @@ __all__ = [
 _LATER = {
     "DeadLetters": "s3queue.protocol.dead_letters",
     "Flow": "s3queue.flow.flows",
-    "Flows": "s3queue.flow.flows",
+    "Flows": "s3queue.flow.flow_states",
     "Lock": "s3queue.protocol.locks",
     "Processor": "s3queue.worker.processor",
     "Report": "s3queue.sweeper.report",

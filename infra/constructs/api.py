@@ -46,6 +46,7 @@ class Api(Construct):
     ) -> None:
         super().__init__(scope, id)
         self._bucket, self._code, self._options = bucket, code, options
+        self._has_flows = any(queue.flows for queue in queues.values())
         self._workers = {name: queue.worker_name for name, queue in queues.items()}
         # With an underscore, or a queue called api would want the same name.
         name = f"{Stack.of(self).stack_name}_api"
@@ -71,7 +72,7 @@ class Api(Construct):
             handler=f"handlers.api.{handler}",
             code=self._code,
             deployment=Deployment(bucket=self._bucket.bucket_name, workers=self._workers),
-            statements=api_statements(self._bucket, list(self._workers), changes=changes),
+            statements=api_statements(self._bucket, list(self._workers), changes=changes, flows=self._has_flows),
             timeout=TIMEOUT,
             memory_mib=MEMORY_MIB,
             concurrency=CONCURRENCY,

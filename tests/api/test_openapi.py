@@ -12,6 +12,7 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
+from s3queue import Flow
 from s3queue.dashboard import api
 from s3queue.dashboard.server import KEY_HEADER, Server
 from s3queue.stores.memory import MemoryStore
@@ -30,6 +31,9 @@ def test_the_document_in_the_package_is_current() -> None:
 def server() -> Iterator[Server]:
     bench = Workbench()
     working_hour(bench)
+    flow = Flow(bench.queue("orders"), id="order-17")
+    flow.add("orders", {})
+    flow.start()
     with Server(api.build(bench.memory)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
@@ -47,6 +51,8 @@ def test_the_api_does_what_its_document_says(case: schemathesis.Case, server: Se
     # Most names name nothing; with these, requests get as far as the queues.
     if case.path_parameters.get("queue") is not None and len(str(case.path_parameters["queue"])) % 2:
         case.path_parameters["queue"] = ("orders", "emails", "invoices")[len(str(case.query)) % 3]
+    if len(str(case.path_parameters.get("flow_id", ""))) % 2:
+        case.path_parameters["flow_id"] = "order-17"
     headers = {KEY_HEADER: server.key, "x-s3queue": "1"}
     case.call_and_validate(
         base_url=server.address,
@@ -56,5 +62,5 @@ def test_the_api_does_what_its_document_says(case: schemathesis.Case, server: Se
 
 
 def _is_about_one(case: schemathesis.Case) -> bool:
-    """A path that names no message is well-formed, and still a 404 or 409; no schema tells what a cron line is."""
-    return "path" in (case.query or {}) or "/schedules/" in case.path
+    """What names no message or flow is well-formed, and still a 404 or 409; no schema tells what a cron line is."""
+    return "path" in (case.query or {}) or "/schedules/" in case.path or "/flows/" in case.path

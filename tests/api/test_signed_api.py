@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from botocore.session import Session
 
+from s3queue import Flow
 from s3queue.dashboard.api import build
 from s3queue.dashboard.resolver import Role
 from s3queue.dashboard.server import KEY_HEADER, Server
@@ -95,6 +96,20 @@ def test_changes_are_signed_with_their_body(server: Server, bench: Workbench) ->
     assert ask(server, "/api/queues/orders/dead?path=messages/none", "DELETE")[0] == 404
 
 
+def test_a_flow_and_one_within_it_are_shown_and_cancelled(server: Server, bench: Workbench) -> None:
+    outer, inner = Flow(bench.queue(), id="outer"), Flow(bench.queue())
+    inner.add("orders", {})
+    inner.then("orders", {})
+    outer.add(inner)
+    outer.start()
+    for flow_id in ("outer", "outer.0000"):
+        status, found = ask(server, f"/api/flows/{flow_id}")
+        assert (status, found["id"]) == (200, flow_id)
+    status, found = ask(server, "/api/flows/outer.0000/cancel", "POST")
+    assert (status, found["state"]) == (200, "cancelled")
+    assert ask(server, "/api/flows/outer")[1]["state"] == "failed"
+
+
 def test_whoever_has_no_key_or_comes_from_elsewhere_is_not_signed_for(server: Server, deployed: FunctionUrl) -> None:
     at = "/api/queues/orders/pause"
     assert ask(server, "/api/queues", x_s3queue_key="")[0] == 401
@@ -123,7 +138,18 @@ def test_an_address_is_signed_for_in_its_own_region() -> None:
     assert app._region == "ap-south-1"
 
 
-@pytest.mark.parametrize("path", ["/api/../secret", "/api/%2e%2e", "/api/queues/a.b", "/other", "/api/"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/../secret",
+        "/api/%2e%2e",
+        "/api/queues/a.b",
+        "/api/flows/..0000",
+        "/api/flows/a.0000/../x",
+        "/other",
+        "/api/",
+    ],
+)
 def test_what_is_no_route_is_not_passed_on(server: Server, deployed: FunctionUrl, path: str) -> None:
     assert ask(server, path)[0] == 404
     assert deployed.seen == []

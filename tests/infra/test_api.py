@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from infra.permissions import API
+from s3queue import Flow, Flows
 from s3queue.dashboard.api import build
 from s3queue.deployment import Deployment
 from s3queue.settings import QueueSettings
@@ -10,7 +11,7 @@ from support.api_calls import asking
 from support.iam_template import ACCOUNT, REGION, Role
 from support.role_store import RoleStore
 from support.sample_bucket import working_hour
-from support.stack_variant import QUEUES, Variant
+from support.stack_variant import QUEUES, Synthesize, Variant
 from support.workbench import Workbench
 
 IF_ABSENT = {"s3:if-none-match": "*"}
@@ -100,8 +101,9 @@ def test_every_request_of_a_reader_is_allowed(stack: Variant) -> None:
     assert {answer.status for answer in said} == {200}
 
 
-def test_it_sees_no_more_of_the_bucket_than_the_queues(stack: Variant) -> None:
+def test_it_sees_no_more_of_the_bucket_than_queues_and_flows(stack: Variant) -> None:
     assert role(stack).may_list(stack.bucket, "emails/dead/")
+    assert role(stack).may_list(stack.bucket, "flows/")
     for prefix in ("", "archive/", "analytics/", None):
         assert not role(stack).may_list(stack.bucket, prefix)
 
@@ -143,3 +145,53 @@ def test_every_request_of_the_api_is_allowed(stack: Variant) -> None:
     ]
     assert store.refused == []
     assert {answer.status for answer in said} <= {200, 201}
+
+
+def test_flows_are_shown_to_readers_and_cancelled_by_operators_and_nothing_more(synthesize: Synthesize) -> None:
+    """A member that waits, one at work, one that was never stored, a flow within, and a step."""
+    stack, bench = synthesize(sends_to={"emails": ("webhooks",)}, flows=["emails"]), Workbench()
+    producer = bench.queue("emails")
+    for flow_id in ("members", "step", "unstored"):
+        flow, within = Flow(producer, id=flow_id), Flow(producer)
+        within.add("emails", "x")
+        within.then("emails", "x")
+        if flow_id == "members":
+            flow.add(within)
+        flow.add("emails", "x")
+        flow.then("webhooks", "x")
+        flow.start()
+    for node in Flows(bench.memory).show("step").nodes[:1]:
+        producer.complete(producer.claim(node.path))
+    producer.claim(Flows(bench.memory).show("members").nodes[1].path)
+    bench.memory.delete(f"emails/{Flows(bench.memory).show('unstored').nodes[0].path}")
+
+    reader = RoleStore(bench.memory, stack.template.role_of("s3queue_api_reader"), stack.bucket)
+    read = asking(build(reader, defined={"emails": QueueSettings()}, discover=False, role="reader"))
+    said = [read("GET", "/api/flows"), *(read("GET", f"/api/flows/{id}") for id in ("members", "step", "members.0000"))]
+    store = RoleStore(bench.memory, role(stack), stack.bucket)
+    ask = asking(build(store, defined={"emails": QueueSettings()}, discover=False))
+    said += [ask("POST", f"/api/flows/{flow_id}/cancel") for flow_id in ("members", "step", "unstored")]
+    said.append(ask("GET", "/api/flows"))
+
+    assert reader.refused == []
+    # The markers are the sweeper's to remove.
+    ended = ("members", "members.0000", "step", "unstored")
+    assert {*store.refused} == {f"s3:DeleteObject emails/flows/{flow_id}" for flow_id in ended}
+    assert {answer.status for answer in said} == {200}
+    assert {flow["state"] for flow in said[-1].body["flows"]} == {"cancelled"}
+    for _ in range(2):
+        bench.clock.advance(600)
+        bench.sweeper(producer).sweep()
+    assert bench.keys("emails/flows/") == []
+    at = f"{stack.bucket}/flows/f"
+    assert role(stack).may("s3:PutObject", f"{at}/decided/0001", IF_ABSENT)
+    assert not role(stack).may("s3:PutObject", f"{at}/flow.json", IF_ABSENT)
+    assert not role(stack).may("s3:DeleteObject", f"{at}/done/0000.emails")
+    assert not role(stack).may("s3:PutObject", f"{stack.bucket}/emails/flows/f")
+    assert not stack.template.role_of("s3queue_api_reader").may("s3:PutObject", f"{at}/decided/0001", IF_ABSENT)
+
+
+def test_without_a_queue_for_flows_the_list_is_empty_and_nothing_can_be_written(stack: Variant) -> None:
+    store = RoleStore(Workbench().memory, role(stack), stack.bucket)
+    assert asking(build(store, discover=False))("GET", "/api/flows").body == {"flows": [], "next_cursor": None}
+    assert not role(stack).may("s3:PutObject", f"{stack.bucket}/flows/f/decided/0001", IF_ABSENT)

@@ -35,10 +35,12 @@ MOST = {
 
 
 def named(count: int, name: str = "customer-{:03}") -> dict[str, Queue]:
-    """So many queues, of which the second is Spark's."""
+    """So many queues, of which the second is Spark's, and the others are for flows."""
     return {
         (queue := name.format(number)): Queue(
-            queue, QueueSettings.of(engine="spark" if number == 1 else "lambda", visibility_timeout=300)
+            queue,
+            QueueSettings.of(engine="spark" if number == 1 else "lambda", visibility_timeout=300),
+            flows=number != 1,
         )
         for number in range(count)
     }

@@ -19,6 +19,7 @@ from s3queue.store import ObjectStore
 
 from . import browse, letters, models, requests, stuck
 from .bucket_view import BucketView
+from .flows import register_flows
 from .pages import register_document, register_pages
 from .resolver import JSON, Resolver, Role
 from .schedules import register_schedules
@@ -70,6 +71,7 @@ def build(
     _register_messages(app, view)
     _register_dead(app, view)
     register_schedules(app, view, _described)
+    register_flows(app, view, _described)
     register_pages(app)
     register_document(app, lambda: document(app))
     return app

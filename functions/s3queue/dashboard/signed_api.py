@@ -35,8 +35,9 @@ CONNECT_SECONDS, READ_SECONDS = 5, 70
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 #: Of the API's answer; the rest is this server's own.
 PASSED_ON = ("content-type", "retry-after", "allow", ROLE_HEADER)
-#: Every route that is passed on; a dot or a percent sign would be signed in one spelling and sent in another.
-ROUTE = re.compile(r"/api/[A-Za-z0-9/_-]+|/openapi\.json")
+#: Every route that is passed on; dots or a percent sign would be signed in one spelling and sent in another. The one
+#: dot in the id of a flow within another stays as it is.
+ROUTE = re.compile(r"/api/[A-Za-z0-9/_-]+|/api/flows/[a-z0-9-]+\.[0-9]{4}(?:/cancel)?|/openapi\.json")
 _REGION = re.compile(r"\.lambda-url\.([a-z0-9-]+)\.")
 _FALSE = ("0", "f", "false", "n", "no", "off")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from s3queue.documents.flow import FLOWS, NESTED, FlowDocument, decision_key, flow_key, message_name, started_key
@@ -165,26 +166,32 @@ def _note_vanished(queue: QueueAccess, flow: FlowDocument, node: int) -> None:
     node_finished(queue, flow.reference(node), done, member.queue)
 
 
-def cancel_flow(queue: QueueAccess, flow: FlowDocument, reason: str) -> Decision:
+def cancel_flow(
+    queue: QueueAccess, flow: FlowDocument, reason: str, is_late: Callable[[], bool] = lambda: False
+) -> Decision:
     """Decide that no further step comes, then cancel what waits or is at work; returns what the flow ended with.
 
-    Safe to repeat. A flow that has ended stays as it is.
+    Safe to repeat. A flow that has ended stays as it is. What is left when it `is_late`, the sweeper cancels.
     """
     for step in range(1, flow.last + 2):
         decision = decide(queue, flow, step, "cancelled", reason)
         if decision.decided != "continue":
             break
-    if decision.decided == "cancelled" and cancel_nodes(queue, flow, look(queue, flow)):
+    if decision.decided == "cancelled" and cancel_nodes(queue, flow, look(queue, flow), is_late):
         end(queue, flow, decision)
     return decision
 
 
-def cancel_nodes(queue: QueueAccess, flow: FlowDocument, found: Found) -> bool:
+def cancel_nodes(
+    queue: QueueAccess, flow: FlowDocument, found: Found, is_late: Callable[[], bool] = lambda: False
+) -> bool:
     """Cancel what has no outcome yet; False if some of it could not be cancelled now."""
     is_whole = True
     for node in flow.nodes(found.stage):
         if flow.done(node) in found.done:
             continue
+        if is_late():
+            return False
         member = flow.node(node)
         if isinstance(member, Send):
             is_whole &= _cancel_message(queue, flow, node, member.queue)
@@ -192,7 +199,7 @@ def cancel_nodes(queue: QueueAccess, flow: FlowDocument, found: Found) -> bool:
             done = Done(outcome="cancelled", finished_at=queue.clock.now())
             node_finished(queue, flow.reference(node), done, NESTED)
         else:
-            cancel_flow(queue, member, f"flow {flow.flow_id} was cancelled")
+            cancel_flow(queue, member, f"flow {flow.flow_id} was cancelled", is_late)
     return is_whole
 
 

@@ -1,40 +1,31 @@
 """Flow: members that run side by side, and steps that come after them, each once.  [P8]
 
-`Flow` makes one; `Flows` is for whoever looks at those that are there, or cancels one.
+`Flow` makes one; flow_states.py is for whoever looks at those that are there, or cancels one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
 from s3queue.documents.flow import (
-    FLOWS,
     MOST_MEMBERS,
     MOST_STEPS,
     FlowDocument,
     OnDead,
     check_id,
     flow_key,
-    is_id,
 )
-from s3queue.documents.flow_outcomes import Decided, Decision, Done
-from s3queue.documents.record import Outcome
 from s3queue.documents.sends import Send
-from s3queue.errors import Conflict, InvalidRequest, MessageNotFound
+from s3queue.errors import Conflict, InvalidRequest
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.flow_progress import create, read_flow
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
 
-from .flow_repair import Found, cancel_flow, look, put_members
-
-State = Literal["running", "completed", "failed", "cancelled"]
-#: A list of flows asks for so many pages of names at most: of 1,000 flows each.
-MOST_PAGES = 20
+from .flow_repair import look, put_members
+from .flow_states import Flows, FlowState, access
 
 
 @runtime_checkable
@@ -207,142 +198,3 @@ def _queues(members: list[Send | Flow]) -> Iterator[str]:
             yield from _queues(one._members)
         else:
             yield one.queue
-
-
-def access(store: ObjectStore, home: str, clock: Clock, chance: Chance) -> QueueAccess:
-    """For who looks at flows, or cancels one: whatever these credentials allow."""
-    return QueueAccess(store=store, name=home, clock=clock, chance=chance, worker_id=f"flows-{chance.token()}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeState:
-    """One message of a flow, or a flow within it."""
-
-    number: int
-    #: 0: a member; else which step.
-    stage: int
-    queue: str
-    path: str
-    #: Waiting: it has no outcome yet, or its turn has not come.
-    state: Outcome | Literal["waiting"]
-    #: The id of the flow within, if it is one.
-    flow_id: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowState:
-    """A flow, and how far it has come."""
-
-    id: str
-    state: State
-    on_dead: OnDead
-    members: int
-    #: How many members have an outcome, whichever.
-    done: int
-    steps: int
-    #: How many steps were decided on, and which is at work: 0, the members are.
-    stage: int
-    started_at: datetime
-    ended_at: datetime | None = None
-    reason: str = ""
-    nodes: tuple[NodeState, ...] = field(default=(), repr=False)
-
-
-@dataclass(slots=True)
-class Flows:
-    """The flows of a bucket."""
-
-    store: ObjectStore
-    clock: Clock = field(default_factory=SystemClock)
-    chance: Chance = field(default_factory=RandomChance)
-    #: Of whoever cancels: for how long a message is its own while it does.
-    settings: QueueSettings = field(default_factory=QueueSettings)
-
-    def list(self, limit: int = 50) -> list[FlowState]:
-        """The last ones by name, which begins with the time unless the caller chose it; the newest first. One LIST for
-        1,000 flows, and three requests for each that is returned.
-        """
-        ids: list[str] = []
-        after: str | None = ""
-        for _ in range(MOST_PAGES):
-            page = self.store.list(FLOWS, after=after or "", delimiter="/")
-            ids += [prefix.removeprefix(FLOWS).rstrip("/") for prefix in page.prefixes]
-            after = page.next_after
-            if after is None:
-                break
-        found: list[FlowState] = []
-        for flow_id in reversed([one for one in ids if is_id(one) and "." not in one]):
-            if len(found) == limit:
-                break
-            try:
-                found.append(self._state(flow_id))
-            except MessageNotFound:
-                continue  # what is left of one whose document is gone
-        return found
-
-    def show(self, flow_id: str, *, outcomes: bool = True) -> FlowState:
-        """One flow with its nodes. With `outcomes`, one GET for each that has one.
-
-        Raises:
-            MessageNotFound: no flow has this id. CorruptState: its document cannot be read.
-        """
-        return self._state(flow_id, nodes=True, outcomes=outcomes)
-
-    def cancel(self, flow_id: str, reason: str = "") -> FlowState:
-        """End a flow: no further step comes, and what waits or is at work is cancelled. Safe to repeat; a flow that has
-        ended stays as it is.
-
-        Raises:
-            MessageNotFound: no flow has this id.
-            Unavailable: unknown how far it came; calling again is safe.
-        """
-        queue, flow, _ = self._read(flow_id)
-        cancel_flow(queue, flow, reason or "cancelled by an operator")
-        return self._state(flow_id)
-
-    def _read(self, flow_id: str) -> tuple[QueueAccess, FlowDocument, datetime]:
-        if not is_id(flow_id) or (found := self.store.open(flow_key(flow_id))) is None:
-            raise MessageNotFound(f"no flow has the id {flow_id!r}: see `s3queue flows list`")
-        flow = FlowDocument.read(found, flow_id)
-        queue = access(self.store, flow.home, self.clock, self.chance)
-        queue.settings = self.settings
-        return queue, flow, found.modified_at
-
-    def _state(self, flow_id: str, *, nodes: bool = False, outcomes: bool = False) -> FlowState:
-        queue, flow, started_at = self._read(flow_id)
-        found = look(queue, flow)
-        decision: Decision | None = found.decision if found.is_over else None
-        return FlowState(
-            id=flow_id,
-            state=_state(decision.decided) if decision else "running",
-            on_dead=flow.on_dead,
-            members=len(flow.members),
-            done=sum(flow.done(node) in found.done for node in flow.nodes(0)),
-            steps=len(flow.steps),
-            stage=found.stage,
-            started_at=started_at,
-            ended_at=decision.at if decision else None,
-            reason=decision.reason if decision else "",
-            nodes=tuple(self._nodes(flow, found, outcomes)) if nodes else (),
-        )
-
-    def _nodes(self, flow: FlowDocument, found: Found, outcomes: bool) -> Iterator[NodeState]:
-        for number in range(len(flow.members) + len(flow.steps)):
-            node, key = flow.node(number), flow.done(number)
-            ended: Outcome | Literal["waiting"] = "waiting"
-            if key in found.done:
-                stored = self.store.open(key) if outcomes else None
-                ended = Done.read(stored).outcome if stored else "completed"
-            is_message = isinstance(node, Send)
-            yield NodeState(
-                number=number,
-                stage=flow.stage_of(number),
-                queue=node.queue if isinstance(node, Send) else "",
-                path=flow.path(number) if is_message else "",
-                state=ended,
-                flow_id=node.flow_id if isinstance(node, FlowDocument) else "",
-            )
-
-
-def _state(decided: Decided) -> State:
-    return "running" if decided == "continue" else decided

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from s3queue.documents.flow import NESTED, FlowDocument, Reference, decision_key, done_key, done_prefix, flow_key
@@ -133,7 +134,7 @@ def read_decision(queue: QueueAccess, flow_id: str, step: int) -> Decision | Non
 def end(queue: QueueAccess, flow: FlowDocument, decision: Decision, between: Callable[[], None] = lambda: None) -> None:
     """The flow has ended: tell the flow that it is a member of, then take its marker away.
 
-    A worker leaves the marker of another queue to that queue's sweeper.
+    A worker leaves the marker of another queue to that queue's sweeper, and so does an operator who may not delete it.
     """
     if flow.parent:
         above, node = flow.parent
@@ -141,7 +142,8 @@ def end(queue: QueueAccess, flow: FlowDocument, decision: Decision, between: Cal
         if parent is not None and parent.has(node, NESTED):
             node_finished(queue, parent.reference(node), _outcome(queue, flow, decision), NESTED, between)
     if flow.home == queue.name or queue.flows is None:
-        queue.store.delete(flow.marker)
+        with suppress(AccessDenied):
+            queue.store.delete(flow.marker)
 
 
 def _outcome(queue: QueueAccess, flow: FlowDocument, decision: Decision) -> Done:

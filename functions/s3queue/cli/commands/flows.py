@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,27 +10,11 @@ from s3queue.cli.command import command, group, program
 from s3queue.cli.output import table
 from s3queue.cli.session import Session
 from s3queue.cli.words import when
-from s3queue.encoding import format_instant
-from s3queue.flow.flows import Flows, FlowState
+from s3queue.flow.flow_states import Flows, flow_document
 
 flows = group("Flows: messages that belong together, and the steps that come after them.")
 program.add_typer(flows, name="flows", rich_help_panel="Messages")
 FlowId = Annotated[str, typer.Argument(metavar="ID", help="The flow's id, as `flows list` shows it.")]
-
-
-def flow_document(found: FlowState) -> dict[str, Any]:
-    return {
-        "id": found.id,
-        "state": found.state,
-        "on_dead": found.on_dead,
-        "members": found.members,
-        "done": found.done,
-        "steps": found.steps,
-        "stage": found.stage,
-        "started_at": format_instant(found.started_at),
-        "ended_at": format_instant(found.ended_at) if found.ended_at else None,
-        "reason": found.reason,
-    }
 
 
 @command(flows, "flows list --limit 20", name="list")

@@ -167,6 +167,22 @@ const actions = {
     if (done) tell(`The schedule ${name} is active again.`);
   },
 
+  async "cancel-flow"({ flow }) {
+    const done = await ask({
+      title: `Cancel the flow ${flow}?`,
+      says: ["No further step comes. What waits never runs; what is running is told at its next check, and what it returns " +
+        "does not count. The payloads are deleted."],
+      field: "Why, for whoever looks at it later",
+      button: "Cancel the flow",
+      danger: true,
+      perform: (progress, given) => post(`/api/flows/${encodeURIComponent(flow)}/cancel` +
+        (given ? `?reason=${encodeURIComponent(given)}` : "")),
+    });
+    if (!done) return;
+    if (done.state === "cancelled") tell(`The flow ${flow} is cancelled.`);
+    else tell(`The flow ${flow} was ${done.state} before.`, "bad");
+  },
+
   async "copy"({ text }) {
     await navigator.clipboard?.writeText(text);
     tell("Copied.");

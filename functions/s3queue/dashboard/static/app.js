@@ -4,6 +4,7 @@ import { onChanged, payload } from "./actions.js";
 import { Poll } from "./api.js";
 import { tell } from "./dialog.js";
 import { h, morphChildren } from "./dom.js";
+import { FlowPage, FlowsPage } from "./flows.js";
 import { MessagePage } from "./message.js";
 import { Overview } from "./overview.js";
 import { QueuePage } from "./queue.js";
@@ -51,13 +52,15 @@ function route() {
   });
   if (kind === "queue" && name && tab === "message") page = new MessagePage(name, path ?? "");
   else if (kind === "queue" && name) page = Object.assign(new QueuePage(name, tab), page.name === name ? kept(page) : {});
+  else if (kind === "flow" && name) page = new FlowPage(name);
+  else if (kind === "flows") page = new FlowsPage();
   else if (kind === "statistics") page = new StatisticsPage();
   else page = overview;
-  const title = kind === "queue" ? name : kind === "statistics" ? "Statistics" : "Overview";
+  const here = { queue: "", flow: "flows", flows: "flows", statistics: "statistics" }[kind] ?? "overview";
+  const title = kind === "queue" || kind === "flow" ? name : { flows: "Flows", statistics: "Statistics" }[kind] ?? "Overview";
   document.title = `${title} · s3queue`;
   for (const link of document.querySelectorAll("[data-nav]")) {
-    const isHere = link.dataset.nav === (kind === "statistics" ? "statistics" : kind === "queue" ? "" : "overview");
-    if (isHere) link.setAttribute("aria-current", "page");
+    if (link.dataset.nav === here) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   show();

@@ -57,6 +57,10 @@ export const HEALTH = {
   unknown: "Unknown",
 };
 
+export const FLOW_STATES = {
+  running: "Running", completed: "Completed", failed: "Failed", cancelled: "Cancelled", unknown: "Unknown",
+};
+
 export const STATES = {
   pending: "Pending", delayed: "Delayed", processing: "Processing", waiting: "Waiting for a retry",
   completed: "Completed", cancelled: "Cancelled", dead: "Dead letters", workers: "Workers", runs: "Spark runs", schedules: "Schedules", settings: "Settings",
