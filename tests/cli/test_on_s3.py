@@ -290,3 +290,15 @@ def test_a_sweep_wakes_the_function_for_what_is_due(on_s3, functions, moto_endpo
     (asked,) = functions.asked
     assert json.loads(asked["Payload"]) == {"paths": [f"delayed/{due}/one"]}
     assert asked["InvocationType"] == "Event"
+
+
+def test_groups_are_sent_to_and_shown_in_pages(on_s3):
+    # `@a-b/` comes before `@a/`, as S3 orders folders.
+    for group in ("a", "a-b", "a b"):
+        on_s3("send", "orders", "{n}", "--group", group, "--count", "2")
+    seen, after = [], ""
+    while after is not None:
+        page = on_s3("partitions", "orders", "--limit", "1", "--after", after, "--json").json
+        seen += [(one["group"], one["state"], one["messages"]) for one in page["partitions"]]
+        after = page["next_after"]
+    assert seen == [("a b", "free", 2), ("a-b", "free", 2), ("a", "free", 2)]

@@ -107,8 +107,8 @@ def list_partitions(
 ) -> PartitionPage:
     """Partitions that have messages or a lease, in the order of their folders; `leased`: only those with a lease.
 
-    Pass `next_after` back as `after` for the next page. Two LISTs, and for each partition a LIST and, if it has a
-    lease, a GET; a GET for each holder whose lease ran out. With a `group`, only that one, which may be empty.
+    Pass `next_after` back as `after` for the next page. Two LISTs or more, and for each partition a LIST and, if it has
+    a lease, a GET; a GET for each holder whose lease ran out. With a `group`, only that one, which may be empty.
 
     Raises:
         InvalidRequest: the limit is not from 1 to 1,000, `after` is no partition, or there can be no such group.
@@ -150,14 +150,18 @@ def _names(
     if leased:
         names, is_last = order, True
     else:
-        cursor = keys.message(partition_path(after)) + _LAST if after else ""
-        # One more than is shown, to know whether it is the last page.
-        page = queue.store.list(keys.partitions, after=cursor, delimiter="/", limit=limit + 1)
-        folders = [path for prefix in page.prefixes if is_partition(path := prefix.removeprefix(keys.root))]
-        is_last, at = page.next_after is None, page.at
+        cursor: str | None = keys.message(partition_path(after)) + _LAST if after else ""
+        folders: list[str] = []
+        size = limit
+        # Other messages may have names that begin with @, and fill whole pages.
+        while cursor is not None and not folders:
+            page = queue.store.list(keys.partitions, after=cursor, delimiter="/", limit=size)
+            folders = [path for prefix in page.prefixes if is_partition(path := prefix.removeprefix(keys.root))]
+            cursor, at, size = page.next_after, page.at, MOST_ROWS
+        is_last = cursor is None
         # Behind the last folder of this page there may be others, and leases must not come before them.
         both = {partition_of(path) for path in folders}
-        both |= {name for name in order if is_last or (folders and partition_path(name) <= folders[-1])}
+        both |= {name for name in order if is_last or partition_path(name) <= folders[-1]}
         names = sorted(both, key=partition_path)
     shown = names[:limit]
     is_last = is_last and len(names) <= limit

@@ -147,3 +147,14 @@ def test_a_wrong_question_is_refused(bench):
         list_partitions(queue, after="customer-42")
     with pytest.raises(InvalidName, match="too long"):
         list_partitions(queue, group="x" * 900)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 1000])
+def test_messages_whose_names_look_like_partitions_hide_none(bench, limit):
+    queue = bench.queue()
+    for number in range(1500):
+        bench.memory.put(f"orders/messages/@{number:05d}", b"x")
+    bench.memory.put("orders/messages/@/x", b"x")
+    for name in ("a", "b", "c"):
+        queue.enqueue("x", group=name)
+    assert [one.group for one in _pages(queue, limit)] == ["a", "b", "c"]
