@@ -325,7 +325,7 @@ class Hold:
             window = [] if stop or self._is_closed else self._plan()
             ended = tuple(self._ended.values())
             # In the order of time; and a LIST of journals shows how many outcomes there are.
-            name = f"{self.queue.chance.name(self.claim.now())}-{len(ended)}" if ended else ""
+            name = f"{self._journal_name()}-{len(ended)}" if ended else ""
         if window or ended:
             self._write(taken=window, ended=ended, journal=name)
         with self._mutex:
@@ -340,6 +340,12 @@ class Hold:
         self._committed_at = self.queue.clock.monotonic()
         self._window.extend(window)
         return bool(window)
+
+    def _journal_name(self) -> str:
+        """Greater than all before it of this process: S3's clock, which every hold begins with, has whole seconds."""
+        at = max(self.claim.now(), self.queue.journaled_at + timedelta(milliseconds=1))
+        self.queue.journaled_at = at
+        return self.queue.chance.name(at)
 
     def _plan(self, *, relist: bool = False) -> list[ObjectInfo]:
         """The messages to take next; from a new LIST, if the last one has none left."""

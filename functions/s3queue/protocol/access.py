@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
 from s3queue.documents.lease import StoredLease
 from s3queue.documents.record import Record
+from s3queue.encoding import EARLIEST
 from s3queue.events import Events
 from s3queue.keys import Keys, partition_of
 from s3queue.settings import QueueSettings
@@ -51,6 +53,8 @@ class QueueAccess:
     gate: Gate | None = field(init=False, default=None, repr=False)
     #: Called between the many requests that one message's sends may need: a sweep's ends them when its budget does.
     pace: Callable[[], None] = field(init=False, default=lambda: None, repr=False)
+    #: When the last journal of a partition was named.
+    journaled_at: datetime = field(init=False, default=EARLIEST, repr=False)
     #: How many claims the gate did not permit: they say nothing about what others do.
     held_back: int = field(init=False, default=0, repr=False)
 

@@ -560,3 +560,11 @@ def test_stats_count_the_outcomes_in_journals(bench):
 
     assert queue.stats().completed == 7
     assert queue.stats().finished_per_minute == 7
+
+
+def test_the_last_of_two_outcomes_within_a_second_is_told(bench):
+    queue = bench.queue()
+    for number in range(5):
+        path = queue.enqueue(json.dumps(number), group="a", name="x")
+        _run(bench, queue, lambda body: body, path)
+        assert queue.outcome_of(path).result == number
