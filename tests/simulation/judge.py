@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from s3queue.documents.lease import Lease
+from s3queue.documents.message import MOVED
 from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of
 from s3queue.keys import runs_once
@@ -232,7 +233,8 @@ class Judge:
             life.end = "repeated"
             return
         if life.record is None and self.dedup.is_repeated(life, put_id):
-            life.end = "merged"
+            # A replay that was PUT twice, and has its outcome: a death of its own has its own letter.
+            life.end = "repeated" if put_id.startswith(MOVED) else "merged"
             return
         if life.record is None:
             self._merge(life, sent_at)
