@@ -40,10 +40,14 @@ class Dedup:
 
     def check_start(self, life: Life, put_id: str, leased_at: float) -> None:
         """[P4] A message of which there is only one runs no more once it is finished, whoever PUTs it."""
-        for one in self._ledger.lives[life.path]:
-            is_same = one.record is not None and one.record.put_id == put_id and put_id.startswith((ONCE, MOVED))
-            if is_same and one is not life and one.recorded_at < leased_at:
-                self._broken("P4", f"{life.path} runs again: a second PUT of it came late")
+        finished = [one for one in self._ledger.lives[life.path] if one.record and one.recorded_at < leased_at]
+        if put_id.startswith(MOVED):
+            # Its name is anybody's, and has one record: the outcome of another message may have taken its place.
+            finished = sorted(finished, key=lambda one: one.recorded_at)[-1:]
+        elif not put_id.startswith(ONCE):
+            return
+        if any(one.record and one.record.put_id == put_id for one in finished if one is not life):
+            self._broken("P4", f"{life.path} runs again: a second PUT of it came late")
 
     def check_named(self, path: str) -> None:
         if path not in self.named:

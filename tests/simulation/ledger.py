@@ -114,7 +114,8 @@ class Ledger:
         return life
 
     def find(self, path: str, etag: str, put_at: Any) -> Life | None:
-        for life in self.lives.get(path, ()):
+        """The last one: an upload that began when equal bytes were PUT has their date, and comes later."""
+        for life in reversed(self.lives.get(path, ())):
             if life.etag == etag and life.put_at == put_at:
                 return life
         return None

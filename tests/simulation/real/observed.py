@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from s3queue import Claim, Queue, Record
 from s3queue.protocol.outcomes import Outcomes
 
 from .history import tell
+
+LAST_FIELD = fields(Claim)[-1].name
 
 
 def observe() -> None:
@@ -20,7 +23,8 @@ def observe() -> None:
 
     def moved(claim: Claim, name: str, value: Any) -> None:
         object_setattr(claim, name, value)
-        if name in ("fence", "deadline") and hasattr(claim, "fence") and claim.fence:
+        # Its last field is set last: before, it is not whole yet.
+        if name in (LAST_FIELD, "fence", "leased_until", "named_until") and hasattr(claim, LAST_FIELD) and claim.fence:
             message = claim.message
             tell(
                 "held",
@@ -30,14 +34,14 @@ def observe() -> None:
                 owner=claim.lease.owner,
                 attempt=claim.lease.attempt,
                 # By the history's clock: the claim's own may count what a suspended machine missed.
-                until=time.monotonic() + claim.deadline - claim.clock.monotonic(),
+                until=time.monotonic() + max(0.0, claim.deadline - claim.clock.monotonic()),
             )
 
     Claim.__setattr__ = moved  # type: ignore[method-assign,assignment]
     write_record = Outcomes.write_record
 
-    def written(outcomes: Outcomes, record: Record, is_alive: Callable[[], bool]) -> Record:
-        found = write_record(outcomes, record, is_alive)
+    def written(outcomes: Outcomes, record: Record, is_alive: Callable[[], bool], *arguments: Any) -> Record:
+        found = write_record(outcomes, record, is_alive, *arguments)
         tell(
             "recorded",
             queue=outcomes.keys.root.strip("/"),
