@@ -100,7 +100,7 @@ class Ledger:
             former.end = "overwritten"
         self._order += 1
         same = self.find(path, stored.etag, stored.modified_at)
-        if same:
+        if same and not self._is_forgotten(same):
             same.puts += 1
             same.order = self._order  # another one may have lain there in between
             same.end = ""
@@ -119,6 +119,11 @@ class Ledger:
             if life.etag == etag and life.put_at == put_at:
                 return life
         return None
+
+    def _is_forgotten(self, life: Life) -> bool:
+        """Whether the record of it was replaced by a later message's: nothing says any more that it is finished."""
+        later = (one.recorded_at for one in self.lives[life.path] if one.record and one is not life)
+        return life.end == "deleted" and life.record is not None and max(later, default=0.0) > life.recorded_at
 
     def alike(self, life: Life) -> list[Life]:
         """Lives of the same name and the same bytes: S3's conditions cannot tell one from another."""

@@ -4,8 +4,9 @@ The lease of a partition is the commit point, so an outcome counts from the inst
 letters and deletions only follow from that. What is judged of the order of a group, precisely:
 
 A message of a group starts only while its starter holds the lease by its own clock, and only if every message of a
-smaller name that lay there at the holder's last LIST has an outcome, or is ended by this very holder, whose next commit
-says so. A handler may still run after the lease of its starter ran out: only such a zombie overlaps with another one.
+smaller name that lay there when the holder last asked for a LIST has an outcome, or is ended by this very holder, whose
+next commit says so. A handler may still run after the lease of its starter ran out: only such a zombie overlaps with
+another one.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from s3queue.documents.message import Generation
 from s3queue.documents.partition import PartitionLease, Waiting, read_journal
 from s3queue.documents.record import Record
 from s3queue.flow import partition_window
-from s3queue.keys import is_ordered, partition_of, partition_path
+from s3queue.flow.held_leases import HeldLeases
+from s3queue.flow.partition_window import PartitionWindow
+from s3queue.keys import is_ordered, partition_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.journal import find_outcome
@@ -28,6 +32,7 @@ from s3queue.store import Object
 
 from .ledger import Life, Run
 from .machines import EPOCH, Process
+from .world import World
 
 if TYPE_CHECKING:
     from .judge import Judge
@@ -36,13 +41,27 @@ if TYPE_CHECKING:
 WINDOW = 3
 
 
+#: The windows of this run, and when the last LIST of each was asked for.
+_looked: dict[int, tuple[PartitionWindow, float]] = {}
+
+
 @contextmanager
-def small_windows() -> Iterator[None]:
-    kept, partition_window.WINDOW = partition_window.WINDOW, WINDOW
-    try:
+def small_windows(world: World) -> Iterator[None]:
+    """Few messages in each, and the judge knows when each was looked at: a process has several threads."""
+    look = partition_window.PartitionWindow.look
+
+    def noted(window: PartitionWindow) -> list[str]:
+        began_at = world.now
+        gone = look(window)
+        _looked[id(window)] = window, began_at
+        return gone
+
+    _looked.clear()
+    with (
+        patch.object(partition_window, "WINDOW", WINDOW),
+        patch.object(partition_window.PartitionWindow, "look", noted),
+    ):
         yield
-    finally:
-        partition_window.WINDOW = kept
 
 
 @dataclass(slots=True, eq=False)
@@ -72,10 +91,6 @@ class Partitions:
         #: How many outcomes were committed for each life, and which records journals hold.
         self._outcomes: dict[Life, int] = {}
         self._journaled: set[tuple[str, str, Any]] = set()
-        #: (process, prefix) → when its last LIST was carried out; and how much of the trace was read for that.
-        self._listed: dict[tuple[str, str], float] = {}
-        self._before_loss: dict[tuple[str, str], float] = {}
-        self._read = 0
 
     def lease_key(self, path: str) -> str:
         partition = partition_of(path)
@@ -257,7 +272,7 @@ class Partitions:
         held = self._hold(process, claim)
         if is_ordered(partition):
             self._check_overlap(partition, life, held)
-            self._check_order(process, partition, life, held)
+            self._check_order(claim, life, held)
         self._running.setdefault(partition, []).append((run, held))
         self._count(life, claim, run)
         return run
@@ -290,24 +305,13 @@ class Partitions:
             if one is held or one.claim.is_alive():
                 self._judge.broken("P9", f"{life.path} starts while {run.process.name} runs another of its group")
 
-    def _check_order(self, process: Process, partition: str, life: Life, held: _Held) -> None:
-        self._read_trace()
-        listed_at = self._listed.get((process.name, self._root + partition_path(partition)), 0.0)
+    def _check_order(self, claim: Claim, life: Life, held: _Held) -> None:
+        assert isinstance(claim.leases, HeldLeases)
+        _, looked_at = _looked.get(id(claim.leases.hold.messages), (None, 0.0))
         for path, smaller in self._ledger.present.items():
-            is_before = partition_of(path) == partition and path.encode() < life.path.encode()
-            if is_before and smaller.last_put_at < listed_at and not smaller.record:
+            is_before = partition_of(path) == partition_of(life.path) and path.encode() < life.path.encode()
+            if is_before and smaller.last_put_at < looked_at and not smaller.record:
                 held.out_of_turn.append((life, smaller))
-
-    def _read_trace(self) -> None:
-        for at, process, operation, key, what in self._world.trace[self._read :]:
-            if operation != "list":
-                continue
-            if what == "":
-                self._before_loss[process, key] = self._listed.get((process, key), 0.0)
-                self._listed[process, key] = at
-            elif what == "answer lost":
-                self._listed[process, key] = self._before_loss.get((process, key), 0.0)
-        self._read = len(self._world.trace)
 
     # The end
 

@@ -132,7 +132,7 @@ class Schedule:
     # The plot
 
     def run(self) -> Verdict:
-        with silenced(), greenlets(), short_lines(), small_records(), limits(self.profile), small_windows():
+        with silenced(), greenlets(), short_lines(), small_records(), limits(self.profile), small_windows(self.world):
             try:
                 self._begin()
                 self.world.run(self.lasts)

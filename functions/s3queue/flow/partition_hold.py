@@ -67,7 +67,7 @@ class Hold:
         self._mutex = threading.RLock()
         #: Stands for the whole partition, for the worker's heartbeat.
         self.claim = claim_of_partition(queue, partition)
-        self._messages = PartitionWindow(queue, partition, self._waiting)
+        self.messages = PartitionWindow(queue, partition, self._waiting)
         self._clearing = Clearing(queue, leases.outcomes, partition, self.claim, self._keep)
 
     @property
@@ -90,7 +90,7 @@ class Hold:
         if takes and not (window or self._uncleared or is_over or self._ended):
             return False
         gate = self.queue.gate
-        if gate and window and gate.wait(self._messages.path(window[0])) > 0:
+        if gate and window and gate.wait(self.messages.path(window[0])) > 0:
             self.queue.held_back += 1
             return False
         try:
@@ -107,7 +107,7 @@ class Hold:
         settings = self.queue.settings
         if self.is_ordered or not settings.within or len(window) >= settings.collect:
             return False
-        return self._messages.listed_at - min(info.modified_at for info in window) < settings.within
+        return self.messages.listed_at - min(info.modified_at for info in window) < settings.within
 
     def take(self) -> Claim | None:
         """The next message; None if none can be taken now. Whoever takes one ends it by the claim's `leases`."""
@@ -116,7 +116,7 @@ class Hold:
                 if not self._window or (self.is_ordered and self._running) or self._must_commit():
                     return None
                 info = self._window.popleft()
-                path = self._messages.path(info)
+                path = self.messages.path(info)
                 self._running.add(path)
             try:
                 claim = self._open(path, info)
@@ -150,7 +150,7 @@ class Hold:
     @property
     def has_left(self) -> bool:
         """Whether messages were seen that nobody has taken."""
-        return self._messages.has_left
+        return self.messages.has_left
 
     @property
     def has_room(self) -> bool:
@@ -261,7 +261,7 @@ class Hold:
         """A new LIST shows what waits, or was PUT anew, in its place. A group goes on with nothing else before it."""
         if self.is_ordered:
             self._window.clear()
-        self._messages.forget()
+        self.messages.forget()
 
     def lose(self, claim: Claim) -> None:
         """A handler was started, and how that ended cannot be recorded: the attempt counts, and nothing more starts.
@@ -321,7 +321,7 @@ class Hold:
             Unavailable: unknown whether it was committed; the next holder knows.
         """
         with self._mutex:
-            self._messages.put_back(self._window)
+            self.messages.put_back(self._window)
             window = [] if stop or self._is_closed else self._plan()
             ended = tuple(self._ended.values())
             # In the order of time; and a LIST of journals shows how many outcomes there are.
@@ -351,13 +351,13 @@ class Hold:
         """The messages to take next; from a new LIST, if the last one has none left."""
         finished = {one.path: one.generation.etag for one in (*self._uncleared, *self._ended.values())}
         finished |= {path: info.etag for path, info in self._repeated.items()}
-        if not relist and (window := self._messages.choose(self.claim.now(), finished)):
+        if not relist and (window := self.messages.choose(self.claim.now(), finished)):
             return window
-        if not relist and len(self._lease.taken) < FEW and not self._messages.has_left:
+        if not relist and len(self._lease.taken) < FEW and not self.messages.has_left:
             return []  # it is looked at once more after it was given up
-        for path in self._messages.look():
-            self._vanish(path, self._messages.listed_at)
-        return self._messages.choose(self._messages.listed_at, finished)
+        for path in self.messages.look():
+            self._vanish(path, self.messages.listed_at)
+        return self.messages.choose(self.messages.listed_at, finished)
 
     def _clear(self) -> None:
         parked = self._clearing.clear(self._uncleared, self._lease.journal, self._repeated.values())
@@ -413,7 +413,7 @@ class Hold:
                 self.claim.check_alive()
             lease = replace(self._lease, nonce=queue.chance.token(), timeout=timeout or self._timeout)
             if is_commit:
-                names = {self._messages.path(info): info.etag for info in taken}
+                names = {self.messages.path(info): info.etag for info in taken}
                 waiting = dict(self._waiting)
                 lease = replace(lease, state=state, taken=names, ended=ended, journal=journal, waiting=waiting)
             before = queue.clock.monotonic()
