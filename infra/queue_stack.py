@@ -24,8 +24,8 @@ from .constructs.queue_bucket import MAX_PROMPT_QUEUES, QueueBucket
 from .constructs.s3_queue import S3Queue
 from .constructs.spark_runs import SparkCode, SparkRuns
 from .options import Options
-from .permissions import key_statements
 from .quotas import Quotas
+from .resource_policies import key_statements
 
 #: Names of variables whose value nobody should read in a template.
 SECRET = re.compile("PASSWORD|SECRET|TOKEN|PRIVATE|CREDENTIAL")

@@ -16,7 +16,8 @@ from aws_cdk import aws_s3_notifications as notifications
 from constructs import Construct
 
 from infra.options import Options
-from infra.permissions import SPARK_LOGS_PREFIX, deny_unconditional_writes, deny_unreadable_messages
+from infra.permissions import SPARK_LOGS_PREFIX
+from infra.resource_policies import deny_unconditional_writes, deny_unreadable_messages
 from s3queue.documents.flow import FLOWS
 from s3queue.documents.sends import OUTBOX_KEPT
 from s3queue.keys import Keys

@@ -129,7 +129,7 @@ def test_a_target_that_nobody_deploys_ends_the_synth() -> None:
 
 
 def test_every_kind_of_state_is_tested() -> None:
-    from infra.permissions import CONDITIONAL
+    from infra.resource_policies import CONDITIONAL
 
     assert list(CONDITIONAL) == STATE
 
@@ -255,7 +255,7 @@ def test_a_bucket_with_a_kms_key_takes_messages_under_that_key_only() -> None:
     from aws_cdk.assertions import Template as Synthesized
     from aws_cdk.aws_kms import Key
 
-    from infra.permissions import deny_unreadable_messages
+    from infra.resource_policies import deny_unreadable_messages
 
     scope = Stack(App(), "stack")
     bucket = s3.Bucket(scope, "Bucket", encryption_key=Key(scope, "Key"))
