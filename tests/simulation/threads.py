@@ -10,7 +10,7 @@ from typing import Any
 
 from greenlet import getcurrent
 
-from s3queue.flow import partition_hold
+from s3queue.flow import held_lease, partition_hold
 from s3queue.protocol import dead_letters, producer
 from s3queue.worker import partition_run, partition_runs
 
@@ -121,7 +121,7 @@ class Mutex:
 @contextmanager
 def greenlets() -> Iterator[None]:
     """The library's pools are made of greenlets meanwhile."""
-    name, locking = "ThreadPoolExecutor", (partition_hold, partition_run, partition_runs)
+    name, locking = "ThreadPoolExecutor", (held_lease, partition_hold, partition_run, partition_runs)
     kept = {module: getattr(module, name) for module in (producer, dead_letters)}
     try:
         for module in kept:

@@ -7,22 +7,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Literal
 
 from s3queue.documents.lease import NEVER, Lease
 from s3queue.documents.message import Generation, Message
 from s3queue.documents.once import is_once, was_finished
-from s3queue.documents.partition import PartitionLease, StoredPartition, Waiting
+from s3queue.documents.partition import StoredPartition, Waiting
 from s3queue.documents.record import Failure, Record
-from s3queue.encoding import EARLIEST
-from s3queue.errors import AccessDenied, Conflict, LeaseLost, Unavailable
+from s3queue.errors import AccessDenied, Conflict, Unavailable
 from s3queue.keys import is_batch, is_ordered, partition_path
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.claiming import message_of
 from s3queue.protocol.journal import find_outcome, outcome_in
 from s3queue.protocol.lease_protocol import LeaseProtocol
-from s3queue.store import ObjectInfo, delete_unique, put_surely
+from s3queue.store import ObjectInfo
 
+from .held_lease import HeldLease
 from .held_leases import HeldLeases, claim_of_partition
 from .partition_clearing import Clearing
 from .partition_window import PartitionWindow
@@ -48,8 +47,6 @@ class Hold:
         #: What `Queue.complete`, `fail` and the like do with the messages of this partition.
         self.leases = HeldLeases(queue, leases.outcomes, self)
         self._stored = stored
-        self._etag = stored.etag if stored else None
-        self._lease = PartitionLease(state="processing", owner=queue.worker_id, timeout=self._timeout)
         self._waiting = dict(stored.lease.waiting) if stored else {}
         #: Outcomes that count and are not cleared; outcomes that are not committed; what is deleted without one.
         self._uncleared = stored.lease.ended if stored else ()
@@ -67,12 +64,9 @@ class Hold:
         self._mutex = threading.RLock()
         #: Stands for the whole partition, for the worker's heartbeat.
         self.claim = claim_of_partition(queue, partition)
+        self._lease = HeldLease(queue, partition, self.claim, stored.etag if stored else None)
         self.messages = PartitionWindow(queue, partition, self._waiting)
-        self._clearing = Clearing(queue, leases.outcomes, partition, self.claim, self._keep)
-
-    @property
-    def _timeout(self) -> timedelta:
-        return self.queue.settings.visibility_timeout
+        self._clearing = Clearing(queue, leases.outcomes, partition, self.claim, self._lease.keep)
 
     # Taking
 
@@ -94,7 +88,7 @@ class Hold:
             self.queue.held_back += 1
             return False
         try:
-            self._write(taken=window, ended=self._uncleared, journal=self._stored.lease.journal if self._stored else "")
+            self._commit(window, self._uncleared, self._stored.lease.journal if self._stored else "")
         except Conflict:
             self.queue.events.emit("claim.lost", queue=self.queue.name, path=partition_path(self.partition))
             return False
@@ -134,7 +128,7 @@ class Hold:
             return False
         passed = self.queue.clock.monotonic() - self._committed_at
         # A worker without a heartbeat must not start what may outlast its lease.
-        needed = min(self.queue.settings.handler_timeout, self._timeout * 0.8)
+        needed = min(self.queue.settings.handler_timeout, self.queue.settings.visibility_timeout * 0.8)
         return passed > COMMIT_SECONDS or self._ended_bytes > COMMIT_BYTES or self.claim.remaining() < needed
 
     def close(self) -> None:
@@ -327,7 +321,7 @@ class Hold:
             # In the order of time; and a LIST of journals shows how many outcomes there are.
             name = f"{self._journal_name()}-{len(ended)}" if ended else ""
         if window or ended:
-            self._write(taken=window, ended=ended, journal=name)
+            self._commit(window, ended, name)
         with self._mutex:
             self._uncleared = ended
             self._ended, self._ended_bytes, self._has_failed = {}, 0, False
@@ -353,22 +347,22 @@ class Hold:
         finished |= {path: info.etag for path, info in self._repeated.items()}
         if not relist and (window := self.messages.choose(self.claim.now(), finished)):
             return window
-        if not relist and len(self._lease.taken) < FEW and not self.messages.has_left:
+        if not relist and len(self._lease.document.taken) < FEW and not self.messages.has_left:
             return []  # it is looked at once more after it was given up
         for path in self.messages.look():
             self._vanish(path, self.messages.listed_at)
         return self.messages.choose(self.messages.listed_at, finished)
 
     def _clear(self) -> None:
-        parked = self._clearing.clear(self._uncleared, self._lease.journal, self._repeated.values())
+        parked = self._clearing.clear(self._uncleared, self._lease.document.journal, self._repeated.values())
         self._waiting.update({one.path: one for one in parked})
         self._uncleared, self._repeated = (), {}
 
-    def _keep(self) -> None:
-        """Many sends or letters may outlast the lease."""
-        self.claim.check_alive()
-        if self.claim.remaining() < self._lease.timeout / 2:
-            self.renew()
+    def _commit(self, window: Sequence[ObjectInfo], ended: tuple[Record, ...], journal: str) -> None:
+        taken = {self.messages.path(info): info.etag for info in window}
+        with self._mutex:
+            waiting = dict(self._waiting)
+        self._lease.commit(taken=taken, ended=ended, journal=journal, waiting=waiting)
 
     def renew(self, timeout: timedelta | None = None) -> None:
         """Keep the partition for another `timeout` from now.
@@ -376,7 +370,7 @@ class Hold:
         Raises:
             LeaseLost: another worker has it.
         """
-        self._write(timeout=timeout, is_commit=False)
+        self._lease.renew(timeout)
 
     def give_up(self) -> None:
         """Let others have the partition: DELETE the lease, or, if failed messages wait, PUT it as open.
@@ -387,46 +381,10 @@ class Hold:
         # What outlasted the lease is charged with that when it has run out: it must not begin anew at once.  [P5]
         self.claim.check_alive()
         if self._waiting:
-            self._write(state="open")
-            next_at = self._lease.next_at
+            next_at = self._lease.open(dict(self._waiting))
             if next_at:
                 path = min(self._waiting.values(), key=lambda one: one.retry_at).path
                 self.leases.outer_remind(path, next_at)
-        elif self._etag:
-            delete_unique(self.queue.store, self.queue.keys.lease(partition_path(self.partition)), if_match=self._etag)
+        else:
+            self._lease.delete()
         self.claim.end()
-
-    def _write(
-        self,
-        *,
-        state: Literal["processing", "open"] = "processing",
-        timeout: timedelta | None = None,
-        taken: Sequence[ObjectInfo] = (),
-        ended: tuple[Record, ...] = (),
-        journal: str = "",
-        is_commit: bool = True,
-    ) -> None:
-        """PUT the lease; its age counts from then. What is no commit leaves the rest of it as it was."""
-        queue = self.queue
-        with self._mutex:
-            if self._lease.nonce:
-                self.claim.check_alive()
-            lease = replace(self._lease, nonce=queue.chance.token(), timeout=timeout or self._timeout)
-            if is_commit:
-                names = {self.messages.path(info): info.etag for info in taken}
-                waiting = dict(self._waiting)
-                lease = replace(lease, state=state, taken=names, ended=ended, journal=journal, waiting=waiting)
-            before = queue.clock.monotonic()
-            key = queue.keys.lease(partition_path(self.partition))
-            try:
-                written = put_surely(
-                    queue.store, key, lease.to_bytes(), if_match=self._etag, if_absent=self._etag is None
-                )
-            except Conflict as conflict:
-                self.claim.end()
-                raise LeaseLost(f"{queue.name}/{self.partition}: {conflict}") from conflict
-            self._lease, self._etag = lease, written.etag
-            if self.claim.claimed_at == EARLIEST:
-                self.claim.claimed_at, self.claim.since = written.at, before
-            self.claim.lease = replace(self.claim.lease, timeout=lease.timeout)
-            self.claim.leased_until = before + lease.timeout.total_seconds()

@@ -7,9 +7,9 @@ from simulation.mutations import Mutation
 BUGS = (
     Mutation(
         "the lease of a partition is written whatever lies there",
-        "flow/partition_hold.py",
-        "                    queue.store, key, lease.to_bytes(), if_match=self._etag, if_absent=self._etag is None\n",
-        "                    queue.store, key, lease.to_bytes()\n",
+        "flow/held_lease.py",
+        "                    self._queue.store, self._key, lease.to_bytes(), if_match=etag, if_absent=etag is None\n",
+        "                    self._queue.store, self._key, lease.to_bytes()\n",
     ),
     Mutation(
         "whoever takes a partition over drops what was committed",
@@ -20,10 +20,10 @@ BUGS = (
     Mutation(
         "messages of a partition are deleted before the commit",
         "flow/partition_hold.py",
-        "        if window or ended:\n            self._write(taken=window, ended=ended, journal=name)\n",
+        "        if window or ended:\n            self._commit(window, ended, name)\n",
         "        for one in ended:\n"
         "            self.queue.store.delete(self.queue.keys.message(one.path), if_match=one.generation.etag)\n"
-        "        if window or ended:\n            self._write(taken=window, ended=ended, journal=name)\n",
+        "        if window or ended:\n            self._commit(window, ended, name)\n",
     ),
     Mutation(
         "outcomes of a partition are in no journal",
@@ -96,8 +96,8 @@ BUGS = (
     Mutation(
         "failed messages are forgotten when a partition is given up",
         "flow/partition_hold.py",
-        "        if self._waiting:\n            self._write",
-        "        if not self._etag:\n            self._write",
+        "        if self._waiting:\n            next_at",
+        "        if not self._lease:\n            next_at",
     ),
     Mutation(
         "an outlasted lease is given up, and its attempt not counted",
