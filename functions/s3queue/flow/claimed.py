@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import IO
-
 from s3queue.documents.batch import Lines
 from s3queue.documents.lease import GRAIN
-from s3queue.documents.message import Generation, Message
-from s3queue.encoding import decode_metadata
-from s3queue.errors import Conflict, LeaseLost
+from s3queue.errors import LeaseLost
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.claim import Claim
+from s3queue.protocol.opening import message_of
 
 
 def claimed(queue: QueueAccess, path: str, fence: str) -> Claim:
@@ -31,35 +27,16 @@ def claimed(queue: QueueAccess, path: str, fence: str) -> Claim:
     is_another = stored is not None and not lease.leased_etag and stored.modified_at > held.written_at
     if held.is_over() or stored is None or is_another or lease.leased_etag not in ("", stored.etag):
         raise LeaseLost(f"claim over: {queue.name}/{path}: its lease ran out, or its message is gone")
-    generation = Generation(etag=stored.etag, put_at=stored.modified_at)
+    message = message_of(queue, path, stored)
     claimed_at = lease.claimed_at or held.written_at
     return Claim(
-        message=Message(
-            queue=queue.name,
-            path=path,
-            generation=generation,
-            size=stored.size,
-            metadata=decode_metadata(stored.metadata),
-            content_type=stored.content_type,
-            reopen=_opener(queue, path, stored.etag),
-        ),
-        lease=lease.on(generation, claimed_at),
+        message=message,
+        lease=lease.on(message.generation, claimed_at),
         lease_etag=held.etag,
         claimed_at=claimed_at,
         since=before - (held.read_at - claimed_at).total_seconds(),
         leased_until=before + left.total_seconds(),
         clock=queue.clock,
         fence=fence,
-        lines=lease.on(generation, claimed_at).lines or Lines(),
+        lines=lease.on(message.generation, claimed_at).lines or Lines(),
     )
-
-
-def _opener(queue: QueueAccess, path: str, etag: str) -> Callable[[], IO[bytes] | None]:
-    def reopen() -> IO[bytes] | None:
-        try:
-            found = queue.store.open(queue.keys.message(path), if_match=etag)
-        except Conflict:
-            return None
-        return found.stream if found else None
-
-    return reopen

@@ -16,9 +16,9 @@ from s3queue.documents.record import Failure, Record
 from s3queue.errors import AccessDenied, Conflict, Unavailable
 from s3queue.keys import is_batch, is_ordered, partition_path
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.claiming import message_of
 from s3queue.protocol.journal import find_outcome, outcome_in
 from s3queue.protocol.lease_protocol import LeaseProtocol
+from s3queue.protocol.opening import message_of
 from s3queue.store import ObjectInfo
 
 from .held_lease import HeldLease

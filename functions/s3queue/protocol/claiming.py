@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import IO
 
 from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import Lines
 from s3queue.documents.lease import Lease
-from s3queue.documents.message import INLINE_BYTES, Generation, Message, is_placeholder
+from s3queue.documents.message import Generation, Message, is_placeholder
 from s3queue.documents.once import is_once, was_finished
 from s3queue.documents.record import Record
-from s3queue.encoding import decode_metadata
 from s3queue.errors import (
     AccessDenied,
     AttemptFailed,
@@ -32,7 +29,7 @@ from s3queue.errors import (
 )
 from s3queue.events import InProcess
 from s3queue.keys import due_of, partition_of
-from s3queue.store import Object, Written, delete_unique
+from s3queue.store import Written, delete_unique
 
 from .access import QueueAccess
 from .backlog import Backlog, Candidate
@@ -41,6 +38,7 @@ from .expire import expire, restart
 from .gate import Permit
 from .lease_protocol import LeaseProtocol
 from .liveness import LiveOwners
+from .opening import message_of
 
 _log = logging.getLogger(__name__)
 #: Messages that one process sets aside; more of them hold it up, but take no more of its memory.
@@ -321,33 +319,3 @@ class Claiming:
             self.leases.finish(claim, record)
         else:
             self.leases.fail(claim, refused)
-
-
-def message_of(queue: QueueAccess, path: str, found: Object) -> Message:
-    """The message that was opened; a small body is read now, a large one when the handler opens it."""
-    inline = None
-    if found.size <= INLINE_BYTES:
-        inline = found.read()
-    else:
-        found.stream.close()
-    return Message(
-        queue=queue.name,
-        path=path,
-        generation=Generation(etag=found.etag, put_at=found.modified_at),
-        size=found.size,
-        metadata=decode_metadata(found.metadata),
-        content_type=found.content_type,
-        inline=inline,
-        reopen=_opener(queue, path, found.etag),
-    )
-
-
-def _opener(queue: QueueAccess, path: str, etag: str) -> Callable[[], IO[bytes] | None]:
-    def reopen() -> IO[bytes] | None:
-        try:
-            found = queue.store.open(queue.keys.message(path), if_match=etag)
-        except Conflict:
-            return None
-        return found.stream if found else None
-
-    return reopen

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from s3queue.documents.kept_payload import is_payload_of
 from s3queue.documents.lease import GRAIN, Lease
 from s3queue.documents.message import Generation
 from s3queue.documents.partition import PartitionLease, StoredPartition
@@ -17,7 +16,7 @@ from s3queue.store import ObjectInfo, listing
 
 from .access import QueueAccess
 from .journal import find_in_journals, outcome_in
-from .status import State, Status
+from .status import State, Status, kept_payload_of
 
 
 def read_partition(queue: QueueAccess, partition: str) -> StoredPartition | None:
@@ -92,10 +91,7 @@ def read_partition_status(queue: QueueAccess, path: str) -> Status:
     if record is None or (present and record.generation != present):
         since = message.modified_at - GRAIN if message else None
         record = find_in_journals(queue, path, since=since) or record
-    dead = store.head(keys.dead(path))
-    kept = store.head(keys.done(path)) if record and record.keeps_payload else None
-    if kept and record and not is_payload_of(kept, record):
-        kept = None
+    dead, kept = store.head(keys.dead(path)), kept_payload_of(store, keys, record)
     state = _state(path, message, lease, record, dead, problem)
     if message and record and record.generation == present:
         lease = None  # its outcome is committed, and it is about to go

@@ -94,14 +94,17 @@ def read_status(store: ObjectStore, keys: Keys, path: str) -> Status:
             record = Record.read(found)
         except CorruptState as error:
             problem = problem or str(error)
-    dead = store.head(keys.dead(path))
-    kept = store.head(keys.done(path)) if record and record.keeps_payload else None
-    if kept and record and not is_payload_of(kept, record):
-        kept = None
+    dead, kept = store.head(keys.dead(path)), kept_payload_of(store, keys, record)
     state = _state(path, message, lease, record, dead, problem)
     return Status(
         path=path, state=state, message=message, lease=lease, record=record, dead=dead, kept=kept, problem=problem
     )
+
+
+def kept_payload_of(store: ObjectStore, keys: Keys, record: Record | None) -> ObjectInfo | None:
+    """The payload that this completion kept; None if it kept none, or another message of that name has kept its own."""
+    kept = store.head(keys.done(record.path)) if record and record.keeps_payload else None
+    return kept if kept and record and is_payload_of(kept, record) else None
 
 
 def _state(
