@@ -40,6 +40,14 @@ class Shop:
     def flow(self, **options: Any) -> Flow:
         return Flow(self.queues["thumbnails"], **options)
 
+    def one_and_then(self) -> Flow:
+        """One member and one step, started."""
+        flow = self.flow()
+        flow.add("thumbnails", {})
+        flow.then("emails", {})
+        flow.start()
+        return flow
+
     def handle(self, body: dict[str, Any], context: Context) -> Any:
         before: list[tuple[str, Any]] = []
         if context.flow and context.queue == "emails":
@@ -382,10 +390,7 @@ def test_a_member_that_someone_deleted_counts_as_dead(shop: Shop) -> None:
 
 def test_a_worker_of_a_queue_without_flows_leaves_it_to_the_sweeper(shop: Shop) -> None:
     """Of an older version, or undeclared: the record is there, and the sweeper of the flow's home finds it."""
-    flow = shop.flow()
-    flow.add("thumbnails", {})
-    flow.then("emails", {})
-    flow.start()
+    shop.one_and_then()
     shop.queues["thumbnails"].flows = False
     shop.run()
     assert shop.steps() == []
@@ -396,10 +401,7 @@ def test_a_worker_of_a_queue_without_flows_leaves_it_to_the_sweeper(shop: Shop) 
 
 
 def test_a_step_that_the_definition_may_not_send_to_is_left_to_the_home(shop: Shop) -> None:
-    flow = shop.flow()
-    flow.add("thumbnails", {})
-    flow.then("emails", {})
-    flow.start()
+    shop.one_and_then()
     queue = shop.queues["thumbnails"]
     queue.flows, queue.sends_to = True, ()
     shop.run()
@@ -411,10 +413,7 @@ def test_a_step_that_the_definition_may_not_send_to_is_left_to_the_home(shop: Sh
 
 
 def test_a_worker_that_may_not_write_flows_keeps_the_message(shop: Shop) -> None:
-    flow = shop.flow()
-    flow.add("thumbnails", {})
-    flow.then("emails", {})
-    flow.start()
+    shop.one_and_then()
     queue = shop.queues["thumbnails"]
     path = shop.bench.keys("thumbnails/messages/")[0].removeprefix("thumbnails/")
     claim = queue.claim(path)
@@ -585,10 +584,7 @@ def test_an_unknown_flow_is_not_found(shop: Shop) -> None:
 
 
 def test_a_result_that_cannot_be_stored_is_missing_and_says_why(shop: Shop) -> None:
-    flow = shop.flow()
-    flow.add("thumbnails", {})
-    flow.then("emails", {})
-    flow.start()
+    shop.one_and_then()
     queue = shop.queues["thumbnails"]
     path = shop.bench.keys("thumbnails/messages/")[0].removeprefix("thumbnails/")
     shop.bench.processor(queue, lambda body: "x" * 300_000).run(path)
@@ -614,10 +610,7 @@ def test_priority_and_delay_are_a_members_as_any_messages(shop: Shop) -> None:
 
 def test_without_history_a_member_is_recorded_all_the_same(shop: Shop, bench: Workbench) -> None:
     queue = shop.queues["thumbnails"] = bench.queue("thumbnails", history=False)
-    flow = shop.flow()
-    flow.add("thumbnails", {})
-    flow.then("emails", {})
-    flow.start()
+    shop.one_and_then()
     stored = bench.memory.open(bench.keys("thumbnails/messages/")[0])
     shop.run()
     # A repeated PUT that lands late is cleared, not run.
