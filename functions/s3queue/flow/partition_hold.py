@@ -83,6 +83,7 @@ class Hold:
         is_over = self._stored is not None and self._stored.is_over()
         if takes and not (window or self._uncleared or is_over or self._ended):
             return False
+        self.queue.follow_limits()
         gate = self.queue.gate
         if gate and window and gate.wait(self.messages.path(window[0])) > 0:
             self.queue.held_back += 1
@@ -156,6 +157,7 @@ class Hold:
         """Read a message; None if it does not have to run, or may not now."""
         queue = self.queue
         permit = None
+        queue.follow_limits()
         if queue.gate:
             permit = None if queue.gate.wait(path) > 0 else queue.gate.enter(path)
             if permit is None:

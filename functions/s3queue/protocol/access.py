@@ -63,6 +63,10 @@ class QueueAccess:
         self.defined = self.settings
         self.worker_id = self.worker_id or f"worker-{self.chance.token()}"
 
+    def follow_limits(self) -> bool:
+        """Bring `gate` up to date with the settings; whether there is one. `Queue` does that."""
+        return self.gate is not None
+
     def list_message(self, path: str) -> ObjectInfo | None:
         """The message as a LIST shows it, also where a HEAD would be refused; None if there is none. One LIST."""
         key = self.keys.message(path)
