@@ -18,6 +18,7 @@ from s3queue.keys import is_batch, is_ordered, partition_path
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.journal import find_outcome, outcome_in
 from s3queue.protocol.lease_protocol import LeaseProtocol
+from s3queue.protocol.misnamed import bury_misnamed
 from s3queue.protocol.opening import message_of
 from s3queue.store import ObjectInfo
 
@@ -353,7 +354,10 @@ class Hold:
             return []  # it is looked at once more after it was given up
         for path in self.messages.look():
             self._vanish(path, self.messages.listed_at)
-        return self.messages.choose(self.messages.listed_at, finished)
+        window = self.messages.find(finished)
+        while self.messages.misnamed:
+            bury_misnamed(self.leases, *self.messages.misnamed.popitem())
+        return window
 
     def _clear(self) -> None:
         parked = self._clearing.clear(self._uncleared, self._lease.document.journal, self._repeated.values())
