@@ -77,6 +77,7 @@ class Hold:
         """
         # What was committed comes first, and nothing is taken meanwhile: should this fail again and again, no message
         # is charged with it; and equal bytes that were PUT since are listed after it, in their place.  [P5]
+        self.queue.follow_limits()
         window = [] if self._uncleared or not takes else self._plan(relist=True)
         if window and self._must_gather(window):
             self.queue.clock.sleep(self.queue.settings.within.total_seconds())
@@ -84,10 +85,9 @@ class Hold:
         is_over = self._stored is not None and self._stored.is_over()
         if takes and not (window or self._uncleared or is_over or self._ended):
             return False
-        self.queue.follow_limits()
         gate = self.queue.gate
         if gate and window and gate.wait(self.messages.path(window[0])) > 0:
-            self.queue.held_back += 1
+            self.queue.hold_back(self.messages.path(window[0]))
             return False
         try:
             self._commit(window, self._uncleared, self._stored.lease.journal if self._stored else "")
@@ -162,15 +162,14 @@ class Hold:
         if queue.gate:
             permit = None if queue.gate.wait(path) > 0 else queue.gate.enter(path)
             if permit is None:
-                queue.held_back += 1
-                self.put_back(path)
+                self._hold_back(path)
                 return None
         before = queue.clock.monotonic()
         claim: Claim | None = None
         try:
             claim = self._read(path, info, before)
             if claim and permit and not permit.confirm(claim.claimed_at):
-                queue.held_back += 1
+                queue.hold_back(path)
                 self.put_back(path)
                 claim = None
         finally:
@@ -180,6 +179,16 @@ class Hold:
             self.leases.log_step("claimed", claim, claim.lease.owner)
             LeaseProtocol.emit(self.leases, "message.claimed", claim)
         return claim
+
+    def _hold_back(self, path: str) -> None:
+        """The gate does not permit it now. With a rate for each folder, the messages of other folders may still run."""
+        gate = self.queue.gate
+        self.queue.hold_back(path)
+        if gate and self.messages.is_by_folder and gate.wait(path) > 0 and not gate.wait_for_any():
+            with self._mutex:
+                self._running.discard(path)
+        else:
+            self.put_back(path)
 
     def _read(self, path: str, info: ObjectInfo, before: float) -> Claim | None:
         try:

@@ -83,6 +83,11 @@ class PartitionWindow:
             return any(self.path(info) in due for info in self._listed)
         return len(due) >= MOST_WAITING and min(due.values()) > self.listed_at
 
+    @property
+    def is_by_folder(self) -> bool:
+        """Whether each folder of names has a rate of its own, so that some messages may run while others may not."""
+        return bool(self.queue.gate and self.queue.settings.rate_key) and not is_ordered(self.partition)
+
     def forget(self) -> None:
         """The next choice needs a new LIST: it shows in its place what was taken, and waits now."""
         self._listed.clear()
@@ -103,8 +108,10 @@ class PartitionWindow:
         most = max(WINDOW, settings.collect) if settings.max_attempts > 1 else 1
         # Not those that are parked for ever: they are dead, and nobody waits for them. In a group, one waits.
         is_full = not goes_in_order and sum(one.retry_at != NEVER for one in self.waiting.values()) >= MOST_WAITING
+        is_by_folder = self.is_by_folder
         window: list[ObjectInfo] = []
         skipped: list[ObjectInfo] = []
+        held_back: list[str] = []
         while self._listed and len(window) < most:
             info = self._listed.popleft()
             path = self.path(info)
@@ -119,6 +126,10 @@ class PartitionWindow:
                 if goes_in_order and waiting.retry_at != NEVER:
                     break
                 continue
+            if is_by_folder and self.queue.gate and self.queue.gate.wait(path) > 0:
+                skipped.append(info)
+                held_back.append(path)
+                continue
             if waiting and waiting.is_suspect and window:
                 skipped.append(info)
                 break
@@ -126,6 +137,8 @@ class PartitionWindow:
             if waiting and waiting.is_suspect:
                 break
         self._listed.extendleft(reversed(skipped))
+        if held_back and not window and self.queue.gate:
+            self.queue.hold_back(min(held_back, key=self.queue.gate.free_at))
         return window
 
     def path(self, info: ObjectInfo) -> str:
