@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from s3queue.documents.lease import NEVER, Lease
 from s3queue.documents.message import Generation, Message
 from s3queue.documents.once import is_once, was_finished
-from s3queue.documents.partition import StoredPartition, Waiting
+from s3queue.documents.partition import PART_BYTES, StoredPartition, Waiting, in_parts
 from s3queue.documents.record import Failure, Record
 from s3queue.errors import AccessDenied, Conflict, Unavailable
 from s3queue.keys import is_batch, is_ordered, partition_path
@@ -329,11 +329,17 @@ class Hold:
         with self._mutex:
             self.messages.put_back(self._window)
             window = [] if stop or self._is_closed else self._plan()
-            ended = tuple(self._ended.values())
-            # In the order of time; and a LIST of journals shows how many outcomes there are.
-            name = f"{self._journal_name()}-{len(ended)}" if ended else ""
+            all_ended = tuple(self._ended.values())
+        # Usually one part. What is not committed yet stays taken: it may have been started.
+        *parts, ended = in_parts(all_ended) if self._ended_bytes > PART_BYTES else [all_ended]
+        left = {record.path: record.generation.etag for record in all_ended}
+        for part in parts:
+            left = {path: etag for path, etag in left.items() if path not in {record.path for record in part}}
+            self._write(left, part, self._journal_name(part))
+            self._uncleared = part
+            self._clear()
         if window or ended:
-            self._commit(window, ended, name)
+            self._commit(window, ended, self._journal_name(ended))
         with self._mutex:
             self._uncleared = ended
             self._ended, self._ended_bytes, self._has_failed = {}, 0, False
@@ -347,11 +353,16 @@ class Hold:
         self._window.extend(window)
         return bool(window)
 
-    def _journal_name(self) -> str:
-        """Greater than all before it of this process: S3's clock, which every hold begins with, has whole seconds."""
+    def _journal_name(self, ended: tuple[Record, ...]) -> str:
+        """Greater than all before it of this process: S3's clock, which every hold begins with, has whole seconds.
+
+        In the order of time; and a LIST of journals shows how many outcomes there are.
+        """
+        if not ended:
+            return ""
         at = max(self.claim.now(), self.queue.journaled_at + timedelta(milliseconds=1))
         self.queue.journaled_at = at
-        return self.queue.chance.name(at)
+        return f"{self.queue.chance.name(at)}-{len(ended)}"
 
     def _plan(self, *, relist: bool = False) -> list[ObjectInfo]:
         """The messages to take next; from a new LIST, if the last one has none left."""
@@ -374,7 +385,9 @@ class Hold:
         self._uncleared, self._repeated = (), {}
 
     def _commit(self, window: Sequence[ObjectInfo], ended: tuple[Record, ...], journal: str) -> None:
-        taken = {self.messages.path(info): info.etag for info in window}
+        self._write({self.messages.path(info): info.etag for info in window}, ended, journal)
+
+    def _write(self, taken: dict[str, str], ended: tuple[Record, ...], journal: str) -> None:
         with self._mutex:
             waiting = dict(self._waiting)
         self._lease.commit(taken=taken, ended=ended, journal=journal, waiting=waiting)
