@@ -338,8 +338,9 @@ class Hold:
             self._write(left, part, self._journal_name(part))
             self._uncleared = part
             self._clear()
+        name = self._journal_name(ended)
         if window or ended:
-            self._commit(window, ended, self._journal_name(ended))
+            self._commit(window, ended, name)
         with self._mutex:
             self._uncleared = ended
             self._ended, self._ended_bytes, self._has_failed = {}, 0, False
