@@ -43,6 +43,10 @@ class HeldLease:
         """From now on these outcomes count, and these messages (path → ETag) are this worker's."""
         self._write(taken=taken, ended=ended, journal=journal, waiting=waiting)
 
+    def wait(self, within: timedelta, waiting: dict[str, Waiting]) -> None:
+        """The partition is this worker's, which takes no message yet, for so much longer."""
+        self._write(self._timeout + within, taken={}, ended=(), journal="", waiting=waiting)
+
     def open(self, waiting: dict[str, Waiting]) -> datetime | None:
         """Let others have the partition, in which these messages wait; returns when the first of them is due."""
         self._write(state="open", taken={}, ended=(), journal="", waiting=waiting)

@@ -79,9 +79,7 @@ class Hold:
         # is charged with it; and equal bytes that were PUT since are listed after it, in their place.  [P5]
         self.queue.follow_limits()
         window = [] if self._uncleared or not takes else self._plan(relist=True)
-        if window and self._must_gather(window):
-            self.queue.clock.sleep(self.queue.settings.within.total_seconds())
-            window = self._plan(relist=True)
+        is_gathering = bool(window) and self._must_gather(window)
         is_over = self._stored is not None and self._stored.is_over()
         if takes and not (window or self._uncleared or is_over or self._ended):
             return False
@@ -90,6 +88,13 @@ class Hold:
             self.queue.hold_back(self.messages.path(window[0]))
             return False
         try:
+            if is_gathering:
+                # The lease comes first: the events of what comes meanwhile find it held, and end there.
+                self._lease.wait(self.queue.settings.within, dict(self._waiting))
+                self.queue.clock.sleep(self.queue.settings.within.total_seconds())
+                if not (window := self._plan(relist=True)):
+                    self.give_up()
+                    return False
             self._commit(window, self._uncleared, self._stored.lease.journal if self._stored else "")
         except Conflict:
             self.queue.events.emit("claim.lost", queue=self.queue.name, path=partition_path(self.partition))

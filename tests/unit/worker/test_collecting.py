@@ -197,3 +197,45 @@ def test_a_message_that_cannot_be_parsed_decides_nothing_for_the_breaker(bench):
     assert queue.outcome_of("messages/@=0/0000").outcome == "dead"
     bench.processor(queue, handler).run(paths[0])
     assert [len(call) for call in calls] == [2, 1], "the next one probes"
+
+
+def test_while_one_process_gathers_the_events_of_others_find_the_partition_held(bench):
+    options = OPTIONS | {"within_seconds": 40, "visibility_timeout_seconds": 30}
+    queue, others, calls = bench.queue(**options), bench.queue(worker_id="other", **options), []
+
+    def handler(numbers: list[int]) -> None:
+        calls.append(len(numbers))
+
+    def storm(seconds: float) -> None:
+        bench.clock.advance(seconds)
+        bench.clock.sleep = sleep
+        for number in range(5):
+            path = queue.enqueue(number)
+        bench.store.take()
+        for _ in range(100):
+            assert bench.processor(others, handler).run(path) is None
+        counts.append(bench.store.take())
+
+    sleep, counts, path = bench.clock.sleep, [], queue.enqueue(0)
+    bench.clock.sleep = storm
+    bench.processor(queue, handler).run(path)
+
+    assert counts == [{"get": 100}] or counts == [{"get": 200}], "its lease, and its owner's heartbeat"
+    assert calls == [6]
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
+
+
+def test_what_was_gathered_may_be_gone(bench):
+    queue = bench.queue(**(OPTIONS | {"within_seconds": 5}))
+    path = queue.enqueue(0)
+
+    def gone(seconds: float) -> None:
+        bench.memory.delete(f"orders/{path}")
+
+    bench.clock.sleep = gone
+
+    def handler(numbers: list[int]) -> None:
+        raise AssertionError("nothing is there")
+
+    assert bench.processor(queue, handler).run(path) is None
+    assert bench.keys("orders/leases/") == []
