@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from s3queue.documents.flow import FLOWS, NESTED, FlowDocument, decision_key, flow_key, message_name, started_key
@@ -29,26 +29,35 @@ from s3queue.protocol.outcomes import Outcomes
 from s3queue.store import listing
 
 _log = logging.getLogger(__name__)
+#: Stores the message of one node; False, or an error, if it is refused.
+PutNode = Callable[[QueueAccess, FlowDocument, int], bool | None]
 
 
-def put_flow(queue: QueueAccess, flow: FlowDocument) -> None:
-    """Store the document of a flow, behind its marker, and all its messages. Safe to repeat.
+def put_flow(queue: QueueAccess, flow: FlowDocument, put: PutNode = put_node) -> bool:
+    """Store the document of a flow, behind its marker, and all its messages; as `put_members`.
 
     The marker comes first: a flow without one would never be repaired.
     """
     queue.store.put(flow.marker, b"")
     create(queue, flow_key(flow.flow_id), flow.to_bytes())
-    put_members(queue, flow, range(len(flow.members)))
+    return put_members(queue, flow, range(len(flow.members)), put)
 
 
-def put_members(queue: QueueAccess, flow: FlowDocument, nodes: range | list[int]) -> None:
+def put_members(queue: QueueAccess, flow: FlowDocument, nodes: Iterable[int], put: PutNode = put_node) -> bool:
+    """Store these members, and note that all were; False, without that note, if some were refused. Safe to repeat.
+
+    Whoever finds the note takes a member without message and record for one that someone deleted.
+    """
+    is_whole = True
     for node in nodes:
         member = flow.node(node)
         if isinstance(member, FlowDocument):
-            put_flow(queue, member)
+            is_whole &= put_flow(queue, member, put)
         else:
-            put_node(queue, flow, node)
-    create(queue, started_key(flow.flow_id), dump({}))
+            is_whole &= put(queue, flow, node) is not False
+    if is_whole:
+        create(queue, started_key(flow.flow_id), dump({}))
+    return is_whole
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from s3queue.documents.flow import (
 from s3queue.documents.sends import Send
 from s3queue.errors import Conflict, InvalidRequest
 from s3queue.protocol.access import QueueAccess
-from s3queue.protocol.flow_progress import create, read_flow
+from s3queue.protocol.flow_progress import create, read_flow, store_node
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
 
@@ -116,6 +116,7 @@ class Flow:
         Raises:
             InvalidRequest: no member, or too large; nothing was written.
             Conflict: another flow has this id.
+            AccessDenied: a member may not be stored, which the text names; the flow waits. Grant it, and call again.
             Unavailable: unknown how far it came; calling again is safe.
         """
         flow = self.document()
@@ -131,7 +132,7 @@ class Flow:
             if found.is_started or found.decision:
                 return self.id
             flow = stored
-        put_members(queue, flow, range(len(flow.members)))
+        put_members(queue, flow, range(len(flow.members)), store_node)
         return self.id
 
     def cancel(self, reason: str = "") -> FlowState:

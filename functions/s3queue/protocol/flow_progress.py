@@ -158,19 +158,28 @@ def _outcome(queue: QueueAccess, flow: FlowDocument, decision: Decision) -> Done
 
 
 def put_node(queue: QueueAccess, flow: FlowDocument, node: int) -> bool:
-    """Store the message of a node, as often as it takes; whether this call did. One that was finished before is known
-    by its record, and is cleared, not run.
+    """As `store_node`; False, and a line in the log, if it is refused: it is left to the sweeper of the flow's home."""
+    try:
+        store_node(queue, flow, node)
+        return True
+    except (AccessDenied, InvalidRequest, NotSent) as error:
+        level = logging.WARNING if isinstance(error, NotSent) else logging.ERROR
+        _log.log(level, "flow's message not stored, left to the sweeper of %s: %s", flow.home, error)
+        return False
 
-    Where this queue's definition, or its role, does not allow that, it is left to the sweeper of the flow's home.
+
+def store_node(queue: QueueAccess, flow: FlowDocument, node: int) -> None:
+    """Store the message of a node, as often as it takes, unless it is there. One that was finished before is known by
+    its record, and is cleared, not run.
+
+    Raises:
+        NotSent, AccessDenied, InvalidRequest: this queue's definition, its role or S3 does not allow it.
+        Unavailable: unknown whether it was stored; calling again is safe.
     """
     sent = flow.message(node)
     key = Keys(sent.queue).message(sent.path)
     if queue.flows is not None and sent.queue != queue.name and sent.queue not in (queue.sends_to or ()):
-        _log.warning(
-            "flow's message left to the sweeper of %s: %s: sends_to of the definition of %r does not name %r",
-            *(flow.home, key, queue.name, sent.queue),
-        )
-        return False
+        raise NotSent(f"{key}: sends_to of the definition of {queue.name!r} does not name {sent.queue!r}")
     unknown: Unavailable | None = None
     for _ in range(UNKNOWN_TRIES):
         try:
@@ -180,14 +189,11 @@ def put_node(queue: QueueAccess, flow: FlowDocument, node: int) -> bool:
             queue.events.emit(
                 "message.sent", queue=queue.name, path=f"flow {flow.flow_id}", to=key, size=len(sent.body)
             )
-            return True
+            return
         except Conflict:
-            return False
+            return
         except Unavailable as error:
             unknown = error
-        except (AccessDenied, InvalidRequest) as error:
-            _log.error("flow's message not stored, left to the sweeper of %s: %s: %s", flow.home, key, error)
-            return False
     raise unknown or Unavailable(f"unknown whether {key} was stored; try again")
 
 

@@ -101,8 +101,8 @@ BUGS = (
         more=(
             (
                 "flow/flows.py",
-                "        put_members(queue, flow, range(len(flow.members)))\n        return self.id\n",
-                "        put_members(queue, flow, range(len(flow.members)))\n"
+                "        put_members(queue, flow, range(len(flow.members)), store_node)\n        return self.id\n",
+                "        put_members(queue, flow, range(len(flow.members)), store_node)\n"
                 '        queue.store.put(flow.marker, b"")\n        return self.id\n',
             ),
         ),

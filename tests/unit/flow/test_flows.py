@@ -412,6 +412,51 @@ def test_a_step_that_the_definition_may_not_send_to_is_left_to_the_home(shop: Sh
     assert len(shop.steps()) == 1
 
 
+def test_a_member_that_nobody_could_store_has_not_vanished(shop: Shop) -> None:
+    """Whoever started the flow died, and the sweeper of its home may not store all of it: the flow waits."""
+    flow = shop.flow()
+    flow.add("thumbnails", {"n": 0})
+    flow.add("emails", {"n": 1})
+
+    def around(operation: str, key: str, perform: Any) -> Any:
+        if key.startswith("emails/"):
+            raise KeyboardInterrupt
+        return perform()
+
+    shop.bench.around = around
+    with pytest.raises(KeyboardInterrupt):
+        flow.start()
+    shop.bench.around = None
+    queue = shop.queues["thumbnails"]
+    queue.flows, queue.sends_to = True, ()
+    for _ in range(3):
+        shop.sweep(after=3600)
+    assert flow.state().state == "running"
+    queue.sends_to = ("emails",)
+    shop.sweep(after=3600)
+    shop.run()
+    assert flow.state().state == "completed"
+
+
+def test_whoever_may_not_store_a_member_is_told_when_the_flow_is_started(shop: Shop) -> None:
+    flow = shop.flow()
+    flow.add("thumbnails", {"n": 0})
+    flow.add("emails", {"n": 1})
+
+    def around(operation: str, key: str, perform: Any) -> Any:
+        if key.startswith("emails/"):
+            raise AccessDenied("no PUT for you")
+        return perform()
+
+    shop.bench.around = around
+    with pytest.raises(AccessDenied, match="no PUT"):
+        flow.start()
+    shop.bench.around = None
+    flow.start()
+    shop.run()
+    assert flow.state().state == "completed"
+
+
 def test_a_worker_that_may_not_write_flows_keeps_the_message(shop: Shop) -> None:
     shop.one_and_then()
     queue = shop.queues["thumbnails"]
