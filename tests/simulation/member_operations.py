@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from s3queue.documents.message import MEMBER
+from s3queue.encoding import PUT_ID
 from s3queue.flow.flows import Flow
 from s3queue.queue import Queue
 
@@ -81,6 +83,22 @@ def _cancel(*plans: str, before: tuple[str, ...] = (), meanwhile: str = "", **op
     return plot
 
 
+def _forged(plan: str, node: int, beside: int = 1, **options: Any) -> Plot:
+    """Before its time, a stranger has PUT a step: nothing that comes after it comes sooner for that."""
+
+    def plot(stage: Stage) -> str:
+        stage.cast.profile = replace(stage.cast.profile, exact=False)
+        path = _path("f", node)
+        stage.judge.members.forged.add(path)
+        stage.prepare(lambda helper: _flow(helper.queue, "fk", steps="kk", **options).start())
+        put_id = f"{MEMBER}f/{node:04d}/{beside}/"
+        stage.world.store.put(f"{QUEUE}/{path}", script("stray", plan), metadata={PUT_ID: put_id})
+        stage.act(lambda worker: worker.processor.run(path))
+        return ELSEWHERE
+
+    return plot
+
+
 MEMBERS: dict[str, Plot] = {
     "start a flow": _start("k", "k"),
     "start a flow within a flow": _start("k", "k", "k", within=True),
@@ -99,4 +117,7 @@ MEMBERS: dict[str, Plot] = {
         "k", "k", before=(_path("f", 0),), meanwhile=_path("f", 1)
     ),
     "cancel a flow whose step waits": _cancel("k", steps="kk", before=(_path("f", 0),)),
+    "complete a step that a stranger forged": _forged("k", 1),
+    "complete a step that a stranger forged as one of many": _forged("k", 2, beside=0),
+    "reject a step that a stranger forged": _forged("r", 1),
 }

@@ -52,9 +52,9 @@ def node_finished(
     """PUT the outcome of a node; if it may be the last of its stage, look whether it is, and advance."""
     flow: FlowDocument | None = None
     failed: Decision | None = None
-    if done.outcome != "completed":
+    if done.outcome != "completed" or of.beside == 1:
         flow = read_flow(queue, of.flow_id)
-        if flow is None or not flow.has(of.node, suffix):
+        if flow is None or not flow.has(of.node, suffix) or not _is_its_turn(queue, flow, of.node):
             return
         if flow.fails(of.node, done.outcome):
             # Before its outcome: whoever sees all outcomes finds this decision.
@@ -74,15 +74,25 @@ def node_finished(
     listed = list_done(queue, of.flow_id) if of.beside > 1 else None
     if listed is not None and len(listed) < of.beside:
         return
-    flow = flow or read_flow(queue, of.flow_id)
-    if flow is None or not flow.has(of.node, suffix):
-        return
+    if flow is None:
+        flow = read_flow(queue, of.flow_id)
+        if flow is None or not flow.has(of.node, suffix) or not _is_its_turn(queue, flow, of.node):
+            return
     stage = flow.stage_of(of.node)
     if len(flow.nodes(stage)) > 1:
         listed = listed if listed is not None else list_done(queue, of.flow_id)
         if not listed.issuperset(flow.done(node) for node in flow.nodes(stage)):
             return
     advance(queue, flow, stage, between)
+
+
+def _is_its_turn(queue: QueueAccess, flow: FlowDocument, node: int) -> bool:
+    """Whether a node may have run: a step comes after the decision on it. What claims to be one before that was PUT by
+    a stranger, who may write into its queue, and must not move what comes after it in another.
+    """
+    stage = flow.stage_of(node)
+    decision = read_decision(queue, flow.flow_id, stage) if stage else None
+    return not stage or (decision is not None and decision.decided == "continue")
 
 
 def read_flow(queue: QueueAccess, flow_id: str) -> FlowDocument | None:

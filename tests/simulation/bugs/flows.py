@@ -113,4 +113,10 @@ BUGS = (
         "        if parent is not None and parent.has(node, NESTED):\n",
         "        if parent is None and above and node < 0:\n",
     ),
+    Mutation(
+        "a step that nobody decided on moves the flow",
+        "protocol/flow_progress.py",
+        '    return not stage or (decision is not None and decision.decided == "continue")\n',
+        "    return True\n",
+    ),
 )

@@ -503,6 +503,26 @@ def test_a_forged_member_counts_for_nothing(shop: Shop) -> None:
     assert flow.state().done == 2
 
 
+@pytest.mark.parametrize("beside", [0, 1, 2])
+@pytest.mark.parametrize("body", [b"{}", b'{"do":"reject"}'])
+@pytest.mark.parametrize("node", [1, 2])
+def test_a_stranger_who_forges_a_step_moves_no_other_queue(shop: Shop, node: int, body: bytes, beside: int) -> None:
+    """He may PUT into `thumbnails` only. What comes after his step waits for its turn, and the flow is not ended."""
+    flow = shop.flow(id="f")
+    flow.add("emails", {"n": 0})
+    flow.then("thumbnails", {}).then("thumbnails", {}).then("emails", {"n": 3})
+    flow.start()
+    put_id = f"once-flow/f/{node:04d}/{beside}/"
+    shop.bench.put(f"thumbnails/messages/flow-f-{node:04d}", body, metadata={"s3queue-put-id": put_id})
+    shop.run("thumbnails")
+    shop.sweep("emails")
+    shop.run("thumbnails")
+    assert len(shop.bench.keys("emails/messages/")) == 1
+    assert not shop.bench.keys("flows/f/decided/")
+    assert shop.bench.keys("emails/flows/")
+    assert flow.state().state == "running"
+
+
 @pytest.mark.parametrize(
     "put_id",
     [
