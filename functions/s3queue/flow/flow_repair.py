@@ -98,13 +98,14 @@ def look(queue: QueueAccess, flow: FlowDocument) -> Found:
 
 
 def repair(queue: QueueAccess, flow_id: str) -> bool | None:
-    """Do what a process that crashed, or could not, has left undone; whether the flow is over, None if there is none.
+    """Do what a process that crashed, or could not, has left undone; whether the flow is over, None if there is none,
+    or if another queue is its home: whoever wrote the marker here found the flow's id taken.
 
     Raises:
         CorruptState: what lies there cannot be read. Unavailable: unknown how far it came; calling again is safe.
     """
     flow = read_flow(queue, flow_id)
-    if flow is None:
+    if flow is None or flow.home != queue.name:
         return None
     found = look(queue, flow)
     if found.decision and found.is_over:

@@ -565,6 +565,22 @@ def test_the_marker_of_a_flow_that_never_was_is_removed(shop: Shop) -> None:
     assert shop.bench.keys("thumbnails/flows/") == []
 
 
+def test_the_marker_of_whoever_found_the_id_taken_is_removed(shop: Shop) -> None:
+    """Its flow has another home, whose sweeper looks after it: this one must not look at it for 400 days."""
+    flow = shop.flow(id="order-17")
+    flow.add("thumbnails", {}, delay=7 * 86400)
+    flow.start()
+    other = shop.flow(id="order-17")
+    other.add("emails", {})
+    with pytest.raises(Conflict):
+        other.start()
+    assert shop.bench.keys("emails/flows/")
+    shop.sweep("emails")
+    shop.sweep("emails", after=MARKER_KEPT.total_seconds())
+    assert shop.bench.keys("emails/flows/") == []
+    assert shop.bench.keys("thumbnails/flows/")
+
+
 def test_a_flow_at_work_is_looked_at_less_and_less_often(shop: Shop) -> None:
     flow = shop.flow()
     flow.add("thumbnails", {}, delay=30 * 86400)
