@@ -39,8 +39,19 @@ def put_flow(queue: QueueAccess, flow: FlowDocument, put: PutNode = put_node) ->
     The marker comes first: a flow without one would never be repaired.
     """
     queue.store.put(flow.marker, b"")
-    create(queue, flow_key(flow.flow_id), flow.to_bytes())
+    if not create(queue, flow_key(flow.flow_id), flow.to_bytes()):
+        return put_missing(queue, flow, put)
     return put_members(queue, flow, range(len(flow.members)), put)
+
+
+def put_missing(queue: QueueAccess, flow: FlowDocument, put: PutNode = put_node) -> bool:
+    """`put_members` for a flow that was there before. A member that has an outcome is left out: should its record be
+    gone by now, it would run again.
+    """
+    found = look(queue, flow)
+    if found.is_started or found.decision:
+        return True
+    return put_members(queue, flow, [node for node in flow.nodes(0) if flow.done(node) not in found.done], put)
 
 
 def put_members(queue: QueueAccess, flow: FlowDocument, nodes: Iterable[int], put: PutNode = put_node) -> bool:

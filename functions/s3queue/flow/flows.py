@@ -24,7 +24,7 @@ from s3queue.protocol.flow_progress import create, read_flow, store_node
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
 
-from .flow_repair import look, put_members
+from .flow_repair import put_members, put_missing
 from .flow_states import Flows, FlowState, access
 
 
@@ -128,10 +128,8 @@ class Flow:
             stored = read_flow(queue, self.id)
             if stored is None or not stored.is_like(flow):
                 raise Conflict(f"flow {self.id} is there already, with other messages: give this one another id")
-            found = look(queue, stored)
-            if found.is_started or found.decision:
-                return self.id
-            flow = stored
+            put_missing(queue, stored, store_node)
+            return self.id
         put_members(queue, flow, range(len(flow.members)), store_node)
         return self.id
 

@@ -330,6 +330,34 @@ def test_starting_twice_runs_nothing_twice(shop: Shop) -> None:
     assert shop.run() == 0
 
 
+@pytest.mark.parametrize("is_within", [False, True])
+def test_starting_again_after_records_are_gone_runs_nothing_twice(shop: Shop, is_within: bool) -> None:
+    flow = shop.flow(id="order-17")
+    members = shop.flow() if is_within else flow
+    members.add("thumbnails", {"n": 0})
+    members.add("thumbnails", {"n": 1})
+    if is_within:
+        members.then("emails", {})
+        flow.add(members)
+
+    def around(operation: str, key: str, perform: Any) -> Any:
+        if key.endswith("-0001"):
+            raise KeyboardInterrupt
+        return perform()
+
+    shop.bench.around = around
+    with pytest.raises(KeyboardInterrupt):
+        flow.start()
+    shop.bench.around = None
+    shop.run()
+    for key in shop.bench.keys("thumbnails/records/"):
+        shop.bench.memory.delete(key)
+    flow.start()
+    shop.run()
+    assert [body for name, body, _ in shop.seen if name == "thumbnails"] == [{"n": 0}, {"n": 1}]
+    assert flow.state().state == "completed"
+
+
 def test_another_flow_of_the_same_id_is_refused(shop: Shop) -> None:
     shop_flow = shop.flow(id="order-17")
     shop_flow.add("thumbnails", {"n": 1})
