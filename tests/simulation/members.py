@@ -70,6 +70,8 @@ class FlowMembers:
     def performed(self, key: str, before: Any, after: Any) -> None:
         """Something under `flows/` was written: once, and with reason."""
         if not key.startswith("flows/"):
+            if after is None and (ended := self.flow(key.rpartition("/")[2])):
+                self._check_cancelled(ended)
             return  # a marker
         if before is not None:
             self._broken("P8", f"{key} was written a second time")
@@ -80,6 +82,15 @@ class FlowMembers:
             self._check_done(flow, rest[0], key)
         elif kind == "decided" and flow:
             self._check_decided(flow, int(rest[0]))
+
+    def _check_cancelled(self, flow: FlowDocument) -> None:
+        """Whoever takes the marker of a cancelled flow away leaves nothing that could run: also what was not stored yet
+        has its outcome, and is cleared should it come.
+        """
+        decisions = [self.decided(flow.flow_id, step) for step in range(1, flow.last + 2)]
+        for node in flow.nodes(decisions.index("cancelled")) if "cancelled" in decisions else ():
+            if isinstance(flow.node(node), Send) and not self._records(flow, node):
+                self._broken("P8", f"flow {flow.flow_id} is cancelled, and node {node} may still run")
 
     def _check_done(self, flow: FlowDocument, name: str, key: str) -> None:
         node, queue = int(name[:4]), name[5:]

@@ -11,7 +11,16 @@ from s3queue.documents.flow_outcomes import Decision, Done
 from s3queue.documents.record import Failure
 from s3queue.documents.sends import Send
 from s3queue.encoding import dump
-from s3queue.errors import Conflict, CorruptState, InvalidRequest, MessageNotFound, Unavailable
+from s3queue.errors import (
+    AccessDenied,
+    Conflict,
+    CorruptState,
+    InvalidRequest,
+    MessageNotFound,
+    NewerFormat,
+    NotSent,
+    Unavailable,
+)
 from s3queue.keys import Keys
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.flow_progress import (
@@ -213,18 +222,36 @@ def cancel_nodes(
             continue
         if is_late():
             return False
-        member = flow.node(node)
-        if isinstance(member, Send):
-            is_whole &= _cancel_message(queue, flow, node, member.queue)
-        elif read_flow(queue, member.flow_id) is None:
-            done = Done(outcome="cancelled", finished_at=queue.clock.now())
-            node_finished(queue, flow.reference(node), done, NESTED)
-        else:
-            cancel_flow(queue, member, f"flow {flow.flow_id} was cancelled", is_late)
+        # Whoever decided on a step, or is starting the flow, may yet store it.
+        may_come = found.stage > 0 or not found.is_started
+        try:
+            is_whole &= _cancel_node(queue, flow, node, is_late, may_come=may_come)
+        except (NotSent, AccessDenied, Conflict, CorruptState, InvalidRequest, Unavailable) as error:
+            _log.warning("node of a cancelled flow not cancelled: %s, node %s: %s", flow.flow_id, node, error)
+            # Bytes that nobody can read, and calls that are wrong, are the same at the next try.
+            is_whole &= isinstance(error, (CorruptState, InvalidRequest)) and not isinstance(error, NewerFormat)
     return is_whole
 
 
-def _cancel_message(queue: QueueAccess, flow: FlowDocument, node: int, name: str) -> bool:
+def _cancel_node(
+    queue: QueueAccess, flow: FlowDocument, node: int, is_late: Callable[[], bool], *, may_come: bool
+) -> bool:
+    member = flow.node(node)
+    if isinstance(member, Send):
+        return _cancel_message(queue, flow, node, member.queue, may_come=may_come)
+    if read_flow(queue, member.flow_id) is None:
+        if not may_come:
+            done = Done(outcome="cancelled", finished_at=queue.clock.now())
+            node_finished(queue, flow.reference(node), done, NESTED)
+            return True
+        # As a message: once it is there, and cancelled, whoever comes later stores nothing of it.
+        queue.store.put(member.marker, b"")
+        create(queue, flow_key(member.flow_id), member.to_bytes())
+    cancel_flow(queue, member, f"flow {flow.flow_id} was cancelled", is_late)
+    return True
+
+
+def _cancel_message(queue: QueueAccess, flow: FlowDocument, node: int, name: str, *, may_come: bool) -> bool:
     from .cancel import cancel
 
     target = QueueAccess(
@@ -236,20 +263,18 @@ def _cancel_message(queue: QueueAccess, flow: FlowDocument, node: int, name: str
         chance=queue.chance,
         events=queue.events,
         flows=queue.flows,
-        sends_to=queue.sends_to,
+        # What a record of another queue has sent is for a sweeper that knows that queue's definition.
+        sends_to=queue.sends_to if name == queue.name or queue.sends_to is None else (),
     )
     leases = LeaseProtocol(target, Outcomes(target.store, target.keys, target.chance, target.perform))
     path = flow.path(node)
     try:
-        try:
+        cancel(leases, path)
+    except MessageNotFound:
+        if may_come:
+            # With a record, what comes late is cleared, not run.
+            if not put_node(queue, flow, node):
+                # A sweeper never may; whoever else cancels leaves it to the sweeper.
+                return queue.flows is not None
             cancel(leases, path)
-        except MessageNotFound:
-            # Never stored, or deleted by someone. But whoever decided on a step may yet store it: with a record, that
-            # is cleared, not run.
-            if flow.stage_of(node) > 0:
-                put_node(queue, flow, node)
-                cancel(leases, path)
-    except (Conflict, CorruptState, InvalidRequest, Unavailable) as error:
-        _log.warning("member of a cancelled flow not cancelled: %s: %s/%s: %s", flow.flow_id, name, path, error)
-        return not isinstance(error, (Conflict, Unavailable))
     return True

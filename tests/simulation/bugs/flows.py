@@ -119,4 +119,10 @@ BUGS = (
         '    return not stage or (decision is not None and decision.decided == "continue")\n',
         "    return True\n",
     ),
+    Mutation(
+        "a flow that is cancelled while it is started runs what was not stored yet",
+        "flow/flow_repair.py",
+        "        may_come = found.stage > 0 or not found.is_started\n",
+        "        may_come = found.stage > 0\n",
+    ),
 )

@@ -22,6 +22,9 @@ from s3queue import (
     define,
 )
 from s3queue.documents.flow import MOST_MEMBERS, reference
+from s3queue.documents.message import Generation
+from s3queue.documents.record import Record
+from s3queue.documents.sends import Send
 from s3queue.errors import AccessDenied, CorruptState, NotSent, QueueError
 from s3queue.flow.flow_repair import repair
 from s3queue.sweeper.flow_step import MARKER_KEPT
@@ -203,6 +206,91 @@ def test_cancelling_a_flow_whose_step_is_there_cancels_the_step(shop: Shop) -> N
     assert flow.cancel().state == "cancelled"
     shop.run()
     assert shop.steps() == []
+
+
+@pytest.mark.parametrize("started", ["flow-f-0000", "flow-f-0001", "flow-f-0002", "flow-f.0003-0000", "f/started"])
+def test_a_flow_that_is_cancelled_while_it_is_started_runs_nothing(shop: Shop, started: str) -> None:
+    """Whoever starts it is slow, and stores the rest afterwards."""
+    flow, inner = shop.flow(id="f"), shop.flow()
+    for n in range(3):
+        flow.add("thumbnails", {"n": n})
+    inner.add("thumbnails", {"n": 3})
+    inner.then("emails", {})
+    flow.add(inner)
+    flow.then("emails", {})
+
+    def around(operation: str, key: str, perform: Any) -> Any:
+        if operation == "put" and key.endswith(started):
+            shop.bench.around = None
+            Flows(shop.bench.store, clock=shop.bench.clock).cancel("f")
+        return perform()
+
+    shop.bench.around = around
+    flow.start()
+    shop.run()
+    shop.sweep()
+    shop.run()
+    assert shop.seen == []
+    assert flow.state().state == "cancelled"
+    assert shop.bench.keys("thumbnails/flows/") == []
+
+
+def test_who_cancels_a_flow_and_may_not_store_what_is_missing_leaves_it_to_the_sweeper(shop: Shop) -> None:
+    flow, inner = shop.flow(id="f"), shop.flow()
+    flow.add("thumbnails", {})
+    inner.add("thumbnails", {})
+    inner.then("emails", {})
+    flow.add(inner)
+    shop.bench.store.put("thumbnails/flows/f", b"")
+    shop.bench.store.put("flows/f/flow.json", flow.document().to_bytes())
+
+    def around(operation: str, key: str, perform: Any) -> Any:
+        if operation == "put" and key.startswith(("thumbnails/messages/", "thumbnails/flows/", "flows/f.0001/flow")):
+            raise AccessDenied("no")
+        return perform()
+
+    shop.bench.around = around
+    assert flow.cancel().state == "cancelled"
+    shop.bench.around = None
+    assert shop.bench.keys("thumbnails/flows/") == ["thumbnails/flows/f"]
+    shop.sweep()
+    assert shop.bench.keys("thumbnails/flows/") == []
+    flow.start()
+    shop.run()
+    assert shop.seen == []
+
+
+def test_a_step_that_the_sweeper_may_not_store_does_not_keep_a_cancelled_flow(shop: Shop) -> None:
+    flow = shop.one_and_then()
+    queue = shop.queues["thumbnails"]
+    queue.flows, queue.sends_to = True, ()
+    shop.run()
+    Flows(shop.bench.store, clock=shop.bench.clock).cancel(flow.id, seconds=0)
+    assert shop.bench.keys("thumbnails/flows/")
+    shop.sweep()
+    assert shop.bench.keys("thumbnails/flows/") == []
+
+
+def test_the_sweeper_of_a_cancelled_flow_stores_nothing_that_another_queues_record_asks_for(shop: Shop) -> None:
+    """Who may write all of one queue forges a record there, with sends that only the flow's home may make."""
+    shop.queues["others"] = others = shop.bench.queue("others")
+    flow = shop.flow(id="f")
+    flow.add("thumbnails", {})
+    flow.add("others", {})
+    flow.start()
+    written = shop.bench.put("others/messages/flow-f-0001", b"{}")
+    generation = Generation(etag="another", put_at=written.at)
+    send = Send.of("emails", {"forged": True}, now=written.at)
+    record = Record(
+        path="messages/flow-f-0001", outcome="completed", generation=generation, finished_at=written.at, sends=(send,)
+    )
+    others.outcomes.write_record(record, lambda: True)
+    Flows(shop.bench.store, clock=shop.bench.clock).cancel("f", seconds=0)
+    queue = shop.queues["thumbnails"]
+    queue.flows, queue.sends_to = True, ("emails", "others")
+    shop.sweep()
+    assert shop.bench.keys("emails/") == []
+    assert shop.bench.keys("thumbnails/flows/") == ["thumbnails/flows/f"]
 
 
 def test_a_flow_that_has_ended_cannot_be_cancelled(shop: Shop) -> None:
