@@ -49,6 +49,7 @@ _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _ANY_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}(\.[0-9]{4})?")
 _DONE = re.compile(r"([0-9]{4})\.([a-z0-9_-]{1,63}|~)")
 _REFERENCE = re.compile(rf"{MEMBER}({_ANY_ID.pattern})/([0-9]{{4}})/([0-9]{{1,4}})/([^/]*)")
+_NAME = re.compile(rf"flow-({_ANY_ID.pattern})-([0-9]{{4}})")
 #: What the reference to a node takes of a message's metadata, at most: the id, two numbers, the probes and their names.
 _REFERENCE_BYTES = 480
 
@@ -125,6 +126,12 @@ def reference(path: str, put_id: str) -> Reference | None:
 
 def message_name(flow_id: str, node: int) -> str:
     return f"flow-{flow_id}-{node:04d}"
+
+
+def named_node(path: str) -> tuple[str, int] | None:
+    """The flow and the node that a message's name says it is: all that is left to tell of one that is replayed."""
+    found = _NAME.fullmatch(name_of(path).rpartition("/")[2])
+    return (found[1], int(found[3])) if found else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

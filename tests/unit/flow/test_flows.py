@@ -21,7 +21,7 @@ from s3queue import (
     Reject,
     define,
 )
-from s3queue.documents.flow import MOST_MEMBERS, reference
+from s3queue.documents.flow import MOST_MEMBERS, named_node, reference
 from s3queue.documents.message import Generation
 from s3queue.documents.record import Record
 from s3queue.documents.sends import Send
@@ -175,6 +175,57 @@ def test_a_replayed_member_changes_nothing(shop: Shop) -> None:
     shop.run()
     assert len(shop.steps()) == 1
     assert len([name for name, *_ in shop.seen if name == "thumbnails"]) == 2
+
+
+@pytest.mark.parametrize("how", ["dead", "completed"])
+def test_a_step_that_is_replayed_sees_the_same_results(shop: Shop, bench: Workbench, how: str) -> None:
+    queue = shop.queues["emails"] = bench.queue("emails", keep_payload=True)
+    flow = shop.flow()
+    flow.add("thumbnails", {"n": 7})
+    flow.then("emails", {"do": "reject"} if how == "dead" else {})
+    flow.start()
+    shop.run()
+    shop.bench.clock.advance(5)
+    (path,) = [key.removeprefix("emails/records/") for key in bench.keys("emails/records/")]
+    queue.replay(path)
+    shop.run()
+    results = [("completed", {"made": 7})]
+    assert [before for _, before in shop.steps()] == [results, results]
+
+
+def test_a_handler_reads_no_results_for_a_message_that_its_queue_has_not_in_the_flow(shop: Shop) -> None:
+    """A stranger may PUT into `others` only, and would have its handler read what is for `emails`."""
+    others = shop.queues["others"] = shop.bench.queue("others")
+    flow = shop.flow(id="f")
+    flow.add("thumbnails", {})
+    flow.then("emails", {})
+    flow.start()
+    shop.run("thumbnails")
+    seen: list[Any] = []
+
+    def spy(body: Any, context: Context) -> None:
+        assert context.flow
+        with pytest.raises(CorruptState, match="did not write"):
+            seen.extend(context.flow.results)
+
+    for put_id in ("once-flow/f/0001/1/", "moved-0123456789abcdef"):
+        shop.bench.put("others/messages/flow-f-0001", b"{}", metadata={"s3queue-put-id": put_id})
+        assert shop.bench.processor(others, spy).run("messages/flow-f-0001", read_first=True) == "completed"
+        shop.bench.memory.delete("others/records/messages/flow-f-0001")
+    assert seen == []
+
+
+def test_only_the_name_of_a_flows_message_names_one() -> None:
+    assert named_node("messages/p200/flow-order-17.0003-0012") == ("order-17.0003", 12)
+    assert named_node("delayed/20261116T101500Z/flow-f-0000") == ("f", 0)
+    for path in (
+        "messages/flow-f-12",
+        "messages/flow-F-0012",
+        "messages/x",
+        "messages/flow--0001",
+        "messages/flow-f-0001/x",
+    ):
+        assert named_node(path) is None, path
 
 
 def test_a_cancelled_flow_cancels_its_members_and_its_step_never_runs(shop: Shop) -> None:
