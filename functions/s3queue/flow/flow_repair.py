@@ -263,8 +263,9 @@ def _cancel_message(queue: QueueAccess, flow: FlowDocument, node: int, name: str
         chance=queue.chance,
         events=queue.events,
         flows=queue.flows,
-        # What a record of another queue has sent is for a sweeper that knows that queue's definition.
-        sends_to=queue.sends_to if name == queue.name or queue.sends_to is None else (),
+        # What a record has sent is for whoever knows the definition of its queue; an operator and another's sweeper
+        # may do more than that queue may.
+        sends_to=(queue.sends_to or ()) if name == queue.name else (),
     )
     leases = LeaseProtocol(target, Outcomes(target.store, target.keys, target.chance, target.perform))
     path = flow.path(node)

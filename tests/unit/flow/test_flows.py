@@ -322,7 +322,8 @@ def test_a_step_that_the_sweeper_may_not_store_does_not_keep_a_cancelled_flow(sh
     assert shop.bench.keys("thumbnails/flows/") == []
 
 
-def test_the_sweeper_of_a_cancelled_flow_stores_nothing_that_another_queues_record_asks_for(shop: Shop) -> None:
+@pytest.mark.parametrize("by", ["an operator", "the sweeper"])
+def test_who_cancels_a_flow_stores_nothing_that_a_record_asks_for(shop: Shop, by: str) -> None:
     """Who may write all of one queue forges a record there, with sends that only the flow's home may make."""
     shop.queues["others"] = others = shop.bench.queue("others")
     flow = shop.flow(id="f")
@@ -336,10 +337,11 @@ def test_the_sweeper_of_a_cancelled_flow_stores_nothing_that_another_queues_reco
         path="messages/flow-f-0001", outcome="completed", generation=generation, finished_at=written.at, sends=(send,)
     )
     others.outcomes.write_record(record, lambda: True)
-    Flows(shop.bench.store, clock=shop.bench.clock).cancel("f", seconds=0)
+    Flows(shop.bench.store, clock=shop.bench.clock).cancel("f", seconds=0 if by == "the sweeper" else None)
     queue = shop.queues["thumbnails"]
     queue.flows, queue.sends_to = True, ("emails", "others")
-    shop.sweep()
+    if by == "the sweeper":
+        shop.sweep()
     assert shop.bench.keys("emails/") == []
     assert shop.bench.keys("thumbnails/flows/") == ["thumbnails/flows/f"]
 
