@@ -823,6 +823,19 @@ def test_a_definition_checks_the_body_at_once(shop: Shop) -> None:
         shop.flow().add(definition, {"to": "x"})
 
 
+def test_one_flow_that_cannot_be_read_hides_no_other(shop: Shop) -> None:
+    for name in ("order-1", "order-1-again", "order-10", "order-2"):
+        flow = shop.flow(id=name)
+        flow.add("thumbnails", {})
+        flow.start()
+    shop.bench.put("flows/order-2/flow.json", b"garbage")
+    shop.bench.put("flows/order-3/flow.json", b'{"v":7}')
+    shop.bench.put("flows/order-4/done/0000.thumbnails", b"{}")
+    flows = Flows(shop.bench.store)
+    assert [one.id for one in flows.list()] == ["order-10", "order-1-again", "order-1"]
+    assert flows.ids() == sorted(flows.ids(), reverse=True)
+
+
 def test_an_unknown_flow_is_not_found(shop: Shop) -> None:
     flows = Flows(shop.bench.store)
     for wrong in ("nobody", "../x", "X", "a.0001"):
