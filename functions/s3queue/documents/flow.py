@@ -21,6 +21,7 @@ from s3queue.encoding import (
     as_whole,
     cut,
     dump,
+    has_too_many_parts,
     load_current,
     metadata_size,
     with_put_id,
@@ -243,18 +244,24 @@ class FlowDocument:
         """Whether both ask for the same; when a message is due may differ, since a delay counts from the call."""
         return _asked(self) == _asked(other)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, *, as_base64: bool = False) -> dict[str, Any]:
+        members = [
+            one.to_json(as_base64=as_base64) if isinstance(one, Send) else {"flow": one.to_json(as_base64=as_base64)}
+            for one in self.members
+        ]
         return {
             "id": self.flow_id,
             "home": self.home,
-            "members": [one.to_json() if isinstance(one, Send) else {"flow": one.to_json()} for one in self.members],
-            "steps": [step.to_json() for step in self.steps],
+            "members": members,
+            "steps": [step.to_json(as_base64=as_base64) for step in self.steps],
             "on_dead": self.on_dead,
             "parent": list(self.parent) if self.parent else None,
         }
 
     def to_bytes(self) -> bytes:
-        return dump(self.to_json())
+        document = dump(self.to_json())
+        # A reader bounds the commas of a document, also those of the bodies in it.
+        return dump(self.to_json(as_base64=True)) if has_too_many_parts(document) else document
 
     @classmethod
     def from_json(cls, found: Any, *, is_nested: bool = False) -> FlowDocument:

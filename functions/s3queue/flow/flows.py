@@ -97,7 +97,8 @@ class Flow:
 
     def then(self, queue: str | Defined, body: Any = None, **options: Any) -> Flow:
         """A step behind the members, or behind the last step. Its handler finds their outcomes in
-        `context.flow.results`.
+        `context.flow.results`. A `delay` counts from this call, not from when the step's turn comes: it runs after
+        both.
 
         Raises:
             InvalidRequest: an argument is wrong, or the flow has no member.

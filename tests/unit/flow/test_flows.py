@@ -813,6 +813,16 @@ def test_mistakes_are_told_before_anything_is_written(shop: Shop) -> None:
     assert shop.bench.keys() == []
 
 
+def test_a_flow_whose_bodies_are_full_of_commas_can_be_read(shop: Shop) -> None:
+    flow = shop.flow()
+    for _ in range(50):
+        flow.add("thumbnails", "," * 100_000)
+    flow.then("emails", {})
+    flow.start()
+    assert flow.state().members == 50
+    assert shop.bench.read(shop.bench.keys("thumbnails/messages/")[0]) == b"," * 100_000
+
+
 def test_a_definition_checks_the_body_at_once(shop: Shop) -> None:
     definition = define("emails", flows=True)
 
