@@ -12,8 +12,9 @@ from s3queue.store import ObjectStore
 MOST_PAGES = 20
 #: Then so many names are enough, and so many LISTs.
 MOST_LAST, MOST_LISTS = 1000, 100
-#: What an id may consist of, and what ends it in a key: in S3's order.
-_LETTERS = "-./0123456789abcdefghijklmnopqrstuvwxyz"
+#: What an id may consist of, in S3's order.
+_LETTERS = "-.0123456789abcdefghijklmnopqrstuvwxyz"
+_LAST = "\U0010ffff"
 _LONGEST = 68
 
 
@@ -80,10 +81,14 @@ class _Backwards:
             return
         letter = len(_LETTERS)
         while (letter := self._highest(start, letter)) >= 0:
-            if _LETTERS[letter] == "/":
-                yield f"{FLOWS}{start}/"
-            else:
-                yield from self._groups(start + _LETTERS[letter])
+            yield from self._groups(start + _LETTERS[letter])
+        # Servers differ in where they list it, before or after those that go on.
+        if self._left > 0 and self._has(f"{start}/"):
+            yield f"{FLOWS}{start}/"
+
+    def _has(self, start: str) -> bool:
+        self._left -= 1
+        return bool(self.store.list(FLOWS + start, limit=1).objects)
 
     def _beginning(self, start: str, first: Sequence[str]) -> str:
         """How all names go on that begin like this, from the groups of their first page: a long beginning is no reason
@@ -92,20 +97,22 @@ class _Backwards:
         alike = _alike(_name(first[0]), _name(first[-1])) if first else start
         while len(alike) > len(start) and self._left > 0:
             self._left -= 1
-            further = self.store.list(FLOWS + start, after=f"{FLOWS}{alike}\U0010ffff", limit=1).objects
+            further = self.store.list(FLOWS + start, after=FLOWS + alike + _LAST, limit=1).objects
             if not further:
                 return alike
             alike = _alike(alike, _name(further[0].key))
         return start
 
     def _highest(self, start: str, below: int) -> int:
-        """The highest letter below this one with which a key goes on; -1 if there is none."""
-        end = FLOWS + start + (_LETTERS[below] if below < len(_LETTERS) else "\U0010ffff")
+        """The highest letter below this one with which a name may go on; -1 if there is none."""
+        end = FLOWS + start + (_LETTERS[below] if below < len(_LETTERS) else _LAST)
         least, most = -1, below - 1
         while least < most and self._left > 0:
             self._left -= 1
             middle = (least + most + 1) // 2
-            objects = self.store.list(FLOWS + start, after=FLOWS + start + _LETTERS[middle], limit=1).objects
+            # From the end of what comes before it: to some servers a name comes after itself with a slash.
+            after = FLOWS + start + chr(ord(_LETTERS[middle]) - 1) + _LAST
+            objects = self.store.list(FLOWS + start, after=after, limit=1).objects
             if objects and objects[0].key < end:
                 least = middle
             else:
