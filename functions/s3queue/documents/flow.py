@@ -31,7 +31,8 @@ from s3queue.store import Object
 
 from .message import MEMBER
 from .record import Outcome
-from .sends import Send, SentObject
+from .sends import Send
+from .sent_objects import SentObject
 
 OnDead = Literal["continue", "fail"]
 #: All flows of a bucket: no queue has this name.

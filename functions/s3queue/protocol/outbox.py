@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from s3queue.documents.record import Record
-from s3queue.documents.sends import Send, SentObject, StoredSends, addressed, read_staged, staged
+from s3queue.documents.sends import Send, StoredSends, read_staged, staged
+from s3queue.documents.sent_objects import SentObject, addressed
 from s3queue.errors import AccessDenied, Conflict, InvalidRequest, NotSent, Unavailable
 from s3queue.keys import Keys
 from s3queue.store import UNKNOWN_TRIES, delete_unique, put_surely

@@ -16,7 +16,8 @@ from s3queue.documents.dead_letter import messages_of
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import INLINE_BYTES
 from s3queue.documents.record import Failure, Record
-from s3queue.documents.sends import MOST_PARTS, Send, check_sends
+from s3queue.documents.sends import MOST_PARTS, Send
+from s3queue.documents.sent_objects import check_sends
 from s3queue.encoding import LONGEST
 from s3queue.errors import (
     Cancelled,

@@ -36,7 +36,7 @@ BUGS = (
     ),
     Mutation(
         "however many sends become one batch",
-        "documents/sends.py",
+        "documents/sent_objects.py",
         "            merged.extend(group[at : at + MERGED_FROM] for at in range(0, len(group), MERGED_FROM))\n",
         "            merged.append(group)\n",
         test=f"{_OUTBOX}test_merged_sends_are_batches_of_a_hundred",
