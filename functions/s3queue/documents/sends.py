@@ -31,10 +31,10 @@ from s3queue.encoding import (
     storable_type,
 )
 from s3queue.errors import CorruptState, InvalidRequest
-from s3queue.keys import Keys, check_queue, format_due, name_of, priority_prefix
+from s3queue.keys import Keys, check_queue, format_due, group_partition, name_of, partition_path, priority_prefix
 from s3queue.store import Object
 
-from .message import due_instant, encode_body
+from .message import ONCE, due_instant, encode_body
 
 #: Begins the name of every sent message.
 MARK = "sent-"
@@ -55,7 +55,11 @@ OUTBOX_BYTES = 4 * MOST_BYTES
 #: What a PUT id, its name included, takes of the metadata.
 _ID_BYTES = 64
 _HEADER = re.compile(r"[a-z0-9_-]+")
-_PLACE = re.compile(r"(messages|delayed/[0-9]{8}T[0-9]{6}Z)/(p[0-9]{3}/)?")
+_PLACE = re.compile(
+    r"(messages|delayed/[0-9]{8}T[0-9]{6}Z)/(p[0-9]{3}/)?|messages/@(=[0-9]{1,5}|[A-Za-z0-9_.~%-]{1,512})/"
+)
+#: How the put id begins of a message that was sent into a partition; behind it, when its sender was PUT.
+SENT_ONCE = f"{ONCE}sent-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,8 @@ class Send:
     """One message to another queue, or to the same."""
 
     queue: str
-    #: Where it goes: `messages/`, `messages/p200/` or `delayed/{due}/p200/`; its name comes behind.
+    #: Where it goes: `messages/`, `messages/p200/`, `delayed/{due}/p200/` or `messages/@customer-42/`; its name comes
+    #: behind.
     place: str
     body: bytes = field(repr=False)
     content_type: str = ""
@@ -87,8 +92,10 @@ class Send:
         due_at: datetime | None = None,
         metadata: Mapping[str, str] | None = None,
         content_type: str | None = None,
+        group: str | None = None,
     ) -> Send:
-        """What `enqueue` with the same arguments would store.
+        """What `enqueue` with the same arguments would store. The sends of one message to one `group` run in the order
+        in which they were sent.
 
         Raises:
             InvalidName, InvalidPriority, InvalidRequest: an argument is wrong; the text says which.
@@ -96,6 +103,12 @@ class Send:
         encoded, found_type = encode_body(body)
         due_at = due_instant(now, delay, due_at)
         place = f"delayed/{format_due(due_at)}/" if due_at and due_at > now else "messages/"
+        if group is not None:
+            if priority or place != "messages/":
+                raise InvalidRequest(
+                    f"a send to {queue!r} with a group has no priority and no delay: a group runs in the order of names"
+                )
+            place = partition_path(group_partition(group))
         kept = encode_metadata(metadata or {})
         for name in kept:
             # Once recorded, a send must be storable: nobody could take it back.

@@ -180,6 +180,8 @@ class Flow:
 
     def _send(self, queue: str | Defined, body: Any, options: Mapping[str, Any]) -> Send:
         name = queue if isinstance(queue, str) else queue.name
+        if "group" in options:
+            raise InvalidRequest(f"a message of a flow has no group: let its handler send to one ({name!r})")
         send = Send.of(name, body, now=self._clock.now(), **options)
         if not isinstance(queue, str):
             if not queue.flows:

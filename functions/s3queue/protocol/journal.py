@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from s3queue.documents.message import MOVED
-from s3queue.documents.once import moved_since
+from s3queue.documents.once import ended_since
 from s3queue.documents.partition import PartitionLease, read_journal
 from s3queue.documents.record import Record
 from s3queue.errors import CorruptState, NewerFormat
@@ -32,7 +32,7 @@ def find_outcome(queue: QueueAccess, path: str, put_id: str = "") -> Record | No
             raise
         except CorruptState:
             pass
-    return find_in_journals(queue, path, put_id, since=moved_since(put_id))
+    return find_in_journals(queue, path, put_id, since=ended_since(put_id))
 
 
 def find_in_journals(

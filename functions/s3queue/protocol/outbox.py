@@ -13,7 +13,7 @@ from s3queue.documents.record import Record
 from s3queue.documents.sends import Send, StoredSends, read_staged, staged
 from s3queue.documents.sent_objects import SentObject, addressed
 from s3queue.errors import AccessDenied, Conflict, InvalidRequest, NotSent, Unavailable
-from s3queue.keys import Keys
+from s3queue.keys import Keys, group_of
 from s3queue.store import UNKNOWN_TRIES, delete_unique, put_surely
 
 from .access import QueueAccess
@@ -94,8 +94,11 @@ class _Storing:
                 )
         refused: NotSent | None = None
         closed: set[str] = set()
+        held_up: set[tuple[str, str]] = set()
         for index, sent in enumerate(addressed(sends, queue.name, record.path, record.generation, part=self.part)):
-            if index in self.stored or sent.queue in closed:
+            group = (sent.queue, group_of(sent.path))
+            # What comes later in a group waits for what cannot be stored, or it would run first.
+            if index in self.stored or sent.queue in closed or group in held_up:
                 continue
             self._pause()
             try:
@@ -103,6 +106,8 @@ class _Storing:
                 self.stored.add(index)
             except NotSent as error:
                 refused = refused or error
+                if group[1]:
+                    held_up.add(group)
                 if isinstance(error.__cause__, AccessDenied):
                     closed.add(sent.queue)
         if refused:
