@@ -55,8 +55,10 @@ OUTBOX_BYTES = 4 * MOST_BYTES
 #: What a PUT id, its name included, takes of the metadata.
 _ID_BYTES = 64
 _HEADER = re.compile(r"[a-z0-9_-]+")
+#: The place of a send that starts a flow: its body is the flow's document, its queue the flow's home.
+STARTS = "flows/"
 _PLACE = re.compile(
-    r"(messages|delayed/[0-9]{8}T[0-9]{6}Z)/(p[0-9]{3}/)?|messages/@(=[0-9]{1,5}|[A-Za-z0-9_.~%-]{1,512})/"
+    r"flows/|(messages|delayed/[0-9]{8}T[0-9]{6}Z)/(p[0-9]{3}/)?|messages/@(=[0-9]{1,5}|[A-Za-z0-9_.~%-]{1,512})/"
 )
 #: How the put id begins of a message that was sent into a partition; behind it, when its sender was PUT.
 SENT_ONCE = f"{ONCE}sent-"

@@ -14,7 +14,7 @@ from s3queue.errors import InvalidRequest
 from s3queue.keys import format_due, group_of, is_batch, is_ordered, partition_of, partition_path
 
 from .message import Generation
-from .sends import MARK, MERGED_FROM, MOST_BYTES, MOST_OBJECTS, SENT_ONCE, Send, size_of
+from .sends import MARK, MERGED_FROM, MOST_BYTES, MOST_OBJECTS, SENT_ONCE, STARTS, Send, size_of
 
 _NDJSON = "application/x-ndjson"
 _BOM = b"\xef\xbb\xbf"
@@ -103,7 +103,7 @@ def _merged(sends: Sequence[Send], *, of_batch: bool) -> list[list[Send]]:
         # The first line of a batch loses its byte order mark.
         is_line = is_line and not send.body.startswith(_BOM)
         # What is in a group has its place there, which a line of a batch has not.
-        is_line = is_line and not group_of(send.place)
+        is_line = is_line and not group_of(send.place) and send.place != STARTS
         alike = (send.queue, _place_of_batch(send), send.content_type, tuple(sorted(send.metadata.items())))
         groups.setdefault(alike if is_line else index, []).append(send)
     merged: list[list[Send]] = []

@@ -10,13 +10,11 @@ from s3queue.documents.flow import FLOWS, NESTED, FlowDocument, decision_key, fl
 from s3queue.documents.flow_outcomes import Decision, Done
 from s3queue.documents.record import Failure
 from s3queue.documents.sends import Send
-from s3queue.encoding import dump
 from s3queue.errors import Conflict, CorruptState, InvalidRequest, MessageNotFound, Unavailable
 from s3queue.keys import Keys
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.flow_progress import (
     advance,
-    create,
     decide,
     end,
     node_finished,
@@ -24,31 +22,12 @@ from s3queue.protocol.flow_progress import (
     read_decision,
     read_flow,
 )
+from s3queue.protocol.flow_storing import put_flow, put_members
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes
 from s3queue.store import listing
 
 _log = logging.getLogger(__name__)
-
-
-def put_flow(queue: QueueAccess, flow: FlowDocument) -> None:
-    """Store the document of a flow, behind its marker, and all its messages. Safe to repeat.
-
-    The marker comes first: a flow without one would never be repaired.
-    """
-    queue.store.put(flow.marker, b"")
-    create(queue, flow_key(flow.flow_id), flow.to_bytes())
-    put_members(queue, flow, range(len(flow.members)))
-
-
-def put_members(queue: QueueAccess, flow: FlowDocument, nodes: range | list[int]) -> None:
-    for node in nodes:
-        member = flow.node(node)
-        if isinstance(member, FlowDocument):
-            put_flow(queue, member)
-        else:
-            put_node(queue, flow, node)
-    create(queue, started_key(flow.flow_id), dump({}))
 
 
 @dataclass(slots=True)

@@ -356,6 +356,8 @@ class Processor:
             renew=renew,
             line=line,
             sends_to=self.definition.sends_to,
+            flows=self.definition.flows,
+            takes_list=self.definition.takes_list,
             look=self.queue.check,
             store=self.queue.store,
         )

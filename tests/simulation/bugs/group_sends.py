@@ -1,9 +1,10 @@
-"""Bugs in what handlers send into groups.  [P7] [P9]"""
+"""Bugs in what handlers send into groups, and in the flows that they start.  [P7] [P8] [P9]"""
 
 from __future__ import annotations
 
 from simulation.mutations import Mutation
 
+_STARTED = "tests/unit/flow/test_started_flows.py::"
 _TESTS = "tests/unit/protocol/test_group_sends.py::"
 
 BUGS = (
@@ -41,5 +42,19 @@ BUGS = (
         "                if group[1]:\n                    held_up.add(group)\n",
         "",
         test=f"{_TESTS}test_a_send_that_is_refused_holds_the_later_ones_of_its_group_up_and_no_others",
+    ),
+    Mutation(
+        "a completion that is finished again wakes a cancelled flow",
+        "protocol/flow_storing.py",
+        "            if any(queue.store.head(key) for key in keys):\n",
+        "            if not keys:\n",
+        test=f"{_STARTED}test_a_completion_that_is_finished_again_does_not_wake_a_cancelled_flow",
+    ),
+    Mutation(
+        "a forged record starts a flow that sends anywhere",
+        "protocol/outbox.py",
+        '                found |= targets(send, f"{self.queue.name}/{self.record.path}")\n',
+        "                found |= targets(send, self.queue.name) - {*map(str, targets(send, self.queue.name))}\n",
+        test=f"{_STARTED}test_a_forged_record_starts_no_flow_that_its_queue_may_not",
     ),
 )
