@@ -311,6 +311,11 @@ def _asked(flow: FlowDocument) -> tuple[Any, ...]:
     return tuple(map(asked, flow.members)), tuple(map(asked, flow.steps)), flow.on_dead
 
 
+def probes_of_last(members: int) -> int:
+    """How many others the last of so many members looks for, before it counts all."""
+    return len(_probed(members - 1, range(members)))
+
+
 def _probed(node: int, beside: Sequence[int]) -> list[int]:
     """The nodes that are looked for when this one is done: whoever is last finds all of them, whichever these are.
 
