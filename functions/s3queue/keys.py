@@ -24,6 +24,26 @@ LINES = ".lines"
 HIGHEST_PRIORITY = 255
 #: Top-level prefixes that are not queues.
 RESERVED = frozenset({"archive", "analytics", "datasets", "flows"})
+#: What lies right below a queue's name.
+KINDS = frozenset(
+    {
+        *(
+            "messages",
+            "delayed",
+            "leases",
+            "records",
+            "retries",
+            "dead",
+            "done",
+            "outbox",
+            "results",
+            "workers",
+            "runs",
+        ),
+        *("locks", "dedup", "schedules", "flows", "limits", "idempotency", "bulk"),
+        *("queue.json", "stats.json", "sweep.json", "queue-breaker.json"),
+    }
+)
 #: The pipeline's figures that the dashboard shows.
 LATEST_STATISTICS = "analytics/latest.json"
 
@@ -214,6 +234,14 @@ def lock_name(key: str) -> str | None:
     queue, _, rest = key.partition("/")
     kind, _, name = rest.partition("/")
     return name if queue and kind == "locks" and name else None
+
+
+def owner_of(key: str) -> str:
+    """Whose an object is: the name of a queue, or of a reserved prefix; empty if it is neither's."""
+    first, slash, rest = key.partition("/")
+    if first in RESERVED:
+        return first
+    return first if slash and _QUEUE.fullmatch(first) and rest.partition("/")[0] in KINDS else ""
 
 
 def check_queue(name: str) -> str:

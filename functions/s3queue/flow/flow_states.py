@@ -14,7 +14,7 @@ from s3queue.documents.flow_outcomes import Decided, Decision, Done
 from s3queue.documents.record import Outcome
 from s3queue.documents.sends import Send
 from s3queue.encoding import format_instant
-from s3queue.errors import MessageNotFound
+from s3queue.errors import CorruptState, MessageNotFound, QueueError
 from s3queue.protocol.access import QueueAccess
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
@@ -22,9 +22,7 @@ from s3queue.store import ObjectStore
 from .flow_repair import Found, cancel_flow, look
 from .flow_results import READS
 
-State = Literal["running", "completed", "failed", "cancelled"]
-#: A list of flows asks for so many pages of names at most: of 1,000 flows each.
-MOST_PAGES = 20
+State = Literal["running", "completed", "failed", "cancelled", "unknown"]
 
 
 def access(store: ObjectStore, home: str, clock: Clock, chance: Chance) -> QueueAccess:
@@ -52,6 +50,7 @@ class FlowState:
     """A flow, and how far it has come."""
 
     id: str
+    #: `unknown`: it cannot be read, and `problem` says why.
     state: State
     on_dead: OnDead
     members: int
@@ -60,10 +59,26 @@ class FlowState:
     steps: int
     #: How many steps were decided on, and which is at work: 0, the members are.
     stage: int
-    started_at: datetime
+    started_at: datetime | None
     ended_at: datetime | None = None
     reason: str = ""
     nodes: tuple[NodeState, ...] = field(default=(), repr=False)
+    problem: str = ""
+
+    @classmethod
+    def unreadable(cls, flow_id: str, error: QueueError) -> FlowState:
+        """In the place of one that cannot be read: the others are shown all the same."""
+        return cls(
+            id=flow_id,
+            state="unknown",
+            on_dead="fail",
+            members=0,
+            done=0,
+            steps=0,
+            stage=0,
+            started_at=None,
+            problem=f"{type(error).__name__}: {error}",
+        )
 
 
 @dataclass(slots=True)
@@ -82,17 +97,16 @@ class Flows:
         """
         ids: list[str] = []
         after: str | None = ""
-        for _ in range(MOST_PAGES):
-            page = self.store.list(FLOWS, after=after or "", delimiter="/")
+        # To the end, however many there are: the newest come last.
+        while after is not None:
+            page = self.store.list(FLOWS, after=after, delimiter="/")
             ids += [prefix.removeprefix(FLOWS).rstrip("/") for prefix in page.prefixes]
             after = page.next_after
-            if after is None:
-                break
         return [one for one in reversed(ids) if is_id(one) and "." not in one]
 
     def list(self, limit: int = 50) -> list[FlowState]:
         """The last ones by name; the newest first. One LIST for 1,000 flows, and three requests for each that is
-        returned.
+        returned. One that cannot be read is shown as `unknown`, with the reason.
         """
         found: list[FlowState] = []
         for flow_id in self.ids():
@@ -102,6 +116,8 @@ class Flows:
                 found.append(self.state(flow_id))
             except MessageNotFound:
                 continue  # what is left of one whose document is gone
+            except CorruptState as error:
+                found.append(FlowState.unreadable(flow_id, error))
         return found
 
     def state(self, flow_id: str) -> FlowState:
@@ -201,9 +217,10 @@ def flow_document(found: FlowState) -> dict[str, Any]:
         "done": found.done,
         "steps": found.steps,
         "stage": found.stage,
-        "started_at": format_instant(found.started_at),
+        "started_at": format_instant(found.started_at) if found.started_at else None,
         "ended_at": format_instant(found.ended_at) if found.ended_at else None,
         "reason": found.reason,
+        "problem": found.problem,
     }
 
 

@@ -659,3 +659,15 @@ def test_a_flow_that_cannot_be_repaired_now_does_not_end_the_sweep(shop: Shop) -
     assert not report.complete
     assert report.stats
     assert report.stats.pending == 1
+
+
+def test_the_newest_of_very_many_flows_is_listed(bench):
+    """More than 20,000 names: the newest are the last of them."""
+    for number in range(21_000):
+        bench.memory.put(f"flows/f{number:06d}/started", b"{}")
+    flow = Flow(bench.queue(), id="newest")
+    flow.add("orders", {})
+    flow.start()
+
+    assert Flows(bench.store).ids()[0] == "newest"
+    assert [one.id for one in Flows(bench.store).list(1)] == ["newest"]
