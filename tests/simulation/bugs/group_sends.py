@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulation.mutations import Mutation
 
+_JOURNALS = "tests/unit/flow/test_journals.py::"
 _STARTED = "tests/unit/flow/test_started_flows.py::"
 _TESTS = "tests/unit/protocol/test_group_sends.py::"
 
@@ -56,5 +57,12 @@ BUGS = (
         '                found |= targets(send, f"{self.queue.name}/{self.record.path}")\n',
         "                found |= targets(send, self.queue.name) - {*map(str, targets(send, self.queue.name))}\n",
         test=f"{_STARTED}test_a_forged_record_starts_no_flow_that_its_queue_may_not",
+    ),
+    Mutation(
+        "a list of journals answers for messages that came after it",
+        "flow/partition_journals.py",
+        "        if until > self._at or not",
+        "        if self._at == EARLIEST or not",
+        test=f"{_JOURNALS}test_a_repetition_that_comes_within_the_same_hold_is_found_in_its_own_journal",
     ),
 )
