@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from s3queue.documents.flow import FLOWS, NESTED, FlowDocument, decision_key, flow_key, message_name, started_key
+from s3queue.documents.flow import NESTED, FlowDocument, flow_key, message_name
 from s3queue.documents.flow_outcomes import Decision, Done
 from s3queue.documents.record import Failure
 from s3queue.documents.sends import Send
-from s3queue.errors import Conflict, CorruptState, InvalidRequest, MessageNotFound, Unavailable
+from s3queue.errors import (
+    AccessDenied,
+    Conflict,
+    CorruptState,
+    InvalidRequest,
+    MessageNotFound,
+    NewerFormat,
+    NotSent,
+    Unavailable,
+)
 from s3queue.keys import Keys
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.flow_progress import (
     advance,
+    create,
     decide,
     end,
     node_finished,
     put_node,
-    read_decision,
     read_flow,
 )
-from s3queue.protocol.flow_storing import put_flow, put_members
+from s3queue.protocol.flow_storing import Found, look, put_flow, put_members
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes
 from s3queue.store import listing
@@ -30,51 +38,15 @@ from s3queue.store import listing
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Found:
-    """What lies under `flows/{id}/`. One LIST for 1,000 objects."""
-
-    done: set[str] = field(default_factory=set)
-    #: How many steps were decided on, and what about the last of them.
-    steps: int = 0
-    decision: Decision | None = None
-    is_started: bool = False
-
-    @property
-    def stage(self) -> int:
-        """Which stage is at work, or was when the flow ended."""
-        return self.steps if self.decision is None or self.decision.decided == "continue" else self.steps - 1
-
-    @property
-    def is_over(self) -> bool:
-        return self.decision is not None and self.decision.decided != "continue"
-
-
-def look(queue: QueueAccess, flow: FlowDocument) -> Found:
-    """
-    Raises:
-        CorruptState: the last decision cannot be read.
-    """
-    found = Found()
-    keys = {entry.key for page in listing(queue.store, f"{FLOWS}{flow.flow_id}/") for entry in page.objects}
-    found.is_started = started_key(flow.flow_id) in keys
-    while decision_key(flow.flow_id, found.steps + 1) in keys and found.steps <= flow.last:
-        found.steps += 1
-    if found.steps:
-        found.decision = read_decision(queue, flow.flow_id, found.steps)
-    stages = range(flow.last + 1)
-    found.done = {flow.done(node) for stage in stages for node in flow.nodes(stage)} & keys
-    return found
-
-
 def repair(queue: QueueAccess, flow_id: str) -> bool | None:
-    """Do what a process that crashed, or could not, has left undone; whether the flow is over, None if there is none.
+    """Do what a process that crashed, or could not, has left undone; whether the flow is over, None if there is none,
+    or if another queue is its home: whoever wrote the marker here found the flow's id taken.
 
     Raises:
         CorruptState: what lies there cannot be read. Unavailable: unknown how far it came; calling again is safe.
     """
     flow = read_flow(queue, flow_id)
-    if flow is None:
+    if flow is None or flow.home != queue.name:
         return None
     found = look(queue, flow)
     if found.decision and found.is_over:
@@ -171,18 +143,36 @@ def cancel_nodes(
             continue
         if is_late():
             return False
-        member = flow.node(node)
-        if isinstance(member, Send):
-            is_whole &= _cancel_message(queue, flow, node, member.queue)
-        elif read_flow(queue, member.flow_id) is None:
-            done = Done(outcome="cancelled", finished_at=queue.clock.now())
-            node_finished(queue, flow.reference(node), done, NESTED)
-        else:
-            cancel_flow(queue, member, f"flow {flow.flow_id} was cancelled", is_late)
+        # Whoever decided on a step, or is starting the flow, may yet store it.
+        may_come = found.stage > 0 or not found.is_started
+        try:
+            is_whole &= _cancel_node(queue, flow, node, is_late, may_come=may_come)
+        except (NotSent, AccessDenied, Conflict, CorruptState, InvalidRequest, Unavailable) as error:
+            _log.warning("node of a cancelled flow not cancelled: %s, node %s: %s", flow.flow_id, node, error)
+            # Bytes that nobody can read, and calls that are wrong, are the same at the next try.
+            is_whole &= isinstance(error, (CorruptState, InvalidRequest)) and not isinstance(error, NewerFormat)
     return is_whole
 
 
-def _cancel_message(queue: QueueAccess, flow: FlowDocument, node: int, name: str) -> bool:
+def _cancel_node(
+    queue: QueueAccess, flow: FlowDocument, node: int, is_late: Callable[[], bool], *, may_come: bool
+) -> bool:
+    member = flow.node(node)
+    if isinstance(member, Send):
+        return _cancel_message(queue, flow, node, member.queue, may_come=may_come)
+    if read_flow(queue, member.flow_id) is None:
+        if not may_come:
+            done = Done(outcome="cancelled", finished_at=queue.clock.now())
+            node_finished(queue, flow.reference(node), done, NESTED)
+            return True
+        # As a message: once it is there, and cancelled, whoever comes later stores nothing of it.
+        queue.store.put(member.marker, b"")
+        create(queue, flow_key(member.flow_id), member.to_bytes())
+    cancel_flow(queue, member, f"flow {flow.flow_id} was cancelled", is_late)
+    return True
+
+
+def _cancel_message(queue: QueueAccess, flow: FlowDocument, node: int, name: str, *, may_come: bool) -> bool:
     from .cancel import cancel
 
     target = QueueAccess(
@@ -194,20 +184,19 @@ def _cancel_message(queue: QueueAccess, flow: FlowDocument, node: int, name: str
         chance=queue.chance,
         events=queue.events,
         flows=queue.flows,
-        sends_to=queue.sends_to,
+        # What a record has sent is for whoever knows the definition of its queue; an operator and another's sweeper
+        # may do more than that queue may.
+        sends_to=(queue.sends_to or ()) if name == queue.name else (),
     )
     leases = LeaseProtocol(target, Outcomes(target.store, target.keys, target.chance, target.perform))
     path = flow.path(node)
     try:
-        try:
+        cancel(leases, path)
+    except MessageNotFound:
+        if may_come:
+            # With a record, what comes late is cleared, not run.
+            if not put_node(queue, flow, node):
+                # A sweeper never may; whoever else cancels leaves it to the sweeper.
+                return queue.flows is not None
             cancel(leases, path)
-        except MessageNotFound:
-            # Never stored, or deleted by someone. But whoever decided on a step may yet store it: with a record, that
-            # is cleared, not run.
-            if flow.stage_of(node) > 0:
-                put_node(queue, flow, node)
-                cancel(leases, path)
-    except (Conflict, CorruptState, InvalidRequest, Unavailable) as error:
-        _log.warning("member of a cancelled flow not cancelled: %s: %s/%s: %s", flow.flow_id, name, path, error)
-        return not isinstance(error, (Conflict, Unavailable))
     return True

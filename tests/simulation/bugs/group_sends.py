@@ -26,8 +26,8 @@ BUGS = (
     Mutation(
         "what is sent to a group may become a batch",
         "documents/sent_objects.py",
-        "        is_line = is_line and not group_of(send.place)\n",
-        "",
+        "        is_line = is_line and not group_of(send.place) and send.place != STARTS\n",
+        "        is_line = is_line and send.place != STARTS\n",
         test=f"{_TESTS}test_the_lines_of_a_batch_send_to_groups_one_object_each",
     ),
     Mutation(
@@ -47,8 +47,8 @@ BUGS = (
     Mutation(
         "a completion that is finished again wakes a cancelled flow",
         "protocol/flow_storing.py",
-        "            if any(queue.store.head(key) for key in keys):\n",
-        "            if not keys:\n",
+        "            put_missing(queue, read_flow(queue, flow.flow_id) or flow, put)\n",
+        "            put_members(queue, flow, range(len(flow.members)), put)\n",
         test=f"{_STARTED}test_a_completion_that_is_finished_again_does_not_wake_a_cancelled_flow",
     ),
     Mutation(
