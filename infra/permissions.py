@@ -42,9 +42,9 @@ FOUND_OUTBOX: Mapping[str, str] = {"outbox": "gd"}
 #: To store what a message of another queue has sent.
 FOUND_SENDS: Mapping[str, str] = {"messages": "p", "delayed": "p"}
 #: Of a queue whose messages are part of flows: outcomes and decisions of flows are written by whoever is last, and each
-#: is written once; the marker is its own.
-FLOW_DATA: Mapping[str, str] = {"flows/*/d": "gp", "flows/*/flow.json": "g"}
-FLOW_MARKERS: Mapping[str, str] = {"flows": "d"}
+#: is written once; the marker is its own. A handler of it may start flows, whose home is its own queue.
+FLOW_DATA: Mapping[str, str] = {"flows/*/d": "gp", "flows/*/flow.json": "gp", "flows/*/started": "gp"}
+FLOW_MARKERS: Mapping[str, str] = {"flows": "pd"}
 #: The sweeper stores what a crash left of a flow: its documents, the markers of flows within, and messages.
 FOUND_FLOW_DATA: Mapping[str, str] = {"flows/": "gp"}
 FOUND_FLOW_MARKERS: Mapping[str, str] = {"flows": "pd"}

@@ -24,6 +24,26 @@ LINES = ".lines"
 HIGHEST_PRIORITY = 255
 #: Top-level prefixes that are not queues.
 RESERVED = frozenset({"archive", "analytics", "datasets", "flows"})
+#: What lies right below a queue's name.
+KINDS = frozenset(
+    {
+        *(
+            "messages",
+            "delayed",
+            "leases",
+            "records",
+            "retries",
+            "dead",
+            "done",
+            "outbox",
+            "results",
+            "workers",
+            "runs",
+        ),
+        *("locks", "dedup", "schedules", "flows", "limits", "idempotency", "bulk"),
+        *("queue.json", "stats.json", "sweep.json", "queue-breaker.json"),
+    }
+)
 #: The pipeline's figures that the dashboard shows.
 LATEST_STATISTICS = "analytics/latest.json"
 
@@ -36,6 +56,7 @@ _PART = re.compile(r"[^/]+/part-([0-9]{10,})-[0-9a-f]+\.parquet")
 _RATE_KEY_BYTES = 256
 _JOURNAL = re.compile(r"@[^/]+/.*-([0-9]{1,6})\.json")
 _SHARD = re.compile(r"[0-9a-f]{2}/")
+_UUID = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _MARKED = re.compile(r"~[0-9a-f]{12}\Z")
 #: What the folder of a partition begins with, and what follows it in the name of one that holds no group, but a share
 #: of all messages: no group's name begins like that, because `=` is quoted there.
@@ -220,6 +241,26 @@ def lock_name(key: str) -> str | None:
     queue, _, rest = key.partition("/")
     kind, _, name = rest.partition("/")
     return name if queue and kind == "locks" and name else None
+
+
+def name_before(at: datetime) -> str:
+    """Sorts before every name that the library makes at this time or later."""
+    digits = f"{max(0, int(at.timestamp() * 1000)):012x}"
+    return f"{digits[:8]}-{digits[8:]}"
+
+
+def named_at(path: str) -> datetime | None:
+    """When the library made this name, by the producer's clock; None if it is another's."""
+    name = _UUID.fullmatch(path.rpartition("/")[2])
+    return datetime.fromtimestamp(int(name[1] + name[2], 16) / 1000, UTC) if name else None
+
+
+def owner_of(key: str) -> str:
+    """Whose an object is: the name of a queue, or of a reserved prefix; empty if it is neither's."""
+    first, slash, rest = key.partition("/")
+    if first in RESERVED:
+        return first
+    return first if slash and _QUEUE.fullmatch(first) and rest.partition("/")[0] in KINDS else ""
 
 
 def check_queue(name: str) -> str:

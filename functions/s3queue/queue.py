@@ -197,13 +197,17 @@ class Queue(OperatedQueue):
         certain whether the attempt was this message's, or that of one that was PUT under the same name before.
 
         Raises:
+            InvalidRequest: the message belongs to a group or a partition, which is taken as a whole: by a Worker.
             Unavailable: unknown whether it was claimed; the sweeper takes care of the message.
         """
         self.follow_limits()
         return self._claiming.claim(path, timeout=timeout, read_first=read_first, etag=etag)
 
     def claim_next(self, limit: int = 1, *, timeout: float | timedelta | None = None) -> list[Claim]:
-        """Up to `limit` messages that may run now, highest priority first, then oldest; none while paused."""
+        """Up to `limit` messages that may run now, highest priority first, then oldest; none while paused.
+
+        Messages of groups and partitions are a Worker's: InvalidRequest, if it has `partitions` and nothing else.
+        """
         if limit < 1:
             return []
         self.refresh()

@@ -150,3 +150,29 @@ def test_schedules_of_an_idle_queue_cost_a_list_per_minute_more(cli):
         return cli("estimate", "--rate", "0/s", "--json", *options).json["s3queue"]["total"]
 
     assert cost("--schedules", "5") - cost() == pytest.approx(0.22, abs=0.01)
+
+
+def test_delays_sends_and_flows_change_the_bill(cli):
+    def cost(*options):
+        return cli("estimate", "--rate", "100/s", "--json", *options).json["s3queue"]["per_million"]
+
+    usual = cost()
+    # Two GETs and a LIST more for each that the sweeper dispatches, and its looks, which all of them share.
+    assert 5 < cost("--delayed", "100%", "--delay", "5s") - usual < 25
+    assert cost("--sends", "100%") - usual == pytest.approx(0.40, abs=0.3)
+    assert cost("--flows", "100%", "--members", "100") - usual == pytest.approx(5 + 2 * 0.4, abs=1.5)
+    assert cost("--flows", "100%", "--members", "1") > cost("--flows", "100%", "--members", "100")
+    for option in ("--delayed", "--sends", "--flows"):
+        assert f"{option} is for single messages" in cli("estimate", option, "1%", "--batch", "10", code=2).err
+        assert "not counted for partitions" in cli("estimate", option, "1%", "--partitions", "4", code=2).err
+    assert cli("estimate", "--flows", "1%", "--members", "0", code=2).err
+
+
+def test_a_short_delay_on_an_idle_queue_costs_what_the_document_says(cli):
+    """Of a million messages a year or so, each alone."""
+
+    def cost(*options):
+        return cli("estimate", "--rate", "0.001/s", "--json", *options).json["s3queue"]["per_million"]
+
+    # docs/costs.md: $53.93 for the sweeper; the dispatch itself is like that of a late event, $5.80.
+    assert cost("--delayed", "100%", "--delay", "5s") - cost() == pytest.approx(53.93 + 5.80, rel=0.1)

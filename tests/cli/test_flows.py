@@ -33,3 +33,20 @@ def test_an_operator_sees_flows_and_cancels_one(cli):
     assert "cancelled" in cli("flows", "cancel", "order-17").out
     assert queue.claim_next(10) != []
     assert "no flow has the id" in cli("flows", "show", "nobody", code=1).err
+
+
+def test_one_flow_that_cannot_be_read_hides_no_other(cli):
+    queue = cli.queue()
+    flow = Flow(queue, id="order-17")
+    flow.add(queue.name, {})
+    flow.start()
+    queue.store.put("flows/order-18/flow.json", b"garbage")
+
+    listed = cli("flows", "list", "--json").json
+
+    assert [(one["id"], one["state"]) for one in listed] == [("order-18", "unknown"), ("order-17", "running")]
+    assert "flows/order-18/flow.json" in listed[0]["problem"]
+    said = cli("flows", "list")
+    assert "unknown" in said.out
+    assert "order-18 cannot be read" in said.err
+    assert "order-18" in cli("flows", "show", "order-18", code=1).err

@@ -326,10 +326,50 @@ def test_flows_are_allowed_to_workers_and_the_sweeper_and_nothing_more(synthesiz
         assert role.may("s3:DeleteObject", f"{stack.bucket}/emails/flows/f")
         assert not role.may("s3:DeleteObject", f"{stack.bucket}/flows/f/done/0000.emails")
         assert not role.may("s3:DeleteObject", f"{stack.bucket}/webhooks/flows/f")
-    assert not worker.may("s3:PutObject", f"{stack.bucket}/flows/f/flow.json", {"s3:if-none-match": "*"})
     other = stack.template.role_of("s3queue-webhooks")
     assert not other.may("s3:GetObject", f"{stack.bucket}/flows/f/flow.json")
     assert not other.may_list(stack.bucket, "flows/f/")
+
+
+def test_a_handler_may_start_flows_from_its_own_queue_and_nothing_more(synthesize: Synthesize) -> None:
+    """Whoever finishes its message stores the flow, so its role and the sweeper's may."""
+    stack = synthesize(sends_to={"emails": ("webhooks",)}, flows=["emails"])
+    days = []
+    for requests in count(1):
+        day = Deployed(stack)
+        days.append(day)
+        for access in (day.worker, day.sweeper.queue):
+            access.flows, access.sends_to = True, ("webhooks",)
+        claim = day.worker.claim(day.producer.enqueue(FINE))
+        assert claim
+        flow, within = Flow(day.worker), Flow(day.worker)
+        within.add("webhooks", FINE)
+        within.then("webhooks", FINE)
+        flow.add("webhooks", FINE)
+        flow.add(within)
+        start, _ = flow.send("emails", "started-by-a-message")
+        day.as_worker.requests_left = requests
+        try:
+            day.worker.complete(claim, sends=[start])
+            died = False
+        except Killed:
+            died = True
+        day.as_worker.requests_left = None
+        for _ in range(3):
+            day.bench.clock.advance(600)
+            day.sweep()
+        if requests > 1:
+            assert len(day.bench.keys("webhooks/messages/")) == 2, requests
+        if not died:
+            break
+
+    assert len(days) > 8
+    assert [one for day in days for one in day.as_worker.refused + day.as_sweeper.refused] == []
+    worker = stack.template.role_of("s3queue-emails")
+    for key in ("flows/f/flow.json", "flows/f/started", "emails/flows/f"):
+        assert worker.may("s3:PutObject", f"{stack.bucket}/{key}", {"s3:if-none-match": "*"})
+    assert not worker.may("s3:PutObject", f"{stack.bucket}/webhooks/flows/f", {"s3:if-none-match": "*"})
+    assert not worker.may("s3:DeleteObject", f"{stack.bucket}/flows/f/flow.json")
 
 
 class Unanswered:

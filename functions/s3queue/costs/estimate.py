@@ -17,6 +17,7 @@ from s3queue.sweeper.sweeper import DUE_SECONDS, LONGEST_PAUSE_SECONDS, SWEEP_RE
 from s3queue.worker.own_retries import GRACE_SECONDS
 
 from . import requests as operations
+from .delays import waking
 from .requests import NOTHING, WRITES, RequestCounts
 from .workload import Workload, invocations_per_object, light_object, list_backlog, pause_before, seconds_of, waits_for
 
@@ -163,10 +164,14 @@ def _estimate(load: Workload, shards: int) -> Estimate:
     requests += (operations.ENQUEUE + operations.CANCEL) * load.cancellations
     requests += operations.REFRESH * _refreshes(worker, load.queues)
     sweeping, awake = _sweeping(load, in_flight)
+    looks, events, woken = waking(load, *_sweeps(load, in_flight))
+    sweeping += looks * load.queues
     running = _running(load, runs) if runs else NOTHING
+    asking = sweeping.total() * load.seconds_per_request
+    invocations = load.sweepers / 60 + events * load.queues
     sweeper = Function(
-        invocations=load.sweepers / 60,
-        seconds=awake + sweeping.total() * 60 * load.seconds_per_request / load.sweepers,
+        invocations=invocations,
+        seconds=(awake * load.sweepers / 60 + woken * load.queues + asking) / invocations,
         memory_mib=SWEEPER_MIB,
     )
     everything = (requests + sweeping + running) * (1 / load.queues)
@@ -230,6 +235,12 @@ def _sweeping(load: Workload, in_flight: float) -> tuple[RequestCounts, float]:
     looked_through = min(math.ceil(letters / LIST_PAGE), SWEEP_REQUESTS) * 60 / RETENTION_SECONDS
     _, _, _, awake = _minute(1 - math.exp(-in_flight * load.queues / load.sweepers), pause)
     return (minute + operations.RETAIN * looked_through) * (load.queues / 60), awake
+
+
+def _sweeps(load: Workload, in_flight: float) -> tuple[float, float]:
+    """Sweeps of one queue in a minute, and the share of them that finds something in flight."""
+    is_busy = 1 - math.exp(-in_flight)
+    return _minute(is_busy, _sweep_pause(load))[0], is_busy
 
 
 def _schedule_pages(load: Workload) -> float:

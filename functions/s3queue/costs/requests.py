@@ -79,6 +79,15 @@ TOKEN = RequestCounts.of("GET limits", "PUT limits")
 #: With `dedup_for`: the marker of the id; and whoever runs the message asks whether it has run.
 RESERVE = RequestCounts.of("GET dedup", "PUT dedup")
 ASK_RECORD = RequestCounts.of("GET records")
+#: Sends of more than 64 KiB in one completion.
+STAGE = RequestCounts.of("PUT outbox", "GET outbox", "DELETE outbox")
+#: A flow with one step, beside its messages: marker, document and started; the decision for the step, after a look at
+#: the document; and the end, in the same way, after a look at the step's own decision.
+FLOW = RequestCounts.of(*("PUT flows",) * 5, *("GET flows",) * 3, "DELETE flows")
+#: Each member or step notes its outcome; a member asks whether others have one, and the last lists all.
+FLOW_OUTCOME = RequestCounts.of("PUT flows")
+FLOW_PROBE = RequestCounts.of("HEAD flows")
+FLOW_COUNT = RequestCounts.of("LIST flows")
 #: Of a message that waits, and is not running.
 CANCEL = RequestCounts.of("HEAD messages", "GET records", "GET leases", "PUT leases", "HEAD messages") + RECORD + CLEAR
 FORGET_REMINDER = RequestCounts.of("DELETE retries")

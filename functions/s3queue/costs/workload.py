@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from s3queue.deployment import METRICS, QUEUES_PER_SWEEPER, Metrics
+from s3queue.documents.flow import probes_of_last
 from s3queue.documents.message import INLINE_BYTES
+from s3queue.documents.sends import INLINE_SENDS
 from s3queue.errors import InvalidRequest
 from s3queue.settings import QueueSettings
 from s3queue.worker.invocation import PATIENCE_SECONDS, WRAP_UP_SECONDS
@@ -23,6 +25,8 @@ REQUEST_SECONDS = 0.030
 #: as much. A function with `MIB_PER_VCPU` of memory has a whole core.
 REQUEST_CPU_SECONDS = 0.00025
 MIB_PER_VCPU = 1769
+#: What a send counts for besides its body.
+ROOM_OF_SEND = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,23 +70,32 @@ class Workload:
     cancelled: float = 0.0
     #: Schedules, spread evenly over the queues; their messages are part of the rate.
     schedules: int = 0
+    #: Share of single messages that are enqueued with a delay, and how long that is.
+    delayed: float = 0.0
+    delay_seconds: float = 5.0
+    #: Share of single messages that another message has sent.
+    sends: float = 0.0
+    #: Share of single messages that belong to a flow: so many members, and one step.
+    flows: float = 0.0
+    members: int = 10
 
     def __post_init__(self) -> None:
-        for name in ("retries", "dead", "late", "rescued", "heavy", "dedup", "cancelled"):
+        single = ("dedup", "cancelled", "delayed", "sends", "flows")
+        for name in ("retries", "dead", "late", "rescued", "heavy", *single):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidRequest(f"{name} must be a share from 0 to 1, not {getattr(self, name)}")
         if self.late + self.rescued > 1:
             raise InvalidRequest(f"late ({self.late}) and rescued ({self.rescued}) must not be more than 1 together")
-        for name in ("rate", "size", "handler_seconds", "heavy_seconds", "request_seconds"):
+        for name in ("rate", "size", "handler_seconds", "heavy_seconds", "request_seconds", "delay_seconds"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InvalidRequest(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.metrics not in METRICS:
             raise InvalidRequest(f"metrics must be all, alarms or off, not {self.metrics!r}")
         if self.schedules < 0:
             raise InvalidRequest(f"schedules must be 0 or more, not {self.schedules}")
-        if self.settings.partitions and (self.dedup or self.cancelled):
-            raise InvalidRequest("dedup and cancelled are not counted for partitions: leave them out")
-        for name in ("batch", "queues"):
+        if self.settings.partitions and any(getattr(self, name) for name in single):
+            raise InvalidRequest(f"{' and '.join(single)} are not counted for partitions: leave them out")
+        for name in ("batch", "queues", "members"):
             if getattr(self, name) < 1:
                 raise InvalidRequest(f"{name} must be at least 1, not {getattr(self, name)}")
 
@@ -136,6 +149,10 @@ def light_object(load: Workload, shards: int = 1, others: float = 0.0) -> Reques
         from .partitioned import partitioned_message
 
         return partitioned_message(load)
+    if load.delayed:
+        from .delays import with_delays
+
+        return with_delays(load, shards, others)
     is_large = load.size * load.batch > INLINE_BYTES
     reads = operations.CLAIM + (operations.REOPEN if is_large else NOTHING)
     again = operations.CLAIM_AGAIN + operations.FORGET_REMINDER + (operations.REOPEN if is_large else NOTHING)
@@ -149,9 +166,11 @@ def light_object(load: Workload, shards: int = 1, others: float = 0.0) -> Reques
     if load.batch == 1:
         spent += (operations.BURY + operations.MOVE) * buried
         spent += (operations.RESERVE + operations.ASK_RECORD) * load.dedup
+        spent += sent_message(load) * load.sends + flow_message(load.members) * load.flows
         if not settings.history:
-            # Only a record tells that the id's message has run.
-            spent += operations.RECORD * (load.dedup * (1 - buried))
+            # Only a record tells that the id's message has run; what sends is recorded, too.
+            recorded = min(1.0, load.dedup + 2 * load.sends + load.flows)
+            spent += operations.RECORD * (recorded * (1 - buried))
     else:
         spent += (operations.BURY + operations.MOVE_LINES) * buried
         spent += operations.EXTEND * _extensions(load)
@@ -176,6 +195,20 @@ def light_object(load: Workload, shards: int = 1, others: float = 0.0) -> Reques
         drains += 1
         spent += (operations.LIST_REMINDERS + list_backlog(shards, others + 1, is_busy=1.0)) * (released - 1)
     return spent + list_backlog(shards, others, is_busy=1 - math.exp(-others)) * drains
+
+
+def sent_message(load: Workload) -> RequestCounts:
+    """What a message costs more that another one has sent. Its PUT is its enqueue; a large one is staged."""
+    is_staged = load.size > INLINE_SENDS - ROOM_OF_SEND
+    return operations.ASK_RECORD + (operations.STAGE if is_staged else NOTHING)
+
+
+def flow_message(members: int) -> RequestCounts:
+    """What a message of a flow of so many members and one step costs more, on average, if members end in order."""
+    flow = operations.FLOW + (operations.FLOW_OUTCOME + operations.ASK_RECORD) * (members + 1)
+    if members > 1:
+        flow += operations.FLOW_PROBE * (members - 1 + probes_of_last(members)) + operations.FLOW_COUNT
+    return flow * (1 / (members + 1))
 
 
 def list_backlog(shards: int, lying: float, is_busy: float) -> RequestCounts:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Body, Path, Query
 
+from s3queue.flow.partition_states import has_partitions
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.settings import QueueSettings, with_current_names
 from s3queue.store import ObjectStore
@@ -21,6 +22,7 @@ from . import browse, letters, models, requests, stuck
 from .bucket_view import BucketView
 from .flows import register_flows
 from .pages import register_document, register_pages
+from .partitions import register_partitions
 from .resolver import JSON, Resolver, Role
 from .schedules import register_schedules
 from .throughput import flow
@@ -72,6 +74,7 @@ def build(
     _register_dead(app, view)
     register_schedules(app, view, _described)
     register_flows(app, view, _described)
+    register_partitions(app, view, _described)
     register_pages(app)
     register_document(app, lambda: document(app))
     return app
@@ -104,7 +107,10 @@ def _register_queues(app: Resolver, view: BucketView) -> None:
         found = view.queue(queue)
         overrides = with_current_names(found.overrides())
         return models.QueueDetail(
-            **view.describe(queue).model_dump(), settings=found.settings.to_json(), overrides=overrides
+            **view.describe(queue).model_dump(),
+            settings=found.settings.to_json(),
+            overrides=overrides,
+            has_partitions=has_partitions(found),
         )
 
     @app.get("/api/queues/<queue>/stats", summary="Count now", tags=["queues"], **_described(models.Counts))

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
 
 from s3queue.errors import MessageNotFound, QueueError
-from s3queue.flow.flow_states import Flows, flow_document
+from s3queue.flow.flow_states import Flows, FlowState, flow_document
 
 from . import flow_models, requests
 from .bucket_view import BucketView
@@ -40,7 +40,7 @@ def register_flows(app: Resolver, view: BucketView, described: Any) -> None:
         except MessageNotFound:
             return None
         except QueueError as error:
-            return flow_models.FlowView(id=flow_id, problem=f"{type(error).__name__}: {error}")
+            return flow_models.FlowView(**flow_document(FlowState.unreadable(flow_id, error)) | {"on_dead": ""})
 
     @app.get("/api/flows", summary="Flows, the newest first", tags=_TAGS, **described(flow_models.FlowList))
     def flow_list(cursor: Cursor = "", limit: Limit = 50) -> flow_models.FlowList:

@@ -94,6 +94,7 @@ class Queues(Answer):
 class QueueDetail(QueueView):
     settings: dict[str, AnyJson]
     overrides: dict[str, AnyJson] = Field(description="The settings that queue.json changes at run time.")
+    has_partitions: bool = Field(description="It has `partitions`, or a group has messages or a lease.")
 
 
 class Minute(Answer):

@@ -27,12 +27,13 @@ from s3queue.encoding import (
     with_put_id,
 )
 from s3queue.errors import CorruptState, InvalidName, InvalidRequest
-from s3queue.keys import Keys, name_of
+from s3queue.keys import Keys, name_of, partition_of
 from s3queue.store import Object
 
 from .message import MEMBER
 from .record import Outcome
-from .sends import Send, SentObject
+from .sends import STARTS, Send
+from .sent_objects import SentObject
 
 OnDead = Literal["continue", "fail"]
 #: All flows of a bucket: no queue has this name.
@@ -153,6 +154,9 @@ class FlowDocument:
             raise ValueError(f"a flow has 1 to {MOST_MEMBERS} members and at most {MOST_STEPS} steps")
         if self.on_dead not in ("continue", "fail"):
             raise ValueError(f"unknown on_dead {self.on_dead!r}")
+        for one in (*self.members, *self.steps):
+            if isinstance(one, Send) and (one.place == STARTS or partition_of(one.place)):
+                raise ValueError(f"a message of a flow cannot be at {one.place!r}")
 
     @property
     def last(self) -> int:
@@ -297,14 +301,19 @@ class FlowDocument:
         Raises:
             CorruptState: it is not a flow, or another's; NewerFormat: a newer version wrote it.
         """
-        document = load_current(found.read(FLOW_BYTES), found.key)
+        flow = cls.from_body(found.read(FLOW_BYTES), found.key)
+        if flow.flow_id != flow_id:
+            raise CorruptState(f"{found.key} is not a flow: it is flow {flow.flow_id!r}")
+        return flow
+
+    @classmethod
+    def from_body(cls, body: bytes, key: str) -> FlowDocument:
+        """As `read`, of whatever flow; the key is for the error."""
+        document = load_current(body, key)
         try:
-            flow = cls.from_json(document)
-            if flow.flow_id != flow_id:
-                raise ValueError(f"it is flow {flow.flow_id!r}")
-            return flow
+            return cls.from_json(document)
         except (*NONSENSE, InvalidRequest) as error:
-            raise CorruptState(f"{found.key} is not a flow: {cut(error)}") from None
+            raise CorruptState(f"{key} is not a flow: {cut(error)}") from None
 
 
 def _asked(flow: FlowDocument) -> tuple[Any, ...]:
@@ -314,6 +323,11 @@ def _asked(flow: FlowDocument) -> tuple[Any, ...]:
         return _asked(one)
 
     return tuple(map(asked, flow.members)), tuple(map(asked, flow.steps)), flow.on_dead
+
+
+def probes_of_last(members: int) -> int:
+    """How many others the last of so many members looks for, before it counts all."""
+    return len(_probed(members - 1, range(members)))
 
 
 def _probed(node: int, beside: Sequence[int]) -> list[int]:

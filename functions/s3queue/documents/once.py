@@ -14,9 +14,10 @@ from s3queue.encoding import put_id_of
 from s3queue.keys import runs_once
 
 from .dead_letter import dead_facts
+from .lease import GRAIN
 from .message import MOVED, ONCE
 from .record import Record
-from .sends import is_repeatable
+from .sends import SENT_ONCE, is_repeatable
 
 #: How far the clock that dates an outcome may be from S3's.
 _CLOCK_ERROR = timedelta(minutes=10)
@@ -50,5 +51,18 @@ def moved_since(put_id: str) -> datetime | None:
     seconds = put_id.removeprefix(MOVED).partition("-")[2] if put_id.startswith(MOVED) else ""
     try:
         return datetime.fromtimestamp(int(seconds, 16), UTC) - _CLOCK_ERROR if seconds else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def ended_since(put_id: str) -> datetime | None:
+    """Before this, nothing that carries the put id can have ended; None if the id does not tell.
+
+    What was sent into a partition has ended after its sender was PUT, by S3's clock.
+    """
+    if not put_id.startswith(SENT_ONCE):
+        return moved_since(put_id)
+    try:
+        return datetime.fromtimestamp(int(put_id.removeprefix(SENT_ONCE).partition("-")[0], 16), UTC) - GRAIN
     except (ValueError, OverflowError, OSError):
         return None

@@ -7,7 +7,6 @@ work, and begin with a mark, by which a claim knows that such a repetition may c
 from __future__ import annotations
 
 import base64
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,13 +29,12 @@ from s3queue.encoding import (
     metadata_size,
     put_id_of,
     storable_type,
-    with_put_id,
 )
 from s3queue.errors import CorruptState, InvalidRequest
-from s3queue.keys import Keys, check_queue, format_due, is_batch, name_of, priority_prefix
+from s3queue.keys import Keys, check_queue, format_due, group_partition, name_of, partition_path, priority_prefix
 from s3queue.store import Object
 
-from .message import Generation, due_instant, encode_body
+from .message import ONCE, due_instant, encode_body
 
 #: Begins the name of every sent message.
 MARK = "sent-"
@@ -54,12 +52,16 @@ MERGED_FROM = 100
 OUTBOX_KEPT = timedelta(days=366)
 #: Base64 and escapes make bytes longer.
 OUTBOX_BYTES = 4 * MOST_BYTES
-_NDJSON = "application/x-ndjson"
-_BOM = b"\xef\xbb\xbf"
 #: What a PUT id, its name included, takes of the metadata.
 _ID_BYTES = 64
 _HEADER = re.compile(r"[a-z0-9_-]+")
-_PLACE = re.compile(r"(messages|delayed/[0-9]{8}T[0-9]{6}Z)/(p[0-9]{3}/)?")
+#: The place of a send that starts a flow: its body is the flow's document, its queue the flow's home.
+STARTS = "flows/"
+_PLACE = re.compile(
+    r"flows/|(messages|delayed/[0-9]{8}T[0-9]{6}Z)/(p[0-9]{3}/)?|messages/@(=[0-9]{1,5}|[A-Za-z0-9_.~%-]{1,512})/"
+)
+#: How the put id begins of a message that was sent into a partition; behind it, when its sender was PUT.
+SENT_ONCE = f"{ONCE}sent-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,8 @@ class Send:
     """One message to another queue, or to the same."""
 
     queue: str
-    #: Where it goes: `messages/`, `messages/p200/` or `delayed/{due}/p200/`; its name comes behind.
+    #: Where it goes: `messages/`, `messages/p200/`, `delayed/{due}/p200/` or `messages/@customer-42/`; its name comes
+    #: behind.
     place: str
     body: bytes = field(repr=False)
     content_type: str = ""
@@ -91,8 +94,10 @@ class Send:
         due_at: datetime | None = None,
         metadata: Mapping[str, str] | None = None,
         content_type: str | None = None,
+        group: str | None = None,
     ) -> Send:
-        """What `enqueue` with the same arguments would store.
+        """What `enqueue` with the same arguments would store. The sends of one message to one `group` run in the order
+        in which they were sent.
 
         Raises:
             InvalidName, InvalidPriority, InvalidRequest: an argument is wrong; the text says which.
@@ -100,6 +105,12 @@ class Send:
         encoded, found_type = encode_body(body)
         due_at = due_instant(now, delay, due_at)
         place = f"delayed/{format_due(due_at)}/" if due_at and due_at > now else "messages/"
+        if group is not None:
+            if priority or place != "messages/":
+                raise InvalidRequest(
+                    f"a send to {queue!r} with a group has no priority and no delay: a group runs in the order of names"
+                )
+            place = partition_path(group_partition(group))
         kept = encode_metadata(metadata or {})
         for name in kept:
             # Once recorded, a send must be storable: nobody could take it back.
@@ -148,17 +159,6 @@ class Send:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentObject:
-    """What one PUT stores: a send, or a batch of them."""
-
-    queue: str
-    path: str
-    body: bytes = field(repr=False)
-    content_type: str
-    metadata: Mapping[str, str]
-
-
 @dataclass(frozen=True, slots=True)
 class StoredSends:
     """How far the sends of a record are stored: all of the parts before `part`, and these objects of that one.
@@ -204,21 +204,6 @@ def part_names(found: Any) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def check_sends(sends: Sequence[Send], *, of_batch: bool) -> None:
-    """Raises InvalidRequest if no completion can keep them: nothing was written, and the attempt has failed."""
-    size = size_of(sends)
-    if size > MOST_BYTES:
-        raise InvalidRequest(
-            f"sends of {size} bytes; at most {MOST_BYTES} in one completion: store large payloads, and send their keys"
-        )
-    objects = len(_merged(sends, of_batch=of_batch))
-    if objects > MOST_OBJECTS:
-        raise InvalidRequest(
-            f"sends of {objects} objects; at most {MOST_OBJECTS} in one completion. Sends to one queue share an object "
-            "if each is a single line and their delay, priority and metadata are equal"
-        )
-
-
 def are_large(sends: Iterable[Send]) -> bool:
     """Whether no record or lease should keep them."""
     return size_of(sends) > INLINE_SENDS
@@ -226,46 +211,6 @@ def are_large(sends: Iterable[Send]) -> bool:
 
 def size_of(sends: Iterable[Send]) -> int:
     return sum(len(send.body) + metadata_size(send.metadata) + len(send.content_type) + 200 for send in sends)
-
-
-def addressed(sends: Sequence[Send], queue: str, path: str, generation: Generation, *, part: int) -> list[SentObject]:
-    """The objects that these sends become. Their names follow from the message that sends them, and nothing else."""
-    source = "\0".join((queue, path, generation.etag, format_due(generation.put_at)))
-    digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:20]
-    objects = []
-    for index, group in enumerate(_merged(sends, of_batch=is_batch(path))):
-        first = group[0]
-        put_id = f"{digest}-{part}-{index}"
-        name = f"{MARK}{format_due(generation.put_at)}-{put_id}"
-        is_single = len(group) == 1
-        objects.append(
-            SentObject(
-                queue=first.queue,
-                path=f"{first.place}{name}" if is_single else f"{first.place}{name}.ndjson",
-                body=first.body if is_single else b"".join(send.body + b"\n" for send in group),
-                content_type=first.content_type if is_single else _NDJSON,
-                metadata=with_put_id(first.metadata, put_id),
-            )
-        )
-    return objects
-
-
-def _merged(sends: Sequence[Send], *, of_batch: bool) -> list[list[Send]]:
-    """Sends that become one object each. Of a batch, all that can share one do; else only very many."""
-    groups: dict[Any, list[Send]] = {}
-    for index, send in enumerate(sends):
-        is_line = b"\n" not in send.body and b"\r" not in send.body and bool(send.body.strip())
-        # The first line of a batch loses its byte order mark.
-        is_line = is_line and not send.body.startswith(_BOM)
-        alike = (send.queue, send.place, send.content_type, tuple(sorted(send.metadata.items())))
-        groups.setdefault(alike if is_line else index, []).append(send)
-    merged: list[list[Send]] = []
-    for group in groups.values():
-        if of_batch or len(group) >= MERGED_FROM:
-            merged.extend(group[at : at + MERGED_FROM] for at in range(0, len(group), MERGED_FROM))
-        else:
-            merged.extend([send] for send in group)
-    return merged
 
 
 def _text(body: bytes) -> str:

@@ -9,6 +9,7 @@ from s3queue.clock import as_positive_duration
 from s3queue.documents.kept_payload import is_payload_of
 from s3queue.documents.record import Record
 from s3queue.errors import InvalidRequest, MessageNotFound
+from s3queue.keys import RESERVED, owner_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.outcomes import Outcomes
 
@@ -46,6 +47,11 @@ def _found(queue: QueueAccess, outcomes: Outcomes, what: str) -> tuple[str, Reco
         key = _checked(what.removeprefix(bucket))
         if key.startswith(queue.keys.root) and not key.startswith(queue.keys.prefix("results")):
             raise InvalidRequest(f"{what} is a part of the queue, not what a handler made: give the message's path")
+        owner = owner_of(key)
+        if owner in RESERVED:
+            raise InvalidRequest(f"{what} is s3queue's own data, not what a handler made: {owner}/ is not signed for")
+        if owner and owner != queue.name:
+            raise InvalidRequest(f"{what} belongs to the queue {owner!r}: ask that queue for it")
         return key, None
     raise InvalidRequest(
         f"{what!r} is none of: the path of a completed message (messages/…), results/… of the queue, or {bucket}… "

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
-from s3queue.documents.flow import FLOWS, NESTED, FlowDocument, decision_key, flow_key, message_name, started_key
+from s3queue.documents.flow import NESTED, FlowDocument, flow_key, message_name
 from s3queue.documents.flow_outcomes import Decision, Done
 from s3queue.documents.record import Failure
 from s3queue.documents.sends import Send
-from s3queue.encoding import dump
 from s3queue.errors import (
     AccessDenied,
     Conflict,
@@ -30,91 +28,14 @@ from s3queue.protocol.flow_progress import (
     end,
     node_finished,
     put_node,
-    read_decision,
     read_flow,
 )
+from s3queue.protocol.flow_storing import Found, look, put_flow, put_members
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes
 from s3queue.store import listing
 
 _log = logging.getLogger(__name__)
-#: Stores the message of one node; False, or an error, if it is refused.
-PutNode = Callable[[QueueAccess, FlowDocument, int], bool | None]
-
-
-def put_flow(queue: QueueAccess, flow: FlowDocument, put: PutNode = put_node) -> bool:
-    """Store the document of a flow, behind its marker, and all its messages; as `put_members`.
-
-    The marker comes first: a flow without one would never be repaired.
-    """
-    queue.store.put(flow.marker, b"")
-    if not create(queue, flow_key(flow.flow_id), flow.to_bytes()):
-        return put_missing(queue, flow, put)
-    return put_members(queue, flow, range(len(flow.members)), put)
-
-
-def put_missing(queue: QueueAccess, flow: FlowDocument, put: PutNode = put_node) -> bool:
-    """`put_members` for a flow that was there before. A member that has an outcome is left out: should its record be
-    gone by now, it would run again.
-    """
-    found = look(queue, flow)
-    if found.is_started or found.decision:
-        return True
-    return put_members(queue, flow, [node for node in flow.nodes(0) if flow.done(node) not in found.done], put)
-
-
-def put_members(queue: QueueAccess, flow: FlowDocument, nodes: Iterable[int], put: PutNode = put_node) -> bool:
-    """Store these members, and note that all were; False, without that note, if some were refused. Safe to repeat.
-
-    Whoever finds the note takes a member without message and record for one that someone deleted.
-    """
-    is_whole = True
-    for node in nodes:
-        member = flow.node(node)
-        if isinstance(member, FlowDocument):
-            is_whole &= put_flow(queue, member, put)
-        else:
-            is_whole &= put(queue, flow, node) is not False
-    if is_whole:
-        create(queue, started_key(flow.flow_id), dump({}))
-    return is_whole
-
-
-@dataclass(slots=True)
-class Found:
-    """What lies under `flows/{id}/`. One LIST for 1,000 objects."""
-
-    done: set[str] = field(default_factory=set)
-    #: How many steps were decided on, and what about the last of them.
-    steps: int = 0
-    decision: Decision | None = None
-    is_started: bool = False
-
-    @property
-    def stage(self) -> int:
-        """Which stage is at work, or was when the flow ended."""
-        return self.steps if self.decision is None or self.decision.decided == "continue" else self.steps - 1
-
-    @property
-    def is_over(self) -> bool:
-        return self.decision is not None and self.decision.decided != "continue"
-
-
-def look(queue: QueueAccess, flow: FlowDocument) -> Found:
-    """
-    Raises:
-        CorruptState: the last decision cannot be read.
-    """
-    found = Found()
-    keys = {entry.key for page in listing(queue.store, f"{FLOWS}{flow.flow_id}/") for entry in page.objects}
-    found.is_started = started_key(flow.flow_id) in keys
-    while decision_key(flow.flow_id, found.steps + 1) in keys and found.steps <= flow.last:
-        found.steps += 1
-    if found.steps:
-        found.decision = read_decision(queue, flow.flow_id, found.steps)
-    stages = range(flow.last + 1)
-    found.done = {flow.done(node) for stage in stages for node in flow.nodes(stage)} & keys
-    return found
 
 
 def repair(queue: QueueAccess, flow_id: str) -> bool | None:

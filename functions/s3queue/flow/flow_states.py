@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,17 +14,17 @@ from s3queue.documents.flow_outcomes import Decided, Decision, Done
 from s3queue.documents.record import Outcome
 from s3queue.documents.sends import Send
 from s3queue.encoding import format_instant
-from s3queue.errors import CorruptState, MessageNotFound
+from s3queue.errors import CorruptState, MessageNotFound, QueueError
 from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.flow_storing import Found, look
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
 
 from .flow_names import flow_names
-from .flow_repair import Found, cancel_flow, look
+from .flow_repair import cancel_flow
 from .flow_results import READS
 
-_log = logging.getLogger(__name__)
-State = Literal["running", "completed", "failed", "cancelled"]
+State = Literal["running", "completed", "failed", "cancelled", "unknown"]
 #: A list of flows looks at so many names more than it returns.
 MOST_LEFT_OUT = 1000
 
@@ -55,6 +54,7 @@ class FlowState:
     """A flow, and how far it has come."""
 
     id: str
+    #: `unknown`: it cannot be read, and `problem` says why.
     state: State
     on_dead: OnDead
     members: int
@@ -63,10 +63,26 @@ class FlowState:
     steps: int
     #: How many steps were decided on, and which is at work: 0, the members are.
     stage: int
-    started_at: datetime
+    started_at: datetime | None
     ended_at: datetime | None = None
     reason: str = ""
     nodes: tuple[NodeState, ...] = field(default=(), repr=False)
+    problem: str = ""
+
+    @classmethod
+    def unreadable(cls, flow_id: str, error: QueueError) -> FlowState:
+        """In the place of one that cannot be read: the others are shown all the same."""
+        return cls(
+            id=flow_id,
+            state="unknown",
+            on_dead="fail",
+            members=0,
+            done=0,
+            steps=0,
+            stage=0,
+            started_at=None,
+            problem=f"{type(error).__name__}: {error}",
+        )
 
 
 @dataclass(slots=True)
@@ -87,7 +103,7 @@ class Flows:
 
     def list(self, limit: int = 50) -> list[FlowState]:
         """The last ones by name; the newest first. One LIST for 1,000 flows, and three requests for each that is
-        returned. One that cannot be read is left out, and the log says which.
+        returned. One that cannot be read is shown as `unknown`, with the reason.
         """
         found: list[FlowState] = []
         for flow_id in self.ids()[: limit + MOST_LEFT_OUT]:
@@ -98,7 +114,7 @@ class Flows:
             except MessageNotFound:
                 continue  # what is left of one whose document is gone, or a stranger's
             except CorruptState as error:
-                _log.warning("flow left out: %s: %s", flow_id, error)
+                found.append(FlowState.unreadable(flow_id, error))
         return found
 
     def state(self, flow_id: str) -> FlowState:
@@ -198,9 +214,10 @@ def flow_document(found: FlowState) -> dict[str, Any]:
         "done": found.done,
         "steps": found.steps,
         "stage": found.stage,
-        "started_at": format_instant(found.started_at),
+        "started_at": format_instant(found.started_at) if found.started_at else None,
         "ended_at": format_instant(found.ended_at) if found.ended_at else None,
         "reason": found.reason,
+        "problem": found.problem,
     }
 
 

@@ -17,14 +17,14 @@ from s3queue.documents.flow import (
     check_id,
     flow_key,
 )
-from s3queue.documents.sends import Send
+from s3queue.documents.sends import STARTS, Send
 from s3queue.errors import Conflict, InvalidRequest
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.flow_progress import create, read_flow, store_node
+from s3queue.protocol.flow_storing import put_members, put_missing
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
 
-from .flow_repair import put_members, put_missing
 from .flow_states import Flows, FlowState, access
 
 
@@ -72,6 +72,8 @@ class Flow:
         if on_dead not in ("continue", "fail"):
             raise InvalidRequest(f"on_dead must be 'continue' or 'fail', not {on_dead!r}")
         self.id = check_id(id) if id is not None else self._chance.name(self._clock.now())
+        #: Whether the caller chose it.
+        self.has_own_id = id is not None
         self.on_dead: OnDead = on_dead
         self._members: list[Send | Flow] = []
         self._steps: list[Send] = []
@@ -166,6 +168,22 @@ class Flow:
             parent=parent,
         )
 
+    def send(self, home: str, flow_id: str) -> tuple[Send, set[str]]:
+        """What starts this flow when it is stored, under this id, and the queues of its messages; see `Context.start`.
+
+        Raises:
+            InvalidRequest: no member, too large, or the caller chose an id.
+        """
+        if self.has_own_id:
+            raise InvalidRequest(
+                f"flow {self.id!r} has an id of its own: leave it away; the id of a flow that a handler starts follows "
+                "from the message"
+            )
+        self.id = check_id(flow_id)
+        flow = self.document(home)
+        flow.check()
+        return Send(queue=home, place=STARTS, body=flow.to_bytes()), {*_queues(self._members), *_step_queues(self)}
+
     def _flows(self) -> Flows:
         return Flows(self.store, clock=self._clock, chance=self._chance, settings=self._settings)
 
@@ -180,6 +198,8 @@ class Flow:
 
     def _send(self, queue: str | Defined, body: Any, options: Mapping[str, Any]) -> Send:
         name = queue if isinstance(queue, str) else queue.name
+        if "group" in options:
+            raise InvalidRequest(f"a message of a flow has no group: let its handler send to one ({name!r})")
         send = Send.of(name, body, now=self._clock.now(), **options)
         if not isinstance(queue, str):
             if not queue.flows:
@@ -190,6 +210,13 @@ class Flow:
         if len(send.body) > limit:
             raise InvalidRequest(f"the body for {name!r} has {len(send.body)} bytes, at most {limit}")
         return send
+
+
+def _step_queues(flow: Flow) -> Iterator[str]:
+    for one in flow._members:
+        if isinstance(one, Flow):
+            yield from _step_queues(one)
+    yield from (step.queue for step in flow._steps)
 
 
 def _queues(members: list[Send | Flow]) -> Iterator[str]:

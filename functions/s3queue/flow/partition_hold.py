@@ -16,7 +16,7 @@ from s3queue.documents.record import Failure, Record
 from s3queue.errors import AccessDenied, Conflict, Unavailable
 from s3queue.keys import is_batch, is_ordered, partition_path
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.journal import find_outcome, outcome_in
+from s3queue.protocol.journal import outcome_in
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.misnamed import bury_misnamed
 from s3queue.protocol.opening import message_of
@@ -25,6 +25,7 @@ from s3queue.store import ObjectInfo
 from .held_lease import HeldLease
 from .held_leases import HeldLeases, claim_of_partition
 from .partition_clearing import Clearing
+from .partition_journals import HeldJournals
 from .partition_window import PartitionWindow
 
 #: A commit comes at the latest this long after the last one: what was not committed runs again after a crash.
@@ -67,6 +68,7 @@ class Hold:
         self.claim = claim_of_partition(queue, partition)
         self._lease = HeldLease(queue, partition, self.claim, stored.etag if stored else None)
         self.messages = PartitionWindow(queue, partition, self._waiting)
+        self._journals = HeldJournals(queue, partition)
         self._clearing = Clearing(queue, leases.outcomes, partition, self.claim, self._lease.keep)
 
     # Taking
@@ -224,7 +226,7 @@ class Hold:
         self._clearing.read[path] = message.stored(info.key, found.at)
         claim = self.leases.claim(message, self._waiting.get(path), found.at, before)
         if is_once(path, message.metadata):
-            record = self._ended_here(path, message.put_id) or find_outcome(self.queue, path, message.put_id)
+            record = self._ended_here(path, message.put_id) or self._journals.find(message)
             if was_finished(path, message.metadata, record):
                 with self._mutex:
                     self._repeated[path] = self._clearing.read.pop(path)

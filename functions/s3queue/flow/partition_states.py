@@ -54,6 +54,8 @@ class PartitionState:
     next_path: str = ""
     failure: Failure | None = None
     problem: str = ""
+    #: When the holder's lease runs out, unless it is renewed, or its heartbeat keeps it.
+    until: datetime | None = None
 
     @property
     def group(self) -> str:
@@ -80,6 +82,7 @@ class PartitionState:
             "next_path": self.next_path or None,
             "failure": self.failure.to_json() if self.failure else None,
             "problem": self.problem or None,
+            "until": format_instant(self.until) if self.until else None,
         }
 
 
@@ -130,6 +133,16 @@ def list_partitions(
     # What was finished since the LIST is left out.
     rows = tuple(one for one in states if one.messages or one.written_at or one.problem)
     return PartitionPage(rows, at, next_after, is_exact=leases is not None)
+
+
+def has_partitions(queue: QueueAccess) -> bool:
+    """Whether the queue spreads its messages over partitions, or some partition has messages or a lease. Two LISTs at
+    most.
+    """
+    if queue.settings.partitions:
+        return True
+    folders = queue.store.list(queue.keys.partitions, delimiter="/", limit=1).prefixes
+    return bool(folders or queue.store.list(queue.keys.partition_leases, limit=1).objects)
 
 
 def _names(
@@ -212,4 +225,5 @@ def _state(
         next_at=lease.next_at,
         next_path=following.path if following else "",
         failure=following.lease.failure if following else None,
+        until=stored.over_at if lease.state == "processing" else None,
     )

@@ -20,6 +20,7 @@ from s3queue.errors import (
     AccessDenied,
     Conflict,
     CorruptState,
+    InvalidRequest,
     LeaseLost,
     NewerFormat,
     NotSent,
@@ -58,8 +59,14 @@ class Claiming:
         """
         problem = self.queue.keys.problem(path)
         if partition_of(path):
+            if not self.queue.settings.uses_spark:
+                name = self.queue.name
+                raise InvalidRequest(
+                    f"{name}/{path} is claimed with its partition, whose one lease keeps the order: run it with "
+                    f"Worker(queue, handler), or `s3queue work {name}`"
+                )
             if self.queue.settings.engine != "spark":
-                return None  # it is taken with its partition: see `flow/partitions.py`
+                return None
             problem = "queues whose messages go to Spark have no groups: write messages/{name}"
         limit = self.queue.settings.visibility_timeout
         if timeout is not None:
@@ -106,6 +113,8 @@ class Claiming:
         owners = LiveOwners(self.queue)
         claims: list[Claim] = []
         for candidate in backlog.drain():
+            if partition_of(candidate.path) and not self.queue.settings.uses_spark:
+                continue  # a Worker's, with its partition
             held_back = self.queue.held_back
             try:
                 if candidate.is_overdue:
@@ -128,6 +137,11 @@ class Claiming:
                 claims.append(claim)
             if len(claims) >= limit:
                 break
+        if not claims and self.queue.settings.partitions:
+            raise InvalidRequest(
+                f"queue {self.queue.name!r} has partitions={self.queue.settings.partitions}: claim_next does not see "
+                f"their messages; run them with Worker(queue, handler), or `s3queue work {self.queue.name}`"
+            )
         return claims
 
     def _expire(self, candidate: Candidate, owners: LiveOwners) -> None:

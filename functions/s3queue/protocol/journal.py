@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 
 from s3queue.documents.message import MOVED
-from s3queue.documents.once import moved_since
+from s3queue.documents.once import ended_since
 from s3queue.documents.partition import PartitionLease, read_journal
 from s3queue.documents.record import Record
+from s3queue.encoding import EARLIEST
 from s3queue.errors import CorruptState, NewerFormat
-from s3queue.keys import partition_of, partition_path
-from s3queue.store import listing
+from s3queue.keys import name_before, partition_of, partition_path
+from s3queue.store import ObjectInfo, listing
 
 from .access import QueueAccess
+
+#: How far the clock that names a journal, when its outcomes are committed, may be behind S3's; it never is so far.
+NAMED_WITHIN = timedelta(days=1)
 
 
 def find_outcome(queue: QueueAccess, path: str, put_id: str = "") -> Record | None:
@@ -32,27 +37,66 @@ def find_outcome(queue: QueueAccess, path: str, put_id: str = "") -> Record | No
             raise
         except CorruptState:
             pass
-    return find_in_journals(queue, path, put_id, since=moved_since(put_id))
+    return find_in_journals(queue, path, put_id, since=ended_since(put_id))
 
 
 def find_in_journals(
-    queue: QueueAccess, path: str, put_id: str = "", *, since: datetime | None = None
+    queue: QueueAccess, path: str, put_id: str = "", *, since: datetime | None = None, readers: int = 1
 ) -> Record | None:
-    """As `find_outcome`, in journals only; `since`: only in those that were written then or later."""
-    found = (info for page in listing(queue.store, queue.keys.journals(partition_of(path))) for info in page.objects)
-    names = [info.key for info in found if since is None or info.modified_at >= since]
-    for key in reversed(names):
-        journal = queue.store.open(key)
-        if journal is None:
-            continue
-        try:
-            if record := outcome_in(read_journal(journal), path, put_id):
+    """As `find_outcome`, in journals only; `since`: only in those that were written then or later.
+
+    With `readers`, several are read at a time, few at first: the newest one has it most likely.
+    """
+    _, found = list_journals(queue, partition_of(path), since)
+    names = [info.key for info in reversed(found)]
+    size = 1
+    while names:
+        chunk, names = names[:size], names[size:]
+        size = min(2 * size, readers)
+        for records in _read_all(queue, chunk):
+            if record := outcome_in(records, path, put_id):
                 return record
-        except NewerFormat:
-            raise
-        except CorruptState:
-            continue
     return None
+
+
+def _read_all(queue: QueueAccess, names: list[str]) -> Iterable[tuple[Record, ...]]:
+    if len(names) == 1:
+        return [records_in(queue, names[0])]
+    with ThreadPoolExecutor(len(names)) as readers:
+        return [*readers.map(lambda name: records_in(queue, name), names)]
+
+
+def list_journals(queue: QueueAccess, partition: str, since: datetime | None) -> tuple[datetime, list[ObjectInfo]]:
+    """Those that were written since then, the oldest first, and S3's time at the last LIST. One LIST for a thousand.
+
+    Names begin with the time of the commit, and no outcome is committed before its message was PUT: older ones are not
+    listed, also if they were written later, by whoever found the commit.
+    """
+    prefix = queue.keys.journals(partition)
+    after = f"{prefix}{name_before(since - NAMED_WITHIN)}" if since else ""
+    found: list[ObjectInfo] = []
+    at = EARLIEST
+    for page in listing(queue.store, prefix, after=after):
+        at = page.at
+        found += [info for info in page.objects if since is None or info.modified_at >= since]
+    return at, found
+
+
+def records_in(queue: QueueAccess, key: str) -> tuple[Record, ...]:
+    """The outcomes in a journal; none if it is gone, or garbage. One GET.
+
+    Raises:
+        NewerFormat: a newer version wrote it.
+    """
+    journal = queue.store.open(key)
+    if journal is None:
+        return ()
+    try:
+        return read_journal(journal)
+    except NewerFormat:
+        raise
+    except CorruptState:
+        return ()
 
 
 def outcome_in(records: Iterable[Record], path: str, put_id: str = "") -> Record | None:

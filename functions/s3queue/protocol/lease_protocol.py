@@ -18,7 +18,8 @@ from s3queue.documents.lease import GRAIN, NEVER, Lease
 from s3queue.documents.message import Generation
 from s3queue.documents.once import is_once
 from s3queue.documents.record import Failure, Outcome, Record
-from s3queue.documents.sends import Send, are_large, check_sends
+from s3queue.documents.sends import Send, are_large
+from s3queue.documents.sent_objects import check_sends
 from s3queue.encoding import sized_result
 from s3queue.errors import AccessDenied, AttemptFailed, InvalidRequest, LeaseLost, Reject, Unavailable
 from s3queue.events import Event, InProcess

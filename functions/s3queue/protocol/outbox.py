@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from s3queue.documents.record import Record
-from s3queue.documents.sends import Send, SentObject, StoredSends, addressed, read_staged, staged
+from s3queue.documents.sends import STARTS, Send, StoredSends, read_staged, staged
+from s3queue.documents.sent_objects import SentObject, addressed
 from s3queue.errors import AccessDenied, Conflict, InvalidRequest, NotSent, Unavailable
-from s3queue.keys import Keys
+from s3queue.keys import Keys, group_of
 from s3queue.store import UNKNOWN_TRIES, delete_unique, put_surely
 
 from .access import QueueAccess
@@ -84,7 +85,7 @@ class _Storing:
     def _store(self, sends: Sequence[Send]) -> None:
         """Store all that can be: one that is refused does not hinder those to other queues."""
         queue, record = self.queue, self.record
-        for target in {send.queue for send in sends} if queue.sends_to is not None else ():
+        for target in self._targets(sends) if queue.sends_to is not None else ():
             # Before any of them is stored: this process may know less than the one that wrote the record.
             if target not in (queue.sends_to or ()):
                 raise NotSent(
@@ -93,19 +94,43 @@ class _Storing:
                 )
         refused: NotSent | None = None
         closed: set[str] = set()
+        held_up: set[tuple[str, str]] = set()
         for index, sent in enumerate(addressed(sends, queue.name, record.path, record.generation, part=self.part)):
-            if index in self.stored or sent.queue in closed:
+            group = (sent.queue, group_of(sent.path))
+            # What comes later in a group waits for what cannot be stored, or it would run first.
+            if index in self.stored or sent.queue in closed or group in held_up:
                 continue
             self._pause()
             try:
-                self.new += _put(queue, record, sent)
+                self.new += self._put(sent)
                 self.stored.add(index)
             except NotSent as error:
                 refused = refused or error
+                if group[1]:
+                    held_up.add(group)
                 if isinstance(error.__cause__, AccessDenied):
                     closed.add(sent.queue)
         if refused:
             raise refused
+
+    def _targets(self, sends: Sequence[Send]) -> set[str]:
+        """The queues that they go to; of a flow, its members and steps."""
+        found: set[str] = set()
+        for send in sends:
+            if send.place == STARTS:
+                from .flow_storing import targets
+
+                found |= targets(send, f"{self.queue.name}/{self.record.path}")
+            else:
+                found.add(send.queue)
+        return found
+
+    def _put(self, sent: SentObject) -> bool:
+        if not sent.path.startswith(STARTS):
+            return _put(self.queue, self.record, sent)
+        from .flow_storing import start_flow
+
+        return start_flow(self.queue, self.record, sent.body, self.between)
 
 
 def _put(queue: QueueAccess, record: Record, sent: SentObject) -> bool:

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 
 from s3queue.documents.lease import GRAIN, Lease
 from s3queue.documents.message import Generation
 from s3queue.documents.partition import PartitionLease, StoredPartition
 from s3queue.documents.record import Record
 from s3queue.errors import CorruptState, MessageNotFound
-from s3queue.keys import is_partition, partition_of, partition_path
+from s3queue.keys import is_partition, named_at, partition_of, partition_path
 from s3queue.store import ObjectInfo, listing
 
 from .access import QueueAccess
 from .journal import find_in_journals, outcome_in
 from .status import State, Status, kept_payload_of
+
+#: Journals that are read at a time.
+READERS = 16
+#: How far a producer's clock may be from S3's; of one that is further off, all journals are asked.
+CLOCK_ERROR = timedelta(minutes=10)
 
 
 def read_partition(queue: QueueAccess, partition: str) -> StoredPartition | None:
@@ -72,9 +78,8 @@ def busy_paths(queue: QueueAccess, paths: Iterable[str]) -> set[str]:
 
 
 def read_partition_status(queue: QueueAccess, path: str) -> Status:
-    """See `Queue.status`. HEAD message, GET lease, HEAD dead letter, a LIST and GETs of journals, the newest first.
-
-    While the message lies there, only journals that were written since it was PUT are read.
+    """See `Queue.status`. HEAD message, GET lease, HEAD dead letter, a LIST and GETs of journals, the newest first,
+    several at a time; of those since the message was PUT, or was named.
     """
     if is_partition(path):
         raise MessageNotFound(f"{path} is a whole partition, not a message: give the path of one of its messages")
@@ -89,8 +94,7 @@ def read_partition_status(queue: QueueAccess, path: str) -> Status:
     lease = lease_of(stored, path, present) if stored and present else None
     record = outcome_in(stored.lease.ended, path) if stored else None
     if record is None or (present and record.generation != present):
-        since = message.modified_at - GRAIN if message else None
-        record = find_in_journals(queue, path, since=since) or record
+        record = _journaled(queue, path, message) or record
     dead, kept = store.head(keys.dead(path)), kept_payload_of(store, keys, record)
     state = _state(path, message, lease, record, dead, problem)
     if message and record and record.generation == present:
@@ -98,6 +102,18 @@ def read_partition_status(queue: QueueAccess, path: str) -> Status:
     return Status(
         path=path, state=state, message=message, lease=lease, record=record, dead=dead, kept=kept, problem=problem
     )
+
+
+def _journaled(queue: QueueAccess, path: str, message: ObjectInfo | None) -> Record | None:
+    """Its last outcome in the journals, several of which are read at a time. One that lies there has none from before
+    it was PUT; else its name tells when that was, by its producer's clock: older journals are asked last.
+    """
+    if message:
+        return find_in_journals(queue, path, since=message.modified_at - GRAIN, readers=READERS)
+    named = named_at(path)
+    if named and (found := find_in_journals(queue, path, since=named - CLOCK_ERROR, readers=READERS)):
+        return found
+    return find_in_journals(queue, path, readers=READERS)
 
 
 def _state(

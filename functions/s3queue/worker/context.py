@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 
 from s3queue.documents.message import MEMBER, MOVED
-from s3queue.documents.sends import Send
+from s3queue.documents.sends import STARTS, Send
 from s3queue.encoding import Json
 from s3queue.errors import InvalidRequest, LeaseLost, QueueError
+from s3queue.keys import format_due, partition_of, partition_path, shared_partition
 from s3queue.protocol.claim import Claim
+from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
 
 if TYPE_CHECKING:
     from s3queue.flow.flow_results import FlowContext
+    from s3queue.flow.flows import Flow
 
 _log = logging.getLogger(__name__)
 #: Progress is stored at most this often, so that a report does not cost a PUT each time.
 PROGRESS_SECONDS = 5.0
 #: `check` asks at most this often.
 CHECK_SECONDS = 1.0
+
+
+class Target(Protocol):
+    """A queue's definition, as far as a send to it asks."""
+
+    name: str
+    settings: QueueSettings
+
+    def check(self, body: bytes) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,6 +50,9 @@ class Context:
     line: int = 0
     #: The queues that the definition names.
     sends_to: tuple[str, ...] = ()
+    #: Whether the definition has `flows`, and whether the handler takes lists: then no flow is one message's.
+    flows: bool = False
+    takes_list: bool = False
     #: What this call has sent so far; it is stored if the call succeeds.
     sends: list[Send] = field(default_factory=list, repr=False)
     #: Raises Cancelled if an operator cancelled the message. One request.
@@ -149,7 +165,7 @@ class Context:
 
     def send(
         self,
-        queue: str,
+        queue: str | Target,
         body: bytes | str | Json,
         *,
         priority: int = 0,
@@ -157,32 +173,88 @@ class Context:
         due_at: datetime | None = None,
         metadata: Mapping[str, str] | None = None,
         content_type: str | None = None,
+        group: str | None = None,
     ) -> None:
         """Enqueue a message to another queue, once, if and only if this one is completed.  [P7]
 
         Nothing is written yet: an attempt that fails or dies sends nothing. A delay counts from now, by S3's clock.
         What the lines of a batch send to one queue is stored as one batch.
 
+        What one message sends to one `group` runs in the order in which it was sent, and what the messages of a group
+        send to one, in the order of these messages; no batch is made of it.  [P9]
+
+        The queue is a name, or its definition: then the body is checked as `enqueue` does, and goes into one of its
+        `partitions`, if it has some.
+
         Raises:
-            InvalidRequest: the definition's `sends_to` does not name the queue, or an argument is wrong.
+            InvalidRequest: the definition's `sends_to` does not name the queue, its handler could not take the body, or
+                an argument is wrong.
         """
-        if queue not in self.sends_to:
+        name = queue if isinstance(queue, str) else queue.name
+        if name not in self.sends_to:
             raise InvalidRequest(
-                f"queue {self.queue!r} may not send to {queue!r}: its definition has sends_to={list(self.sends_to)!r}; "
+                f"queue {self.queue!r} may not send to {name!r}: its definition has sends_to={list(self.sends_to)!r}; "
                 "add the queue there"
             )
-        self.sends.append(
-            Send.of(
-                queue,
-                body,
-                now=self.claim.now(),
-                priority=priority,
-                delay=delay,
-                due_at=due_at,
-                metadata=metadata,
-                content_type=content_type,
-            )
+        send = Send.of(
+            name,
+            body,
+            now=self.claim.now(),
+            priority=priority,
+            delay=delay,
+            due_at=due_at,
+            metadata=metadata,
+            content_type=content_type,
+            group=group,
         )
+        self.sends.append(send if isinstance(queue, str) else self._suited(send, queue))
+
+    def start(self, flow: Flow) -> str:
+        """Start a flow, once, if and only if this message is completed; returns its id.  [P7] [P8]
+
+        Nothing is written yet: an attempt that fails or dies starts nothing. The id follows from the message, so it is
+        the same in every attempt. This queue is the flow's home. Make the flow with `Flow(context.store)`.
+
+        Raises:
+            InvalidRequest: the definition has no `flows`, or its `sends_to` does not name the queue of each member and
+                step; the flow has no member, or an id of its own; or the handler takes lists, which are no message.
+        """
+        if not self.flows:
+            raise InvalidRequest(f"queue {self.queue!r} starts no flows: give its definition flows=True")
+        if self.takes_list:
+            raise InvalidRequest(
+                f"queue {self.queue!r} takes lists of messages, and a flow is started by one: send to a queue whose "
+                "handler starts it"
+            )
+        generation, nth = self.claim.message.generation, sum(send.place == STARTS for send in self.sends)
+        source = (self.queue, self.path, generation.etag, format_due(generation.put_at), str(self.line), str(nth))
+        digest = hashlib.sha256("\0".join(source).encode("utf-8", "surrogatepass")).hexdigest()[:20]
+        time = f"{max(0, int(generation.put_at.timestamp() * 1000)):012x}"
+        send, targets = flow.send(self.queue, f"{time[:8]}-{time[8:]}-{digest}")
+        if unnamed := sorted(targets.difference(self.sends_to)):
+            raise InvalidRequest(
+                f"queue {self.queue!r} may not start a flow with messages to {', '.join(map(repr, unnamed))}: its "
+                f"definition has sends_to={list(self.sends_to)!r}; add the queues there"
+            )
+        self.sends.append(send)
+        return flow.id
+
+    def _suited(self, send: Send, target: Target) -> Send:
+        """What `enqueue` of the defined queue would accept, where it would put it."""
+        settings = target.settings
+        if partition_of(send.place) and settings.uses_spark:
+            raise InvalidRequest(f"queue {target.name!r} sends messages to Spark, which knows no groups")
+        if len(send.body) > settings.max_message_size:
+            raise InvalidRequest(
+                f"the body for {target.name!r} has {len(send.body)} bytes; its max_message_size is "
+                f"{settings.max_message_size}"
+            )
+        target.check(send.body)
+        if not settings.partitions or send.place != "messages/":
+            return send
+        # Spread like names are. The record keeps the place, so it need not come out the same in another attempt.
+        share = shared_partition(f"{self.fence}/{self.line}/{len(self.sends)}", settings.partitions)
+        return replace(send, place=partition_path(share))
 
     def open(self) -> IO[bytes]:
         """The payload as a stream, of any size."""

@@ -16,7 +16,8 @@ from s3queue.documents.dead_letter import messages_of
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import INLINE_BYTES
 from s3queue.documents.record import Failure, Record
-from s3queue.documents.sends import MOST_PARTS, Send, check_sends
+from s3queue.documents.sends import MOST_PARTS, Send
+from s3queue.documents.sent_objects import check_sends
 from s3queue.encoding import LONGEST
 from s3queue.errors import (
     Cancelled,
@@ -355,6 +356,8 @@ class Processor:
             renew=renew,
             line=line,
             sends_to=self.definition.sends_to,
+            flows=self.definition.flows,
+            takes_list=self.definition.takes_list,
             look=self.queue.check,
             store=self.queue.store,
         )

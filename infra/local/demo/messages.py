@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from s3queue.documents.record import Record
-from s3queue.documents.sends import addressed
+from s3queue.documents.sent_objects import addressed
 from s3queue.keys import due_of, format_due
 
 #: Long enough for everything else to be well under way.

@@ -36,7 +36,7 @@ BUGS = (
     ),
     Mutation(
         "however many sends become one batch",
-        "documents/sends.py",
+        "documents/sent_objects.py",
         "            merged.extend(group[at : at + MERGED_FROM] for at in range(0, len(group), MERGED_FROM))\n",
         "            merged.append(group)\n",
         test=f"{_OUTBOX}test_merged_sends_are_batches_of_a_hundred",
@@ -158,8 +158,8 @@ BUGS = (
     Mutation(
         "what is stored is stored again with every try of another send",
         "protocol/outbox.py",
-        "            if index in self.stored or sent.queue in closed:\n",
-        "            if sent.queue in closed:\n",
+        "            if index in self.stored or sent.queue in closed or group in held_up:\n",
+        "            if sent.queue in closed or group in held_up:\n",
         test=f"{_RENEWAL}test_what_is_stored_is_not_stored_again_because_another_send_is_refused",
     ),
     Mutation(

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from s3queue import InvalidRequest, MessageNotFound
+from s3queue.keys import owner_of
 
 
 def test_what_a_handler_made_is_signed_for_as_long_as_asked(bench, queue):
@@ -78,3 +79,50 @@ def test_a_time_that_cannot_be_signed_for_is_refused(bench, queue, expires):
     bench.memory.put("orders/results/x", b"x")
     with pytest.raises(InvalidRequest):
         queue.presign_get("results/x", expires=expires)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "emails/messages/secret",
+        "emails/done/messages/secret",
+        "emails/dead/messages/secret",
+        "emails/records/messages/secret",
+        "emails/results/17.pdf",
+        "emails/queue.json",
+        "flows/order-17/flow.json",
+        "archive/queue=emails/day=2026-11-16/part.parquet",
+        "analytics/latest.json",
+        "datasets/customers.parquet",
+    ],
+)
+def test_nothing_of_other_queues_or_of_the_library_is_signed(bench, queue, key):
+    bench.memory.put(key, b"x")
+    bench.store.take()
+    with pytest.raises(InvalidRequest, match=r"belongs to the queue 'emails'|own data"):
+        queue.presign_get(f"{queue.store.url}/{key}")
+    assert bench.store.take() == {}
+
+
+def test_every_kind_of_key_that_a_queue_has_is_its_own(queue):
+    """A kind that is added to Keys, and not to KINDS, would be signed for other queues."""
+    keys = queue.keys
+    now = queue.clock.now()
+    made = [
+        *(getattr(keys, kind)("messages/x") for kind in ("message", "lease", "record", "dead", "done")),
+        *(
+            getattr(keys, kind)("x")
+            for kind in ("outbox", "lock", "limit", "idempotency", "dedup", "worker", "schedule")
+        ),
+        *(
+            keys.overrides,
+            keys.stats,
+            keys.progress,
+            keys.breaker,
+            keys.slot(1),
+            keys.manifest("x"),
+            keys.bulk("x", "y"),
+        ),
+        *(keys.reminder(now, "messages/x"), keys.message("delayed/x"), keys.prefix("flows") + "x"),
+    ]
+    assert {owner_of(key) for key in made} == {"orders"}

@@ -842,7 +842,13 @@ def test_one_flow_that_cannot_be_read_hides_no_other(shop: Shop) -> None:
     shop.bench.put("flows/order-3/flow.json", b'{"v":7}')
     shop.bench.put("flows/order-4/done/0000.thumbnails", b"{}")
     flows = Flows(shop.bench.store)
-    assert [one.id for one in flows.list()] == ["order-10", "order-1-again", "order-1"]
+    assert [(one.id, one.state) for one in flows.list()] == [
+        ("order-3", "unknown"),
+        ("order-2", "unknown"),
+        ("order-10", "running"),
+        ("order-1-again", "running"),
+        ("order-1", "running"),
+    ]
     assert flows.ids() == sorted(flows.ids(), reverse=True)
 
 
@@ -932,3 +938,15 @@ def test_a_flow_that_cannot_be_repaired_now_does_not_end_the_sweep(shop: Shop) -
     assert not report.complete
     assert report.stats
     assert report.stats.pending == 1
+
+
+def test_the_newest_of_very_many_flows_is_listed(bench):
+    """More than 20,000 names: the newest are the last of them."""
+    for number in range(21_000):
+        bench.memory.put(f"flows/f{number:06d}/started", b"{}")
+    flow = Flow(bench.queue(), id="newest")
+    flow.add("orders", {})
+    flow.start()
+
+    assert Flows(bench.store).ids()[0] == "newest"
+    assert [one.id for one in Flows(bench.store).list(1)] == ["newest"]

@@ -568,3 +568,31 @@ def test_the_last_of_two_outcomes_within_a_second_is_told(bench):
         path = queue.enqueue(json.dumps(number), group="a", name="x")
         _run(bench, queue, lambda body: body, path)
         assert queue.outcome_of(path).result == number
+
+
+@pytest.mark.parametrize("options", [{"group": "a"}, {}])
+def test_a_message_of_a_partition_cannot_be_claimed_alone_and_the_error_names_the_way_out(bench, options):
+    queue = bench.queue(partitions=4)
+    path = queue.enqueue({}, **options)
+    bench.store.take()
+
+    with pytest.raises(InvalidRequest, match=r"with its partition.*Worker\(queue, handler\)"):
+        queue.claim(path)
+    assert bench.store.take() == {}
+    with pytest.raises(InvalidRequest, match=r"partitions=4.*s3queue work orders"):
+        queue.claim_next()
+
+    assert bench.keys("orders/leases/") == []
+    assert queue.status(path).state == "pending"
+
+
+def test_what_has_a_lease_of_its_own_is_claimed_next_to_partitions(bench):
+    queue = bench.queue(partitions=4)
+    queue.enqueue({}, group="a")
+    urgent = queue.enqueue({}, priority=9)
+
+    assert [claim.path for claim in queue.claim_next(10)] == [urgent]
+
+    plain = bench.queue(name="emails")
+    plain.enqueue({}, group="a")
+    assert plain.claim_next() == []

@@ -20,6 +20,7 @@ from s3queue.costs.estimate import estimate as estimated
 from s3queue.costs.lines import Line
 from s3queue.costs.prices import MILLION
 from s3queue.costs.workload import MONTH, REQUEST_SECONDS, Workload
+from s3queue.documents.flow import MOST_MEMBERS
 from s3queue.errors import InvalidRequest
 from s3queue.settings import QueueSettings
 
@@ -65,6 +66,7 @@ def _time(name: str, help: str) -> Any:
     "estimate --rate 100/s --batch 100",
     "estimate --rate 2M/day --size 300KiB --retries 5% --handler 200ms --memory 1024",
     "estimate --rate 5/s --heavy 1% --heavy-time 2m --max-runs 2",
+    "estimate --rate 5/s --delayed 20% --delay 5s --sends 10% --flows 10% --members 50",
     "estimate --rate 5000/h --json | jq .s3queue.total",
     panel=PANEL,
 )
@@ -120,6 +122,13 @@ def estimate(
     schedules: Annotated[
         int, typer.Option("--schedules", min=0, help="Number of schedules: each sweep lists those of its queue.")
     ] = 0,
+    delayed: Annotated[Any, _share("--delayed", "Share of single messages that are sent with a delay.")] = "0",
+    delay: Annotated[Any, _time("--delay", "How long that is; the sweeper stays awake for less than a minute.")] = "5s",
+    sends: Annotated[Any, _share("--sends", "Share of single messages that another one has sent.")] = "0",
+    flows: Annotated[Any, _share("--flows", "Share of single messages that belong to a flow.")] = "0",
+    members: Annotated[
+        int, typer.Option("--members", min=1, max=MOST_MEMBERS, help="Members of each flow; one step comes after them.")
+    ] = 10,
 ) -> None:
     """What a load needs and costs: requests, shards, concurrency, Spark runs, dollars; compared with SQS, line by line.
 
@@ -139,6 +148,9 @@ def estimate(
     )
     if dedup and batch > 1:
         raise InvalidRequest("--dedup is for single messages: a batch has no dedup id; leave --batch out")
+    for option, asked in (("--delayed", delayed), ("--sends", sends), ("--flows", flows)):
+        if asked and batch > 1:
+            raise InvalidRequest(f"{option} is for single messages: leave --batch out")
     load = Workload(
         rate=rate_,
         size=size_,
@@ -159,6 +171,11 @@ def estimate(
         dedup=dedup,
         cancelled=cancelled,
         schedules=schedules,
+        delayed=delayed,
+        delay_seconds=delay.total_seconds(),
+        sends=sends,
+        flows=flows,
+        members=members,
     )
     found = estimated(load)
     bills = {

@@ -9,7 +9,7 @@ import typer
 from s3queue.cli.command import command, group, program
 from s3queue.cli.output import table
 from s3queue.cli.session import Session
-from s3queue.cli.words import when
+from s3queue.cli.words import clean, when
 from s3queue.flow.flow_states import Flows, flow_document
 
 flows = group("Flows: messages that belong together, and the steps that come after them.")
@@ -23,8 +23,8 @@ def list_(
 ) -> None:
     """List the latest flows: their state, how many members have an outcome, and which step is at work.
 
-    JSON: a list of id, state (running, completed, failed, cancelled), on_dead, members, done, steps, stage, started_at,
-    ended_at, reason.
+    JSON: a list of id, state (running, completed, failed, cancelled; unknown: it cannot be read), on_dead, members,
+    done, steps, stage, started_at, ended_at, reason, problem.
     """
     session = Session.of(ctx)
     store = session.store()
@@ -32,10 +32,15 @@ def list_(
     now = store.list("flows/", limit=1).at
     rows = [
         [one.id, one.state, f"{one.done}/{one.members}", f"{one.stage}/{one.steps}", when(one.started_at, now)]
+        if one.started_at
+        else [one.id, one.state, "", "", ""]
         for one in found
     ]
     columns = ["flow", "state", ">members done", ">step", "started"]
     session.answer([flow_document(one) for one in found], table(columns, rows) if rows else "no flows")
+    for one in found:
+        if one.problem:
+            session.note(clean(f"flow {one.id} cannot be read: {one.problem}"))
 
 
 @command(flows, "flows show order-17")

@@ -40,7 +40,7 @@ def partitions(
     Each row costs a LIST, and a GET if somebody holds it or a message has failed.
 
     JSON: queue, partitions (partition, group, state (free, open, held, overdue, corrupt), messages, exact, first_at,
-    worker, written_at, taken, waiting, next_at, next_path, failure, problem), at, next_after, exact.
+    worker, written_at, taken, waiting, next_at, next_path, failure, problem, until), at, next_after, exact.
     """
     session = Session.of(ctx)
     opened = session.queue(queue)

@@ -17,6 +17,7 @@ from s3queue.cli.output import STYLES, facts, table
 from s3queue.cli.session import Session, shifted
 from s3queue.cli.words import age, bytes_, clean, when
 from s3queue.documents.record import Attempt, Failure
+from s3queue.documents.sends import STARTS
 from s3queue.errors import InvalidRequest, MessageNotFound
 from s3queue.keys import due_of
 from s3queue.protocol.status import Status
@@ -124,8 +125,11 @@ def _facts(queue: Queue, status: Status) -> Iterator[tuple[str, Any]]:
         )
     if record and record.has_sends:
         parts = f" and {len(record.outbox)} staged parts" if record.outbox else ""
-        targets = ", ".join(sorted({send.queue for send in record.sends}))
-        yield "sent", f"{len(record.sends)} messages{f' to {targets}' if targets else ''}{parts}"
+        messages = [send for send in record.sends if send.place != STARTS]
+        targets = ", ".join(sorted({send.queue for send in messages}))
+        yield "sent", f"{len(messages)} messages{f' to {targets}' if targets else ''}{parts}"
+        if len(messages) < len(record.sends):
+            yield "started", f"{len(record.sends) - len(messages)} flows: see `s3queue flows list`"
     if record and not status.message and record.result is not None:
         yield "result", str(record.result)[:500]
     if record and record.result_error:

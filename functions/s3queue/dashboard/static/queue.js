@@ -4,7 +4,7 @@ import { get, queueUrl } from "./api.js";
 import { flowChart } from "./charts.js";
 import { h } from "./dom.js";
 import { drains, lifeLink } from "./overview.js";
-import { HEALTH, STATES, age, ago, bytes, clock, count, plural } from "./words.js";
+import { HEALTH, PARTITION_STATES, STATES, age, ago, bytes, clock, count, plural } from "./words.js";
 
 const SLOW_SECONDS = 30;
 
@@ -46,11 +46,11 @@ export class QueuePage {
     const rows = [];
     let cursor = "";
     for (let page = 0; page < this.pages && cursor !== null; page += 1) {
-      const answer = this.tab === "dead"
-        ? await get(queueUrl(this.name, "/dead", { cursor }))
+      const answer = this.tab === "dead" || this.tab === "partitions"
+        ? await get(queueUrl(this.name, `/${this.tab}`, { cursor }))
         : await get(queueUrl(this.name, "/messages", { state: this.tab, prefix: this.prefix, cursor,
           newest: this.tab === "completed" && !this.prefix ? 1 : null }));
-      rows.push(...(answer.letters ?? answer.messages));
+      rows.push(...(answer.letters ?? answer.partitions ?? answer.messages));
       cursor = answer.next_cursor;
     }
     this.cursor = cursor;
@@ -98,13 +98,15 @@ export class QueuePage {
   }
 
   tabs() {
-    return h("nav", { class: "tabs", "aria-label": "Messages by state" }, Object.entries(STATES).map(([state, words]) =>
+    // Most queues have no partitions, and need no place for them.
+    const shown = Object.entries(STATES).filter(([state]) => state !== "partitions" || this.view.has_partitions || this.tab === state);
+    return h("nav", { class: "tabs", "aria-label": "Messages by state" }, shown.map(([state, words]) =>
       h("a", { href: `#/queue/${encodeURIComponent(this.name)}/${state}`, "aria-current": state === this.tab ? "page" : null },
         words)));
   }
 
   search() {
-    if (["workers", "runs", "schedules", "settings", "dead"].includes(this.tab)) return null;
+    if (["partitions", "workers", "runs", "schedules", "settings", "dead"].includes(this.tab)) return null;
     return h("form", { class: "search", role: "search", "data-form": "search" },
       h("input", { type: "search", name: "prefix", placeholder: "messages/…  the beginning of the path",
         "aria-label": "The beginning of the path" }),
@@ -121,6 +123,11 @@ export class QueuePage {
     const [titles, cells] = {
       workers: [["Worker", "Alive", "Holds", "Done"], (row) => [row.id, row.is_fresh ? "yes" : `no heartbeat since ${clock(row.seen_at)}`,
         count(row.holds.length), Object.entries(row.stats).map(([name, value]) => `${name} ${value}`).join(", ")]],
+      partitions: [["Partition", "Messages", "Oldest", "State", "Waiting retries"], (row) => [row.group ?? `share ${row.partition.slice(2)}`,
+        count(row.messages, row.exact), row.first_at ? clock(row.first_at) : "–", this.held(row),
+        row.waiting ? h("span", {}, `${count(row.waiting)}${row.next_at ? `, next try ${clock(row.next_at)}` : ""}`,
+          row.failure && h("div", { class: "example" }, `${row.failure.type}: ${row.failure.message}`),
+          row.next_path && h("div", {}, this.link(row.next_path))) : "–"]],
       runs: [["Run", "Changed", "Content"], (row) => [row.name, `${age(row.age_seconds)} ago`,
         h("details", {}, h("summary", {}, bytes(row.size)), h("pre", {}, JSON.stringify(row.document, null, 2)))]],
       schedules: [["Schedule", "Cron", "Next five times", "If missed", ""], (row) => [row.name,
@@ -136,9 +143,18 @@ export class QueuePage {
     return h("div", {},
       h("table", { class: "rows" },
         h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title || h("span", { class: "hidden" }, "More"))))),
-        h("tbody", {}, rows.map((row) => h("tr", { "data-key": row.path ?? row.id ?? row.name },
+        h("tbody", {}, rows.map((row) => h("tr", { "data-key": row.path ?? row.id ?? row.partition ?? row.name },
           cells(row).map((cell, index) => h("td", { "data-label": titles[index], class: index ? null : "path" }, cell)))))),
       this.more());
+  }
+
+  held(row) {
+    const words = {
+      held: `${row.worker}, until ${clock(row.until)}, ${count(row.taken)} taken`,
+      overdue: `${row.worker} has not renewed it since ${clock(row.written_at)}`,
+      corrupt: row.problem,
+    }[row.state];
+    return h("span", {}, h("b", {}, PARTITION_STATES[row.state]), words && h("div", { class: "example" }, words));
   }
 
   settings() {

@@ -61,7 +61,11 @@ export const FLOW_STATES = {
   running: "Running", completed: "Completed", failed: "Failed", cancelled: "Cancelled", unknown: "Unknown",
 };
 
+export const PARTITION_STATES = {
+  free: "Free", open: "Waits for a retry", held: "Held", overdue: "Overdue", corrupt: "Corrupt",
+};
+
 export const STATES = {
   pending: "Pending", delayed: "Delayed", processing: "Processing", waiting: "Waiting for a retry",
-  completed: "Completed", cancelled: "Cancelled", dead: "Dead letters", workers: "Workers", runs: "Spark runs", schedules: "Schedules", settings: "Settings",
+  completed: "Completed", cancelled: "Cancelled", dead: "Dead letters", partitions: "Partitions", workers: "Workers", runs: "Spark runs", schedules: "Schedules", settings: "Settings",
 };

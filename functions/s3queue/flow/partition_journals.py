@@ -1,0 +1,65 @@
+"""Whether a message of a held partition was finished before: what a holder asks its partition's journals.  [P4] [P9]
+
+A message that another one sent, or that has a dedup id, may be PUT again after it was finished. Its PUT succeeds only
+once the first one's message is deleted, and that is after its journal was written: so a journal that is younger than
+the message tells nothing, and one LIST answers for all messages that are older than it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from s3queue.documents.lease import GRAIN
+from s3queue.documents.message import ONCE, Message
+from s3queue.documents.once import ended_since
+from s3queue.documents.record import Record
+from s3queue.encoding import EARLIEST
+from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.journal import find_outcome, list_journals, outcome_in, records_in
+from s3queue.store import ObjectInfo
+
+#: Journals whose names are kept in memory: about 20 KB each.
+MOST_KEPT = 1000
+
+
+@dataclass(slots=True)
+class HeldJournals:
+    """The journals of one partition, for its holder, whose lease lets nobody else write any."""
+
+    queue: QueueAccess
+    partition: str
+    _listed: list[ObjectInfo] = field(default_factory=list)
+    #: S3's time at the LIST, and what it began with.
+    _at: datetime = EARLIEST
+    _since: datetime | None = None
+    _kept: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def find(self, message: Message) -> Record | None:
+        """The outcome of an earlier PUT of this message; None if there is none. Often no request: see above."""
+        put_id = message.put_id
+        if not put_id.startswith(ONCE):
+            # A replay has a name of its own each time: its first PUT may be finished after the second one came.
+            return find_outcome(self.queue, message.path, put_id)
+        since, until = ended_since(put_id), message.enqueued_at + GRAIN
+        if until > self._at or not self._begins_before(since):
+            page_at, self._listed = list_journals(self.queue, self.partition, since)
+            self._at, self._since = page_at, since
+        for info in reversed(self._listed):
+            if info.modified_at > until or (since is not None and info.modified_at < since):
+                continue
+            if not self._names(info.key).isdisjoint((message.path, put_id)):
+                return outcome_in(records_in(self.queue, info.key), message.path, put_id)
+        return None
+
+    def _begins_before(self, since: datetime | None) -> bool:
+        return self._since is None or (since is not None and self._since <= since)
+
+    def _names(self, key: str) -> frozenset[str]:
+        """The paths and put ids of a journal, which never changes: it is read once."""
+        if key not in self._kept:
+            if len(self._kept) >= MOST_KEPT:
+                self._kept.clear()
+            records = records_in(self.queue, key)
+            self._kept[key] = frozenset(name for one in records for name in (one.path, one.put_id) if name)
+        return self._kept[key]

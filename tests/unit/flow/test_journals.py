@@ -1,0 +1,159 @@
+"""How few journals are read to find an outcome of a message of a partition.  [P9]"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from s3queue import Context, MessageNotFound
+from s3queue.documents.partition import journal_bytes, read_journal
+from s3queue.keys import named_at
+from support.workbench import Workbench
+
+
+def journaled(bench: Workbench, commits: int, *, group: str = "ada", name: str = "orders") -> list[str]:
+    """A partition with so many journals of one outcome each, one a minute; the paths."""
+    queue = bench.queue(name=name)
+    path = queue.enqueue({}, group=group)
+    bench.processor(queue, lambda body: None).run(path)
+    [first] = bench.keys(f"{name}/records/@{group}/")
+    (record,) = read_journal(bench.memory.open(first))
+    paths = [path]
+    for _ in range(commits - 1):
+        bench.clock.advance(60)
+        path = f"messages/@{group}/{bench.chance.name(bench.clock.now())}"
+        paths.append(path)
+        generation = replace(record.generation, put_at=bench.clock.now())
+        journal = f"{bench.chance.name(bench.clock.now())}-1"
+        bench.put(
+            queue.keys.journal(f"@{group}", journal),
+            journal_bytes((replace(record, path=path, generation=generation),)),
+        )
+    bench.clock.advance(60)
+    bench.store.take()
+    return paths
+
+
+def test_the_status_of_a_late_message_reads_few_of_a_thousand_journals(bench):
+    paths = journaled(bench, 1000)
+    queue = bench.queue()
+
+    for back in (1, 2, 10, 50):
+        assert queue.status(paths[-back]).state == "completed"
+        spent = bench.store.take()
+        # The lease, the journals since it was named, ten minutes of a producer's clock, and the rest of a chunk.
+        assert spent["get"] <= 1 + back + 10 + 16, spent
+        assert spent["list"] == 1
+
+
+def test_the_status_of_an_old_message_reads_no_older_journals(bench):
+    paths = journaled(bench, 1000)
+    queue = bench.queue()
+
+    assert queue.status(paths[900]).state == "completed"
+    assert bench.store.take()["get"] <= 1 + 100 + 16
+
+
+def test_a_producer_whose_clock_was_ahead_hides_no_outcome(bench):
+    queue = bench.queue()
+    path = f"messages/@ada/{bench.chance.name(bench.clock.now().replace(year=2030))}"
+    bench.put(f"orders/{path}", b"{}")
+    bench.processor(queue, lambda body: None).run(path)
+
+    assert queue.status(path).state == "completed"
+
+
+def test_a_message_that_never_was_is_not_found_however_many_journals_there_are(bench):
+    journaled(bench, 40)
+    with pytest.raises(MessageNotFound):
+        bench.queue().status(f"messages/@ada/{bench.chance.name(bench.clock.now())}")
+
+
+def test_a_message_that_waits_reads_no_journals_from_before_it(bench):
+    journaled(bench, 300)
+    queue = bench.queue()
+    path = queue.enqueue({}, group="ada")
+    bench.store.take()
+
+    assert queue.status(path).state == "pending"
+    assert bench.store.take() == {"head": 2, "get": 1, "list": 1}
+
+
+def test_sent_messages_of_a_hold_share_one_list_and_read_no_journals_from_before_their_sender(bench):
+    journaled(bench, 1000, name="emails")
+    queue, emails = bench.queue(), bench.queue(name="emails")
+
+    def many(body: dict, context: Context) -> None:
+        for number in range(50):
+            context.send("emails", {"n": number}, group="ada")
+
+    queue.sends_to = ("emails",)
+    bench.processor(queue, many, sends_to=["emails"]).run(queue.enqueue({}))
+    path = bench.keys("emails/messages/")[0].removeprefix("emails/")
+    bench.clock.advance(5)
+    bench.store.take()
+    ran: list[dict] = []
+
+    bench.processor(emails, ran.append).run(path)
+
+    assert len(ran) == 50
+    asked = [key for verb, key in bench.store.log if "emails/records/" in key and verb in ("list", "get")]
+    # What was committed in the last seconds before the sender may be listed; the first LIST answers for all.
+    assert len(asked) <= 2, asked
+
+
+def test_messages_with_a_dedup_id_read_each_journal_once_in_a_hold(bench):
+    journaled(bench, 100)
+    queue = bench.queue()
+    for number in range(20):
+        path = queue.enqueue({"n": number}, group="ada", dedup_id=f"order-{number}", dedup_for=60)
+    bench.clock.advance(5)
+    bench.store.take()
+    ran: list[dict] = []
+
+    bench.processor(queue, ran.append).run(path)
+
+    assert len(ran) == 20
+    asked = [key for verb, key in bench.store.log if "orders/records/" in key and verb in ("list", "get")]
+    assert len(asked) <= 1 + 100
+
+
+def test_a_repetition_that_comes_within_the_same_hold_is_found_in_its_own_journal(bench):
+    """The list of journals that was made for the messages before it does not answer for it."""
+    queue, emails = bench.queue(), bench.queue(name="emails")
+
+    def many(body: dict, context: Context) -> None:
+        for number in range(12):
+            context.send("emails", number, group="a")
+
+    queue.sends_to = ("emails",)
+    bench.processor(queue, many, sends_to=["emails"]).run(queue.enqueue({}))
+    keys = bench.keys("emails/messages/")
+    stored = bench.memory.open(keys[0])
+    content, metadata = stored.read(), dict(stored.metadata)
+    bench.clock.advance(5)
+    ran: list[int] = []
+
+    def handler(body: int) -> None:
+        ran.append(body)
+        if body == 11:
+            # Enough that the hold goes on, and looks for more after them.
+            for number in range(100, 112):
+                emails.enqueue(number, group="a")
+        if body == 100:
+            assert not bench.memory.head(keys[0])
+            bench.put(keys[0], content, metadata=metadata)
+
+    bench.processor(emails, handler).run(keys[0].removeprefix("emails/"))
+
+    assert ran == [*range(12), *range(100, 112)]
+    assert bench.keys("emails/messages/") == []
+    claims = [key for verb, key in bench.store.log if key == "emails/leases/@a" and verb == "delete"]
+    assert len(claims) == 1, "one hold"
+
+
+def test_names_tell_their_time(bench):
+    now = bench.clock.now()
+    assert named_at(f"messages/@a/{bench.chance.name(now)}") == now
+    assert named_at("messages/@a/order-17") is None

@@ -1,0 +1,314 @@
+"""What a handler sends into groups and partitions exists once, and runs in order.  [P7] [P9]"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+
+from s3queue import Context, DeadLetters, Flow, InvalidName, InvalidRequest, Sweeper, define
+from s3queue.documents.record import Record
+from s3queue.documents.sends import MOST_OBJECTS, Send
+from s3queue.keys import partition_of
+from s3queue.worker.processor import Processor
+from support.killed_store import Killed, KilledStore
+
+
+def processor(queue, handler, sends_to=("emails",)) -> Processor:
+    definition = define(queue.name, sends_to=sends_to)
+    definition.handler(handler)
+    queue.sends_to = definition.sends_to
+    return Processor(queue=queue, definition=definition)
+
+
+def sent(bench, queue: str = "emails") -> list[str]:
+    return [key.removeprefix(f"{queue}/") for key in bench.keys(f"{queue}/messages/")]
+
+
+def bodies(bench, queue: str = "emails") -> list:
+    return [json.loads(bench.read(f"{queue}/{path}")) for path in sent(bench, queue)]
+
+
+def run_all(bench, name: str = "emails") -> list:
+    """Run what lies in the queue; the bodies, in the order in which they ran."""
+    seen: list = []
+    queue = bench.queue(name=name)
+    for path in sent(bench, name):
+        bench.processor(queue, seen.append).run(path, read_first=True)
+    return seen
+
+
+def test_the_sends_of_one_message_to_a_group_run_in_their_order(bench, queue):
+    def many(body: dict, context: Context) -> None:
+        for number in range(120):
+            context.send("emails", {"n": number}, group="ada")
+
+    assert processor(queue, many).run(queue.enqueue({})) == "completed"
+
+    assert all(path.startswith("messages/@ada/") and not path.endswith(".ndjson") for path in sent(bench))
+    assert [one["n"] for one in run_all(bench)] == list(range(120))
+    assert sent(bench) == []
+
+
+def test_what_a_group_sends_to_a_group_comes_in_the_order_of_the_senders(bench, queue):
+    paths = [queue.enqueue({"n": number}, group="ada") for number in range(30)]
+
+    def pass_on(body: dict, context: Context) -> None:
+        context.send("emails", [body["n"], 0], group="ada")
+        context.send("emails", [body["n"], 1], group="ada")
+
+    processor(queue, pass_on).run(paths[0])
+
+    assert bodies(bench) == [[number, index] for number in range(30) for index in range(2)]
+
+
+def test_order_survives_a_chain_of_groups(bench):
+    names = [f"step{number}" for number in range(9)]
+    first = bench.queue(name=names[0])
+    path, *_ = [first.enqueue([number], group="a") for number in range(3)]
+
+    def twice(to: str):
+        def handler(body: list, context: Context) -> None:
+            for index in range(2 if len(body) < 4 else 1):
+                context.send(to, [*body, index], group="a")
+
+        return handler
+
+    for here, there in pairwise(names):
+        processor(bench.queue(name=here), twice(there), sends_to=[there]).run(path, read_first=True)
+        path = sent(bench, there)[0]
+
+    found = bodies(bench, names[-1])
+    assert len(found) == 3 * 2**3
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("group", [None, "ada"])
+def test_a_crash_at_any_request_loses_and_repeats_nothing(bench, group, late):
+    """Also between the record, or the commit of the sender's group, and each PUT."""
+
+    def handler(body: dict, context: Context) -> None:
+        for number in range(3):
+            context.send("emails", {"of": body["n"], "n": number}, group="ada")
+
+    crashes = 0
+    for at in range(1, 60):
+        for key in bench.keys(""):
+            bench.memory.delete(key)
+        queue = bench.queue(worker_id=f"worker-{at}")
+        paths = [queue.enqueue({"n": number}, group=group) for number in range(2)]
+        dying = bench.queue(worker_id=f"dying-{at}")
+        dying.store = KilledStore(bench.memory, at, late=late)
+        is_killed = False
+        try:
+            for path in paths:
+                processor(dying, handler).run(path)
+        except Killed:
+            is_killed = True
+            crashes += 1
+        ran = run_all(bench)  # part of them, before anybody repairs anything
+        bench.clock.advance(120)
+        dispatched: list[str] = []
+        healthy = bench.queue()
+        healthy.sends_to = ("emails",)
+        for _ in range(4):
+            Sweeper(queue=healthy, dispatch=dispatched.extend).sweep()
+            for path in dict.fromkeys(dispatched):
+                processor(bench.queue(), handler).run(path, read_first=True)
+            dispatched.clear()
+            bench.clock.advance(120)
+        ran += run_all(bench)
+
+        for number in range(2):
+            assert [one["n"] for one in ran if one["of"] == number] == [0, 1, 2], (at, ran)
+        if group:
+            assert [one["of"] for one in ran] == [0, 0, 0, 1, 1, 1], at
+        if not is_killed:
+            break
+    assert crashes > 5
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_a_put_that_comes_after_its_message_was_finished_is_cleared_not_run(bench, queue, history):
+    processor(queue, lambda body, context: context.send("emails", {}, group="ada")).run(queue.enqueue({}))
+    (path,) = sent(bench)
+    stored = bench.memory.open(f"emails/{path}")
+    content, metadata = stored.read(), dict(stored.metadata)
+    emails, ran = bench.queue(name="emails", history=history), []
+    bench.processor(emails, ran.append).run(path)
+    bench.clock.advance(3600)
+    bench.put(f"emails/{path}", content, metadata=metadata)
+
+    bench.processor(emails, ran.append).run(path)
+
+    assert ran == [{}]
+    assert sent(bench) == []
+
+
+def test_a_replay_of_a_message_that_was_sent_to_a_group_runs(bench, queue):
+    processor(queue, lambda body, context: context.send("emails", {}, group="ada")).run(queue.enqueue({}))
+    emails = bench.queue(name="emails", max_attempts=1)
+
+    def bounce(body: dict) -> None:
+        raise ValueError("bounced")
+
+    bench.processor(emails, bounce).run(sent(bench)[0])
+    bench.clock.advance(5)
+    (letter,) = bench.keys("emails/dead/")
+    DeadLetters(emails).replay(letter.removeprefix("emails/dead/"))
+
+    assert run_all(bench) == [{}]
+
+
+def test_a_send_that_is_refused_holds_the_later_ones_of_its_group_up_and_no_others(bench, queue):
+    def handler(body: dict, context: Context) -> None:
+        for number in range(2):
+            context.send("emails", {"n": number}, group="ada")
+        context.send("emails", {"n": 9}, group="bob")
+
+    refused: list[str] = []
+
+    def around(operation, key, perform):
+        if operation == "put" and key.startswith("emails/messages/@ada/") and not refused:
+            refused.append(key)
+            raise InvalidRequest("no such key")
+        return perform()
+
+    bench.around = around
+    path = queue.enqueue({})
+    assert processor(queue, handler).run(path) == "lost"
+    assert [one["n"] for one in bodies(bench)] == [9]
+
+    bench.around = None
+    bench.clock.advance(120)
+    queue.sends_to = ("emails",)
+    Sweeper(queue=queue, dispatch=lambda paths: None).sweep()
+
+    assert [one["n"] for one in bodies(bench)] == [0, 1, 9]
+
+
+def test_the_lines_of_a_batch_send_to_groups_one_object_each(bench, queue):
+    def line(body: dict, context: Context) -> None:
+        context.send("emails", {"n": body["n"]}, group=f"customer-{body['n'] % 2}")
+        context.send("emails", {"copy": body["n"]})
+
+    (path,) = queue.enqueue_many([{"n": number} for number in range(6)])
+    processor(queue, line).run(path)
+
+    grouped = [one for one in sent(bench) if partition_of(one)]
+    assert len(grouped) == 6
+    assert next(one for one in sent(bench) if not partition_of(one)).endswith(".ndjson")
+    assert [json.loads(bench.read(f"emails/{one}"))["n"] for one in grouped] == [0, 2, 4, 1, 3, 5]
+
+
+def test_more_objects_than_one_completion_can_store_are_refused_clearly(bench, queue):
+    def too_many(body: dict, context: Context) -> None:
+        for number in range(MOST_OBJECTS + 1):
+            context.send("emails", number, group="ada")
+
+    path = queue.enqueue({})
+    assert processor(queue, too_many).run(path) == "retried"
+    assert "without a group" in queue.status(path).lease.failure.message
+    assert sent(bench) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"priority": 5}, "no priority and no delay"),
+        ({"delay": 5}, "no priority and no delay"),
+        ({"group": ""}, "not valid"),
+        ({"group": "x" * 900}, "too long"),
+    ],
+)
+def test_what_breaks_the_order_of_a_group_is_refused_when_it_is_sent(bench, options, said):
+    with pytest.raises((InvalidRequest, InvalidName), match=said):
+        Send.of("emails", {}, now=bench.clock.now(), **({"group": "ada"} | options))
+
+
+def test_a_member_of_a_flow_has_no_group(bench):
+    with pytest.raises(InvalidRequest, match="no group"):
+        Flow(bench.store).add("emails", {}, group="ada")
+
+
+def test_a_definition_as_target_spreads_over_its_partitions(bench, queue):
+    emails = define("emails", partitions=4)
+
+    @emails.handler
+    def deliver(body: dict) -> None: ...
+
+    def handler(body: dict, context: Context) -> None:
+        for number in range(20):
+            context.send(emails, {"n": number})
+        context.send(emails, {"urgent": True}, priority=9)
+
+    processor(queue, handler).run(queue.enqueue({}))
+
+    folders = {partition_of(path) for path in sent(bench)}
+    assert folders >= {"@=0", "@=1"}
+    assert folders <= {"", *(f"@={share}" for share in range(4))}
+    assert next(path for path in sent(bench) if not partition_of(path)).startswith("messages/p009/sent-")
+    assert len(run_all(bench)) == 21
+
+
+def test_very_many_sends_to_a_queue_with_partitions_are_still_batches(bench, queue):
+    emails = define("emails", partitions=4)
+    processor(queue, lambda body, context: [context.send(emails, number) for number in range(250)] and None).run(
+        queue.enqueue({})
+    )
+
+    assert [path.endswith(".ndjson") for path in sent(bench)] == [True] * 3
+    assert not any(map(partition_of, sent(bench)))
+
+
+def test_a_definition_as_target_checks_the_body(bench, queue):
+    emails = define("emails", max_message_size=100)
+
+    @emails.handler
+    def deliver(body: dict) -> None: ...
+
+    raised: list[str] = []
+
+    def handler(body: dict, context: Context) -> None:
+        for wrong in (b"not json", "x" * 101):
+            with pytest.raises(InvalidRequest) as refused:
+                context.send(emails, wrong)
+            raised.append(str(refused.value))
+
+    processor(queue, handler).run(queue.enqueue({}))
+
+    assert "cannot take this payload" in raised[0]
+    assert "max_message_size is 100" in raised[1]
+
+
+def test_a_group_is_for_no_queue_of_spark(queue):
+    heavy = define("emails", engine="spark")
+
+    def handler(body: dict, context: Context) -> None:
+        with pytest.raises(InvalidRequest, match="Spark"):
+            context.send(heavy, {}, group="ada")
+
+    assert processor(queue, handler).run(queue.enqueue({})) == "completed"
+
+
+@pytest.mark.parametrize(
+    "place", ["messages/@/", "messages/@a/b/", "messages/@a b/", "delayed/20261116T101500Z/@a/", "messages/@"]
+)
+def test_a_forged_record_cannot_send_to_a_place_that_is_none(place):
+    send = {"queue": "emails", "place": place, "body": "x"}
+    with pytest.raises(InvalidRequest):
+        Send.from_json(send)
+
+
+def test_what_older_versions_recorded_keeps_its_names(bench, queue):
+    """A record of the first version with sends: a repeated PUT must find the same name."""
+    path = queue.enqueue({}, name="order-17")
+    queue.complete(queue.claim(path), sends=[Send.of("emails", {"to": "ada"}, now=bench.clock.now())])
+    record = Record.from_bytes(bench.read(f"orders/records/{path}"), path)
+
+    assert record.sends[0].place == "messages/"
+    (stored,) = sent(bench)
+    assert stored.startswith(f"messages/sent-{record.generation.put_at:%Y%m%dT%H%M%SZ}-")
+    assert stored.endswith("-0-0")
