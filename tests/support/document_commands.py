@@ -1,10 +1,10 @@
 """What the documents' commands call, where the real program cannot run in a test: `document_commands.py PROGRAM …`.
 
 `s3queue` and `pytest` are the real ones; the address that `dashboard --api` names is served here. `aws s3 cp` sends the
-request that the AWS CLI sends, through boto3, because the CLI is not installed with this project. `make` would build, deploy or test
-for minutes: what it is asked for is checked against the Makefile and the CDK app, and nothing is started;
-tests/infra/test_cdk_cli.py runs the CDK CLI for real. Anything else, and any other form, is an error: `npx` would run
-what the network has today.
+request that the AWS CLI sends, through boto3, because the CLI is not installed with this project. `make` would build,
+deploy or test for minutes: what it is asked for is checked against the Makefile and the CDK app, and nothing is
+started; tests/infra/test_cdk_cli.py runs the CDK CLI for real. Anything else, and any other form, is an error: `npx`
+would run what the network has today.
 """
 
 from __future__ import annotations
