@@ -93,6 +93,8 @@ def acknowledge(stack: QueueStack) -> None:
     options = stack.options
     found = FINDINGS + (TRACING_FINDINGS if options.tracing else ())
     for rule, where, reason in found + (LOCAL_FINDINGS if options.target == "local" else ()):
+        if where == "Storage/Bucket" and not isinstance(stack.storage.bucket, s3.Bucket):
+            continue  # its owner's
         _acknowledge(_descendant(stack, where), [rule], reason)
     bucket, failed_events = stack.storage.bucket, stack.storage.failed_events
     for name, queue in stack.queues.items():
@@ -163,10 +165,13 @@ def _acknowledge(construct: IConstruct, rules: Iterable[str], reason: str) -> No
     Validations.of(construct).acknowledge(*(Acknowledgment(id=rule, reason=reason) for rule in rules))
 
 
-def _acknowledge_prefixes(construct: IConstruct, bucket: s3.Bucket, prefixes: Iterable[str], reason: str) -> None:
+def _acknowledge_prefixes(construct: IConstruct, bucket: s3.IBucket, prefixes: Iterable[str], reason: str) -> None:
     default = bucket.node.default_child
-    assert isinstance(default, s3.CfnBucket)
-    if Stack.of(construct) == Stack.of(bucket):
+    if default is None:
+        arn = f"arn:<AWS::Partition>:s3:::{bucket.bucket_name}"
+    elif not isinstance(default, s3.CfnBucket):
+        raise TypeError(f"{default.node.path} is no bucket")
+    elif Stack.of(construct) == Stack.of(bucket):
         arn = f"<{Stack.of(bucket).get_logical_id(default)}.Arn>"
     else:
         # A nested stack gets it as a parameter.

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 
-from queues import exports
 from s3queue.keys import LATEST_STATISTICS, Keys
+from s3queue.spark_runs.data import DESTINATION, SOURCES
 
 #: What a worker does to its own queue: g = GET and HEAD, p = PUT, d = DELETE. tests/infra/test_requests.py runs the
 #: library under these tables: what it sends is in them, and what is in them it sends. A condition on an ETag needs GET
@@ -73,8 +73,8 @@ SPARK_LOGS_PREFIX = "analytics/spark-logs/"
 SPARK_LOGS: Mapping[str, str] = {SPARK_LOGS_PREFIX: "p"}
 #: What a run's jobs read and write besides, as prefixes of the bucket: what the exports queue allows, and no more.
 JOB_DATA: Mapping[str, str] = {
-    **dict.fromkeys(exports.SOURCES, "g"),
-    exports.DESTINATION: "gpd",
+    **dict.fromkeys(SOURCES, "g"),
+    DESTINATION: "gpd",
     **SPARK_LOGS,
 }
 #: Archive and statistics read every queue's outcomes and write beside the queues. A commit is never taken back.
@@ -152,7 +152,7 @@ def job_statements(bucket: s3.IBucket, queues: Mapping[str, Sequence[str]]) -> l
     listed = _list(bucket, [*(f"{Keys(queue).root}*" for queue in queues), *(f"{prefix}*" for prefix in JOB_DATA)])
     # Large files go in parts.
     parts = iam.PolicyStatement(
-        actions=["s3:AbortMultipartUpload"], resources=[bucket.arn_for_objects(f"{exports.DESTINATION}*")]
+        actions=["s3:AbortMultipartUpload"], resources=[bucket.arn_for_objects(f"{DESTINATION}*")]
     )
     sends = [statement for target in targets for statement in sender_statements(bucket, target)]
     return [*_on_objects(bucket, _below(JOB_DATA), *own), *listed, *sends, parts, *use_key(bucket)]

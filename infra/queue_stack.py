@@ -67,6 +67,7 @@ class QueueStack(Stack):
         secrets: Mapping[str, Mapping[str, str]] | None = None,
         spark_application: str = "",
         spark_code: SparkCode | None = None,
+        bucket: str = "",
         **stack: Any,
     ) -> None:
         # A template has 1 MB, and with a hundred queues a third of it would be white space.
@@ -82,6 +83,7 @@ class QueueStack(Stack):
             sending={name for name in settings if sends_to[name]},
             options=options,
             has_flows=any(queue.flows for queue in queues.values()),
+            existing=bucket,
         )
         #: None: heavy messages wait, unclaimed.
         self.spark_runs = self._spark_runs(settings, sends_to, spark_application, spark_code)
@@ -127,7 +129,15 @@ class QueueStack(Stack):
         if options.kms_key:
             policy = self.to_json_string(key_statements(self))
             CfnOutput(self, "KeyPolicy", value=policy, description="Statements that the key's own policy needs")
+        if bucket:
+            policy = self.to_json_string([one.to_statement_json() for one in self.storage.statements])
+            CfnOutput(self, "BucketPolicy", value=policy, description="Statements that the bucket's policy needs")
         Validations.of(Stage.of(self) or self).add_plugins(Quotas(self.template_file))
+
+    def functions(self) -> list[lambda_.Function]:
+        """Every function that runs our code."""
+        workers = [queue.worker.function for queue in self.queues.values() if queue.worker]
+        return [*workers, *(one.function for one in self.sweepers), self.api.function, self.api.reader]
 
     def _nested(self, queue: str) -> NestedStack:
         stack = NestedStack(self, f"Queue-{queue}", description=f"s3queue: the queue {queue}")
@@ -222,7 +232,7 @@ class QueueStack(Stack):
                 if SECRET.search(name):
                     Annotations.of(self.queues[queue]).add_warning(
                         f"{name} goes into the function's configuration, for everyone to read who sees the function. "
-                        "Name it in the module's SECRETS instead, and read it with queues.secret."
+                        "Name it in the module's SECRETS instead, and read it with s3queue.secret."
                     )
 
     def _say_what_concurrency_costs(self, settings: Mapping[str, QueueSettings], options: Options) -> None:

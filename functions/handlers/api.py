@@ -6,11 +6,11 @@ import os
 from functools import cache
 from typing import Any
 
-import queues
 from s3queue.connect import open_store
 from s3queue.dashboard.api import build
 from s3queue.dashboard.resolver import Resolver, Role
 from s3queue.deployment import Deployment
+from s3queue.worker.application import Application
 
 from .telemetry import is_starting, start_logging
 
@@ -21,7 +21,8 @@ def api(role: Role) -> Resolver:
     start_logging()
     deployment = Deployment.from_env(os.environ)
     store, _ = open_store(f"s3://{deployment.bucket}")
-    defined = {name: queues.load_one(name).settings for name in deployment.workers}
+    application = Application()
+    defined = {name: application.load_one(name).settings for name in deployment.workers}
     return build(store, defined=defined, discover=False, role=role)
 
 

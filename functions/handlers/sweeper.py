@@ -20,7 +20,6 @@ from functools import cache
 from typing import Any
 from urllib.parse import unquote_plus
 
-import queues
 from s3queue.clock import Clock, SystemClock
 from s3queue.connect import open_store
 from s3queue.deployment import FAILED_INVOCATIONS, SWEEPER_STAYS_SECONDS, Deployment
@@ -28,6 +27,7 @@ from s3queue.keys import due_of, runs_once
 from s3queue.queue import Queue
 from s3queue.spark_runs.runs import SparkRuns
 from s3queue.sweeper.sweeper import SOON, SWEEP_REQUESTS, SWEEP_SECONDS, Sweeper
+from s3queue.worker.application import Application
 
 from .telemetry import Telemetry, is_starting, start_logging
 
@@ -79,9 +79,10 @@ def runtime() -> Runtime:
     runs = SparkRuns.of(deployment)
     rounds: dict[str, Round] = {}
     broken: dict[str, Exception] = {}
+    application = Application()
     for name, function in deployment.workers.items():
         try:
-            definition = queues.load_one(name)
+            definition = application.load_one(name)
         except Exception as error:
             _log.exception("queue not swept, its module cannot be imported: %s", name)
             broken[name] = error

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import queues
 from s3queue.connect import connect
 from s3queue.deployment import Deployment
 from s3queue.queue import Queue
 from s3queue.spark_runs.runs import SparkRuns
 from s3queue.worker import notifications as notifications
+from s3queue.worker.application import Application
 from s3queue.worker.invocation import InvocationRunner
 
 from .telemetry import Telemetry, is_starting, start_logging, start_tracing
@@ -34,7 +34,7 @@ def runtime() -> Runtime:
     """Made once, without a request to AWS: in Lambda's init phase, elsewhere by the first invocation."""
     logger, tracer = start_logging(), start_tracing()
     deployment = Deployment.from_env(os.environ)
-    definition = queues.load_one(deployment.queue)
+    definition = Application().load_one(deployment.queue)
     function = os.environ.get("AWS_LAMBDA_FUNCTION_NAME", definition.name)
     queue = connect(
         f"s3://{deployment.bucket}/{definition.name}",

@@ -25,8 +25,7 @@ from pydantic import BaseModel, ConfigDict, EmailStr, Field
 from s3queue.errors import Reject
 from s3queue.worker.context import Context
 from s3queue.worker.definition import define
-
-from ._secrets import secret
+from s3queue.worker.secrets import secret
 
 SMTP_SECONDS = 10.0
 DEFAULT_SENDER = "s3queue@localhost.localdomain"

@@ -10,13 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
+from s3queue.spark_runs.data import DESTINATION, SOURCES
 from s3queue.worker.definition import define
 
-#: What may be read, as prefixes of the bucket. Whoever may enqueue reads it, so history (`archive/`) is not among them;
-#: add it here if every producer of this queue may see every message's outcome. The run's role follows (infra).
-SOURCES = ("datasets/",)
-#: Where results may go: below it, and nowhere else.
-DESTINATION = "analytics/exports/"
 #: Each is a LIST, and what they hold is read.
 MOST_SOURCES = 100
 FUNCTIONS = ("count", "count_distinct", "sum", "avg", "min", "max")

@@ -39,8 +39,7 @@ from pydantic import BaseModel, ConfigDict, HttpUrl
 from s3queue.errors import Reject, Retry
 from s3queue.worker.context import Context
 from s3queue.worker.definition import define
-
-from ._secrets import secret
+from s3queue.worker.secrets import secret
 
 #: From the name to the answer: a receiver, or a name server, that sends a byte a second must not hold the worker.
 DEADLINE_SECONDS = 15.0

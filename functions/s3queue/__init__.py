@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from s3queue.sweeper.sweeper import Sweeper
     from s3queue.worker.processor import Processor
     from s3queue.worker.pull_worker import Worker
+    from s3queue.worker.secrets import secret
 
 __version__ = "0.1.0"
 
@@ -107,6 +108,7 @@ __all__ = [
     "Worker",
     "connect",
     "define",
+    "secret",
 ]
 
 #: Imported when they are first used: a function that starts cold needs few of them, and each module costs it time.
@@ -120,6 +122,7 @@ _LATER = {
     "Status": "s3queue.protocol.status",
     "Sweeper": "s3queue.sweeper.sweeper",
     "Worker": "s3queue.worker.pull_worker",
+    "secret": "s3queue.worker.secrets",
 }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -130,3 +132,19 @@ def _memory(name: str) -> MemoryStore:
         if name not in _memories:
             _memories[name] = MemoryStore(name)
         return _memories[name]
+
+
+@contextmanager
+def lend_memory(store: MemoryStore) -> Iterator[None]:
+    """Let `connect` find this store under its own URL meanwhile, for tests; what had that name before comes back."""
+    name = urlsplit(store.url).netloc
+    with _mutex:
+        before = _memories.get(name)
+        _memories[name] = store
+    try:
+        yield
+    finally:
+        with _mutex:
+            _memories.pop(name, None)
+            if before is not None:
+                _memories[name] = before

@@ -16,6 +16,7 @@ from .documents.lease import Lease
 from .documents.record import Failure, Record
 from .documents.sends import Send
 from .encoding import Json
+from .flow.async_queue import AsyncQueue
 from .flow.operated_queue import OperatedQueue
 from .protocol.access import QueueAccess
 from .protocol.claim import Claim
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, kw_only=True)
-class Queue(OperatedQueue):
+class Queue(AsyncQueue, OperatedQueue):
     """One queue of a bucket. Safe for threads; make one per process and queue."""
 
     _claiming: Claiming = field(init=False)

@@ -14,10 +14,10 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.options import Options
-from infra.permissions import api_statements
 from s3queue.deployment import Deployment
 
+from ..options import Options
+from ..permissions import api_statements
 from .functions import QueueFunction
 from .s3_queue import S3Queue
 

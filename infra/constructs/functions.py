@@ -10,10 +10,10 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.options import Options
-from infra.packaging.platforms import Platform
 from s3queue.deployment import Deployment
 
+from ..options import Options
+from ..packaging.platforms import Platform
 from .queue_bucket import customer_key, write_logs
 
 #: Also the CloudWatch namespace of the functions' own metrics.

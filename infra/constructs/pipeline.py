@@ -19,10 +19,10 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
-from infra.permissions import bulk_statements, history_statements
 from s3queue.deployment import Deployment
 from s3queue.spark_runs.emr_serverless import start_job_run
 
+from ..permissions import bulk_statements, history_statements
 from .spark_runs import SparkRuns
 
 SERVICE = "scheduler.amazonaws.com"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Annotations, Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
@@ -15,13 +15,14 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_notifications as notifications
 from constructs import Construct
 
-from infra.options import Options
-from infra.permissions import SPARK_LOGS_PREFIX
-from infra.resource_policies import deny_unconditional_writes, deny_unreadable_messages
 from s3queue.documents.flow import FLOWS
 from s3queue.documents.sends import OUTBOX_KEPT
 from s3queue.keys import Keys
 from s3queue.settings import QueueSettings
+
+from ..options import Options
+from ..permissions import SPARK_LOGS_PREFIX
+from ..resource_policies import deny_unconditional_writes, deny_unreadable_messages
 
 #: S3 has so many notification rules for a bucket, and every queue needs one.
 MAX_QUEUES = 100
@@ -49,6 +50,7 @@ class QueueBucket(Construct):
         options: Options,
         sending: Collection[str] = (),
         has_flows: bool = False,
+        existing: str = "",
     ) -> None:
         super().__init__(scope, id)
         #: A customer's own; None: S3's.
@@ -59,17 +61,12 @@ class QueueBucket(Construct):
                 "a second installation beside the first, under another name (-c stack=…)"
             )
         role = iam.Role(self, "NotificationsRole", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
-        self.bucket = self._private_bucket(
-            "Bucket",
-            options,
-            lifecycle_rules=[
-                s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(1)),
-                *([SPARK_LOGS] if options.schedule_pipeline or any(of.uses_spark for of in queues.values()) else []),
-                *([s3.LifecycleRule(id="flows", prefix=FLOWS, expiration=FLOWS_KEPT)] if has_flows else []),
-                *(rule for name, of in queues.items() for rule in _expiry(Keys(name), of, sends=name in sending)),
-            ],
-            # CDK would give its handler s3:PutBucketNotification on every bucket of the account.
-            notifications_handler_role=role.without_policy_updates(),
+        # CDK would give its handler s3:PutBucketNotification on every bucket of the account.
+        handler_role = role.without_policy_updates()
+        self.bucket: s3.IBucket = (
+            self._existing(existing, handler_role)
+            if existing
+            else self._queues_bucket(queues, options, handler_role, sending=sending, has_flows=has_flows)
         )
         #: Not a prefix of the queues' bucket: Lambda wants ListBucket on the whole destination, and no worker may list
         #: another queue's messages.
@@ -77,7 +74,7 @@ class QueueBucket(Construct):
             "FailedEvents",
             options,
             lifecycle_rules=[s3.LifecycleRule(id="forget", expiration=FAILED_EVENTS_KEPT)],
-            notifications_handler_role=role.without_policy_updates(),
+            notifications_handler_role=handler_role,
         )
         self._notifications_policy = iam.Policy(
             self,
@@ -85,15 +82,19 @@ class QueueBucket(Construct):
             roles=[role],
             statements=[
                 iam.PolicyStatement(
-                    actions=["s3:PutBucketNotification"],
+                    # To those of a bucket that exists, CDK's handler adds its own.
+                    actions=["s3:PutBucketNotification", *(["s3:GetBucketNotification"] if existing else [])],
                     resources=[self.bucket.bucket_arn, self.failed_events.bucket_arn],
                 ),
             ],
         )
-        for statement in deny_unreadable_messages(self.bucket):
-            self.bucket.add_to_resource_policy(statement)
+        #: What the bucket's policy refuses, whoever keeps that.
+        self.statements = deny_unreadable_messages(self.bucket)
         if options.enforce_conditional_writes:
-            self.bucket.add_to_resource_policy(deny_unconditional_writes(self.bucket, list(queues)))
+            self.statements.append(deny_unconditional_writes(self.bucket, list(queues)))
+        if not existing:
+            for statement in self.statements:
+                self.bucket.add_to_resource_policy(statement)
 
     def tell_of_failures(self, function: lambda_.IFunction, prefixes: Iterable[str]) -> None:
         """Wake a function when Lambda has given up an invocation, whose record then lies below one of these."""
@@ -119,6 +120,39 @@ class QueueBucket(Construct):
         # The custom resource runs as soon as it is created, so the policy must be there before it.
         for bucket in (self.bucket, self.failed_events):
             bucket.node.find_child("Notifications").node.add_dependency(self._notifications_policy)
+
+    def _existing(self, name: str, role: iam.IRole) -> s3.IBucket:
+        """Somebody's own. CDK adds notifications to those that it has; policy and lifecycle rules stay as they are."""
+        Annotations.of(self).add_warning_v2(
+            "s3queue:existing-bucket",
+            f"The bucket {name} is not this stack's. Add the statements of the output BucketPolicy to its policy: "
+            "until then, a lease can be overwritten without a condition. It must not be versioned. Without "
+            "lifecycle rules, old records and dead letters stay: `s3queue cleanup` deletes what is past its retention.",
+        )
+        return s3.Bucket.from_bucket_attributes(
+            self, "Bucket", bucket_name=name, encryption_key=self.key, notifications_handler_role=role
+        )
+
+    def _queues_bucket(
+        self,
+        queues: Mapping[str, QueueSettings],
+        options: Options,
+        role: iam.IRole,
+        *,
+        sending: Collection[str],
+        has_flows: bool,
+    ) -> s3.Bucket:
+        return self._private_bucket(
+            "Bucket",
+            options,
+            lifecycle_rules=[
+                s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(1)),
+                *([SPARK_LOGS] if options.schedule_pipeline or any(of.uses_spark for of in queues.values()) else []),
+                *([s3.LifecycleRule(id="flows", prefix=FLOWS, expiration=FLOWS_KEPT)] if has_flows else []),
+                *(rule for name, of in queues.items() for rule in _expiry(Keys(name), of, sends=name in sending)),
+            ],
+            notifications_handler_role=role,
+        )
 
     def _private_bucket(
         self,

@@ -15,13 +15,13 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_notifications as notifications
 from constructs import Construct
 
-from infra.options import Options
-from infra.permissions import create_only_statements, producer_statement, use_key, worker_statements
-from queues._secrets import VARIABLE, Reference
 from s3queue.deployment import FAILED_INVOCATIONS, Deployment
 from s3queue.keys import Keys
 from s3queue.settings import LAMBDA_LIMIT, WRAP_UP, QueueSettings
+from s3queue.worker.secrets import VARIABLE, Reference
 
+from ..options import Options
+from ..permissions import create_only_statements, producer_statement, use_key, worker_statements
 from .functions import QueueFunction
 from .queue_bucket import QueueBucket
 from .spark_runs import SparkRuns

@@ -22,10 +22,9 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
-from infra.options import Options
-from infra.packaging.spark_code import ENTRY_POINT, PIPELINE, code_zip, packages_tar
-from infra.permissions import SPARK_LOGS_PREFIX, job_statements
-
+from ..options import Options
+from ..packaging.spark_code import ENTRY_POINT, PIPELINE, code_zip, packages_tar
+from ..permissions import SPARK_LOGS_PREFIX, job_statements
 from .functions import LOGS_KEPT
 
 #: Spark 4.1.1, Python 3.11, arm64; supported until September 2029.

@@ -12,10 +12,10 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.options import Options
-from infra.permissions import sweeper_statements
 from s3queue.deployment import QUEUES_PER_SWEEPER, SWEEPER_MIB, Deployment
 
+from ..options import Options
+from ..permissions import sweeper_statements
 from .functions import QueueFunction
 from .s3_queue import DEFAULT_BUS, S3Queue, put_events
 from .spark_runs import SparkRuns

@@ -19,7 +19,7 @@ from threading import Thread
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from infra import ROOT
+from .. import ROOT
 
 #: Another address of the same API, say a mirror inside a company.
 ADDRESS_VARIABLE, ADDRESS = "S3QUEUE_ADVISORIES", "https://api.osv.dev/v1/querybatch"

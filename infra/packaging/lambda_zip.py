@@ -25,14 +25,14 @@ from pathlib import Path
 
 from aws_cdk import aws_lambda as lambda_
 
-from infra import FUNCTIONS, ROOT
-
+from .. import BUILD as BUILT
+from .. import FUNCTIONS, ROOT
 from . import sbom
 from .platforms import Platform
 
 #: With hashes, for every platform; `make lock` writes it.
 LOCK = ROOT / "requirements-lambda.txt"
-BUILD = ROOT / "build" / "lambda"
+BUILD = BUILT / "lambda"
 #: Amazon Linux 2023 has glibc 2.34, so it takes all of these.
 MANYLINUX = ("manylinux_2_34", "manylinux_2_28", "manylinux_2_17", "manylinux2014")
 MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}
@@ -51,17 +51,23 @@ def package(built_for: Platform, *, functions: Path = FUNCTIONS) -> lambda_.Code
     return lambda_.Code.from_asset(str(prepare(built_for, functions=functions)))
 
 
-def prepare(built_for: Platform, *, functions: Path = FUNCTIONS, lock: Path = LOCK, build: Path = BUILD) -> Path:
-    """A directory whose content is the zip's.
+def prepare(
+    built_for: Platform,
+    *,
+    functions: Path = FUNCTIONS,
+    lock: Path = LOCK,
+    build: Path = BUILD,
+    more: Path | None = None,
+) -> Path:
+    """A directory whose content is the zip's. `more` are somebody's own requirements; what the lock names stays.
 
     Raises:
         subprocess.CalledProcessError: pip could not install the lock; its own words are on stderr.
     """
     python = interpreter(built_for)
     kind = f"{built_for} {'bytecode' if python else 'source'}"
-    dependencies = _once(
-        build, "dependencies", [kind, lock.read_bytes()], lambda into: _install(lock, built_for, python, into)
-    )
+    locked: list[str | bytes] = [kind, lock.read_bytes(), *([more.read_bytes()] if more else [])]
+    dependencies = _once(build, "dependencies", locked, lambda into: _install(lock, built_for, python, into, more))
     sources = list(_shipped(functions))
     inputs: list[str | bytes] = [dependencies.name]
     for source in sources:
@@ -106,15 +112,18 @@ def _once(build: Path, kind: str, inputs: Iterable[str | bytes], make: Callable[
     return finished
 
 
-def _install(lock: Path, built_for: Platform, python: str | None, into: Path) -> None:
+def _install(lock: Path, built_for: Platform, python: str | None, into: Path, more: Path | None = None) -> None:
     # pip, not uv: it is in every environment and knows the index, proxy and certificates that the machine configured.
     # Its platform options never build anything, so no compiler and no code of a dependency runs here.
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    command += ["--no-deps", "--require-hashes", "--only-binary=:all:", "--implementation=cp"]
-    command += ["--python-version={}.{}".format(*built_for.python), f"--target={into}", f"--requirement={lock}"]
+    command += ["--only-binary=:all:", "--implementation=cp"]
+    command += ["--python-version={}.{}".format(*built_for.python), f"--target={into}"]
     if built_for == Platform.of("aws"):
         command += [f"--platform={version}_{MACHINES[built_for.architecture]}" for version in MANYLINUX]
-    subprocess.run(command, check=True)
+    subprocess.run([*command, "--no-deps", "--require-hashes", f"--requirement={lock}"], check=True)
+    if more:
+        # What is there already stays: the protocol rests on the versions of the lock.
+        subprocess.run([*command, f"--requirement={more}"], check=True)
     shutil.rmtree(into / "bin", ignore_errors=True)
     for path in [*into.rglob("*")]:
         if path.name in NOT_SHIPPED or _is_pip_note(path) or (_is_unread(path) and not sbom.is_legal(path)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aws_cdk import aws_lambda as lambda_
 
-from infra.options import Target
+from ..options import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
 
-from infra import ROOT
+from .. import BUILD as BUILT
+from .. import ROOT
 
-BUILD = ROOT / "build" / "sbom"
+BUILD = BUILT / "sbom"
 #: How the files begin that say what may be done with a part.
 LEGAL = ("licen", "copying", "notice", "third_party_licen")
 #: Older metadata that say nothing write this.
@@ -160,8 +161,8 @@ def shipped() -> dict[str, Iterable[Part]]:
 
 def tools() -> dict[str, Iterable[Part]]:
     """What the stack on this machine needs beside `.venv`."""
-    from infra.local import toolchain
-    from infra.local.steps import Steps
+    from ..local import toolchain
+    from ..local.steps import Steps
 
     steps = Steps()
     (packages,) = toolchain.ministack(steps).parents[1].glob("lib/python*/site-packages")

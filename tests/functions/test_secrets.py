@@ -12,8 +12,8 @@ import pytest
 from aws_lambda_powertools.utilities import parameters
 
 import queues
-from queues import _secrets
 from s3queue import InvalidRequest
+from s3queue.worker import secrets as _secrets
 from support.s3_servers import REGION
 
 
@@ -77,8 +77,8 @@ def test_a_secret_that_is_nowhere_is_empty_and_not_asked_for_again_at_once(
     vault.ssm.put_parameter(Name=vault.name, Value="hunter2", Type="SecureString")
     vault.manager.create_secret(Name=vault.name, SecretString="hunter2")
     assert queues.secret("PASSWORD") == ""
-    now = _secrets.time.time()
-    monkeypatch.setattr(_secrets.time, "time", lambda: now + _secrets.KEPT_SECONDS + 1)
+    now = _secrets._clock.monotonic()
+    monkeypatch.setattr(_secrets._clock, "monotonic", lambda: now + _secrets.KEPT_SECONDS + 1)
     assert queues.secret("PASSWORD") == "hunter2"
 
 

@@ -342,7 +342,7 @@ def test_a_message_is_traced_by_its_queue_and_never_by_its_payload(installation:
 
 def test_a_worker_imports_the_module_of_its_own_queue_only() -> None:
     code = "import sys, queues; queues.load_one('emails'); print([m for m in sys.modules if m.startswith('queues.')])"
-    assert run(code, infra.FUNCTIONS) == "['queues._secrets', 'queues.emails']"
+    assert run(code, infra.FUNCTIONS) == "['queues.emails']"
 
 
 def run(code: str, folder: Path, **environment: str) -> str:

@@ -1,10 +1,10 @@
 """What the documents' commands call, where the real program cannot run in a test: `document_commands.py PROGRAM …`.
 
-`s3queue` is the real one; the address that `dashboard --api` names is served here. `aws s3 cp` sends the request that
-the AWS CLI sends, through boto3, because the CLI is not installed with this project. `make` would build, deploy or test
-for minutes: what it is asked for is checked against the Makefile and the CDK app, and nothing is started;
-tests/infra/test_cdk_cli.py runs the CDK CLI for real. Anything else, and any other form, is an error: `npx` would run
-what the network has today.
+`s3queue` and `pytest` are the real ones; the address that `dashboard --api` names is served here. `aws s3 cp` sends the
+request that the AWS CLI sends, through boto3, because the CLI is not installed with this project. `make` would build,
+deploy or test for minutes: what it is asked for is checked against the Makefile and the CDK app, and nothing is
+started; tests/infra/test_cdk_cli.py runs the CDK CLI for real. Anything else, and any other form, is an error: `npx`
+would run what the network has today.
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ def s3queue(arguments: list[str]) -> int:
         return _with_an_api(command) if "--api" in command else _until_it_answers(command)
     code = subprocess.run(command, check=False).returncode
     return 0 if code == 1 and arguments[:1][0] in JUDGES else code
+
+
+def pytest(arguments: list[str]) -> int:
+    return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False).returncode
 
 
 def _with_an_api(command: list[str]) -> int:
@@ -139,7 +143,7 @@ def cdk_options() -> dict[str, tuple[str, ...]]:
     raise Wrong("no module below infra defines Options")
 
 
-PROGRAMS: Mapping[str, Callable[[list[str]], int]] = {"s3queue": s3queue, "aws": aws, "make": make}
+PROGRAMS: Mapping[str, Callable[[list[str]], int]] = {"s3queue": s3queue, "aws": aws, "make": make, "pytest": pytest}
 
 
 def install(folder: Path) -> None:

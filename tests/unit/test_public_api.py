@@ -64,6 +64,7 @@ def test_the_public_names_are_these():
         "Worker",
         "connect",
         "define",
+        "secret",
     ]
     assert all(hasattr(s3queue, name) for name in s3queue.__all__)
 

@@ -18,6 +18,7 @@ from .commands import (
     dead_replay,
     estimate,
     flows,
+    init,
     locks,
     partitions,
     queues,
@@ -36,7 +37,7 @@ __all__ = ["program"]
 #: Imported for what they register; `command.ORDER` says how the help lists it.
 _REGISTERED = (
     *(queues, configure, breaker, send, stats, show, tail, partitions, act, replay, dead, dead_replay),
-    *(work, workers, locks, schedules, flows, doctor, estimate, dashboard),
+    *(work, workers, locks, schedules, flows, doctor, estimate, dashboard, init),
 )
 
 

@@ -23,7 +23,7 @@ _PANEL = "Global options"
 ORDER = (
     *("queues", "create", "configure", "set-concurrency", "pause", "resume", "breaker", "purge", "cleanup", "delete"),
     *("send", "size", "stats", "peek", "show", "list", "partitions", "tail", "cancel", "retry", "release", "replay"),
-    *("dead", "work", "workers", "runs", "locks", "sweep", "dashboard", "doctor", "estimate"),
+    *("dead", "work", "workers", "runs", "locks", "sweep", "dashboard", "doctor", "estimate", "init"),
 )
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -216,6 +216,18 @@ class Definition:
         """
         return self.connect().enqueue_many(bodies, **options)
 
+    async def aenqueue(self, body: Any, **options: Any) -> str:
+        """`enqueue`, without blocking the event loop."""
+        from s3queue.flow.async_calls import in_thread
+
+        return await in_thread(self.enqueue, body, **options)
+
+    async def aenqueue_many(self, bodies: Iterable[Any], **options: Any) -> list[str]:
+        """`enqueue_many`, without blocking the event loop. The bodies are iterated over in another thread."""
+        from s3queue.flow.async_calls import in_thread
+
+        return await in_thread(self.enqueue_many, bodies, **options)
+
     def argument(self, message: Message, settings: QueueSettings | None = None) -> Any:
         """The argument for the handler of a single message. `settings` are the current ones, with `queue.json` applied.
 

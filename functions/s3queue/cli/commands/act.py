@@ -11,7 +11,7 @@ from s3queue.cli.arguments import DryRun, QueueName, Yes, paths_like
 from s3queue.cli.command import BAD, command, program
 from s3queue.cli.output import table
 from s3queue.cli.session import Session
-from s3queue.cli.words import bytes_, counted, moment, when
+from s3queue.cli.words import bytes_, counted, moment, one_line, when
 from s3queue.errors import InvalidRequest, QueueError
 from s3queue.flow.listing import MOST_ROWS, STATES
 from s3queue.flow.releasing import ReleasedClaim
@@ -117,7 +117,7 @@ def retry(ctx: typer.Context, queue: QueueName = None, paths: Paths = None, dry_
     shown = []
     for path in told:
         info = found[path]
-        reason = clean(f": {info.failure.type}: {info.failure.message}") if info.failure else ""
+        reason = one_line(f": {info.failure.type}: {info.failure.message}") if info.failure else ""
         due = f", not before {moment(info.retry_at)}" if info.retry_at else ""
         shown.append(f"{path}: {info.state}, attempt {info.attempt} of {info.max_attempts}{due}{reason}")
     session.answer({"queue": opened.name, "messages": document, "dry_run": dry_run}, *shown)
@@ -201,7 +201,7 @@ def list_(
             bytes_(one.size) if one.size is not None else "",
             "" if one.attempt is None else one.attempt,
             one.worker,
-            clean(f"{one.failure.type}: {one.failure.message}") if one.failure else "",
+            one_line(f"{one.failure.type}: {one.failure.message}") if one.failure else "",
         ]
         for one in page.messages
     ]

@@ -14,7 +14,7 @@ from s3queue.cli.bodies import Body
 from s3queue.cli.command import BAD, command, group, program
 from s3queue.cli.output import facts, table
 from s3queue.cli.session import Session, shifted
-from s3queue.cli.words import age, bytes_, clean, when
+from s3queue.cli.words import age, bytes_, clean, one_line, when
 from s3queue.documents.dead_letter import DeadLetter
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.queue import Queue
@@ -28,7 +28,10 @@ def rows(letters: Sequence[DeadLetter], queue: Queue) -> Any:
     now = queue.clock.now()
     return table(
         ["=path", "~died", ">tries", "~error"],
-        [[one.path, when(one.died_at, now), one.attempts, f"{one.error_type}: {one.error}"] for one in letters],
+        [
+            [one.path, when(one.died_at, now), one.attempts, one_line(f"{one.error_type}: {one.error}")]
+            for one in letters
+        ],
     )
 
 
@@ -86,7 +89,7 @@ def show(
     now = opened.clock.now()
     pairs: list[tuple[str, Any]] = [
         ("path", letter.path),
-        ("error", f"{letter.error_type}: {letter.error}"),
+        ("error", one_line(f"{letter.error_type}: {letter.error}")),
         ("attempts", letter.attempts),
         ("worker", letter.worker or "-"),
         ("enqueued", when(letter.enqueued_at, now)),
@@ -132,7 +135,7 @@ def errors(
     ]
     now = opened.clock.now()
     rows = [
-        [kind, count, age(now - newest[kind].died_at) + " ago", newest[kind].error, newest[kind].path]
+        [kind, count, age(now - newest[kind].died_at) + " ago", one_line(newest[kind].error), newest[kind].path]
         for kind, count in counts.most_common()
     ]
     session.answer(found, table(["error", ">count", "newest", "~message", "=example"], rows))

@@ -11,7 +11,7 @@ from s3queue.cli.arguments import QueueName
 from s3queue.cli.command import command, program
 from s3queue.cli.output import table
 from s3queue.cli.session import Session
-from s3queue.cli.words import age, clean, when
+from s3queue.cli.words import age, clean, one_line, when
 from s3queue.flow.partition_states import MOST_ROWS, PartitionState, list_partitions
 
 PANEL = "Messages"
@@ -53,7 +53,7 @@ def partitions(
             clean(_told(one, page.at)),
             one.waiting or "",
             when(one.next_at, page.at) if one.next_at else "",
-            clean(f"{one.failure.type}: {one.failure.message}") if one.failure else "",
+            one_line(f"{one.failure.type}: {one.failure.message}") if one.failure else "",
         ]
         for one in page.partitions
     ]

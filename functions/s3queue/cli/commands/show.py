@@ -15,7 +15,7 @@ from s3queue.cli.bodies import Body
 from s3queue.cli.command import command, program
 from s3queue.cli.output import STYLES, facts, table
 from s3queue.cli.session import Session, shifted
-from s3queue.cli.words import age, bytes_, clean, when
+from s3queue.cli.words import age, bytes_, clean, counted, one_line, when
 from s3queue.documents.record import Attempt, Failure
 from s3queue.documents.sends import STARTS
 from s3queue.errors import InvalidRequest, MessageNotFound
@@ -124,12 +124,13 @@ def _facts(queue: Queue, status: Status) -> Iterator[tuple[str, Any]]:
             f"{lines.get('total') or '?'} in all, {lines.get('completed', 0)} completed, {lines.get('dead', 0)} dead",
         )
     if record and record.has_sends:
-        parts = f" and {len(record.outbox)} staged parts" if record.outbox else ""
+        parts = f" and {counted(len(record.outbox), 'staged part')}" if record.outbox else ""
         messages = [send for send in record.sends if send.place != STARTS]
         targets = ", ".join(sorted({send.queue for send in messages}))
-        yield "sent", f"{len(messages)} messages{f' to {targets}' if targets else ''}{parts}"
+        yield "sent", f"{counted(len(messages), 'message')}{f' to {targets}' if targets else ''}{parts}"
         if len(messages) < len(record.sends):
-            yield "started", f"{len(record.sends) - len(messages)} flows: see `s3queue flows list`"
+            started = counted(len(record.sends) - len(messages), "flow")
+            yield "started", f"{started}: see `s3queue flows list`"
     if record and not status.message and record.result is not None:
         yield "result", str(record.result)[:500]
     if record and record.result_error:
@@ -201,4 +202,4 @@ def _present(queue: Queue, status: Status) -> Iterator[tuple[datetime | None, st
 
 
 def _reason(failure: Failure | None) -> Text:
-    return Text(clean(f"{failure.type}: {failure.message}")) if failure else Text("")
+    return Text(one_line(f"{failure.type}: {failure.message}")) if failure else Text("")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from s3queue.clock import SystemClock
 from s3queue.errors import InvalidRequest
 
 #: Name → reference, as JSON: what infra gives a function.
@@ -21,6 +21,7 @@ KEPT_SECONDS = 300
 NOT_FOUND = ("ParameterNotFound", "ResourceNotFoundException")
 #: Secrets that are nowhere, and since when that is known: the others are in Powertools' cache.
 _absent: dict[str, float] = {}
+_clock = SystemClock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,11 @@ def secret(name: str) -> str:
     if given is not None:
         return given
     references: Mapping[str, str] = json.loads(os.environ.get(VARIABLE) or "{}")
-    if name not in references or time.time() - _absent.get(name, 0.0) < KEPT_SECONDS:
+    if name not in references or _clock.monotonic() - _absent.get(name, float("-inf")) < KEPT_SECONDS:
         return ""
     found = _read(Reference.parse(references[name]))
     if found is None:
-        _absent[name] = time.time()
+        _absent[name] = _clock.monotonic()
     return found or ""
 
 
