@@ -62,9 +62,7 @@ class Claiming:
         """
         problem = self.queue.keys.problem(path)
         if partition_of(path):
-            if self.queue.settings.engine != "spark":
-                return None  # it is taken with its partition: see `flow/partitions.py`
-            problem = "queues whose messages go to Spark have no groups: write messages/{name}"
+            return None  # it is taken with its partition: see `flow/partitions.py`
         limit = self.queue.settings.visibility_timeout
         if timeout is not None:
             limit = as_positive_duration(timeout, "the timeout of a claim")
