@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +54,7 @@ class BatchWork:
         self._bucket = bucket
         self._is_alive = is_alive
 
-    def run_partitions(self, partitions: Sequence[str], driver: Driver) -> int:
+    def run_partitions(self, partitions: Iterable[str], driver: Driver) -> int:
         return PartitionRounds(self, partitions, driver).run()
 
     def run(self, claims: Sequence[Claim], driver: Run) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -33,6 +33,8 @@ from s3queue.spark_runs.slots import RunStore
 _log = logging.getLogger(__name__)
 #: A retry that is due this soon is waited for: another run would take a minute to start.
 LINGER = timedelta(seconds=30)
+#: After this long no further partition is held before the next batch was claimed.
+PARTITIONS_SECONDS = 300.0
 #: Claiming a batch takes this part of the visibility timeout at most: until the manifest names them, only their own
 #: leases keep the messages.
 CLAIMING_PART = 3
@@ -53,7 +55,7 @@ class Work(Protocol):
         """Bring every claim to its outcome, and tell the driver: `begin` before it is started, `ended` after."""
         ...
 
-    def run_partitions(self, partitions: Sequence[str], driver: Driver) -> int:
+    def run_partitions(self, partitions: Iterable[str], driver: Driver) -> int:
         """Hold each of these that can be held, and bring its messages to their outcomes; returns how many could be.
 
         The driver is told of each: `trying` before, `counted` for every message, `progressed` after.
@@ -308,7 +310,15 @@ class Driver:
         if not self._saw_partitions or self.is_over() or self.queue.settings.paused:
             return 0
         found = self._partitions.find()
-        return self._work.run_partitions(found, self) if found else 0
+        return self._work.run_partitions(self._for_a_while(found), self) if found else 0
+
+    def _for_a_while(self, partitions: Sequence[str]) -> Iterator[str]:
+        """These, until other messages should have their turn: they may be more urgent."""
+        until = self.queue.clock.monotonic() + PARTITIONS_SECONDS
+        for partition in partitions:
+            if self.queue.clock.monotonic() >= until:
+                return
+            yield partition
 
     def _next_batch(self) -> list[Claim]:
         """Claim, then name them in the manifest, then let the heartbeat keep them: in this order.  [P2]"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +76,7 @@ class MessageWork:
 
         in_parallel(one, claims, self._parallel)
 
-    def run_partitions(self, partitions: Sequence[str], driver: Driver) -> int:
+    def run_partitions(self, partitions: Iterable[str], driver: Driver) -> int:
         """Each thread works on a partition; one that finds none left helps another with a share, which has no order."""
 
         def should_stop() -> bool:

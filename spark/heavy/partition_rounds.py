@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -77,11 +77,14 @@ class _Held:
 class PartitionRounds:
     """Holds partitions, and runs their messages in rounds; the lease of each says what was taken and what ended."""
 
-    def __init__(self, work: BatchRunner, partitions: Sequence[str], driver: Driver) -> None:
+    def __init__(self, work: BatchRunner, partitions: Iterable[str], driver: Driver) -> None:
         self.queue = driver.queue
         self._work = work
         self._driver = driver
-        self._pending = deque(partitions)
+        self._fresh = iter(partitions)
+        #: Partitions to look at once more; and whether there are no others.
+        self._again: deque[str] = deque()
+        self._is_exhausted = False
         self._held: dict[str, _Held] = {}
         #: How many were held.
         self._count = 0
@@ -105,7 +108,7 @@ class PartitionRounds:
                 self._fail_started(error)
                 self._commit(stop=True)
                 raise
-            if not self._held and (not self._pending or must_pause):
+            if not self._held and (must_pause or (self._is_exhausted and not self._again)):
                 return self._count
 
     # What the job's messages are told to
@@ -146,10 +149,17 @@ class PartitionRounds:
         most, claims = self.queue.settings.messages_per_run, list[Claim]()
         for held in self._held.values():
             claims += self._take_from(held, most - len(claims))
-        while self._pending and len(claims) < most and not self._driver.must_pause():
-            if taken := self._hold(self._pending.popleft()):
+        while len(claims) < most and not self._driver.must_pause() and (partition := self._next()):
+            if taken := self._hold(partition):
                 claims += self._take_from(taken, most - len(claims))
         return claims
+
+    def _next(self) -> str | None:
+        if self._again:
+            return self._again.popleft()
+        partition = next(self._fresh, None)
+        self._is_exhausted = partition is None
+        return partition
 
     def _hold(self, partition: str) -> _Held | None:
         self._driver.trying(partition)
@@ -217,4 +227,4 @@ class PartitionRounds:
             self._driver.heartbeat.drop(held.hold.claim)
             if is_committed and held.has_run and not is_last:
                 # Once more: an event that found it held has left its message to this run.
-                self._pending.append(held.hold.partition)
+                self._again.append(held.hold.partition)

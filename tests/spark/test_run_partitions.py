@@ -13,6 +13,7 @@ import pytest
 
 from s3queue import Queue, QueueSettings
 from s3queue.documents.heartbeat import Heartbeat
+from s3queue.errors import AccessDenied
 from s3queue.flow.partitions import hold_partition
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.slots import RunStore, as_run
@@ -374,6 +375,86 @@ def test_when_the_time_is_up_the_rest_of_a_partition_is_left_untried(world):
     assert world.bench.keys("exports/leases/") == []
     world.settle()
     assert [world.outcome(path).attempt for path in paths] == [1, 1, 1]
+
+
+def test_what_a_dead_run_had_committed_is_finished_without_another_run(world):
+    path = world.queue.enqueue({"do": "ok"}, group="a")
+    world.launch([path])
+    world.jobs.becomes("running", "RUNNING")
+
+    class Dying:
+        """The driver dies before it deletes the message, whose outcome is committed."""
+
+        def __init__(self, inner):
+            self.inner, self.url = inner, inner.url
+
+        def __getattr__(self, name):
+            def sent(key, *arguments, **options):
+                if name.startswith("delete") and "messages/" in str(key):
+                    raise Killed("here")
+                return getattr(self.inner, name)(key, *arguments, **options)
+
+            return sent
+
+    with pytest.raises(Killed):
+        world.driver(store=Dying(world.bench.store)).drain()
+    world.jobs.becomes("ended", "FAILED")
+
+    world.settle()
+
+    assert world.outcome(path).outcome == "completed"
+    assert world.starts[path] == 1
+    assert len(world.jobs.started) == 1
+
+
+def test_no_run_is_started_again_and_again_for_what_cannot_be_finished(world, caplog):
+    """A permission is missing: the function says so; runs would cost a minute of cores each, and say the same."""
+    path = world.queue.enqueue({"do": "reject"}, group="a")
+    world.launch([path])
+    world.jobs.becomes("running", "RUNNING")
+
+    def refuse(operation, key, perform):
+        if operation in ("put", "copy") and "/dead/" in key:
+            raise AccessDenied(f"{operation} {key}")
+        return perform()
+
+    world.bench.around = refuse
+    world.driver().drain()
+    world.jobs.becomes("ended", "SUCCESS")
+    with pytest.raises(AssertionError, match="never settled"):
+        world.settle(rounds=5)
+    assert len(world.jobs.started) == 1
+    assert "no run started for it: exports/@a" in caplog.text
+
+    world.bench.around = lambda operation, key, perform: perform()
+    world.settle()
+    assert len(world.bench.keys("exports/dead/")) == 1
+    assert len(world.jobs.started) == 1
+
+
+def test_other_messages_have_their_turn_while_many_partitions_wait(world):
+    world = Partitioned(world.kind, messages_per_run=1)
+    for number in range(8):
+        world.queue.enqueue({"do": "ok"}, group=f"g{number}")
+    world.launch([world.bench.keys("exports/messages/")[0].removeprefix("exports/")])
+    order = []
+
+    def take_long(path):
+        if not order:
+            world.queue.enqueue({"do": "ok"}, priority=200)
+        order.append(path)
+        for _ in range(8):
+            world.bench.clock.advance(25)
+            driver.beat()
+
+    def per_message(spark, message: dict, context):
+        take_long(context.path)
+
+    work = InBatches(lambda claim: take_long(claim.path))
+    driver = world.driver(work=work if world.kind == "per_batch" else MessageWork(world.queue, per_message, None))
+    assert driver.drain() == {"completed": 9}
+    (urgent,) = [number for number, path in enumerate(order) if "@" not in path]
+    assert 1 <= urgent <= 3
 
 
 def test_one_query_has_a_message_of_each_group_and_many_of_a_share():

@@ -40,19 +40,33 @@ def hold_partition(leases: LeaseProtocol, partition: str) -> Hold | None:
     return hold if hold.begin() else None
 
 
-def has_work(queue: QueueAccess, partition: str) -> bool:
+def has_work(leases: LeaseProtocol, partition: str, *, finishes: bool = False) -> bool:
     """Whether a holder of this version would have something to do in it now: for whoever launches one, which takes a
     minute and costs more than a look. GET lease, and a LIST if it is free. A group that waits for a retry has nothing
     to do before that is due.
+
+    With `finishes`: if the last holder died, its messages are charged with that, and what it had committed is finished
+    here. No message is taken.
+
+    Raises:
+        NotSent, AccessDenied: with `finishes`, something is left to do; whoever holds the partition next tries again.
+        Unavailable: unknown.
     """
+    queue = leases.queue
     try:
         stored = _stored(queue, partition)
+        if stored and not is_free(queue, partition, stored):
+            return False
+        if stored and stored.is_over() and finishes:
+            hold = Hold(leases, partition, after_death(stored))
+            if not hold.begin(takes=False):
+                return False  # someone else was first
+            hold.give_up()
+            stored = _stored(queue, partition)
     except NewerFormat as error:
         _log.error("partition left to a newer version: %s", error)
         return False
-    if stored and not is_free(queue, partition, stored):
-        return False
-    if stored and (stored.lease.ended or stored.is_over()):
+    if stored and (stored.lease.ended or stored.lease.state == "processing"):
         return True
     next_at = stored.lease.next_at if stored else None
     if stored and next_at and next_at > stored.read_at and is_ordered(partition):

@@ -165,10 +165,22 @@ class Launcher:
 
 
 def _are_worth(queue: Queue, partitions: Collection[str]) -> bool:
-    """Whether there is something to do in any of these partitions: a run without a message costs a minute of cores."""
+    """Whether there is a message to run in any of these partitions: a run without one costs a minute of cores.
+
+    What a run that died had committed is finished here: if that cannot be done, because a permission is missing, run
+    after run would be started for it.
+    """
     if not partitions:
         return False
     # Not above: most queues have no partitions.
     from s3queue.flow.partitions import has_work
 
-    return any(has_work(queue, partition) for partition in sorted(partitions))
+    for partition in sorted(partitions):
+        try:
+            if has_work(queue.leases, partition, finishes=True):
+                return True
+        except Unavailable:
+            raise
+        except QueueError as error:
+            _log.error("partition not finished, no run started for it: %s/%s: %s", queue.name, partition, error)
+    return False

@@ -59,7 +59,7 @@ class RunPartitions:
 
     def has_any(self) -> bool:
         """Whether a run would find something to do in any of them."""
-        return any(has_work(self._queue, partition) for partition in self.find())
+        return any(has_work(self._queue.leases, partition) for partition in self.find())
 
     def tried(self, partition: str) -> None:
         """A run is about to try it. If its lease stays as it is, its holder lives: it is not worth another try soon."""
@@ -87,7 +87,7 @@ class RunPartitions:
             return False
         if known.worth_at != NEVER:
             self.next_at = min(self.next_at or known.worth_at, known.worth_at)
-        return known.may_go_on and has_work(self._queue, partition)
+        return known.may_go_on and has_work(self._queue.leases, partition)
 
     def _read(self, partition: str, entry: ObjectInfo) -> _Known:
         try:
