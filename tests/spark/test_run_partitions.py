@@ -377,6 +377,21 @@ def test_when_the_time_is_up_the_rest_of_a_partition_is_left_untried(world):
     assert [world.outcome(path).attempt for path in paths] == [1, 1, 1]
 
 
+def test_a_message_that_someone_deletes_while_it_waits_is_recorded_and_its_lease_goes(world):
+    world = Partitioned(world.kind, retry_base=300)
+    path = world.queue.enqueue({"do": "fail once"}, group="a")
+    world.launch([path])
+    world.jobs.becomes("running", "RUNNING")
+    assert world.driver().drain() == {"retried": 1}
+    world.jobs.becomes("ended", "SUCCESS")
+    world.bench.memory.delete(world.queue.keys.message(path))
+
+    world.settle()
+
+    assert world.outcome(path).failure.type == "MessageVanished"
+    assert len(world.jobs.started) == 2
+
+
 def test_what_a_dead_run_had_committed_is_finished_without_another_run(world):
     path = world.queue.enqueue({"do": "ok"}, group="a")
     world.launch([path])
@@ -529,6 +544,8 @@ def check_everything(world: Partitioned, paths: dict[str, str]) -> None:
         path.rpartition("/")[2] for path, what in paths.items() if what in ("reject", "fail")
     }
     assert world.left() == []
+    # No run was started for nothing: one died, one did the rest, or found that a lease had not run out yet.
+    assert len(world.jobs.started) <= 3
     for name in GROUPS:
         check_order(world.order[f"@{name}"], world)
 

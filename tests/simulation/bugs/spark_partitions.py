@@ -43,4 +43,11 @@ BUGS = (
         test="tests/unit/worker/test_invocation.py::"
         "test_a_partition_of_a_queue_on_spark_is_handed_over_as_its_messages_are",
     ),
+    Mutation(
+        "run after run is started for a commit that cannot be finished",
+        "spark_runs/launcher.py",
+        "has_work(queue.leases, partition, finishes=True)",
+        "has_work(queue.leases, partition)",
+        test=f"{_RUNS}test_no_run_is_started_again_and_again_for_what_cannot_be_finished",
+    ),
 )
