@@ -159,10 +159,15 @@ class QueueSettings:
             raise InvalidRequest("collect needs max_attempts of at least 2: with 1, messages run one at a time")
         if not timedelta() <= self.within <= timedelta(seconds=60):
             raise InvalidRequest(f"within must be from 0 to 60 seconds, not {self.within}")
-        if self.partitions and self.uses_spark:
+        if self.partitions and self.is_mixed:
             raise InvalidRequest(
-                "a queue whose messages go to Spark cannot have partitions: a run claims messages one by one; use "
-                "batches instead"
+                "a queue with heavy_above cannot have partitions: whoever holds one runs all of its messages, large or "
+                "small; leave heavy_above out, or send all of them to Spark with engine='spark'"
+            )
+        if self.collect and self.engine == "spark":
+            raise InvalidRequest(
+                "collect is not for Spark: a job with per_batch gets many messages in one DataFrame, up to "
+                "messages_per_run of them; leave collect out"
             )
         if self.max_depth is not None and self.max_depth < 1:
             raise InvalidRequest(f"max_depth must be at least 1 or None, not {self.max_depth}")
@@ -199,6 +204,11 @@ class QueueSettings:
     def uses_spark(self) -> bool:
         """Whether any message of this queue can go to Spark."""
         return self.engine == "spark" or self.heavy_above is not None
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether messages go to Spark or not by their size."""
+        return self.engine != "spark" and self.heavy_above is not None
 
     def is_heavy(self, size: int) -> bool:
         """Whether a message of this many bytes goes to Spark."""

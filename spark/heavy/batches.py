@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from spark.storage.objects import fetch
 
 from .driver import Driver
 from .messages import SparkGone
+from .partition_rounds import PartitionRounds, Run
 from .reasons import reason_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,11 @@ class BatchWork:
         self._bucket = bucket
         self._is_alive = is_alive
 
-    def run(self, claims: Sequence[Claim], driver: Driver) -> None:
+    def run_partitions(self, partitions: Iterable[str], driver: Driver) -> int:
+        return PartitionRounds(self, partitions, driver).run()
+
+    def run(self, claims: Sequence[Claim], driver: Run) -> None:
+        """Bring every claim to its outcome. Raises SparkGone if the session died."""
         for group in grouped(claims):
             if driver.is_over():
                 for claim in group:
@@ -64,7 +69,7 @@ class BatchWork:
             driver.begin(group)
             self._run_group(group, driver)
 
-    def _run_group(self, group: Sequence[Claim], driver: Driver) -> None:
+    def _run_group(self, group: Sequence[Claim], driver: Run) -> None:
         settings = driver.queue.settings
         sized: list[Claim] = []
         for claim in group:
@@ -109,7 +114,7 @@ class BatchWork:
             else:
                 self._write_outcome(driver, claim, sorted(lines.get(claim.path, ())), found)
 
-    def _messages(self, claims: Sequence[Claim], driver: Driver) -> DataFrame:
+    def _messages(self, claims: Sequence[Claim], driver: Run) -> DataFrame:
         keys = driver.queue.keys
         asked = [
             (
@@ -131,13 +136,12 @@ class BatchWork:
         )
         return fetch(self._spark, asked, ASKED, MESSAGES, read)
 
-    def _write_outcome(self, driver: Driver, claim: Claim, lines: list[int], found: Outcomes) -> None:
+    def _write_outcome(self, driver: Run, claim: Claim, lines: list[int], found: Outcomes) -> None:
         if claim.message.is_batch:
             self._write_lines(driver, claim, lines, found)
             return
         if not lines:
-            # Deleted or PUT anew since it was claimed: the sweeper sees to it.
-            driver.ended(claim, "lost")
+            driver.vanished(claim)
             return
         result, error, rejected = found.get((claim.path, 0), (None, NO_OUTCOME, False))
         if error is None:
@@ -145,7 +149,7 @@ class BatchWork:
         else:
             self._end(driver, claim, Reject(error) if rejected else Failure("JobError", error))
 
-    def _write_lines(self, driver: Driver, claim: Claim, lines: list[int], found: Outcomes) -> None:
+    def _write_lines(self, driver: Run, claim: Claim, lines: list[int], found: Outcomes) -> None:
         can_retry = driver.queue.settings.retry.can_retry(claim.attempt)
         total = len(lines) + len(_skipped(claim))
         for line in lines:
@@ -159,7 +163,7 @@ class BatchWork:
         else:
             self._write(driver, claim, lambda: driver.queue.complete_lines(claim, total).outcome)
 
-    def _end(self, driver: Driver, claim: Claim, error: BaseException | Failure | None, result: Any = None) -> None:
+    def _end(self, driver: Run, claim: Claim, error: BaseException | Failure | None, result: Any = None) -> None:
         def write() -> str:
             if error is None:
                 return driver.queue.complete(claim, result).outcome
@@ -168,7 +172,7 @@ class BatchWork:
 
         self._write(driver, claim, write)
 
-    def _write(self, driver: Driver, claim: Claim, write: Callable[[], str]) -> None:
+    def _write(self, driver: Run, claim: Claim, write: Callable[[], str]) -> None:
         outcome = "lost"
         try:
             outcome = until_known(driver.queue, write)

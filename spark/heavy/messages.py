@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from s3queue.errors import QueueError
+from s3queue.keys import partition_path
 from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
 from s3queue.spark_runs.claims import in_parallel
 from s3queue.worker.definition import Definition
+from s3queue.worker.partition_runs import PartitionRuns
 from s3queue.worker.processor import Processor
 from s3queue.worker.renewal import renew_held
 
@@ -21,6 +24,14 @@ from .reasons import SparkError, reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_log = logging.getLogger(__name__)
+#: After this long a partition is given up, so that others have their turn. Longer than a pull worker's: heavy messages
+#: take minutes.
+TURN_SECONDS = 120.0
+#: A thread without a partition looks this often whether it can help with one.
+HELP_SECONDS = 0.2
 
 
 class SparkGone(Exception):
@@ -45,12 +56,7 @@ class MessageWork:
         self._is_alive = is_alive
 
     def run(self, claims: Sequence[Claim], driver: Driver) -> None:
-        processor = Processor(
-            queue=driver.queue,
-            definition=self._definition,
-            should_stop=driver.is_over,
-            renew=partial(renew_held, driver.queue),
-        )
+        processor = self._processor(driver, driver.is_over)
         failed = threading.Event()
 
         def one(claim: Claim) -> None:
@@ -69,6 +75,55 @@ class MessageWork:
             driver.ended(claim, processor.process(claim))
 
         in_parallel(one, claims, self._parallel)
+
+    def run_partitions(self, partitions: Iterable[str], driver: Driver) -> int:
+        """Each thread works on a partition; one that finds none left helps another with a share, which has no order."""
+
+        def should_stop() -> bool:
+            return driver.must_pause() or not self._is_alive()
+
+        runs = PartitionRuns(
+            self._processor(driver, should_stop),
+            driver.heartbeat,
+            count=driver.counted,
+            is_wanted=lambda: True,
+            turn=TURN_SECONDS,
+        )
+        pending, held = iter(partitions), list[str]()
+        mutex = threading.Lock()
+
+        def work(_: int) -> None:
+            while not should_stop():
+                with mutex:
+                    partition = next(pending, None)
+                path = partition_path(partition) if partition else runs.helpable()
+                if path is None and not len(runs):
+                    return
+                if path is None:
+                    driver.queue.clock.sleep(HELP_SECONDS)
+                    continue
+                try:
+                    if partition:
+                        driver.trying(partition)
+                    if runs.work(path) and partition:
+                        held.append(partition)
+                        driver.progressed()
+                except QueueError as error:
+                    # Its lease runs out; the other partitions need not wait for that.
+                    _log.warning("partition not finished: %s/%s: %s", driver.queue.name, path, error)
+
+        in_parallel(work, range(self._parallel), self._parallel)
+        if not self._is_alive():
+            raise SparkGone("the Spark session is gone")
+        return len(held)
+
+    def _processor(self, driver: Driver, should_stop: Callable[[], bool]) -> Processor:
+        return Processor(
+            queue=driver.queue,
+            definition=self._definition,
+            should_stop=should_stop,
+            renew=partial(renew_held, driver.queue),
+        )
 
 
 def handler_of(per_message: Callable[..., Any], spark: SparkSession | None) -> Callable[..., Any]:

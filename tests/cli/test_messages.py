@@ -123,14 +123,15 @@ def test_what_a_group_cannot_have_is_refused_and_nothing_is_sent(cli, options, s
     assert cli.queue().stats().total == 0
 
 
-def test_a_queue_whose_messages_go_to_spark_has_no_groups(cli, tmp_path, monkeypatch):
+def test_a_queue_whose_large_messages_go_to_spark_has_no_groups(cli, tmp_path, monkeypatch):
     (tmp_path / "heavy_orders.py").write_text(
         "from s3queue import define\norders = define('orders', heavy_above=1000)\n\n"
         "@orders.handler\ndef handle(body): ...\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     ran = cli("send", "orders", "x", "--group", "customer-42", "--module", "heavy_orders", code=2)
-    assert "sends messages to Spark, which knows no groups" in ran.err
+    assert "cannot have groups" in ran.err
+    assert "engine='spark'" in ran.err
 
 
 def test_cancel_ends_what_waits_and_says_what_was_finished_before(cli):

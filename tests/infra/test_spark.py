@@ -210,7 +210,7 @@ def test_no_request_of_launcher_driver_or_sweeper_is_refused(template: Template,
         "sweeper": template.role_of("s3queue_sweeper"),
         "job": job,
     }
-    for at in (1000, 3, 12, 20, 31, 44):
+    for at in (1000, 3, 12, 20, 31, 44, 60, 80):
         bench, jobs = Workbench(), FakeJobs()
         stores = {name: RoleStore(bench.memory, role, bucket) for name, role in roles.items()}
         queues_ = {
@@ -225,6 +225,8 @@ def test_no_request_of_launcher_driver_or_sweeper_is_refused(template: Template,
         }
         for body in ({"do": "fine"}, {"do": "fail"}, {"do": "reject"}, {"do": "fine"}):
             bench.queue("exports").enqueue(body)
+            bench.queue("exports").enqueue(body, group="customer-42")
+            bench.queue("exports", partitions=1).enqueue(body)
         launcher, watch = Launcher(jobs, "b", threads=1), RunWatch(jobs, "b")
         dispatched: list[str] = []
         sweeper = bench.sweeper(queues_["sweeper"], dispatched)

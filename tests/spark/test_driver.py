@@ -2,94 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import Counter
 from datetime import timedelta
 
 import pytest
 
-from s3queue import Context, Queue, QueueSettings, Reject
-from s3queue.documents.record import Record
+from s3queue import Queue, QueueSettings
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.service import NotStarted
 from s3queue.spark_runs.slots import RunStore, as_run
-from s3queue.spark_runs.watch import LAUNCH_GRACE, RunWatch
+from s3queue.spark_runs.watch import LAUNCH_GRACE
 from s3queue.stores.memory import MemoryStore
 from spark.heavy.driver import Driver, NotOurs, RunLost
 from spark.heavy.messages import MessageWork, SparkGone
 from support.fake_jobs import FakeJobs
 from support.killed_store import Killed, KilledStore
-from support.workbench import Workbench
-
-
-class World:
-    """A bucket, a service, a queue of heavy messages, and everything that works on them."""
-
-    def __init__(self, **settings):
-        self.bench = Workbench()
-        self.jobs = FakeJobs()
-        self.options = {"engine": "spark", "visibility_timeout": 60, "messages_per_run": 3, "retry_base": 1} | settings
-        self.queue = self.bench.queue("exports", **self.options)
-        self.starts: Counter[str] = Counter()
-        self.watch = RunWatch(self.jobs, "bench")
-        self.dispatched: list[str] = []
-        self.sweeper = self.bench.sweeper(self.queue, self.dispatched)
-        self.sweeper.check_runs = self.watch.check
-
-    def per_message(self, spark: SparkSession, message: dict, context: Context):  # noqa: F821 (as jobs have it)
-        self.starts[context.path] += 1
-        if message["do"] == "reject":
-            raise Reject("not like this")
-        if message["do"] == "fail" or (message["do"] == "fail once" and context.attempt == 1):
-            raise RuntimeError("did not work")
-        return {"did": message["do"]}
-
-    def launch(self, paths=(), store=None) -> str:
-        queue = self.queue if store is None else self.seen_through(store)
-        return Launcher(self.jobs, "bench", threads=1).launch(queue, list(paths))
-
-    def seen_through(self, store) -> Queue:
-        settings = QueueSettings.of(**({"retry_jitter": False} | self.options))
-        clock, chance = self.bench.clock, self.bench.chance
-        return Queue(store=store, name="exports", settings=settings, clock=clock, chance=chance)
-
-    def driver(self, run: str | None = None, *, store=None, work=None, seconds=3600.0, **options) -> Driver:
-        run = run or list(self.jobs.started)[-1]
-        queue = as_run(self.seen_through(store or self.bench.store), run)
-        work = work or MessageWork(queue, self.per_message, None)
-        return Driver(queue, work, seconds=seconds, threads=1, beats=False, **options)
-
-    def settle(self, rounds=30):
-        """Sweep, launch, drain, let time pass, until nothing is left."""
-        for _ in range(rounds):
-            self.sweeper.sweep()
-            self.launch_what_was_dispatched()
-            if not self.left():
-                return
-            self.bench.clock.advance(61)
-        raise AssertionError(f"never settled: {self.bench.keys()}")
-
-    def launch_what_was_dispatched(self):
-        paths, self.dispatched[:] = list(dict.fromkeys(self.dispatched)), []
-        if paths and self.launch(paths) == "started":
-            self.jobs.becomes("running", "RUNNING")
-            self.driver().drain()
-            self.jobs.becomes("ended", "SUCCESS")
-
-    def left(self) -> list[str]:
-        return [
-            key for kind in ("messages", "delayed", "leases", "runs/slot") for key in self.bench.keys(f"exports/{kind}")
-        ]
-
-    def records(self) -> dict[str, Record]:
-        prefix = self.queue.keys.prefix("records")
-        return {
-            key.removeprefix(prefix): Record.from_bytes(self.bench.read(key), key) for key in self.bench.keys(prefix)
-        }
-
-    def manifest(self, run: str | None = None) -> dict:
-        return json.loads(self.bench.read(self.queue.keys.manifest(run or list(self.jobs.started)[-1])))
+from support.run_world import World
 
 
 @pytest.fixture

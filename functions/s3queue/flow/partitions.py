@@ -10,17 +10,18 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from s3queue.documents.lease import Lease
+from s3queue.documents.lease import NEVER, Lease
 from s3queue.documents.partition import PartitionLease, StoredPartition, Waiting
 from s3queue.documents.record import Attempt, Failure
 from s3queue.errors import CorruptState, NewerFormat
-from s3queue.keys import partition_path
+from s3queue.keys import is_ordered, partition_path
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.liveness import LiveOwners
 from s3queue.store import Object
 
 from .partition_hold import Hold
+from .partition_window import PartitionWindow
 
 _log = logging.getLogger(__name__)
 
@@ -32,12 +33,53 @@ def hold_partition(leases: LeaseProtocol, partition: str) -> Hold | None:
         Unavailable: unknown whether it was taken; its lease runs out, and the next holder goes on.
         NewerFormat: a newer version wrote its lease, and only that version can go on.
     """
-    found = leases.queue.store.open(leases.queue.keys.lease(partition_path(partition)))
-    stored = _read(leases.queue, found) if found else None
+    stored = _stored(leases.queue, partition)
     if stored and not is_free(leases.queue, partition, stored):
         return None
     hold = Hold(leases, partition, after_death(stored))
     return hold if hold.begin() else None
+
+
+def has_work(leases: LeaseProtocol, partition: str, *, finishes: bool = False) -> bool:
+    """Whether a holder of this version would have something to do in it now: for whoever launches one, which takes a
+    minute and costs more than a look. GET lease, and a LIST if it is free. A group that waits for a retry has nothing
+    to do before that is due.
+
+    With `finishes`: if the last holder died, its messages are charged with that, and what it had committed is finished
+    here. No message is taken.
+
+    Raises:
+        NotSent, AccessDenied: with `finishes`, something is left to do; whoever holds the partition next tries again.
+        Unavailable: unknown.
+    """
+    queue = leases.queue
+    try:
+        stored = _stored(queue, partition)
+        if stored and not is_free(queue, partition, stored):
+            return False
+        if stored and stored.is_over() and finishes:
+            hold = Hold(leases, partition, after_death(stored))
+            if not hold.begin(takes=False):
+                return False  # someone else was first
+            hold.give_up()
+            stored = _stored(queue, partition)
+    except NewerFormat as error:
+        _log.error("partition left to a newer version: %s", error)
+        return False
+    if stored and (stored.lease.ended or stored.lease.state == "processing"):
+        return True
+    next_at = stored.lease.next_at if stored else None
+    if stored and next_at and next_at > stored.read_at and is_ordered(partition):
+        return False
+    window = PartitionWindow(queue, partition, dict(stored.lease.waiting) if stored else {})
+    # What waited and is gone has to be recorded.
+    is_gone = any(window.waiting[path].retry_at != NEVER for path in window.look())
+    return is_gone or bool(window.choose(window.listed_at, {}))
+
+
+def _stored(queue: QueueAccess, partition: str) -> StoredPartition | None:
+    found = queue.store.open(queue.keys.lease(partition_path(partition)))
+    return _read(queue, found) if found else None
 
 
 def after_death(stored: StoredPartition | None) -> StoredPartition | None:

@@ -82,6 +82,8 @@ class Backlog:
         self._partitions = partitions
         #: Whether the last LIST of the kinds showed leases.
         self.saw_leases = False
+        #: Whether the last refill saw folders of partitions, taken or not.
+        self.saw_partitions = False
         #: How many seconds after the last refill the next delayed message is due, if it saw one.
         self.due_in: float | None = None
         self._window: list[Candidate] = []
@@ -197,7 +199,7 @@ class Backlog:
         queue = self._queue
         root, kinds = find_kinds(queue.store, queue.keys, ("messages", "delayed", "leases", "retries"))
         self.saw_leases = "leases" in kinds
-        self.due_in = None
+        self.due_in, self.saw_partitions = None, False
         leases = _Leases(queue) if self.saw_leases else None
         found: list[Candidate] = []
         if "retries" in kinds:
@@ -243,6 +245,7 @@ class Backlog:
         groups.update(self._groups_beyond(prefix, top.next_after))
         partitions = {group for group in groups if is_partition(group.removeprefix(queue.keys.root))}
         groups -= partitions
+        self.saw_partitions = bool(partitions)
         ranked = {group: priority_of(group.removeprefix(queue.keys.root)) for group in groups}
         urgent = sorted((group for group in ranked if ranked[group]), key=lambda group: (-ranked[group], group))
         found: list[Candidate] = []

@@ -59,15 +59,13 @@ class Claiming:
         """
         problem = self.queue.keys.problem(path)
         if partition_of(path):
-            if not self.queue.settings.uses_spark:
-                name = self.queue.name
-                raise InvalidRequest(
-                    f"{name}/{path} is claimed with its partition, whose one lease keeps the order: run it with "
-                    f"Worker(queue, handler), or `s3queue work {name}`"
-                )
-            if self.queue.settings.engine != "spark":
-                return None
-            problem = "queues whose messages go to Spark have no groups: write messages/{name}"
+            if self.queue.settings.uses_spark:
+                return None  # a run takes it with its partition: see `flow/partitions.py`
+            name = self.queue.name
+            raise InvalidRequest(
+                f"{name}/{path} is claimed with its partition, whose one lease keeps the order: run it with "
+                f"Worker(queue, handler), or `s3queue work {name}`"
+            )
         limit = self.queue.settings.visibility_timeout
         if timeout is not None:
             limit = as_positive_duration(timeout, "the timeout of a claim")

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from s3queue.documents.heartbeat import Heartbeat
 from s3queue.documents.lease import GRAIN
 from s3queue.errors import Conflict, CorruptState, InvalidRequest, QueueError
+from s3queue.keys import is_partition
 from s3queue.store import put_surely
 
 from .access import QueueAccess
@@ -30,7 +31,8 @@ AGAIN = 10
 class HeartbeatWriter:
     """Writes the heartbeat of one worker, and moves the deadlines of the claims that the worker holds.
 
-    With a `run`, the heartbeat names the run's manifest instead of the paths: hold only what the manifest names.
+    With a `run`, the heartbeat names the run's manifest instead of the paths of messages: hold only what the manifest
+    names, and partitions, which the heartbeat names itself.
     """
 
     def __init__(self, queue: QueueAccess, ttl: timedelta | None = None, *, run: str = "") -> None:
@@ -124,7 +126,7 @@ class HeartbeatWriter:
             started_at=self._started_at,
             ttl=ttl,
             nonce=self._queue.chance.token(),
-            holds=() if self._run else tuple(claim.path for claim in claims),
+            holds=tuple(claim.path for claim in claims if not self._run or is_partition(claim.path)),
             run=self._run,
             stats=stats,
             progress={claim.path: claim.lease.progress for claim in claims if claim.lease.progress},

@@ -83,14 +83,14 @@ def arrival(target: QueueAccess, path: str, found: Object) -> str:
     """Where a message goes that is replayed into another queue: a group stays a group, shares are the queue's own.
 
     Raises:
-        InvalidRequest: it belongs to a group, and the queue sends its messages to Spark.
+        InvalidRequest: it belongs to a group, and the queue sends its large messages to Spark.
     """
     partition, settings = partition_of(path), target.settings
     if not partition:
         return f"messages/{name_of(path)}"
     if is_ordered(partition):
-        if settings.uses_spark or is_batch(path):
-            what = "a batch" if is_batch(path) else f"queue {target.name!r}, whose messages go to Spark,"
+        if settings.is_mixed or is_batch(path):
+            what = "a batch" if is_batch(path) else f"queue {target.name!r}, whose large messages go to Spark,"
             raise InvalidRequest(f"{path} belongs to the group {group_of(path)!r}, which {what} cannot have")
         return end_of_group(target, path, found)
     name = path.removeprefix(partition_path(partition))

@@ -311,8 +311,11 @@ class Producer:
             raise InvalidRequest(
                 "a message with a group has no priority and no delay: a group runs in the order of names"
             )
-        if self.queue.settings.uses_spark:
-            raise InvalidRequest(f"queue {self.queue.name!r} sends messages to Spark, which knows no groups")
+        if self.queue.settings.is_mixed:
+            raise InvalidRequest(
+                f"queue {self.queue.name!r} sends messages above heavy_above to Spark, and cannot have groups: one "
+                "holder runs all messages of a group; use a queue without heavy_above, or with engine='spark'"
+            )
         return f"{names.group_partition(group)}/"
 
     def _folder(self, name: str, priority: int, *, is_delayed: bool) -> str:

@@ -36,18 +36,21 @@ class Waiting:
         #: When the next message is due, and the time of the last LIST, both by S3's clock.
         self.next_at: datetime | None = None
         self.at: datetime | None = None
+        #: Whether the last LIST showed leases of partitions.
+        self.saw_partitions = False
 
     def due(self) -> list[str]:
         """The paths that may be tried now, most urgent first. One LIST per 1,000 leases."""
         keys = self._queue.keys
         known: dict[tuple[str, str], datetime | None] = {}
         due: list[str] = []
-        self.next_at = None
+        self.next_at, self.saw_partitions = None, False
         for page in listing(self._queue.store, keys.prefix("leases")):
             self.at = page.at
             for entry in page.objects:
                 path = keys.path_under("leases", entry.key)
                 if path is None or is_partition(path):
+                    self.saw_partitions = self.saw_partitions or path is not None
                     continue
                 marker = (entry.key, entry.etag)
                 known[marker] = retry_at = self._retry_at[marker] if marker in self._retry_at else self._read(entry)
@@ -69,10 +72,16 @@ class Waiting:
 
 
 def claim_heavy(
-    queue: Queue, paths: Iterable[str], limit: int, *, seconds: float, threads: int = THREADS
+    queue: Queue,
+    paths: Iterable[str],
+    limit: int,
+    *,
+    seconds: float,
+    threads: int = THREADS,
+    backlog: Backlog | None = None,
 ) -> list[Claim]:
     """Claim up to `limit` heavy messages, these `paths` first, then from the backlog, for at most `seconds`."""
-    backlog = Backlog(queue, wants=queue.settings.is_heavy)
+    backlog = heavy_backlog(queue) if backlog is None else backlog
     named = [Candidate(path, 0, queue.clock.now(), read_first=True) for path in paths]
     pending = _chain(named, backlog)
     until = queue.clock.monotonic() + seconds
@@ -102,6 +111,11 @@ def claim_heavy(
 
     in_parallel(work, range(min(threads, limit)), threads)
     return sorted(claims, key=lambda claim: (-claim.message.priority, claim.message.enqueued_at, claim.path))
+
+
+def heavy_backlog(queue: Queue) -> Backlog:
+    """What a run can claim. Its partitions are only seen, not listed: see `RunPartitions`."""
+    return Backlog(queue, wants=queue.settings.is_heavy)
 
 
 def _chain(named: Sequence[Candidate], backlog: Backlog) -> Iterator[Candidate]:

@@ -7,18 +7,18 @@ of these steps (watch.py), and a launch whose answer was lost is found again and
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from s3queue.documents.run_documents import Manifest
 from s3queue.errors import Conflict, CorruptState, QueueError, Unavailable, Unreadable
-from s3queue.protocol.backlog import Backlog
+from s3queue.keys import partition_of
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.queue import Queue
 
-from .claims import THREADS, claim_heavy, release_all
+from .claims import THREADS, claim_heavy, heavy_backlog, release_all
 from .service import JobRequest, JobService, NotStarted
 from .slots import START_WITHIN, HeldSlot, RunStore, as_run
 from .watch import LAUNCH_GRACE, RunWatch, cool, is_cooling
@@ -42,7 +42,8 @@ class Launcher:
     threads: int = THREADS
 
     def launch(self, queue: Queue, paths: Sequence[str]) -> Launched:
-        """Make sure that these heavy messages run: start a run, or leave them to an active one.
+        """Make sure that these heavy messages run: start a run, or leave them to an active one. A path may also stand
+        for a partition, or be a message of one: the run takes the partitions that it finds.
 
         Raises:
             NotStarted, AccessDenied: no run could be started. Nothing is claimed, no attempt is used; the sweeper
@@ -50,6 +51,12 @@ class Launcher:
             Unavailable: no clear answer from the store; the sweeper takes care of it.
         """
         run_store = RunStore(queue)
+        held_by_runs = queue.settings.engine == "spark"
+        partitions = {partition for path in paths if (partition := partition_of(path))} if held_by_runs else set()
+        paths = [path for path in paths if not partition_of(path)]
+        # Before the slot is taken: each message of a group that waits for a retry comes this way.
+        if partitions and not paths and not _are_worth(queue, partitions):
+            return "nothing"
         for _ in range(CLAIM_TRIES):
             held = self._open(queue, run_store)
             if held is None:
@@ -60,13 +67,21 @@ class Launcher:
                 claims = claim_heavy(
                     mine, paths, queue.settings.messages_per_run, seconds=seconds, threads=self.threads
                 )
+                is_worth = bool(claims) or _are_worth(queue, partitions)
             except QueueError:
                 run_store.free_slot(held.number, held.slot.run)
                 raise
-            if claims:
+            if is_worth:
                 return self._start(mine, run_store, held, claims)
             run_store.free_slot(held.number, held.slot.run)
-            if not Backlog(queue, wants=queue.settings.is_heavy).refill():
+            backlog = heavy_backlog(queue)
+            is_left = bool(backlog.refill())
+            if backlog.saw_partitions and held_by_runs:
+                from .partitions import RunPartitions
+
+                partitions.update(found := RunPartitions(queue).find())
+                is_left = is_left or bool(found)
+            if not is_left:
                 break
         return "nothing"
 
@@ -147,3 +162,25 @@ class Launcher:
             _log.info("slot not updated, left to the sweeper: %s: %s (%s): %s", mine.name, run, job, error)
         _log.info("Spark run started: %s: %s (%s), messages: %d", mine.name, run, job, len(claims))
         return "started"
+
+
+def _are_worth(queue: Queue, partitions: Collection[str]) -> bool:
+    """Whether there is a message to run in any of these partitions: a run without one costs a minute of cores.
+
+    What a run that died had committed is finished here: if that cannot be done, because a permission is missing, run
+    after run would be started for it.
+    """
+    if not partitions:
+        return False
+    # Not above: most queues have no partitions.
+    from s3queue.flow.partitions import has_work
+
+    for partition in sorted(partitions):
+        try:
+            if has_work(queue.leases, partition, finishes=True):
+                return True
+        except Unavailable:
+            raise
+        except QueueError as error:
+            _log.error("partition not finished, no run started for it: %s/%s: %s", queue.name, partition, error)
+    return False

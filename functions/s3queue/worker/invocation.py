@@ -160,7 +160,8 @@ class InvocationRunner:
         """Claim and process one message; whether it was claimed. None: it is heavy, and was set aside for Spark."""
         with self._around_message(path):
             try:
-                if partition_of(path):
+                # A run holds the partitions of a queue on Spark.
+                if partition_of(path) and self._queue.settings.engine != "spark":
                     return self._serve_partition(partition_of(path), reminder)
                 if self._is_heavy(path, size):
                     self._heavy[path] = is_dispatched

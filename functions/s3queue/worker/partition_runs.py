@@ -26,12 +26,14 @@ class PartitionRuns:
         *,
         count: Callable[[AttemptEnding], None],
         is_wanted: Callable[[], bool],
+        turn: float = TURN_SECONDS,
     ) -> None:
         """`count` is told how each attempt ended; `is_wanted` whether the calling thread may still work."""
         self._processor = processor
         self._heartbeat = heartbeat
         self._count = count
         self._is_wanted = is_wanted
+        self._turn = turn
         self._runs: dict[str, PartitionRun] = {}
         self._mutex = threading.Lock()
 
@@ -70,7 +72,7 @@ class PartitionRuns:
         if hold is None:
             return None
         clock = self._processor.queue.clock
-        until = clock.monotonic() + TURN_SECONDS
+        until = clock.monotonic() + self._turn
         run = PartitionRun(
             self._processor,
             hold,

@@ -141,11 +141,18 @@ def test_a_letter_of_a_partition_can_go_to_another_queue_once(bench, options, pa
     assert seen == ["dead"]
 
 
-def test_a_group_cannot_go_to_a_queue_whose_messages_go_to_spark(bench, queue):
+def test_a_group_cannot_go_to_a_queue_whose_large_messages_go_to_spark(bench, queue):
     path = _dead(bench, queue, group="a")
     with pytest.raises(InvalidRequest, match="Spark"):
-        queue.replay(path, to=bench.queue("heavy", engine="spark"))
+        queue.replay(path, to=bench.queue("heavy", heavy_above=1000))
     assert bench.keys("orders/dead/") == [f"orders/dead/{path}"]
+
+
+def test_a_group_can_go_to_a_queue_on_spark(bench, queue):
+    path = _dead(bench, queue, group="a")
+    heavy = bench.queue("heavy", engine="spark")
+    assert queue.replay(path, to=heavy).startswith("messages/@a/")
+    assert len(bench.keys("heavy/messages/@a/")) == 1
 
 
 def test_a_batch_in_a_group_is_not_replayed_there(bench, queue):

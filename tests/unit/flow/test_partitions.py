@@ -10,7 +10,7 @@ import pytest
 from s3queue import InvalidName, InvalidRequest, Postpone, Reject, Retry
 from s3queue.documents.partition import PartitionLease, read_journal
 from s3queue.errors import AccessDenied, Unavailable
-from s3queue.flow.partitions import hold_partition
+from s3queue.flow.partitions import has_work, hold_partition
 
 
 def _run(bench, queue, handler, path):
@@ -532,16 +532,58 @@ def test_a_message_that_is_not_answered_for_holds_the_others_up_for_its_attempts
     assert queue.outcome_of(after).outcome == "completed"
 
 
-def test_a_message_that_a_stranger_puts_into_a_group_of_a_spark_queue_is_buried_with_the_reason(bench):
+def test_a_message_that_a_stranger_puts_into_a_group_of_a_spark_queue_waits_for_a_run(bench):
     queue = bench.queue(engine="spark")
     bench.put("orders/messages/@a/x", b"{}")
 
     assert queue.claim("messages/@a/x") is None
 
-    assert bench.keys("orders/messages/") == []
-    [letter] = bench.keys("orders/dead/")
-    assert "@" not in letter
-    assert "groups" in bench.memory.head(letter).metadata["s3queue-error"]
+    assert bench.keys("orders/") == ["orders/messages/@a/x"]
+    assert has_work(queue.leases, "@a")
+
+
+def test_a_group_that_waits_or_is_held_has_no_work_for_another(bench):
+    queue = bench.queue(retry_base=100)
+    assert not has_work(queue.leases, "@a")
+    path = queue.enqueue(json.dumps(1), group="a")
+    queue.enqueue(json.dumps(2), group="a")
+    bench.store.take()
+    assert has_work(queue.leases, "@a")
+    assert bench.store.take() == {"get": 1, "list": 1}
+
+    hold = hold_partition(queue.leases, "@a")
+    assert not has_work(queue.leases, "@a")
+    queue.fail(hold.take(), "not now")
+    hold.advance()
+    bench.store.take()
+    assert not has_work(queue.leases, "@a")
+    assert bench.store.take() == {"get": 1}
+
+    bench.clock.advance(101)
+    assert has_work(queue.leases, "@a")
+    hold = hold_partition(queue.leases, "@a")
+    assert hold.take().path == path
+    bench.clock.advance(300)
+    # Its holder died.
+    assert has_work(queue.leases, "@a")
+
+
+def test_a_share_with_a_failed_message_has_work_if_another_has_come(bench):
+    queue = bench.queue(partitions=1, retry_base=100)
+    queue.enqueue(json.dumps(1))
+    hold = hold_partition(queue.leases, "@=0")
+    queue.fail(hold.take(), "not now")
+    hold.advance()
+    assert not has_work(queue.leases, "@=0")
+    queue.enqueue(json.dumps(2))
+    assert has_work(queue.leases, "@=0")
+
+
+def test_what_a_newer_version_holds_is_no_work(bench):
+    queue = bench.queue()
+    queue.enqueue(json.dumps(1), group="a")
+    bench.put("orders/leases/@a", b'{"v": 99}')
+    assert not has_work(queue.leases, "@a")
 
 
 def test_a_message_of_a_partition_cannot_be_released_alone(bench):

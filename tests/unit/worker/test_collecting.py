@@ -149,7 +149,8 @@ def test_a_queue_that_collects_needs_a_handler_of_lists():
 @pytest.mark.parametrize(
     "options",
     [{"collect": 5}, {"collect": -1, "partitions": 1}, {"collect": 5, "partitions": 1, "max_attempts": 1},
-     {"partitions": 1001}, {"partitions": 1, "within": 61}, {"partitions": 2, "engine": "spark"}],
+     {"partitions": 1001}, {"partitions": 1, "within": 61}, {"partitions": 2, "heavy_above": 1000},
+     {"partitions": 2, "collect": 5, "engine": "spark"}],
 )  # fmt: skip
 def test_settings_that_cannot_work_are_refused(options):
     with pytest.raises(InvalidRequest):

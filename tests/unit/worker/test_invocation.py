@@ -220,6 +220,16 @@ def test_a_heavy_queue_hands_all_its_messages_over_in_one_go(bench: Workbench) -
     assert bench.store.take() == {"get": 1}
 
 
+def test_a_partition_of_a_queue_on_spark_is_handed_over_as_its_messages_are(bench: Workbench) -> None:
+    launches = Launches()
+    invocation = Invocation(bench, never, launches, engine="spark", partitions=2)
+    paths = [invocation.queue.enqueue({}, group="a"), invocation.queue.enqueue({}), "messages/@b/"]
+    bench.store.take()
+    assert invocation.on(*paths, late=True) == {"heavy": 3}
+    assert launches.launched == [paths]
+    assert bench.store.take() == {"get": 1}
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_a_mixed_queue_sends_its_large_messages_to_spark(bench: Workbench, late: bool) -> None:
     ran: list[int] = []

@@ -1,0 +1,53 @@
+"""Bugs in how Spark runs hold partitions, and in who launches runs for them."""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+_RUNS = "tests/spark/test_run_partitions.py::"
+
+BUGS = (
+    Mutation(
+        "the heartbeat of a Spark run does not name its partitions",
+        "protocol/liveness.py",
+        "if not self._run or is_partition(claim.path))",
+        "if not self._run)",
+        test=f"{_RUNS}test_the_runs_heartbeat_keeps_a_partition_through_a_long_message",
+    ),
+    Mutation(
+        "a Spark run does not look at the lease of a run that died",
+        "spark_runs/partitions.py",
+        "            return _Known(stored.over_at)\n",
+        "            return _Known(NEVER)\n",
+        test=f"{_RUNS}test_a_killed_run_is_followed_by_another_that_goes_on_in_order",
+    ),
+    Mutation(
+        "a launch that found nothing does not look at other partitions",
+        "spark_runs/launcher.py",
+        "                is_left = is_left or bool(found)\n",
+        "",
+        test=f"{_RUNS}test_a_launch_that_finds_nothing_looks_for_what_others_left_to_it",
+    ),
+    Mutation(
+        "a Spark run is launched for a partition that is empty",
+        "flow/partitions.py",
+        "    return is_gone or bool(window.choose(window.listed_at, {}))\n",
+        "    return True\n",
+        test=f"{_RUNS}test_a_run_is_launched_for_a_partition_by_its_event_and_by_the_sweeper_but_only_once",
+    ),
+    Mutation(
+        "a function runs the groups of a queue on Spark",
+        "worker/invocation.py",
+        ' and self._queue.settings.engine != "spark":\n                    return',
+        ":\n                    return",
+        test="tests/unit/worker/test_invocation.py::"
+        "test_a_partition_of_a_queue_on_spark_is_handed_over_as_its_messages_are",
+    ),
+    Mutation(
+        "run after run is started for a commit that cannot be finished",
+        "spark_runs/launcher.py",
+        "has_work(queue.leases, partition, finishes=True)",
+        "has_work(queue.leases, partition)",
+        test=f"{_RUNS}test_no_run_is_started_again_and_again_for_what_cannot_be_finished",
+    ),
+)
