@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 from s3queue.worker.definition import define
 
 #: What may be read, as prefixes of the bucket. Whoever may enqueue reads it, so history (`archive/`) is not among them;
-#: add it here if every producer of this queue may see every message's outcome. The run's role follows (infra).
+#: add it here if every producer of this queue may see every message's outcome: it is read as a table, format parquet.
+#: The run's role follows (infra).
 SOURCES = ("datasets/",)
 #: Where results may go: below it, and nowhere else.
 DESTINATION = "analytics/exports/"
