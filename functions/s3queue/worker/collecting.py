@@ -26,7 +26,8 @@ def process_together(processor: Processor, claims: Sequence[Claim]) -> list[Atte
                 raise Reject(f"a queue that collects takes one payload a message, not a list of {len(items)}")
             parsed.append((claim, items[0]))
         except (Reject, QueueError) as error:
-            endings[claim.path] = _end(processor, claim, error)
+            endings[claim.path] = _end(processor, claim, error, is_called=False)
+            processor.queue.note_undecided(claim)  # it says nothing to the breaker: another one may probe
     if parsed:
         endings |= _call(processor, parsed)
     return [endings[claim.path] for claim in claims]
@@ -48,20 +49,23 @@ def _call(processor: Processor, parsed: Sequence[tuple[Claim, Any]]) -> dict[str
     except LeaseLost:
         return {claim.path: "lost" for claim in claims}
     except failures() as error:
-        return {claim.path: _end(processor, claim, error) for claim in claims}
+        return {claim.path: _end(processor, claim, error, is_called=claim is first) for claim in claims}
+    # The breaker counts calls: one that failed for all of its messages, or one that did not.
+    failed = [claim for claim, result in zip(claims, results, strict=True) if isinstance(result, BaseException)]
+    telling = first if len(failed) == len(claims) else None
     endings: dict[str, AttemptEnding] = {}
     for claim, result in zip(claims, results, strict=True):
         if isinstance(result, BaseException):
-            endings[claim.path] = _end(processor, claim, result)
+            endings[claim.path] = _end(processor, claim, result, is_called=claim is telling)
         else:
             endings[claim.path] = _end(processor, claim, None, result=result, sends=sends)
             sends = []
     return endings
 
 
-def _end(processor: Processor, claim: Claim, error: BaseException | None, **returned: Any) -> AttemptEnding:
+def _end(processor: Processor, claim: Claim, error: BaseException | None, **known: Any) -> AttemptEnding:
     try:
-        return processor.end(claim, error, **returned)
+        return processor.end(claim, error, **known)
     except (LeaseLost, Unavailable):
         return "lost"
 
