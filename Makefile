@@ -28,7 +28,7 @@ INSTALL_BENCH = $(WITH_INDEX) $(UV) pip install --quiet --python $(PY) --require
 PYTEST = PYTHONDONTWRITEBYTECODE= $(PY) -m pytest
 # Folders and files, so that the rest of the tree is not even collected.
 UNIT := tests/unit tests/api/test_api.py tests/api/test_flow.py \
-	tests/cli --ignore=tests/cli/test_dashboard.py --ignore=tests/cli/test_on_s3.py \
+	tests/cli --ignore=tests/cli/test_dashboard.py --ignore=tests/cli/test_on_s3.py --ignore=tests/cli/test_archive.py \
 	tests/functions/test_exports.py tests/functions/test_imports.py tests/functions/test_queues.py
 
 .DEFAULT_GOAL := help

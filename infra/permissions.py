@@ -74,13 +74,17 @@ SPARK_LOGS: Mapping[str, str] = {SPARK_LOGS_PREFIX: "p"}
 #: What a run's jobs read and write besides, as prefixes of the bucket: what the exports queue allows, and no more.
 JOB_DATA: Mapping[str, str] = {
     **dict.fromkeys(SOURCES, "g"),
+    # Which files of the archive count, if part of it may be exported.
+    **({"archive/_delta_log/": "g"} if any(source.startswith("archive/") for source in SOURCES) else {}),
     DESTINATION: "gpd",
     **SPARK_LOGS,
 }
-#: Archive and statistics read every queue's outcomes and write beside the queues. A commit is never taken back.
+#: Archive and statistics read every queue's outcomes and write beside the queues. A commit is never taken back; files
+#: that a compaction replaced are. `_log` is that of the layout before the table, which is converted.
 HISTORY: Mapping[str, str] = {"records": "g"}
 HISTORY_DATA: Mapping[str, str] = {
-    "archive/queue=*/_log/": "gp",
+    "archive/_delta_log/": "gp",
+    "archive/queue=*/_log/": "g",
     "archive/queue=*/day=": "gpd",
     "analytics/hours/": "p",
 }
@@ -164,7 +168,11 @@ def history_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.Po
     own = [_patterns(keys, HISTORY) for keys in map(Keys, queues)]
     outcomes = [f"{Keys(queue).prefix(kind)}*" for queue in queues for kind in HISTORY]
     listed = _list(bucket, [*outcomes, "archive/*", STATISTICS])
-    return [*_on_objects(bucket, data, *own), *listed, *use_key(bucket)]
+    # What a compaction writes goes in parts if it is large.
+    parts = iam.PolicyStatement(
+        actions=["s3:AbortMultipartUpload"], resources=[bucket.arn_for_objects("archive/queue=*/day=*")]
+    )
+    return [*_on_objects(bucket, data, *own), *listed, parts, *use_key(bucket)]
 
 
 def bulk_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:

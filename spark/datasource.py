@@ -7,12 +7,13 @@
 | option | for | |
 |---|---|---|
 | `url` | both | `s3://bucket/queue`, or `s3://bucket` and an option `queue` |
-| `kind` | reading | `messages` (with the delayed ones), `records` or `dead` |
+| `kind` | reading | `messages` (with the delayed ones), `records`, `archive` or `dead` |
 | `run`, `per_object`, `priority`, `shards` | writing | as in bulk_enqueue.py |
 | `endpoint_url`, `region` | both | an S3 server other than AWS |
 
 **Reading** takes no claim: rows are what lay there when their partition was listed; a batch is a row for each line.
-What is no record is left out (archive.py counts it).
+What is no record is left out (archive.py counts it). `archive` has the rows of `records` that were archived, expired
+or not, at one version of the table; any reader of Delta Lake sees the same.
 
 **Writing is no transaction.** A batch may run as soon as it is PUT, long before the job's commit, and an aborted job
 takes nothing back. What is promised: a task that is retried adds no batch twice as long as its rows come again as they
@@ -38,6 +39,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, StringType, StructType
 
+from s3queue.archive.old_log import check_converted
+from s3queue.archive.parts import Part, part_batches
 from s3queue.clock import RandomChance
 from s3queue.errors import InvalidRequest
 from s3queue.keys import Keys
@@ -78,6 +81,8 @@ def _record_rows(queue: Queue, key: str, etag: str) -> Rows:
 KINDS = {
     "messages": Kind(MESSAGE_SCHEMA, ("messages", "delayed"), lambda queue, key, _: message_rows(queue, key)),
     "records": Kind(RECORD_SCHEMA, ("records",), _record_rows),
+    # Files of a table, not objects of the queue: see ArchiveReader.
+    "archive": Kind(RECORD_SCHEMA, (), _record_rows),
     "dead": Kind(LETTER_SCHEMA, ("dead",), lambda queue, key, _: letter_rows(queue, key)),
 }
 
@@ -113,9 +118,11 @@ class QueueDataSource(DataSource):
     def schema(self) -> StructType:
         return self._kind().schema
 
-    def reader(self, schema: StructType) -> QueueReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         if schema != self._kind().schema:
             raise InvalidRequest("the schema follows from the kind: leave it out, and select what is wanted")
+        if self.options.get("kind") == "archive":
+            return ArchiveReader(Target.of(self.options))
         return QueueReader(Target.of(self.options), self.options.get("kind", "messages"))
 
     def writer(self, schema: StructType, overwrite: bool) -> QueueWriter:
@@ -172,6 +179,35 @@ class QueueReader(DataSourceReader):
         found = list_range(queue.store, partition.keys) if isinstance(partition, KeyPartition) else iter(())
         read = in_threads(lambda entry: list(kind.rows(queue, entry.key, entry.etag)), found, threads=THREADS)
         yield from batches_of((row for rows in read for row in rows), kind.schema)
+
+
+class PartPartition(InputPartition):
+    """A file of the archive."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+
+
+class ArchiveReader(DataSourceReader):
+    """The driver reads the table's log; the executors read files, one each."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def partitions(self) -> Sequence[InputPartition]:
+        bucket, queue = self._target.bucket, self._target.queue
+        seen = bucket.archive().snapshot()
+        check_converted(bucket.store(), seen, queue)
+        return [PartPartition(part) for part in seen.parts(queue)] if seen else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        # Without any partition Spark asks for one that is None.
+        if isinstance(partition, PartPartition):
+            part, schema = partition.part, to_arrow_schema(RECORD_SCHEMA)
+            constants = {"queue": part.queue, "day": part.day}
+            yield from part_batches(self._target.bucket.store(), part.key, part.rows, constants, schema)
 
 
 @dataclass

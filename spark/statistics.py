@@ -19,6 +19,8 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from s3queue.archive.old_log import convert
+from s3queue.archive.table import Snapshot
 from s3queue.dashboard.bucket_view import STATISTICS_BYTES
 from s3queue.dashboard.overview import queue_names
 from s3queue.encoding import NONSENSE, format_instant, parse_instant, parse_json
@@ -27,7 +29,7 @@ from s3queue.keys import LATEST_STATISTICS, Keys
 from s3queue.printable import clean
 from s3queue.store import Object, ObjectStore
 from spark.archive import unarchived
-from spark.history.archive_log import Log, read_parts
+from spark.history.archived import read_parts
 from spark.history.statistics_document import document, hour_row
 from spark.history.statistics_frames import errors_by, facts, summary, workers_by
 from spark.rows.record_rows import RECORD_SCHEMA, read_records
@@ -52,7 +54,11 @@ def statistics(
     latest.json.
     """
     since = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days)
-    found = [frame for queue in queues for frame in records_of(spark, bucket, queue, since)]
+    for queue in queues:
+        # What is still in the old layout would be missing.
+        convert(bucket.store(), bucket.archive(), queue)
+    seen = bucket.archive().snapshot()
+    found = [frame for queue in queues for frame in records_of(spark, bucket, seen, queue, since)]
     everything = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), found) if found else None
     computed: dict[str, list[Any]] = {name: [] for name in ("hours", "totals", "errors", "workers", "problems")}
     if everything is not None:
@@ -70,21 +76,20 @@ def statistics(
     return latest
 
 
-def records_of(spark: SparkSession, bucket: Bucket, queue: str, since: datetime) -> list[DataFrame]:
-    """The archive's rows of the window, and the live records that no commit holds: together each record once.
+def records_of(
+    spark: SparkSession, bucket: Bucket, seen: Snapshot | None, queue: str, since: datetime
+) -> list[DataFrame]:
+    """The archive's rows of the window, and the live records that it does not hold: together each record once.
 
-    Both are seen through the same reading of the log, so that a commit made meanwhile changes nothing.
+    Both are seen through the same version of the table, so that a commit made meanwhile changes nothing.
     """
-    log = Log(bucket.store(), queue)
-    entries = log.entries()
     frames = []
-    commits = log.read(entries, since=since - CLOCK_ERROR)
-    parts = [part for commit in commits for part in commit.parts if part.day >= since.strftime("%Y-%m-%d")]
+    parts = seen.parts(queue, since_day=since.strftime("%Y-%m-%d")) if seen else []
     if parts:
         frames.append(read_parts(spark, bucket, parts, [name for name in RECORD_SCHEMA.names if name != "result"]))
     extent = survey(bucket.store(), Keys(queue).prefix("records"))
     if extent.objects:
-        live = unarchived(spark, bucket, log, entries, extent)
+        live = unarchived(spark, bucket, seen, queue, extent)
         frames.append(read_records(live.filter(live["modified_at"] >= since - CLOCK_ERROR), bucket, queue))
     return frames
 

@@ -51,7 +51,6 @@ _QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _PRIORITY = re.compile(r"p([01][0-9]{2}|2[0-4][0-9]|25[0-5])/")
 _DUE = "%Y%m%dT%H%M%SZ"
 _DUE_FORM = re.compile(r"[0-9]{8}T[0-9]{6}Z")
-_PART = re.compile(r"[^/]+/part-([0-9]{10,})-[0-9a-f]+\.parquet")
 #: Longer keys of a rate are cut, and told apart by a digest.
 _RATE_KEY_BYTES = 256
 _JOURNAL = re.compile(r"@[^/]+/.*-([0-9]{1,6})\.json")
@@ -420,7 +419,7 @@ class Keys:
 
     @property
     def archive_log(self) -> str:
-        """The commits of the archive. Readers of Hive layouts (Spark, Athena) skip names that begin with `_`."""
+        """The commits of the archive before it was a Delta table. Readers skip names that begin with `_`."""
         return f"archive/queue={self.queue}/_log/"
 
     def archive_commit(self, version: int) -> str:
@@ -433,11 +432,6 @@ class Keys:
     def archive_part(self, day: str, version: int, digest: str) -> str:
         """A file that belongs to exactly one commit."""
         return f"{self.archive_days}{day}/part-{version:010d}-{digest}.parquet"
-
-    def archive_part_version(self, key: str) -> int | None:
-        """The number of the commit that a file was written for; None if it is not the key of such a file."""
-        found = _PART.fullmatch(key.removeprefix(self.archive_days)) if key.startswith(self.archive_days) else None
-        return int(found[1]) if found else None
 
     def hours(self, day: str) -> str:
         return f"analytics/hours/queue={self.queue}/day={day}/hours.ndjson"

@@ -44,11 +44,13 @@ class Turn:
     job: str
     cron: str
     minutes: int
+    options: tuple[str, ...] = ()
 
 
 TURNS = (
     # Records are kept for days, five unless told otherwise: a night or two may fail without a loss.
-    Turn("archive", "cron(20 2 * * ? *)", 180),
+    # With its upkeep: what a night adds is small, and a day's files are merged when it is over.
+    Turn("archive", "cron(20 2 * * ? *)", 180, ("--upkeep",)),
     Turn("statistics", "cron(5 * * * ? *)", 50),
 )
 
@@ -161,7 +163,7 @@ class Pipeline(Construct):
             # safe. The scheduled time would be surer, but a token takes no colons.
             token="<aws.scheduler.execution-id>",
             name=f"{turn.job} <aws.scheduler.scheduled-time>",
-            arguments=[turn.job, "--bucket", self._bucket.bucket_name, *named],
+            arguments=[turn.job, "--bucket", self._bucket.bucket_name, *turn.options, *named],
         )
 
     def _request(self, role: iam.IRole, job: str, minutes: int, **request: Any) -> dict[str, Any]:

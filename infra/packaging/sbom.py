@@ -11,8 +11,8 @@ import sys
 import tarfile
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ BUILD = BUILT / "sbom"
 LEGAL = ("licen", "copying", "notice", "third_party_licen")
 #: Older metadata that say nothing write this.
 SAYS_NOTHING = ("", "UNKNOWN", "Dual License")
+#: A part whose wheels never have the text → the licence that we choose of those it offers, and the part beside it that
+#: is under the same licence and brings its text. Without that part it is refused like any other.
+TEXT_BESIDE = {"arro3-core": ("Apache-2.0", "deltalake")}
 
 
 class NoLicence(Exception):
@@ -113,13 +116,28 @@ def is_legal(file: Path) -> bool:
     return inside or file.name.lower().startswith(LEGAL)
 
 
+def _with_texts_beside(parts: Sequence[Part]) -> list[Part]:
+    """The same parts; those of TEXT_BESIDE point to the text that is shipped with another."""
+    known = {part.name: part for part in parts}
+
+    def completed(part: Part) -> Part:
+        licence, name = TEXT_BESIDE.get(part.name, ("", ""))
+        beside = known.get(name)
+        offered = part.is_expression and licence in part.licence.split(" OR ")
+        if part.texts or not offered or beside is None or beside.licence != licence:
+            return part
+        return replace(part, texts=beside.texts)
+
+    return [completed(part) for part in parts]
+
+
 def document(title: str, parts: Iterable[Part]) -> dict[str, Any]:
     """A CycloneDX document; the same parts give the same bytes.
 
     Raises:
         NoLicence: a part has none, or comes without its text.
     """
-    found = sorted(parts)
+    found = _with_texts_beside(sorted(parts))
     for part in found:
         if part.licence in SAYS_NOTHING or not part.texts:
             lacks = "says nothing about its licence" if part.texts else "comes without the text of its licence"

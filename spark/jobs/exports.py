@@ -18,6 +18,7 @@ from pyspark.errors import (
 )
 
 from queues.exports import Aggregation, Export
+from s3queue.archive.table import FOLDER
 from s3queue.errors import Reject
 from s3queue.store import listing
 from s3queue.worker.context import Context
@@ -25,6 +26,7 @@ from spark.datasets import reading
 from spark.datasets.expressions import BadExpression, Node, parse, to_column
 from spark.datasets.files import write
 from spark.heavy.reasons import reason_of
+from spark.history.archived import read_parts
 from spark.storage.bucket import Bucket
 
 if TYPE_CHECKING:
@@ -52,9 +54,8 @@ def per_message(spark: SparkSession, export: Export, context: Context) -> dict[s
     bucket = Bucket.of(spark)
     try:
         condition = parse(export.filter) if export.filter else None
-        objects = reading.find(bucket, export.sources)
+        objects, source = find_and_read(spark, bucket, export)
         context.progress(0.1, f"{len(objects)} objects")
-        source = reading.read(spark, bucket, objects, export.source_format)
     except (BadExpression, reading.BadDataset) as error:
         raise Reject(str(error)) from error
     shaped = shape(source, condition, export.columns, export.aggregate)
@@ -77,6 +78,28 @@ def per_message(spark: SparkSession, export: Export, context: Context) -> dict[s
         "objects_read": len(objects),
         "bytes_read": sum(size for _, size in objects),
     }
+
+
+def find_and_read(spark: SparkSession, bucket: Bucket, export: Export) -> tuple[Sequence[tuple[str, int]], DataFrame]:
+    """The objects behind the sources, with their sizes, and their rows.
+
+    The archive is a table: its log says which files count, and `queue` and `day` are columns.
+
+    Raises:
+        BadDataset: a source names nothing, or the objects are not of one kind.
+    """
+    archived = [source for source in export.sources if source.startswith(FOLDER)]
+    if not archived:
+        objects = reading.find(bucket, export.sources)
+        return objects, reading.read(spark, bucket, objects, export.source_format)
+    if len(archived) < len(export.sources) or export.source_format != "parquet":
+        raise reading.BadDataset(f"{archived[0]!r} is a table of Parquet files: no other source, no other format")
+    seen = bucket.archive().snapshot()
+    found = [part for part in (seen.parts() if seen else []) if part.key.startswith(tuple(archived))]
+    for source in archived:
+        if not any(part.key.startswith(source) for part in found):
+            raise reading.BadDataset(f"the archive has nothing at {source!r}")
+    return [(part.key, part.bytes) for part in found], read_parts(spark, bucket, found)
 
 
 def shape(

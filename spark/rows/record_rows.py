@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types
 
+from s3queue.archive.columns import FILE_COLUMNS
 from s3queue.documents.partition import read_journal
 from s3queue.documents.record import RECORD_BYTES, RECORD_FORMAT, Attempt, Record
 from s3queue.encoding import load
@@ -25,44 +26,8 @@ if TYPE_CHECKING:
     from s3queue.store import Object, ObjectStore
     from spark.storage.bucket import Bucket
 
-#: Raised when a column changes its meaning; a new column alone needs no new version.
-SCHEMA_VERSION = 1
-_ATTEMPT = columns(
-    number="bigint", worker="string", started_at="timestamp", ended_at="timestamp", error_type="string", error="string"
-)
 #: What is true of a whole file is not repeated in it: `queue` and `day` are parts of its key.
-FILE_SCHEMA = columns(
-    path="string",
-    outcome="string",
-    priority="int",
-    is_batch="boolean",
-    #: A batch counts its lines, any other message is one.
-    messages="bigint",
-    completed="bigint",
-    dead="bigint",
-    size="bigint",
-    enqueued_at="timestamp",
-    due_at="timestamp",
-    finished_at="timestamp",
-    attempt="bigint",
-    worker="string",
-    attempts=types.ArrayType(_ATTEMPT),
-    error_type="string",
-    error="string",
-    error_details="string",
-    dead_by_type=types.MapType(types.StringType(), types.LongType()),
-    #: JSON, as the handler returned it.
-    result="string",
-    result_error="string",
-    #: JSON: a batch's summary of its lines.
-    lines="string",
-    message_etag="string",
-    #: Which object this row is: the same pair is never archived twice.
-    record_key="string",
-    record_etag="string",
-    #: Where the payload of a completed message lies, as long as its record does; null if it was not kept.
-    payload_key="string",
-)
+FILE_SCHEMA = types.StructType.fromJson(FILE_COLUMNS)
 RECORD_SCHEMA = joined(columns(queue="string", day="string"), FILE_SCHEMA)
 #: A record, or why there is none: every object is one row, whatever is in it.
 READ_SCHEMA = joined(RECORD_SCHEMA, columns(problem="string"))

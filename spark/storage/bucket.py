@@ -13,6 +13,8 @@ from s3queue.store import ObjectStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from s3queue.archive.table import ArchiveTable
+
 _SETTING = "s3queue.bucket."
 
 
@@ -39,6 +41,12 @@ class Bucket:
     def store(self) -> ObjectStore:
         """The bucket as a store; one per process, threads share it."""
         return _store(self)
+
+    def archive(self) -> ArchiveTable:
+        """The archive's table; for the driver alone."""
+        from s3queue.archive.table import ArchiveTable
+
+        return ArchiveTable(self.name, self.endpoint_url, self.region)
 
     def client(self) -> Any:
         """boto3's client, for what is no queue object: datasets, and files in parts."""

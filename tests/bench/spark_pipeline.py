@@ -102,7 +102,7 @@ class Scene:
         from spark.archive import archive
 
         store = self.bucket.store()
-        for key in keys_under(store, f"archive/queue={self.queue}/"):
+        for key in keys_under(store, "archive/"):
             store.delete(key)
         with timed() as took:
             done = archive(self.spark, bucket or self.bucket, self.queue, now=NOON)
@@ -121,7 +121,7 @@ class Scene:
         from spark.statistics import statistics
 
         store = self.bucket.store()
-        for key in keys_under(store, f"archive/queue={self.queue}/"):
+        for key in keys_under(store, "archive/"):
             store.delete(key)
         with timed() as took:
             told = statistics(self.spark, bucket or self.bucket, [self.queue], now=NOON)

@@ -91,7 +91,8 @@ def test_a_scheduled_run_is_bounded_logged_and_named_and_knows_the_queues(
     assert logs["cloudWatchLoggingConfiguration"]["logGroupName"] == "/s3queue/s3queue/spark"
     first, *arguments = submit["entryPointArguments"]
     assert first == job
-    assert arguments == ["--bucket", name, *(word for queue in sorted(QUEUES) for word in ("--queue", queue))]
+    upkeep = ["--upkeep"] if job == "archive" else []
+    assert arguments == ["--bucket", name, *upkeep, *(word for queue in sorted(QUEUES) for word in ("--queue", queue))]
     assert request["executionRoleArn"] == role(template, "HistoryRole").arn
 
 
@@ -153,7 +154,9 @@ def test_history_is_written_by_a_role_that_can_touch_no_message_and_take_back_no
         assert denied(history, f"{at}/emails/{kind}/x"), kind
     for action in ("s3:PutObject", "s3:DeleteObject"):
         assert not history.may(action, f"{at}/emails/records/messages/x", {"s3:if-none-match": "*"})
-    assert not history.may("s3:DeleteObject", f"{at}/archive/queue=emails/_log/0000000001.json")
+    for commit in ("_delta_log/00000000000000000001.json", "queue=emails/_log/0000000001.json"):
+        assert not history.may("s3:DeleteObject", f"{at}/archive/{commit}")
+    assert not history.may("s3:PutObject", f"{at}/archive/queue=emails/_log/0000000001.json", {"s3:if-none-match": "*"})
     assert denied(history, f"{at}/datasets/orders/1.csv")
     for prefix in ("", None, "emails/", "emails/messages/", "analytics/"):
         assert not history.may_list(at, prefix), prefix
@@ -166,7 +169,12 @@ def test_bulk_jobs_touch_no_lease_no_outcome_and_no_history(template: Template) 
     assert not bulk.may("s3:PutObject", f"{at}/emails/records/messages/x", {"s3:if-none-match": "*"})
     assert not bulk.may("s3:PutObject", f"{at}/emails/delayed/20261116T101500Z/x", {"s3:if-none-match": "*"})
     assert not bulk.may("s3:DeleteObject", f"{at}/emails/messages/x")
-    for key in ("archive/queue=emails/day=2026-11-16/x", "analytics/latest.json", "emails/queue.json"):
+    for key in (
+        "archive/queue=emails/day=2026-11-16/x",
+        "archive/_delta_log/0.json",
+        "analytics/latest.json",
+        "emails/queue.json",
+    ):
         assert denied(bulk, f"{at}/{key}"), key
     assert not bulk.may_list(at, "")
 

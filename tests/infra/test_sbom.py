@@ -6,6 +6,7 @@ import json
 import re
 import tarfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,25 @@ def test_a_part_without_a_licence_is_refused_by_name(
     parts = sbom.python_parts(installed(tmp_path / "licenses", metadata=metadata, **files))
     with pytest.raises(NoLicence, match=f"some-thing 1.0 .*{reason}"):
         sbom.document("zip", parts)
+
+
+def test_a_text_may_lie_beside_a_part_that_is_named_if_it_is_that_of_a_licence_it_offers() -> None:
+    bare = Part("arro3-core", "0.9.1", "pypi", "MIT OR Apache-2.0", True, ())
+    beside = Part("deltalake", "1.6.6", "pypi", "Apache-2.0", True, ("deltalake/LICENSE.txt",))
+
+    listed = sbom.document("spark", [bare, beside])["components"][0]
+
+    assert listed["properties"] == [{"name": "s3queue:licence-text", "value": "deltalake/LICENSE.txt"}]
+    for parts in (
+        [bare],
+        [bare, replace(beside, texts=())],
+        [bare, replace(beside, licence="BSD-3-Clause")],
+        [replace(bare, licence="MIT"), beside],
+        [replace(bare, licence="MIT AND Apache-2.0"), beside],
+        [replace(bare, name="somebody-else"), beside],
+    ):
+        with pytest.raises(NoLicence, match="without the text"):
+            sbom.document("spark", parts)
 
 
 def test_what_a_wheel_lists_itself_is_pointed_to(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_run_reaches_the_heavy_queues_and_its_data_and_nothing_else(job: Role,
     assert not job.may_list(bucket, "")
     assert job.may("s3:GetObject", f"{bucket}/datasets/orders/1.csv")
     assert not job.may("s3:PutObject", f"{bucket}/datasets/orders/1.csv")
-    assert not job.may("s3:PutObject", f"{bucket}/archive/queue=exports/_log/0000000001.json")
+    assert not job.may("s3:PutObject", f"{bucket}/archive/_delta_log/00000000000000000001.json")
     assert job.may("s3:PutObject", f"{bucket}/analytics/exports/x/part-0.csv")
     assert job.may("s3:PutObject", f"{bucket}/analytics/spark-logs/applications/1/jobs/1/driver.gz")
     # What a filter that a stranger wrote could bring out, or break.

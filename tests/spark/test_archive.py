@@ -9,24 +9,36 @@ from datetime import timedelta
 
 import pytest
 
+from s3queue.archive.table import ArchiveTable
+from s3queue.archive.upkeep import compact, vacuum
 from s3queue.documents.partition import journal_bytes
 from s3queue.documents.record import Failure
-from s3queue.errors import Conflict, CorruptState, NewerFormat
+from s3queue.errors import Conflict, CorruptState, NewerFormat, Unavailable
 from s3queue.keys import Keys
 from spark import archive as job
-from spark.archive import archive, main, not_in
-from spark.history.archive_log import Log, read_parts
+from spark.archive import Waiting, archive, in_tasks, main, not_in
+from spark.history.archived import read_parts
 from spark.rows.record_rows import record_row
 from spark.storage.scan import list_range, survey
+from support.archived_files import put_old_commit, put_part
 from support.data_frames import assertDataFrameEqual
 from support.finished_messages import NOON, keys_under, put_record, put_records, record
 from support.killing_bucket import killing_bucket
 
 
 def archived(spark, bucket, queue="emails") -> list:
-    log = Log(bucket.store(), queue)
-    parts = [part for commit in log.read(log.entries()) for part in commit.parts]
+    seen = bucket.archive().snapshot()
+    parts = seen.parts(queue) if seen else []
     return read_parts(spark, bucket, parts).collect() if parts else []
+
+
+def files(store, queue="emails") -> set[str]:
+    return set(keys_under(store, f"archive/queue={queue}/day="))
+
+
+def plain(bucket):
+    """The table as anybody reads it, without s3queue."""
+    return bucket.archive().snapshot().table.to_pyarrow_dataset()
 
 
 def pairs(rows) -> Counter:
@@ -97,21 +109,22 @@ def test_a_run_that_died_before_its_commit_is_completed_by_the_next(spark, bucke
     store = bucket.store()
     put_records(store, "emails", 12)
 
-    def dies(log, commit, nonce):
+    def dies(table, seen, queue, parts, *, committed_at):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Log, "commit", dies)
+        patched.setattr(ArchiveTable, "commit", dies)
         with pytest.raises(KeyboardInterrupt):
             archive(spark, bucket, "emails", now=NOON, rows_per_part=5)
-    left = keys_under(store, "archive/")
+    left = files(store)
     assert left
     assert archived(spark, bucket) == []
+    assert plain(bucket).count_rows() == 0
 
     done = archive(spark, bucket, "emails", now=NOON, rows_per_part=5)
 
     # The same records make the same files: nothing is left behind.
-    assert {part.key for part in done.parts} == set(left)
+    assert {part.key for part in done.parts} == left
     assert pairs(archived(spark, bucket)) == once(store)
 
 
@@ -127,72 +140,152 @@ def test_a_run_whose_executor_was_killed_is_completed_by_the_next(spark, bucket,
     assert pairs(archived(spark, bucket)) == once(bucket.store())
 
 
-def test_files_of_a_run_that_died_are_removed_once_another_made_its_commit(spark, bucket, monkeypatch):
+def test_files_of_a_run_that_died_count_for_nobody_and_vacuum_removes_them_alone(spark, bucket, monkeypatch):
     store = bucket.store()
     put_records(store, "emails", 4)
     archive(spark, bucket, "emails", now=NOON)
-    kept = keys_under(store, "archive/queue=emails/day=")
     put_records(store, "emails", 3, start=50)
 
-    def dies(log, commit, nonce):
+    def dies(table, seen, queue, parts, *, committed_at):
         raise KeyboardInterrupt
 
+    kept = files(store)
     with monkeypatch.context() as patched:
-        patched.setattr(Log, "commit", dies)
+        patched.setattr(ArchiveTable, "commit", dies)
         with pytest.raises(KeyboardInterrupt):
             archive(spark, bucket, "emails", now=NOON)
-    left = keys_under(store, "archive/queue=emails/day=").keys() - kept.keys()
+    left = files(store) - kept
     assert left
-    # A run that is still at work on the next commit, and what nobody knows, are left alone.
-    ours = [Keys("emails").archive_part("2026-11-16", 3, "aa"), "archive/queue=emails/day=2026-11-16/notes.txt"]
-    for key in ours:
-        store.put(key, b"x")
     put_records(store, "emails", 1, start=90)
 
     done = archive(spark, bucket, "emails", now=NOON)
 
-    assert (done.version, done.records, done.orphans) == (2, 4, len(left))
-    named = {part.key for part in done.parts}
-    assert keys_under(store, "archive/queue=emails/day=").keys() == kept.keys() | named | set(ours)
+    assert (done.version, done.records) == (2, 4)
+    assert pairs(archived(spark, bucket)) == once(store)
+    assert plain(bucket).count_rows() == 8
+    # Nobody knows whose these are.
+    others = {"archive/queue=emails/day=2026-11-16/notes.txt", "archive/queue=emails/_log/notes"}
+    for key in others:
+        store.put(key, b"x")
+    assert vacuum(store, bucket.archive()) == []
+    assert vacuum(store, bucket.archive(), days=0, dry_run=True) == sorted(left)
+    assert vacuum(store, bucket.archive(), days=0) == sorted(left)
+    assert set(keys_under(store, "archive/queue=")) == kept | {part.key for part in done.parts} | others
     assert pairs(archived(spark, bucket)) == once(store)
 
 
 def test_of_two_runs_at_once_each_record_is_kept_once(spark, bucket, monkeypatch):
     store = bucket.store()
     put_records(store, "emails", 6)
-    commit, raced = Log.commit, []
+    commit, raced = ArchiveTable.commit, []
 
-    def late(log, mine, nonce):
+    def late(table, *given, **options):
         if not raced:
             raced.append(True)
             archive(spark, bucket, "emails", now=NOON)
             put_records(store, "emails", 2, start=90)
-        commit(log, mine, nonce)
+        commit(table, *given, **options)
 
-    monkeypatch.setattr(Log, "commit", late)
+    monkeypatch.setattr(ArchiveTable, "commit", late)
     done = archive(spark, bucket, "emails", now=NOON)
 
-    # What it wrote for the commit that the other made is gone, unless that is the very same file.
-    assert (done.records, done.version, done.orphans) == (2, 2, 0)
+    assert (done.records, done.version) == (2, 2)
     assert pairs(archived(spark, bucket)) == once(store)
 
 
 def test_a_run_that_always_loses_says_so(spark, bucket, monkeypatch):
     put_records(bucket.store(), "emails", 1)
 
-    def lost(log, commit, nonce):
+    def lost(table, seen, queue, parts, *, committed_at):
         raise Conflict("someone was faster")
 
-    monkeypatch.setattr(Log, "commit", lost)
+    monkeypatch.setattr(ArchiveTable, "commit", lost)
     with pytest.raises(Conflict, match="one archive job at a time"):
         archive(spark, bucket, "emails", now=NOON)
+
+
+def test_a_commit_whose_answer_is_lost_counts_once(spark, bucket, monkeypatch):
+    store = bucket.store()
+    put_records(store, "emails", 6)
+    commit, lost = ArchiveTable.commit, []
+
+    def unheard(table, *given, **options):
+        commit(table, *given, **options)
+        if not lost:
+            lost.append(True)
+            raise Unavailable("no answer")
+
+    monkeypatch.setattr(ArchiveTable, "commit", unheard)
+    done = archive(spark, bucket, "emails", now=NOON)
+
+    assert (done.records, done.version) == (0, None)
+    assert pairs(archived(spark, bucket)) == once(store)
+
+
+def test_a_few_new_records_of_several_days_make_a_file_a_day_however_many_are_archived(spark, bucket):
+    store = bucket.store()
+    put_records(store, "emails", 60)
+    archive(spark, bucket, "emails", now=NOON, rows_per_part=10)
+    for day in range(4):
+        put_records(store, "emails", 8, start=100 + 10 * day, finished_at=NOON + timedelta(days=day))
+
+    done = archive(spark, bucket, "emails", now=NOON, rows_per_part=40)
+
+    assert sorted((part.day, part.rows) for part in done.parts) == [(f"2026-11-{16 + day}", 8) for day in range(4)]
+    assert pairs(archived(spark, bucket)) == once(store)
+
+
+def test_a_day_is_split_by_what_waits_of_it():
+    objects = {"2026-11-16": 25, "2026-11-17": 10, "2026-11-18": 1}
+    sizes = {"2026-11-16": 100, "2026-11-17": 100, "2026-11-18": 700 * 1024 * 1024}
+    assert Waiting(objects, sizes).pieces(10) == {"2026-11-16": 3, "2026-11-17": 1, "2026-11-18": 3}
+    few = Waiting({"2026-11-16": 5, "2026-11-17": 5}, {"2026-11-16": 100, "2026-11-17": 100})
+    assert few.pieces(10) == {"2026-11-16": 1, "2026-11-17": 1}
+
+
+def test_the_gets_are_spread_by_their_number_whatever_the_planner_thinks_of_their_bytes(spark):
+    listed = spark.range(3000).selectExpr("cast(id as string) key", "'e' etag").persist()
+    read = in_tasks(listed, 3000).mapInArrow(lambda batches: batches, listed.schema)
+    assert read.rdd.getNumPartitions() == 12
+    listed.unpersist()
+
+
+def test_an_old_archive_is_taken_over_and_what_it_holds_is_not_archived_again(spark, bucket):
+    store = bucket.store()
+    keys = put_records(store, "emails", 3)
+    etags = keys_under(store, "emails/records/")
+    # As a version before payload_key wrote it.
+    part = put_part(store, "emails", ["m00000"], record_etag=etags[keys[0]])
+    put_old_commit(store, "emails", 1, [part])
+
+    done = archive(spark, bucket, "emails", now=NOON)
+
+    assert (done.converted, done.records, done.version) == (1, 2, 2)
+    assert pairs(archived(spark, bucket)) == once(store)
+    assert {row.payload_key for row in archived(spark, bucket)} == {None}
+    assert plain(bucket).count_rows() == 3
+
+
+def test_after_a_compaction_a_run_knows_what_is_archived(spark, bucket):
+    store = bucket.store()
+    for start in (0, 10):
+        put_records(store, "emails", 5, start=start)
+        archive(spark, bucket, "emails", now=NOON)
+    before = archived(spark, bucket)
+    compact(bucket.archive())
+    assert len(bucket.archive().snapshot().parts("emails")) == 1
+    assert sorted(archived(spark, bucket), key=lambda row: row.path) == sorted(before, key=lambda row: row.path)
+    put_records(store, "emails", 1, start=20)
+
+    assert archive(spark, bucket, "emails", now=NOON).records == 1
+    assert pairs(archived(spark, bucket)) == once(store)
 
 
 def test_a_task_that_runs_twice_writes_the_same_files(spark, bucket):
     store = bucket.store()
     put_records(store, "emails", 8)
     found = job.listed(spark, bucket, survey(store, "emails/records/").ranges)
-    written = job.write_parts(job.read_records(found, bucket, "emails"), bucket, "emails", 1, 3, 2)
+    written = job.write_parts(job.read_records(found, bucket, "emails"), bucket, "emails", 1, 3, {"2026-11-16": 2})
 
     first = sorted(row.key for row in written.collect())
     before = keys_under(store, "archive/")
@@ -246,13 +339,10 @@ def test_a_batch_counts_its_lines_and_what_they_died_of():
     assert [("Late", 2), ("unlisted", 1)] in row
 
 
-def test_a_log_of_a_newer_schema_stops_the_run(spark, bucket):
+def test_a_table_of_a_newer_schema_stops_the_run(spark, bucket):
     put_records(bucket.store(), "emails", 1)
     archive(spark, bucket, "emails", now=NOON)
-    log = Log(bucket.store(), "emails")
-    (entry,) = log.entries()
-    stored = json.loads(bucket.store().open(entry.key).read())
-    bucket.store().put(entry.key, json.dumps(stored | {"schema": 2}).encode())
+    bucket.archive().snapshot().table.alter.set_table_properties({"s3queue.schema": "2"}, raise_if_not_exists=False)
 
     with pytest.raises(NewerFormat, match="upgrade"):
         archive(spark, bucket, "emails", now=NOON)
@@ -291,6 +381,7 @@ def test_the_command_archives_every_queue_of_the_bucket(spark, bucket, capsys):
 def test_a_queue_that_cannot_be_archived_costs_the_others_nothing(spark, bucket, capsys, caplog):
     for queue in ("broken", "orders"):
         put_records(bucket.store(), queue, 2)
+    # In the old layout, and broken.
     bucket.store().put(Keys("broken").archive_commit(1), b"no commit")
 
     assert main(["--bucket", bucket.name, "--endpoint-url", bucket.endpoint_url]) == 1

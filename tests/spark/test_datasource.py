@@ -11,9 +11,11 @@ from pyspark.sql import functions as sf
 
 from s3queue import Queue, QueueSettings
 from s3queue.errors import InvalidRequest
+from spark.archive import archive
 from spark.datasource import QueueDataSource, Target
+from support.archived_files import put_old_commit, put_part
 from support.data_frames import assertDataFrameEqual
-from support.finished_messages import keys_under, put_records
+from support.finished_messages import NOON, keys_under, put_records
 
 pytestmark = pytest.mark.filterwarnings("ignore:.PYARROW_IGNORE_TIMEZONE.")
 
@@ -81,7 +83,27 @@ def test_dead_letters_tell_what_they_died_of(spark, source, queue):
     assert (bytes(row.body), row.metadata) == (b'{"n":1}', {"from": "me"})
 
 
-@pytest.mark.parametrize("kind", ["messages", "records", "dead"])
+def test_the_archive_is_its_table_with_queue_and_day_and_without_the_files_that_do_not_count(spark, source, bucket):
+    store = bucket.store()
+    put_records(store, "emails", 3)
+    put_records(store, "orders", 2)
+    for queue in ("emails", "orders"):
+        archive(spark, bucket, queue, now=NOON)
+    put_part(store, "emails", ["orphan"], version=9)
+
+    found = read(spark, source, kind="archive")
+
+    assert found.columns[:2] == ["queue", "day"]
+    assert {(row.queue, row.day, row["count"]) for row in found.groupBy("queue", "day").count().collect()} == {
+        ("emails", "2026-11-16", 3)
+    }
+    assertDataFrameEqual(found, read(spark, source, kind="records"))
+    put_old_commit(store, "invoices", 1, [put_part(store, "invoices", ["a"])])
+    with pytest.raises(Exception, match="s3queue archive convert invoices"):
+        read(spark, source | {"url": f"s3://{bucket.name}/invoices"}, kind="archive").count()
+
+
+@pytest.mark.parametrize("kind", ["messages", "records", "archive", "dead"])
 def test_a_queue_with_nothing_in_it_is_an_empty_frame(spark, source, kind):
     assert read(spark, source, kind=kind).count() == 0
 

@@ -15,12 +15,15 @@ from pyarrow import csv, parquet
 from queues.exports import Aggregation, Export
 from s3queue import Reject
 from s3queue.stores.s3 import client
+from spark.archive import archive
 from spark.datasets.expressions import parse
 from spark.datasets.reading import BadDataset, find, for_spark, read
 from spark.jobs import load
 from spark.jobs.exports import per_message, shape
 from spark.storage.bucket import Bucket
+from support.archived_files import put_part
 from support.data_frames import assertDataFrameEqual
+from support.finished_messages import NOON, put_records
 from support.s3_servers import fresh_bucket
 
 ORDERS = [{"id": n, "country": "DE" if n % 2 else "FR", "amount": n * 1.5, "day": "2026-11-16"} for n in range(40)]
@@ -244,3 +247,27 @@ def test_every_spark_queue_has_a_job():
     for name, definition in queues.load().items():
         if definition.settings.engine == "spark":
             assert load(name)
+
+
+def test_the_archive_is_exported_as_a_table(spark, bucket, monkeypatch):
+    from queues import exports
+
+    store = bucket.store()
+    for queue, count in (("emails", 3), ("orders", 2)):
+        put_records(store, queue, count)
+        archive(spark, bucket, queue, now=NOON)
+    put_part(store, "emails", ["orphan"], version=9)
+    monkeypatch.setattr(exports, "SOURCES", ("datasets/", "archive/"))
+    asked = {"source": "archive/", "source_format": "parquet", "format": "json", "destination": "analytics/exports/a/"}
+    counted = {"by": ["queue", "day"], "measures": {"rows": {"function": "count"}}}
+
+    done = run(spark, bucket, **asked, aggregate=counted)
+
+    assert sorted(row["rows"] for row in rows_of(bucket, done["files"], "json")) == [2, 3]
+    assert done["objects_read"] == 2
+    one = run(spark, bucket, **asked | {"source": "archive/queue=orders/"}, filter="day = '2026-11-16'")
+    assert {row["queue"] for row in rows_of(bucket, one["files"], "json")} == {"orders"}
+    with pytest.raises(Reject, match="archive has nothing at 'archive/queue=idle/'"):
+        run(spark, bucket, **asked | {"source": ["archive/queue=orders/", "archive/queue=idle/"]})
+    with pytest.raises(Reject, match="no other source"):
+        run(spark, bucket, **asked | {"source": ["archive/", "datasets/orders/"]})

@@ -1,4 +1,4 @@
-"""Forged state and Spark runs, plans and the archive's log. No JVM: all of this is plain Python."""
+"""Forged state and Spark runs, plans and the archive's old log. No JVM: all of this is plain Python."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from s3queue import Context
+from s3queue.archive.old_log import OldCommit
+from s3queue.archive.parts import Part, part_batches
 from s3queue.documents.batch import join_lines
 from s3queue.documents.partition import journal_bytes
 from s3queue.encoding import dump
@@ -26,7 +28,6 @@ from spark.bulk_enqueue import _bounded_lines
 from spark.heavy.batches import read_message
 from spark.heavy.driver import Driver, NotOurs, RunLost
 from spark.heavy.messages import MessageWork
-from spark.history.archive_log import Commit, Part, _rows
 from spark.rows.record_rows import read_record
 from support.counting_store import CountingStore
 from support.drawn_documents import AT, FULL_RECORD
@@ -115,10 +116,10 @@ def test_a_forged_plan_is_corrupt_and_nothing_else():
 
 def test_a_forged_commit_of_the_archive_is_corrupt_and_nothing_else():
     part = Part(key="archive/x", queue="orders", day="2026-11-16", rows=1, bytes=2)
-    real = Commit(version=1, schema=1, parts=(part,), committed_at=AT).to_bytes("n")
+    real = OldCommit(version=1, parts=(part,), committed_at=AT).to_bytes("n")
     for forged in forgeries(real):
         with contextlib.suppress(CorruptState):
-            Commit.from_bytes(forged, "archive/queue=orders/_log/0000000001.json").to_bytes("n")
+            OldCommit.from_bytes(forged, "archive/queue=orders/_log/0000000001.json").to_bytes("n")
 
 
 def test_a_forged_record_is_a_row_or_a_problem_of_the_archive():
@@ -175,13 +176,13 @@ def test_a_forged_part_of_the_archive_is_corrupt_and_nothing_else():
         forged.append(real[:place] + chance.randbytes(1) + real[place + 1 :])
     store = ForgedStore()
     store.put("archive/x", real)
-    assert sum(batch.num_rows for batch in _rows(store, "archive/x", 2, {}, schema)) == 2
-    with pytest.raises(CorruptState, match="archive/x has 2 rows; the archive's log says 3"):
-        list(_rows(store, "archive/x", 3, {}, schema))
+    assert sum(batch.num_rows for batch in part_batches(store, "archive/x", 2, {}, schema)) == 2
+    with pytest.raises(CorruptState, match="archive/x has 2 rows; the archive's table says 3"):
+        list(part_batches(store, "archive/x", 3, {}, schema))
     for body in forged:
         store.put("archive/x", body)
         with contextlib.suppress(CorruptState):
-            assert sum(batch.num_rows for batch in _rows(store, "archive/x", 2, {}, schema)) == 2
+            assert sum(batch.num_rows for batch in part_batches(store, "archive/x", 2, {}, schema)) == 2
 
 
 class Endless(io.RawIOBase):

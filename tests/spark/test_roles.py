@@ -11,11 +11,11 @@ import pytest
 from s3queue import Queue, QueueSettings, Reject
 from s3queue.keys import Keys
 from spark import archive, bulk_enqueue, pipeline, replay, statistics
-from spark.history.archive_log import Log
 from spark.storage.bucket import Bucket
+from support.archived_files import put_old_commit, put_part
 from support.finished_messages import NOON, put_records
 from support.iam_template import Role, Template
-from support.recording_bucket import Request, recording_bucket, requests_in
+from support.recording_bucket import Request, recording_bucket, recording_proxy, requests_in
 from support.spark_stack import QUEUES, role, synthesized
 from support.workbench import Workbench
 
@@ -83,21 +83,29 @@ def test_archive_and_statistics_run_as_scheduled_under_the_history_role(
     from infra.permissions import HISTORY, HISTORY_DATA, STATISTICS
 
     log = tmp_path / "requests"
-    ours = recording_bucket(bucket, log)
-    for module in (archive, statistics):
-        monkeypatch.setattr(module, "Bucket", lambda name, endpoint_url: ours)
     store = bucket.store()
     for queue in QUEUES:
         put_records(store, queue, 3)
         # What a run that died left behind.
         store.put(Keys(queue).archive_part("2026-11-16", 1, "aa"), b"x")
-    for job in ("archive", "statistics", "archive", "statistics"):
-        # New ones each time, so that former commits are read, and one is added.
-        put_records(store, "emails", 1, start=len(list(requests_in(log))), finished_at=NOON)
-        assert pipeline.main(scheduled(template, job)) == 0
+    # An archive of the layout before the table.
+    put_old_commit(store, "emails", 1, [put_part(store, "emails", ["old"])])
+    # Or what is replaced and left behind would stay for days.
+    monkeypatch.setattr(archive, "KEPT_DAYS", 0)
+    with recording_proxy(str(bucket.endpoint_url), log) as endpoint:
+        ours = recording_bucket(bucket, log, table_endpoint=endpoint)
+        for module in (archive, statistics):
+            monkeypatch.setattr(module, "Bucket", lambda name, endpoint_url: ours)
+        for number, job in enumerate(("archive", "statistics", "archive", "statistics")):
+            # New ones each time, so that former commits are read, and one is added.
+            put_records(store, "emails", 1, start=100 + number, finished_at=NOON)
+            assert pipeline.main(scheduled(template, job)) == 0
 
     requests = list(requests_in(log))
-    assert len(Log(store, "emails").entries()) == 2
+    seen = bucket.archive().snapshot()
+    assert seen.commits("emails") == 3
+    assert len(seen.parts("emails")) == 1, "compacted"
+    assert all(request.if_absent for request in requests if request.verb == "put" and "_delta_log/0" in request.key)
     assert store.open(STATISTICS)
     assert refused(requests, role(template, "HistoryRole"), template.queue_bucket) == []
     tables = in_order(HISTORY, HISTORY_DATA, {STATISTICS: "gp"})

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from support.fault_proxy import Request as HttpRequest
+from support.fault_proxy import fault_proxy
 
 if TYPE_CHECKING:
     from spark.storage.bucket import Bucket
+
+
+#: POST begins and ends an upload in parts.
+VERBS = {"GET": "get", "HEAD": "head", "PUT": "put", "POST": "put", "DELETE": "delete"}
 
 
 class Request(NamedTuple):
@@ -21,8 +30,9 @@ class Request(NamedTuple):
     if_absent: bool
 
 
-def recording_bucket(bucket: Bucket, log: Path) -> Bucket:
-    """The same bucket; `requests_in(log)` tells what it was asked.
+def recording_bucket(bucket: Bucket, log: Path, *, table_endpoint: str = "") -> Bucket:
+    """The same bucket; `requests_in(log)` tells what it was asked. The archive's table has a client of its own:
+    `table_endpoint` is a `recording_proxy` before the same server.
 
     Defined in here, and not by a class of this module, so that it travels to executors, which do not see the tests.
     """
@@ -61,10 +71,33 @@ def recording_bucket(bucket: Bucket, log: Path) -> Bucket:
         def store(self) -> Any:
             return Store(Bucket(self.name, self.endpoint_url, self.region).store())
 
+        def archive(self) -> Any:
+            assert table_endpoint, "what the table asks for is not recorded"
+            return Bucket(self.name, table_endpoint, self.region).archive()
+
         def client(self) -> Any:
             raise NotImplementedError("what goes past the store is not recorded")
 
     return Recorded(bucket.name, bucket.endpoint_url, bucket.region)
+
+
+@contextlib.contextmanager
+def recording_proxy(endpoint: str, log: Path) -> Iterator[str]:
+    """The address of a server that writes down what it passes on, in the same form and into the same file."""
+    with fault_proxy(endpoint, seed=1) as proxy:
+
+        def note(request: HttpRequest) -> str:
+            path = request.head.split(b" ", 2)[1].decode()
+            asked = {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()}
+            key = unquote(urlsplit(path).path).split("/", 2)[2:]
+            verb = "list" if "list-type" in asked else VERBS[request.method]
+            told = [verb, asked.get("prefix", "") if verb == "list" else key[0], None, request.is_conditional]
+            with log.open("a") as file:
+                file.write(json.dumps(told) + "\n")
+            return ""
+
+        proxy.draw = note  # type: ignore[method-assign]
+        yield proxy.endpoint
 
 
 def requests_in(log: Path) -> Iterator[Request]:

@@ -11,6 +11,7 @@ from s3queue import __version__
 from .command import program
 from .commands import (
     act,
+    archive,
     breaker,
     configure,
     dashboard,
@@ -37,7 +38,7 @@ __all__ = ["program"]
 #: Imported for what they register; `command.ORDER` says how the help lists it.
 _REGISTERED = (
     *(queues, configure, breaker, send, stats, show, tail, partitions, act, replay, dead, dead_replay),
-    *(work, workers, locks, schedules, flows, doctor, estimate, dashboard, init),
+    *(work, workers, locks, schedules, flows, archive, doctor, estimate, dashboard, init),
 )
 
 
