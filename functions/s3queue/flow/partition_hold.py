@@ -80,8 +80,9 @@ class Hold:
         if window and self._must_gather(window):
             self.queue.clock.sleep(self.queue.settings.within.total_seconds())
             window = self._plan(relist=True)
-        is_over = self._stored is not None and self._stored.is_over()
-        if takes and not (window or self._uncleared or is_over or self._ended):
+        # Also if all that waited was deleted by hand: nobody else deletes a lease that is open.
+        is_left = self._stored is not None and (self._stored.is_over() or not self._waiting)
+        if takes and not (window or self._uncleared or is_left or self._ended):
             return False
         gate = self.queue.gate
         if gate and window and gate.wait(self.messages.path(window[0])) > 0:
@@ -207,7 +208,9 @@ class Hold:
         self._clearing.read[path] = message.stored(info.key, found.at)
         claim = self.leases.claim(message, self._waiting.get(path), found.at, before)
         if is_once(path, message.metadata):
-            record = self._ended_here(path, message.put_id) or find_outcome(self.queue, path, message.put_id)
+            record = self._ended_here(path, message.put_id)
+            # There may be so many journals that reading them outlasts the lease, again and again.
+            record = record or find_outcome(self.queue, path, message.put_id, keep=self.keep)
             if was_finished(path, message.metadata, record):
                 with self._mutex:
                     self._repeated[path] = self._clearing.read.pop(path)
@@ -371,6 +374,10 @@ class Hold:
             LeaseLost: another worker has it.
         """
         self._lease.renew(timeout)
+
+    def keep(self) -> None:
+        """Renew the partition if much of its time is over. Raises LeaseLost."""
+        self._lease.keep()
 
     def give_up(self) -> None:
         """Let others have the partition: DELETE the lease, or, if failed messages wait, PUT it as open.

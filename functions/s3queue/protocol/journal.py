@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from s3queue.documents.message import MOVED
@@ -16,11 +16,14 @@ from s3queue.store import listing
 from .access import QueueAccess
 
 
-def find_outcome(queue: QueueAccess, path: str, put_id: str = "") -> Record | None:
+def find_outcome(
+    queue: QueueAccess, path: str, put_id: str = "", *, keep: Callable[[], None] = lambda: None
+) -> Record | None:
     """The last outcome of a message of a partition: in its lease, or in a journal; None if there is none.
 
     With a `put_id`, that of any message which carries it. Journals are read one by one, the newest first: this is for
-    people, and for the few messages that may have been PUT twice.
+    people, and for the few messages that may have been PUT twice. `keep` is called before each of them: whoever holds
+    the partition meanwhile must not lose it.
     """
     partition = partition_of(path)
     found = queue.store.open(queue.keys.lease(partition_path(partition)))
@@ -32,16 +35,22 @@ def find_outcome(queue: QueueAccess, path: str, put_id: str = "") -> Record | No
             raise
         except CorruptState:
             pass
-    return find_in_journals(queue, path, put_id, since=moved_since(put_id))
+    return find_in_journals(queue, path, put_id, since=moved_since(put_id), keep=keep)
 
 
 def find_in_journals(
-    queue: QueueAccess, path: str, put_id: str = "", *, since: datetime | None = None
+    queue: QueueAccess,
+    path: str,
+    put_id: str = "",
+    *,
+    since: datetime | None = None,
+    keep: Callable[[], None] = lambda: None,
 ) -> Record | None:
     """As `find_outcome`, in journals only; `since`: only in those that were written then or later."""
     found = (info for page in listing(queue.store, queue.keys.journals(partition_of(path))) for info in page.objects)
     names = [info.key for info in found if since is None or info.modified_at >= since]
     for key in reversed(names):
+        keep()
         journal = queue.store.open(key)
         if journal is None:
             continue
