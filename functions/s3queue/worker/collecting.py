@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from s3queue.errors import InvalidRequest, LeaseLost, QueueError, Reject, Unavai
 from s3queue.protocol.claim import Claim
 
 from .processor import AttemptEnding, Processor, failures
+
+_log = logging.getLogger(__name__)
 
 
 def process_together(processor: Processor, claims: Sequence[Claim]) -> list[AttemptEnding]:
@@ -26,9 +29,12 @@ def process_together(processor: Processor, claims: Sequence[Claim]) -> list[Atte
                 raise Reject(f"a queue that collects takes one payload a message, not a list of {len(items)}")
             parsed.append((claim, items[0]))
         except (Reject, QueueError) as error:
-            endings[claim.path] = _end(processor, claim, error)
+            endings[claim.path] = _end(processor, claim, error, is_called=False)
     if parsed:
         endings |= _call(processor, parsed)
+    for claim in claims:
+        if endings[claim.path] != "lost":
+            processor.queue.note_undecided(claim)  # unless its call was noted, as in `Processor.process`
     return [endings[claim.path] for claim in claims]
 
 
@@ -48,7 +54,8 @@ def _call(processor: Processor, parsed: Sequence[tuple[Claim, Any]]) -> dict[str
     except LeaseLost:
         return {claim.path: "lost" for claim in claims}
     except failures() as error:
-        return {claim.path: _end(processor, claim, error) for claim in claims}
+        # One call has failed, however many messages it was for: a breaker counts it once.
+        return {claim.path: _end(processor, claim, error, is_called=claim is first) for claim in claims}
     endings: dict[str, AttemptEnding] = {}
     for claim, result in zip(claims, results, strict=True):
         if isinstance(result, BaseException):
@@ -63,6 +70,10 @@ def _end(processor: Processor, claim: Claim, error: BaseException | None, **retu
     try:
         return processor.end(claim, error, **returned)
     except (LeaseLost, Unavailable):
+        return "lost"
+    except QueueError as error:
+        # As in `Processor.process`: a missing permission, say. It must not take the other messages' outcomes along.
+        _log.error("outcome not written: %s/%s: %s", processor.queue.name, claim.path, error)
         return "lost"
 
 

@@ -12,6 +12,7 @@ from s3queue.flow.partition_hold import Hold
 from s3queue.flow.partitions import hold_partition
 from s3queue.keys import partition_path
 from s3queue.protocol.claim import Claim
+from s3queue.queue import Queue
 
 from .processor import AttemptEnding, Processor
 
@@ -31,7 +32,7 @@ def run_partition(
     queue, was_held = processor.queue, False
     path, before = partition_path(partition), queue.held_back
     # Once more after it was given up: an event that came before found it held, and left its message to us.
-    while hold := hold_partition(queue.leases, partition):
+    while hold := take_partition(queue, partition):
         was_held = True
         run = PartitionRun(processor, hold, should_stop=should_stop, count=count)
         run.work()
@@ -43,6 +44,12 @@ def run_partition(
     if queue.held_back != before:
         queue.leases.remind(path, queue.free_at(path))
     return was_held
+
+
+def take_partition(queue: Queue, partition: str) -> Hold | None:
+    """`hold_partition`, under the limits that the queue has now: nothing else may have asked for them before."""
+    queue.held_for()
+    return hold_partition(queue.leases, partition)
 
 
 class PartitionRun:
@@ -116,11 +123,16 @@ class PartitionRun:
         return 1 if self.hold.is_ordered else max(self._processor.queue.settings.collect, 1)
 
     def _process(self, claims: Sequence[Claim]) -> list[AttemptEnding]:
-        if not (self._processor.definition.takes_list and self._processor.queue.settings.collect):
-            return [self._processor.process(claim) for claim in claims]
-        from .collecting import process_together
+        try:
+            if not (self._processor.definition.takes_list and self._processor.queue.settings.collect):
+                return [self._processor.process(claim) for claim in claims]
+            from .collecting import process_together
 
-        return process_together(self._processor, claims)
+            return process_together(self._processor, claims)
+        except BaseException:
+            # As in `_taken`: what a handler must not raise, or what the library should not.
+            self._end(is_lost=True)
+            raise
 
     def _begin_advance(self) -> bool:
         with self._mutex:

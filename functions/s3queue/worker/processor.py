@@ -333,7 +333,7 @@ class Processor:
         # A handler may ask for any delay; no date can be reckoned from some of them.
         after = min(max(after, timedelta()), LONGEST) if after is not None else None
         # A handler that was not called says nothing to the breaker.
-        fail = self.queue.fail if is_called else self.queue.leases.fail
+        fail = self.queue.fail if is_called else (claim.leases or self.queue.leases).fail
         ended: Lease | Record = self._known(lambda: fail(claim, error, retry_after=after, dead=dead))
         return "retried" if isinstance(ended, Lease) else ended.outcome
 

@@ -6,6 +6,8 @@ import json
 import threading
 from collections import defaultdict
 
+import pytest
+
 from s3queue import Definition, Worker
 from s3queue.documents.partition import PartitionLease
 from s3queue.errors import Unavailable
@@ -311,3 +313,21 @@ def test_ordinary_messages_have_their_turn_beside_a_partition_that_is_never_empt
     worker.run_until_empty()
 
     assert seen.index("plain") < 12
+
+
+def test_what_no_handler_may_raise_does_not_keep_a_partition_for_ever(bench):
+    """A thread that dies of it leaves nobody behind who would end the messages that its heartbeat names."""
+    queue = bench.queue()
+    path = queue.enqueue(b"1", group="a")
+
+    def interrupts(body):
+        raise KeyboardInterrupt
+
+    heartbeat = HeartbeatWriter(queue)
+    runs = PartitionRuns(
+        bench.processor(queue, interrupts), heartbeat, count=lambda ending: None, is_wanted=lambda: True
+    )
+    with pytest.raises(KeyboardInterrupt):
+        runs.work(path)
+
+    assert len(runs) == len(heartbeat) == 0
