@@ -65,7 +65,7 @@ def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
                 judge.letters.check_kept(world, judge.root, life, line)
     judge.sends.check_quiet()
     judge.members.check_quiet()
-    judge.partitions.check_quiet()
+    judge.partitions.journals.check_quiet()
     check_schedules(world, judge)
     judge.history.check_settings(f"{judge.root}queue.json")
     if cast.profile.exact:

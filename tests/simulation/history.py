@@ -101,6 +101,9 @@ class History:
             return
         if life:
             call.lives.append(life)
+            # What could not be read is replayed in its place, with the same bytes.
+            if call.name in ("replay", "rerun") and before and before.body != after.body:
+                self._broken("P1", f"a replay of {life.path} overwrote what was PUT there")
             if call.name == "rerun":
                 self.replayed.update(life.lines.values())
             if call.name == "replay":
@@ -204,9 +207,15 @@ class History:
             self.paused_at = self._world.now if call.asked["paused"] else None
 
     def _check_cancel(self, call: Call) -> None:
-        """[P3] The outcome that an operator is told is the one that is recorded, and stays."""
-        generation = call.answer.generation
-        life = self._ledger.find(call.asked["path"], generation.etag, generation.put_at)
+        """[P3] The outcome that an operator is told is the one that is recorded, and stays. Of a replay that lies in
+        its group twice, it is that of the other one.
+        """
+        generation, path = call.answer.generation, call.asked["path"]
+        if call.answer.path != path and any(
+            life.put_id == call.answer.put_id for life in self._ledger.lives.get(path, ())
+        ):
+            path = call.answer.path
+        life = self._ledger.find(path, generation.etag, generation.put_at)
         if life is None or life.record is None or life.record.outcome != call.answer.outcome:
             self._broken("P3", f"{call.asked['path']} was told to be {call.answer.outcome}, and is not recorded so")
 

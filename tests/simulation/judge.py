@@ -21,6 +21,7 @@ from .letters import Letters
 from .machines import EPOCH
 from .members import FlowMembers
 from .partitions import Partitions
+from .rates import Rates
 from .releases import Releases
 from .sends import SentMessages
 from .violations import KINDS, Violation
@@ -49,6 +50,8 @@ class Judge:
         self.members = FlowMembers(world, self.broken)
         self.members.ledgers[queue] = self.ledger
         self.partitions = Partitions(self)
+        self.rates = Rates(self.broken)
+        self.has_history = True
         self.violations: list[Violation] = []
         self.max_attempts = max_attempts
         self._held: list[Holding] = []
@@ -71,7 +74,7 @@ class Judge:
     # The store
 
     def performed(self, process: Process, operation: str, key: str, sent_at: float, before: Any, after: Any) -> None:
-        if STRAY in key or self.partitions.performed(process, key, before, after):
+        if STRAY in key or self.partitions.performed(process, key, sent_at, before, after):
             return
         kind, _, path = key.removeprefix(self.root).partition("/")
         if kind == "leases":
@@ -104,9 +107,8 @@ class Judge:
                     self.letters.replay_put(path, after.body)
                 if call and call.name == "rerun":
                     self.kept.replay(life, after)
-                # What could not be read is replayed in its place, with the same bytes.
-                if before and before.body != after.body and call and call.name in ("replay", "rerun"):
-                    self.broken("P1", f"a replay of {path} overwrote what was PUT there")
+                if call and call.name in ("replay", "rerun"):
+                    self.partitions.replayed(call, life)
                 self.history.put(process, key, sent_at, before, after, life)
             else:
                 self._deleted(process, path, sent_at, put_id_of(before.metadata))
@@ -299,6 +301,7 @@ class Judge:
         run = Run(claim.attempt, process, self.world.now)
         if STRAY in claim.path:
             return run
+        self.rates.start(claim)
         if claim.within:
             return self.partitions.start(process, claim, run)
         self.world.note(process, "run", claim.path, f"line {line}, attempt {claim.attempt}")
