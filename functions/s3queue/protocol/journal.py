@@ -47,21 +47,27 @@ def find_in_journals(
     keep: Callable[[], None] = lambda: None,
 ) -> Record | None:
     """As `find_outcome`, in journals only; `since`: only in those that were written then or later."""
-    found = (info for page in listing(queue.store, queue.keys.journals(partition_of(path))) for info in page.objects)
-    names = [info.key for info in found if since is None or info.modified_at >= since]
-    for key in reversed(names):
+    pages = listing(queue.store, queue.keys.journals(partition_of(path)))
+    found = [info for page in pages for info in page.objects if since is None or info.modified_at >= since]
+    # By S3's dates: names are in the order of time for each process, and within a second not for several.
+    found.sort(key=lambda info: (info.modified_at, info.key), reverse=True)
+    last: Record | None = None
+    for place, info in enumerate(found):
+        if last and info.modified_at != found[place - 1].modified_at:
+            break
         keep()
-        journal = queue.store.open(key)
+        journal = queue.store.open(info.key)
         if journal is None:
             continue
         try:
-            if record := outcome_in(read_journal(journal), path, put_id):
-                return record
+            record = outcome_in(read_journal(journal), path, put_id)
         except NewerFormat:
             raise
         except CorruptState:
             continue
-    return None
+        if record and (last is None or record.generation.put_at > last.generation.put_at):
+            last = record
+    return last
 
 
 def outcome_in(records: Iterable[Record], path: str, put_id: str = "") -> Record | None:

@@ -102,3 +102,24 @@ def test_a_payload_of_a_group_that_cannot_be_parsed_dies_at_once_and_the_group_g
     first, second = [queue.outcome_of(path) for path in paths]
     assert (first.outcome, first.failure.type, first.attempt) == ("dead", "Reject", 1)
     assert (second.outcome, seen) == ("completed", ["a@example.com"])
+
+
+def test_a_probe_that_finds_its_message_gone_lets_the_next_one_probe(bench):
+    queue, seen = bench.queue(breaker=Breaker(failures=1, pause=30), max_attempts=2), []
+
+    def fails(body):
+        raise ConnectionError("no route")
+
+    bench.processor(queue, fails).run(queue.enqueue(b"0", group="b"))
+    paths = [queue.enqueue(json.dumps(number), group="a") for number in (1, 2)]
+    bench.clock.advance(40)
+
+    def around(operation, key, perform):
+        if operation == "get" and key == f"orders/{paths[0]}":
+            bench.around = None
+            bench.memory.delete(key)  # since the LIST
+        return perform()
+
+    bench.around = around
+    bench.processor(queue, seen.append).run(paths[0])
+    assert seen == [2]
