@@ -62,6 +62,10 @@ class History:
         self.calls: dict[Process, list[Call]] = {}
         #: Messages that were replayed; what their handlers lacked may be there by now.
         self.replayed: set[bytes] = set()
+        #: Whether completed messages are recorded; if not, only what is there, or may be PUT again, can be looked up.
+        self.keeps_records = True
+        #: Messages that an operator deleted by hand, also if equal bytes were PUT there since.
+        self.removed: set[str] = set()
         #: When the queue was paused for certain; None while it is not.
         self.paused_at: float | None = None
 
@@ -120,10 +124,11 @@ class History:
         were taken for one message, and it could not.
         """
         put_id = put_id_of(after.metadata)
-        if any(life.end == "removed" for life in self._ledger.lives.get(path, ())):
+        if path in self.removed:
             return False  # an operator deleted it before its producer could look
         if not put_id:
-            return True  # nobody else uses a name that is the library's own
+            # Nobody else uses a name that is the library's own.
+            return self.keeps_records or before is not None
         recorded = [(life.recorded_at, life.record.put_id) for life in self._ledger.lives.get(path, ()) if life.record]
         # There is one record for all generations of a name: the last one's.
         at, last = max(recorded, default=(0.0, ""))

@@ -46,7 +46,7 @@ class Journals:
         need not be, unless its PUT may be repeated: its id is kept nevertheless.
         """
         is_once = record.put_id.startswith((ONCE, MOVED))
-        is_needed = self._judge.has_history or record.outcome != "completed" or is_once
+        is_needed = self._judge.history.keeps_records or record.outcome != "completed" or is_once
         return is_needed and not self._has(record)
 
     def _has(self, record: Record) -> bool:
@@ -66,7 +66,7 @@ class Journals:
             if not partition_of(path) or not ended:
                 continue
             last = max(ended, key=lambda life: life.recorded_at)
-            if not judge.has_history and last.record and not self._has(last.record):
+            if not judge.history.keeps_records and last.record and not self._has(last.record):
                 continue
             found = find_outcome(queue, path)
             if found is None:

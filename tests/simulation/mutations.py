@@ -25,7 +25,7 @@ TESTS = Path(__file__).parents[1]
 CAUGHT = Path(__file__).with_name("caught.json")
 GROUPS = (
     *("leases", "outcomes", "sends", "sweeps", "calls", "strangers", "operators", "flow", "schedules", "kept"),
-    *("limits", "threads", "readers", "reminders", "released", "flows", "partitions"),
+    *("limits", "threads", "readers", "reminders", "released", "flows", "partitions", "partition_uses"),
 )
 
 

@@ -88,7 +88,7 @@ class Schedule:
         self.fleet = Fleet(self.cast, 2, drains=chance.random() < 0.5)
         self.lasts = 8.0 + chance.random() * 17.0
         self.producers = Producers(self.cast, self.lasts)
-        self.judge.has_history, self.judge.rates.rate = self.settings.history, self.settings.limit
+        self.judge.history.keeps_records, self.judge.rates.rate = self.settings.history, self.settings.limit
         if self.is_partitioned and not has_batches(self.settings):
             self.producers.forms = SINGLE_FORMS
         if self.profile in (PROMPT, TURNS):
