@@ -94,8 +94,14 @@ def priority_of(path: str) -> int:
 
 
 def rate_key_of(path: str, shards: int = 0) -> str:
-    """The first folder of the name that the producer chose, behind priority and shard; empty if it has none."""
-    name = _PRIORITY.sub("", name_of(path), count=1)
+    """The first folder of the name that the producer chose, behind share, priority and shard; empty if it has none.
+
+    Of a message of a group, the group's: `@customer-42`.
+    """
+    name = name_of(path)
+    if name.startswith(_SHARE):
+        name, shards = name.partition("/")[2], 0
+    name = _PRIORITY.sub("", name, count=1)
     if shards:
         name = _SHARD.sub("", name, count=1)
     folder, slash, _ = name.partition("/")

@@ -199,7 +199,7 @@ class Queue(OperatedQueue):
         Raises:
             Unavailable: unknown whether it was claimed; the sweeper takes care of the message.
         """
-        self._follow_limits()
+        self.follow_limits()
         return self._claiming.claim(path, timeout=timeout, read_first=read_first, etag=etag)
 
     def claim_next(self, limit: int = 1, *, timeout: float | timedelta | None = None) -> list[Claim]:
@@ -207,7 +207,7 @@ class Queue(OperatedQueue):
         if limit < 1:
             return []
         self.refresh()
-        self._follow_limits()
+        self.follow_limits()
         return [] if self.settings.paused or self.held_for() else self._claiming.claim_next(limit, timeout=timeout)
 
     def adopt(self, path: str) -> Claim | None:
@@ -317,21 +317,21 @@ class Queue(OperatedQueue):
 
         0.0: something may be claimed, or nobody has asked yet. Sends no request.
         """
-        return self._limits.wait_for_any() if self._follow_limits() and self._limits else 0.0
+        return self._limits.wait_for_any() if self.follow_limits() and self._limits else 0.0
 
     def free_at(self, path: str) -> datetime:
         """When a message that its queue's limits held back is worth a try again, by S3's clock; sends no request."""
-        self._follow_limits()
+        self.follow_limits()
         return self._limits.free_at(path) if self._limits else self.clock.now()
 
     def may_call(self, path: str) -> bool:
         """Whether the queue's limits permit another call of the handler for a claimed batch: its next line."""
-        self._follow_limits()
+        self.follow_limits()
         return self._limits is None or self._limits.enter_call(path)
 
     def note_call(self, claim: Claim, error: BaseException | str | None) -> None:
         """Tell the queue's breaker how a call of the handler ended; `complete` and `fail` do so by themselves."""
-        if self._follow_limits() and self._limits:
+        if self.follow_limits() and self._limits:
             self._limits.ended(claim.path, error)
 
     def note_undecided(self, claim: Claim) -> None:
@@ -343,9 +343,9 @@ class Queue(OperatedQueue):
 
     def is_stopped(self) -> bool:
         """Whether an operator has forced the queue's breaker open, as far as this process knows; sends no request."""
-        return bool(self._follow_limits() and self._limits and self._limits.is_stopped())
+        return bool(self.follow_limits() and self._limits and self._limits.is_stopped())
 
-    def _follow_limits(self) -> bool:
+    def follow_limits(self) -> bool:
         """Whether the queue has limits now. What keeps them is not imported before it has."""
         if not self.settings.is_limited:
             self.gate = self._limits = None

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from s3queue.documents.flow import flow_key
+from s3queue.documents.message import MEMBER
+from s3queue.encoding import PUT_ID
 from s3queue.flow.flows import Flow
+from s3queue.protocol.flow_progress import put_node
 from s3queue.queue import Queue
 
 from .functions import Container
@@ -81,6 +85,43 @@ def _cancel(*plans: str, before: tuple[str, ...] = (), meanwhile: str = "", **op
     return plot
 
 
+def _cancel_started(*plans: str, **options: Any) -> Plot:
+    """A flow whose first member is stored: another process is about to store the others."""
+
+    def plot(stage: Stage) -> str:
+        stage.cast.profile = replace(stage.cast.profile, exact=False)
+
+        def begin(helper: Container) -> None:
+            document = _flow(helper.queue, *plans, **options).document()
+            helper.queue.store.put(document.marker, b"")
+            helper.queue.store.put(flow_key("f"), document.to_bytes(), if_absent=True)
+            if not options:
+                put_node(helper.queue, document, 0)
+
+        stage.prepare(begin)
+        stage.world.spawn(stage.helper.process, lambda: _flow(stage.helper.queue, *plans, **options).start())
+        stage.act(lambda worker: Flow(worker.queue, id="f").cancel())
+        return ELSEWHERE
+
+    return plot
+
+
+def _forged(plan: str, node: int, beside: int = 1, **options: Any) -> Plot:
+    """Before its time, a stranger has PUT a step: nothing that comes after it comes sooner for that."""
+
+    def plot(stage: Stage) -> str:
+        stage.cast.profile = replace(stage.cast.profile, exact=False)
+        path = _path("f", node)
+        stage.judge.members.forged.add(path)
+        stage.prepare(lambda helper: _flow(helper.queue, "fk", steps="kk", **options).start())
+        put_id = f"{MEMBER}f/{node:04d}/{beside}/"
+        stage.world.store.put(f"{QUEUE}/{path}", script("stray", plan), metadata={PUT_ID: put_id})
+        stage.act(lambda worker: worker.processor.run(path))
+        return ELSEWHERE
+
+    return plot
+
+
 MEMBERS: dict[str, Plot] = {
     "start a flow": _start("k", "k"),
     "start a flow within a flow": _start("k", "k", "k", within=True),
@@ -99,4 +140,9 @@ MEMBERS: dict[str, Plot] = {
         "k", "k", before=(_path("f", 0),), meanwhile=_path("f", 1)
     ),
     "cancel a flow whose step waits": _cancel("k", steps="kk", before=(_path("f", 0),)),
+    "cancel a flow that is being started": _cancel_started("k", "k", "k", "k"),
+    "cancel a flow within a flow that is being started": _cancel_started("k", "k", within=True),
+    "complete a step that a stranger forged": _forged("k", 1),
+    "complete a step that a stranger forged as one of many": _forged("k", 2, beside=0),
+    "reject a step that a stranger forged": _forged("r", 1),
 }

@@ -29,6 +29,8 @@ class FlowMembers:
         self.ledgers: dict[str, Ledger] = {}
         #: (queue, path) of every step that has run.
         self.ran: set[tuple[str, str]] = set()
+        #: Paths of steps that a stranger has PUT before their time: he spoils these, and nothing that comes after them.
+        self.forged: set[str] = set()
 
     def _document(self, key: str, read: Callable[..., Any], *more: Any) -> Any:
         stored = self._world.objects.get(key)
@@ -68,6 +70,8 @@ class FlowMembers:
     def performed(self, key: str, before: Any, after: Any) -> None:
         """Something under `flows/` was written: once, and with reason."""
         if not key.startswith("flows/"):
+            if after is None and (ended := self.flow(key.rpartition("/")[2])):
+                self._check_cancelled(ended)
             return  # a marker
         if before is not None:
             self._broken("P8", f"{key} was written a second time")
@@ -78,6 +82,15 @@ class FlowMembers:
             self._check_done(flow, rest[0], key)
         elif kind == "decided" and flow:
             self._check_decided(flow, int(rest[0]))
+
+    def _check_cancelled(self, flow: FlowDocument) -> None:
+        """Whoever takes the marker of a cancelled flow away leaves nothing that could run: also what was not stored yet
+        has its outcome, and is cleared should it come.
+        """
+        decisions = [self.decided(flow.flow_id, step) for step in range(1, flow.last + 2)]
+        for node in flow.nodes(decisions.index("cancelled")) if "cancelled" in decisions else ():
+            if isinstance(flow.node(node), Send) and not self._records(flow, node):
+                self._broken("P8", f"flow {flow.flow_id} is cancelled, and node {node} may still run")
 
     def _check_done(self, flow: FlowDocument, name: str, key: str) -> None:
         node, queue = int(name[:4]), name[5:]
@@ -119,7 +132,7 @@ class FlowMembers:
         former = [one for ledger in self.ledgers.values() for one in ledger.lives.get(life.path, ()) if one is not life]
         life.is_repeated = any(one.record for one in former) or (life.puts > 1 and life.record is not None)
         stage = flow.stage_of(of.node)
-        if stage and self.decided(flow.flow_id, stage) != "continue":
+        if stage and self.decided(flow.flow_id, stage) != "continue" and life.path not in self.forged:
             self._broken(
                 "P8", f"{life.path} was stored, and decided is {self.decided(flow.flow_id, stage) or 'nothing'}"
             )
@@ -129,6 +142,8 @@ class FlowMembers:
         """A message of a flow goes only after its outcome is noted."""
         of = reference(life.path, put_id) if put_id.startswith(MEMBER) else None
         if of is None or self.flow(of.flow_id) is None or life.is_repeated or life.record is None:
+            return
+        if life.path in self.forged:
             return
         if done_key(of.flow_id, of.node, queue) not in self._world.objects:
             self._broken("P8", f"{queue}/{life.path} was deleted before its flow knew its outcome")
@@ -140,7 +155,7 @@ class FlowMembers:
         put_id = context.claim.message.put_id
         of = reference(context.path, put_id) if put_id.startswith(MEMBER) else None
         flow = self.flow(of.flow_id) if of else None
-        if of is None or flow is None or not (stage := flow.stage_of(of.node)):
+        if of is None or flow is None or not (stage := flow.stage_of(of.node)) or context.path in self.forged:
             return
         self.ran.add((context.queue, context.path))
         what = self.decided(flow.flow_id, stage)
@@ -188,7 +203,7 @@ class FlowMembers:
 
     def _check_once(self, flow: FlowDocument, node: int) -> None:
         member = flow.node(node)
-        if isinstance(member, Send):
+        if isinstance(member, Send) and flow.path(node) not in self.forged:
             lives = self.ledgers[member.queue].lives.get(flow.path(node), ())
             recorded = [life for life in lives if life.record]
             bodies = {json.loads(life.body)["id"] for life in lives}

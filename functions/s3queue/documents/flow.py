@@ -21,6 +21,7 @@ from s3queue.encoding import (
     as_whole,
     cut,
     dump,
+    has_too_many_parts,
     load_current,
     metadata_size,
     with_put_id,
@@ -49,6 +50,7 @@ _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _ANY_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}(\.[0-9]{4})?")
 _DONE = re.compile(r"([0-9]{4})\.([a-z0-9_-]{1,63}|~)")
 _REFERENCE = re.compile(rf"{MEMBER}({_ANY_ID.pattern})/([0-9]{{4}})/([0-9]{{1,4}})/([^/]*)")
+_NAME = re.compile(rf"flow-({_ANY_ID.pattern})-([0-9]{{4}})")
 #: What the reference to a node takes of a message's metadata, at most: the id, two numbers, the probes and their names.
 _REFERENCE_BYTES = 480
 
@@ -125,6 +127,12 @@ def reference(path: str, put_id: str) -> Reference | None:
 
 def message_name(flow_id: str, node: int) -> str:
     return f"flow-{flow_id}-{node:04d}"
+
+
+def named_node(path: str) -> tuple[str, int] | None:
+    """The flow and the node that a message's name says it is: all that is left to tell of one that is replayed."""
+    found = _NAME.fullmatch(name_of(path).rpartition("/")[2])
+    return (found[1], int(found[3])) if found else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,18 +244,24 @@ class FlowDocument:
         """Whether both ask for the same; when a message is due may differ, since a delay counts from the call."""
         return _asked(self) == _asked(other)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, *, as_base64: bool = False) -> dict[str, Any]:
+        members = [
+            one.to_json(as_base64=as_base64) if isinstance(one, Send) else {"flow": one.to_json(as_base64=as_base64)}
+            for one in self.members
+        ]
         return {
             "id": self.flow_id,
             "home": self.home,
-            "members": [one.to_json() if isinstance(one, Send) else {"flow": one.to_json()} for one in self.members],
-            "steps": [step.to_json() for step in self.steps],
+            "members": members,
+            "steps": [step.to_json(as_base64=as_base64) for step in self.steps],
             "on_dead": self.on_dead,
             "parent": list(self.parent) if self.parent else None,
         }
 
     def to_bytes(self) -> bytes:
-        return dump(self.to_json())
+        document = dump(self.to_json())
+        # A reader bounds the commas of a document, also those of the bodies in it.
+        return dump(self.to_json(as_base64=True)) if has_too_many_parts(document) else document
 
     @classmethod
     def from_json(cls, found: Any, *, is_nested: bool = False) -> FlowDocument:

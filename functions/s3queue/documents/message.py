@@ -149,6 +149,8 @@ def due_instant(now: datetime, delay: float | timedelta | None, due_at: datetime
         return now + as_duration(delay, "the delay")
     if due_at is None:
         return None
+    if not isinstance(due_at, datetime):
+        raise InvalidRequest(f"due_at must be a datetime with a time zone, not {due_at!r}")
     if due_at.tzinfo is None:
         raise InvalidRequest(f"due_at {due_at} has no time zone; give an aware datetime")
     try:

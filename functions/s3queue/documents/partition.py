@@ -5,8 +5,8 @@ The lease is the commit point: an outcome counts once the lease names it. The jo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -37,6 +37,12 @@ from .record import Attempt, Failure, Record
 
 #: Larger objects are not read: the outcomes of one commit are a few MiB at most.
 PARTITION_BYTES = 24 * 1024 * 1024
+#: Outcomes with more bytes than this are committed one part after the other.
+PART_BYTES = 4 * 1024 * 1024
+#: In a lease that is larger than this, messages that wait are described in short.
+_LONG_BYTES = PARTITION_BYTES // 2
+#: Of the error of a message that is described in short.
+_SHORT = 200
 #: Attempts that are kept of a message that waits: all waiting ones are written with every commit.
 ATTEMPTS_KEPT = 3
 #: Failed messages that one partition may keep waiting. With more, it takes no other messages until one of them is due.
@@ -59,6 +65,15 @@ class Waiting:
     @property
     def retry_at(self) -> datetime:
         return self.lease.retry_at or NEVER
+
+    def in_short(self) -> Waiting:
+        """What decides, and the beginning of the last error; of one that never runs again, nothing more than itself."""
+        failure = self.lease.failure
+        if failure and self.retry_at != NEVER:
+            failure = Failure(failure.type[:_SHORT], failure.message[:_SHORT])
+        else:
+            failure = None
+        return replace(self, lease=replace(self.lease, failure=failure, attempts=()))
 
     def to_json(self) -> dict[str, Any]:
         lease, generation = self.lease, self.lease.generation
@@ -119,6 +134,13 @@ class PartitionLease:
         return min((one.retry_at for one in self.waiting.values() if one.retry_at != NEVER), default=None)
 
     def to_bytes(self) -> bytes:
+        """What nobody could read would lose attempts and outcomes: long errors are cut before that."""
+        body = self._to_bytes()
+        if len(body) <= _LONG_BYTES:
+            return body
+        return replace(self, waiting={path: one.in_short() for path, one in self.waiting.items()})._to_bytes()
+
+    def _to_bytes(self) -> bytes:
         return dump(
             {
                 "state": self.state,
@@ -180,6 +202,19 @@ class StoredPartition:
 
     def is_over(self) -> bool:
         return self.lease.state == "processing" and self.read_at > self.over_at
+
+
+def in_parts(ended: Iterable[Record]) -> list[tuple[Record, ...]]:
+    """Outcomes in parts that a lease, and a journal, have room for; at least one, which may be empty."""
+    parts: list[list[Record]] = [[]]
+    size = 0
+    for record in ended:
+        size += len(record.to_bytes())
+        if size > PART_BYTES and parts[-1]:
+            parts.append([])
+            size = len(record.to_bytes())
+        parts[-1].append(record)
+    return [tuple(part) for part in parts]
 
 
 def journal_bytes(records: tuple[Record, ...]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from s3queue.documents.flow import FLOWS, NESTED, FlowDocument, decision_key, flow_key, message_name, started_key
@@ -11,7 +11,16 @@ from s3queue.documents.flow_outcomes import Decision, Done
 from s3queue.documents.record import Failure
 from s3queue.documents.sends import Send
 from s3queue.encoding import dump
-from s3queue.errors import Conflict, CorruptState, InvalidRequest, MessageNotFound, Unavailable
+from s3queue.errors import (
+    AccessDenied,
+    Conflict,
+    CorruptState,
+    InvalidRequest,
+    MessageNotFound,
+    NewerFormat,
+    NotSent,
+    Unavailable,
+)
 from s3queue.keys import Keys
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.flow_progress import (
@@ -29,26 +38,46 @@ from s3queue.protocol.outcomes import Outcomes
 from s3queue.store import listing
 
 _log = logging.getLogger(__name__)
+#: Stores the message of one node; False, or an error, if it is refused.
+PutNode = Callable[[QueueAccess, FlowDocument, int], bool | None]
 
 
-def put_flow(queue: QueueAccess, flow: FlowDocument) -> None:
-    """Store the document of a flow, behind its marker, and all its messages. Safe to repeat.
+def put_flow(queue: QueueAccess, flow: FlowDocument, put: PutNode = put_node) -> bool:
+    """Store the document of a flow, behind its marker, and all its messages; as `put_members`.
 
     The marker comes first: a flow without one would never be repaired.
     """
     queue.store.put(flow.marker, b"")
-    create(queue, flow_key(flow.flow_id), flow.to_bytes())
-    put_members(queue, flow, range(len(flow.members)))
+    if not create(queue, flow_key(flow.flow_id), flow.to_bytes()):
+        return put_missing(queue, flow, put)
+    return put_members(queue, flow, range(len(flow.members)), put)
 
 
-def put_members(queue: QueueAccess, flow: FlowDocument, nodes: range | list[int]) -> None:
+def put_missing(queue: QueueAccess, flow: FlowDocument, put: PutNode = put_node) -> bool:
+    """`put_members` for a flow that was there before. A member that has an outcome is left out: should its record be
+    gone by now, it would run again.
+    """
+    found = look(queue, flow)
+    if found.is_started or found.decision:
+        return True
+    return put_members(queue, flow, [node for node in flow.nodes(0) if flow.done(node) not in found.done], put)
+
+
+def put_members(queue: QueueAccess, flow: FlowDocument, nodes: Iterable[int], put: PutNode = put_node) -> bool:
+    """Store these members, and note that all were; False, without that note, if some were refused. Safe to repeat.
+
+    Whoever finds the note takes a member without message and record for one that someone deleted.
+    """
+    is_whole = True
     for node in nodes:
         member = flow.node(node)
         if isinstance(member, FlowDocument):
-            put_flow(queue, member)
+            is_whole &= put_flow(queue, member, put)
         else:
-            put_node(queue, flow, node)
-    create(queue, started_key(flow.flow_id), dump({}))
+            is_whole &= put(queue, flow, node) is not False
+    if is_whole:
+        create(queue, started_key(flow.flow_id), dump({}))
+    return is_whole
 
 
 @dataclass(slots=True)
@@ -89,13 +118,14 @@ def look(queue: QueueAccess, flow: FlowDocument) -> Found:
 
 
 def repair(queue: QueueAccess, flow_id: str) -> bool | None:
-    """Do what a process that crashed, or could not, has left undone; whether the flow is over, None if there is none.
+    """Do what a process that crashed, or could not, has left undone; whether the flow is over, None if there is none,
+    or if another queue is its home: whoever wrote the marker here found the flow's id taken.
 
     Raises:
         CorruptState: what lies there cannot be read. Unavailable: unknown how far it came; calling again is safe.
     """
     flow = read_flow(queue, flow_id)
-    if flow is None:
+    if flow is None or flow.home != queue.name:
         return None
     found = look(queue, flow)
     if found.decision and found.is_over:
@@ -192,18 +222,36 @@ def cancel_nodes(
             continue
         if is_late():
             return False
-        member = flow.node(node)
-        if isinstance(member, Send):
-            is_whole &= _cancel_message(queue, flow, node, member.queue)
-        elif read_flow(queue, member.flow_id) is None:
-            done = Done(outcome="cancelled", finished_at=queue.clock.now())
-            node_finished(queue, flow.reference(node), done, NESTED)
-        else:
-            cancel_flow(queue, member, f"flow {flow.flow_id} was cancelled", is_late)
+        # Whoever decided on a step, or is starting the flow, may yet store it.
+        may_come = found.stage > 0 or not found.is_started
+        try:
+            is_whole &= _cancel_node(queue, flow, node, is_late, may_come=may_come)
+        except (NotSent, AccessDenied, Conflict, CorruptState, InvalidRequest, Unavailable) as error:
+            _log.warning("node of a cancelled flow not cancelled: %s, node %s: %s", flow.flow_id, node, error)
+            # Bytes that nobody can read, and calls that are wrong, are the same at the next try.
+            is_whole &= isinstance(error, (CorruptState, InvalidRequest)) and not isinstance(error, NewerFormat)
     return is_whole
 
 
-def _cancel_message(queue: QueueAccess, flow: FlowDocument, node: int, name: str) -> bool:
+def _cancel_node(
+    queue: QueueAccess, flow: FlowDocument, node: int, is_late: Callable[[], bool], *, may_come: bool
+) -> bool:
+    member = flow.node(node)
+    if isinstance(member, Send):
+        return _cancel_message(queue, flow, node, member.queue, may_come=may_come)
+    if read_flow(queue, member.flow_id) is None:
+        if not may_come:
+            done = Done(outcome="cancelled", finished_at=queue.clock.now())
+            node_finished(queue, flow.reference(node), done, NESTED)
+            return True
+        # As a message: once it is there, and cancelled, whoever comes later stores nothing of it.
+        queue.store.put(member.marker, b"")
+        create(queue, flow_key(member.flow_id), member.to_bytes())
+    cancel_flow(queue, member, f"flow {flow.flow_id} was cancelled", is_late)
+    return True
+
+
+def _cancel_message(queue: QueueAccess, flow: FlowDocument, node: int, name: str, *, may_come: bool) -> bool:
     from .cancel import cancel
 
     target = QueueAccess(
@@ -215,20 +263,19 @@ def _cancel_message(queue: QueueAccess, flow: FlowDocument, node: int, name: str
         chance=queue.chance,
         events=queue.events,
         flows=queue.flows,
-        sends_to=queue.sends_to,
+        # What a record has sent is for whoever knows the definition of its queue; an operator and another's sweeper
+        # may do more than that queue may.
+        sends_to=(queue.sends_to or ()) if name == queue.name else (),
     )
     leases = LeaseProtocol(target, Outcomes(target.store, target.keys, target.chance, target.perform))
     path = flow.path(node)
     try:
-        try:
+        cancel(leases, path)
+    except MessageNotFound:
+        if may_come:
+            # With a record, what comes late is cleared, not run.
+            if not put_node(queue, flow, node):
+                # A sweeper never may; whoever else cancels leaves it to the sweeper.
+                return queue.flows is not None
             cancel(leases, path)
-        except MessageNotFound:
-            # Never stored, or deleted by someone. But whoever decided on a step may yet store it: with a record, that
-            # is cleared, not run.
-            if flow.stage_of(node) > 0:
-                put_node(queue, flow, node)
-                cancel(leases, path)
-    except (Conflict, CorruptState, InvalidRequest, Unavailable) as error:
-        _log.warning("member of a cancelled flow not cancelled: %s: %s/%s: %s", flow.flow_id, name, path, error)
-        return not isinstance(error, (Conflict, Unavailable))
     return True

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, overload
 
-from s3queue.documents.flow import FlowDocument, Reference, flow_key
+from s3queue.documents.flow import FlowDocument, flow_key
 from s3queue.documents.flow_outcomes import Done
 from s3queue.documents.record import Outcome
 from s3queue.documents.sends import Send
@@ -83,17 +83,20 @@ class FlowContext:
     """The flow of a message, and which part of it the message is. Nothing is read before it is asked for."""
 
     _store: ObjectStore
-    _of: Reference
+    #: The queue of the message.
+    _queue: str
+    #: The flow's id, and which of its nodes the message's name says it is.
+    _of: tuple[str, int]
     _results: Results | None = field(default=None, repr=False)
 
     @property
     def id(self) -> str:
-        return self._of.flow_id
+        return self._of[0]
 
     @property
     def number(self) -> int:
         """Which message of the flow: members are counted from 0, the steps after them."""
-        return self._of.node
+        return self._of[1]
 
     @property
     def results(self) -> Results:
@@ -108,8 +111,11 @@ class FlowContext:
             if found is None:
                 raise CorruptState(f"{key} is missing: someone deleted flow {self.id}")
             flow = FlowDocument.read(found, self.id)
+            # Whoever may write into one queue must not have its handler read what is for another.
+            if not flow.has(self.number, self._queue):
+                raise CorruptState(
+                    f"{key} has no message {self.number} in {self._queue!r}: s3queue did not write this one"
+                )
             stage = flow.stage_of(self.number)
-            if stage > flow.last:
-                raise CorruptState(f"{key} has no message {self.number}: s3queue did not write this one")
             self._results = Results(self._store, flow, flow.nodes(stage - 1) if stage else ())
         return self._results

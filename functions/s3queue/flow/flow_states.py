@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -9,22 +10,24 @@ from datetime import datetime
 from typing import Any, Literal
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
-from s3queue.documents.flow import FLOWS, FlowDocument, OnDead, flow_key, is_id
+from s3queue.documents.flow import FlowDocument, OnDead, flow_key, is_id
 from s3queue.documents.flow_outcomes import Decided, Decision, Done
 from s3queue.documents.record import Outcome
 from s3queue.documents.sends import Send
 from s3queue.encoding import format_instant
-from s3queue.errors import MessageNotFound
+from s3queue.errors import CorruptState, MessageNotFound
 from s3queue.protocol.access import QueueAccess
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
 
+from .flow_names import flow_names
 from .flow_repair import Found, cancel_flow, look
 from .flow_results import READS
 
+_log = logging.getLogger(__name__)
 State = Literal["running", "completed", "failed", "cancelled"]
-#: A list of flows asks for so many pages of names at most: of 1,000 flows each.
-MOST_PAGES = 20
+#: A list of flows looks at so many names more than it returns.
+MOST_LEFT_OUT = 1000
 
 
 def access(store: ObjectStore, home: str, clock: Clock, chance: Chance) -> QueueAccess:
@@ -78,30 +81,24 @@ class Flows:
 
     def ids(self) -> list[str]:
         """Of all flows but those within others, by name, which begins with the time unless the caller chose it; the
-        last one first. One LIST for 1,000 flows.
+        last one first. One LIST for 1,000 flows; of more than 20,000, flows within others included, the last 1,000.
         """
-        ids: list[str] = []
-        after: str | None = ""
-        for _ in range(MOST_PAGES):
-            page = self.store.list(FLOWS, after=after or "", delimiter="/")
-            ids += [prefix.removeprefix(FLOWS).rstrip("/") for prefix in page.prefixes]
-            after = page.next_after
-            if after is None:
-                break
-        return [one for one in reversed(ids) if is_id(one) and "." not in one]
+        return flow_names(self.store)
 
     def list(self, limit: int = 50) -> list[FlowState]:
         """The last ones by name; the newest first. One LIST for 1,000 flows, and three requests for each that is
-        returned.
+        returned. One that cannot be read is left out, and the log says which.
         """
         found: list[FlowState] = []
-        for flow_id in self.ids():
+        for flow_id in self.ids()[: limit + MOST_LEFT_OUT]:
             if len(found) == limit:
                 break
             try:
                 found.append(self.state(flow_id))
             except MessageNotFound:
-                continue  # what is left of one whose document is gone
+                continue  # what is left of one whose document is gone, or a stranger's
+            except CorruptState as error:
+                _log.warning("flow left out: %s: %s", flow_id, error)
         return found
 
     def state(self, flow_id: str) -> FlowState:

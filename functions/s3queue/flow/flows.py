@@ -20,11 +20,11 @@ from s3queue.documents.flow import (
 from s3queue.documents.sends import Send
 from s3queue.errors import Conflict, InvalidRequest
 from s3queue.protocol.access import QueueAccess
-from s3queue.protocol.flow_progress import create, read_flow
+from s3queue.protocol.flow_progress import create, read_flow, store_node
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
 
-from .flow_repair import look, put_members
+from .flow_repair import put_members, put_missing
 from .flow_states import Flows, FlowState, access
 
 
@@ -97,7 +97,8 @@ class Flow:
 
     def then(self, queue: str | Defined, body: Any = None, **options: Any) -> Flow:
         """A step behind the members, or behind the last step. Its handler finds their outcomes in
-        `context.flow.results`.
+        `context.flow.results`. A `delay` counts from this call, not from when the step's turn comes: it runs after
+        both.
 
         Raises:
             InvalidRequest: an argument is wrong, or the flow has no member.
@@ -116,6 +117,7 @@ class Flow:
         Raises:
             InvalidRequest: no member, or too large; nothing was written.
             Conflict: another flow has this id.
+            AccessDenied: a member may not be stored, which the text names; the flow waits. Grant it, and call again.
             Unavailable: unknown how far it came; calling again is safe.
         """
         flow = self.document()
@@ -127,11 +129,9 @@ class Flow:
             stored = read_flow(queue, self.id)
             if stored is None or not stored.is_like(flow):
                 raise Conflict(f"flow {self.id} is there already, with other messages: give this one another id")
-            found = look(queue, stored)
-            if found.is_started or found.decision:
-                return self.id
-            flow = stored
-        put_members(queue, flow, range(len(flow.members)))
+            put_missing(queue, stored, store_node)
+            return self.id
+        put_members(queue, flow, range(len(flow.members)), store_node)
         return self.id
 
     def cancel(self, reason: str = "") -> FlowState:

@@ -11,13 +11,14 @@ from datetime import datetime, timedelta
 from s3queue.documents.lease import NEVER, Lease
 from s3queue.documents.message import Generation, Message
 from s3queue.documents.once import is_once, was_finished
-from s3queue.documents.partition import StoredPartition, Waiting
+from s3queue.documents.partition import PART_BYTES, StoredPartition, Waiting, in_parts
 from s3queue.documents.record import Failure, Record
 from s3queue.errors import AccessDenied, Conflict, Unavailable
 from s3queue.keys import is_batch, is_ordered, partition_path
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.journal import find_outcome, outcome_in
 from s3queue.protocol.lease_protocol import LeaseProtocol
+from s3queue.protocol.misnamed import bury_misnamed
 from s3queue.protocol.opening import message_of
 from s3queue.store import ObjectInfo
 
@@ -76,6 +77,7 @@ class Hold:
         """
         # What was committed comes first, and nothing is taken meanwhile: should this fail again and again, no message
         # is charged with it; and equal bytes that were PUT since are listed after it, in their place.  [P5]
+        self.queue.follow_limits()
         window = [] if self._uncleared or not takes else self._plan(relist=True)
         if window and self._must_gather(window):
             self.queue.clock.sleep(self.queue.settings.within.total_seconds())
@@ -86,7 +88,7 @@ class Hold:
             return False
         gate = self.queue.gate
         if gate and window and gate.wait(self.messages.path(window[0])) > 0:
-            self.queue.held_back += 1
+            self.queue.hold_back(self.messages.path(window[0]))
             return False
         try:
             self._commit(window, self._uncleared, self._stored.lease.journal if self._stored else "")
@@ -157,18 +159,18 @@ class Hold:
         """Read a message; None if it does not have to run, or may not now."""
         queue = self.queue
         permit = None
+        queue.follow_limits()
         if queue.gate:
             permit = None if queue.gate.wait(path) > 0 else queue.gate.enter(path)
             if permit is None:
-                queue.held_back += 1
-                self.put_back(path)
+                self._hold_back(path)
                 return None
         before = queue.clock.monotonic()
         claim: Claim | None = None
         try:
             claim = self._read(path, info, before)
             if claim and permit and not permit.confirm(claim.claimed_at):
-                queue.held_back += 1
+                queue.hold_back(path)
                 self.put_back(path)
                 claim = None
         finally:
@@ -178,6 +180,16 @@ class Hold:
             self.leases.log_step("claimed", claim, claim.lease.owner)
             LeaseProtocol.emit(self.leases, "message.claimed", claim)
         return claim
+
+    def _hold_back(self, path: str) -> None:
+        """The gate does not permit it now. With a rate for each folder, the messages of other folders may still run."""
+        gate = self.queue.gate
+        self.queue.hold_back(path)
+        if gate and self.messages.is_by_folder and gate.wait(path) > 0 and not gate.wait_for_any():
+            with self._mutex:
+                self._running.discard(path)
+        else:
+            self.put_back(path)
 
     def _read(self, path: str, info: ObjectInfo, before: float) -> Claim | None:
         try:
@@ -320,11 +332,17 @@ class Hold:
         with self._mutex:
             self.messages.put_back(self._window)
             window = [] if stop or self._is_closed else self._plan()
-            ended = tuple(self._ended.values())
-            # In the order of time; and a LIST of journals shows how many outcomes there are.
-            name = f"{self._journal_name()}-{len(ended)}" if ended else ""
+            all_ended = tuple(self._ended.values())
+        # Usually one part. What is not committed yet stays taken: it may have been started.
+        *parts, ended = in_parts(all_ended) if self._ended_bytes > PART_BYTES else [all_ended]
+        left = {record.path: record.generation.etag for record in all_ended}
+        for part in parts:
+            left = {path: etag for path, etag in left.items() if path not in {record.path for record in part}}
+            self._write(left, part, self._journal_name(part))
+            self._uncleared = part
+            self._clear()
         if window or ended:
-            self._commit(window, ended, name)
+            self._commit(window, ended, self._journal_name(ended))
         with self._mutex:
             self._uncleared = ended
             self._ended, self._ended_bytes, self._has_failed = {}, 0, False
@@ -338,11 +356,16 @@ class Hold:
         self._window.extend(window)
         return bool(window)
 
-    def _journal_name(self) -> str:
-        """Greater than all before it of this process: S3's clock, which every hold begins with, has whole seconds."""
+    def _journal_name(self, ended: tuple[Record, ...]) -> str:
+        """Greater than all before it of this process: S3's clock, which every hold begins with, has whole seconds.
+
+        In the order of time; and a LIST of journals shows how many outcomes there are.
+        """
+        if not ended:
+            return ""
         at = max(self.claim.now(), self.queue.journaled_at + timedelta(milliseconds=1))
         self.queue.journaled_at = at
-        return self.queue.chance.name(at)
+        return f"{self.queue.chance.name(at)}-{len(ended)}"
 
     def _plan(self, *, relist: bool = False) -> list[ObjectInfo]:
         """The messages to take next; from a new LIST, if the last one has none left."""
@@ -354,7 +377,10 @@ class Hold:
             return []  # it is looked at once more after it was given up
         for path in self.messages.look():
             self._vanish(path, self.messages.listed_at)
-        return self.messages.choose(self.messages.listed_at, finished)
+        window = self.messages.find(finished)
+        while self.messages.misnamed:
+            bury_misnamed(self.leases, *self.messages.misnamed.popitem())
+        return window
 
     def _clear(self) -> None:
         parked = self._clearing.clear(self._uncleared, self._lease.document.journal, self._repeated.values())
@@ -362,7 +388,9 @@ class Hold:
         self._uncleared, self._repeated = (), {}
 
     def _commit(self, window: Sequence[ObjectInfo], ended: tuple[Record, ...], journal: str) -> None:
-        taken = {self.messages.path(info): info.etag for info in window}
+        self._write({self.messages.path(info): info.etag for info in window}, ended, journal)
+
+    def _write(self, taken: dict[str, str], ended: tuple[Record, ...], journal: str) -> None:
         with self._mutex:
             waiting = dict(self._waiting)
         self._lease.commit(taken=taken, ended=ended, journal=journal, waiting=waiting)

@@ -19,6 +19,8 @@ from s3queue.store import ObjectInfo
 WINDOW = 100
 #: Messages that one LIST shows.
 PAGE = 1000
+#: Pages that one look reads while nothing on them can be taken.
+PAGES = 10
 
 
 @dataclass(slots=True)
@@ -30,30 +32,66 @@ class PartitionWindow:
     #: Path → a message that failed, or that its worker may have died of.
     waiting: dict[str, Waiting]
     _listed: deque[ObjectInfo] = field(default_factory=deque)
-    _is_whole: bool = False
+    #: Where the next page begins; None: all is listed.
+    _next_after: str | None = ""
     #: S3's time at the last LIST.
     listed_at: datetime = EARLIEST
+    #: Path → why no lease can name it: such a message is never taken.
+    misnamed: dict[str, str] = field(default_factory=dict)
 
     @property
     def has_left(self) -> bool:
         """Whether messages were seen that nobody has taken, or may be there."""
-        return bool(self._listed) or not self._is_whole
+        return bool(self._listed) or self._next_after is not None
 
     def look(self) -> list[str]:
         """Look at the partition anew; returns the paths that wait, and are gone. One LIST."""
-        prefix = self.queue.keys.message(partition_path(self.partition))
-        page = self.queue.store.list(prefix, limit=PAGE)
-        self._listed = deque(info for info in page.objects if not is_placeholder(info))
-        self._is_whole, self.listed_at = page.next_after is None, page.at
-        if not self._is_whole:
+        self.forget()
+        self._turn()
+        if self._next_after is not None:
             return []
         present = {self.path(info) for info in self._listed}
         return [path for path in self.waiting if path not in present]
 
+    def _turn(self) -> None:
+        """Read the next page."""
+        prefix = self.queue.keys.message(partition_path(self.partition))
+        page = self.queue.store.list(prefix, after=self._next_after or "", limit=PAGE)
+        for info in page.objects:
+            path = self.path(info)
+            if is_placeholder(info) or path in self.queue.set_aside:
+                continue
+            if problem := self.queue.keys.problem(path):
+                self.misnamed[path] = problem
+            else:
+                self._listed.append(info)
+        self._next_after, self.listed_at = page.next_after, page.at
+
+    def find(self, finished: Mapping[str, str]) -> list[ObjectInfo]:
+        """As `choose`, after a look. What may not be taken now must not hide what may: so further pages are read."""
+        for _ in range(PAGES):
+            window = self.choose(self.listed_at, finished)
+            if window or self._next_after is None or self._must_wait():
+                return window
+            self._turn()
+        return self.choose(self.listed_at, finished)
+
+    def _must_wait(self) -> bool:
+        """Whether nothing can be taken before the time of one that failed, whatever else is there."""
+        due = {path: one.retry_at for path, one in self.waiting.items() if one.retry_at != NEVER}
+        if is_ordered(self.partition):
+            return any(self.path(info) in due for info in self._listed)
+        return len(due) >= MOST_WAITING and min(due.values()) > self.listed_at
+
+    @property
+    def is_by_folder(self) -> bool:
+        """Whether each folder of names has a rate of its own, so that some messages may run while others may not."""
+        return bool(self.queue.gate and self.queue.settings.rate_key) and not is_ordered(self.partition)
+
     def forget(self) -> None:
         """The next choice needs a new LIST: it shows in its place what was taken, and waits now."""
         self._listed.clear()
-        self._is_whole = False
+        self._next_after = ""
 
     def put_back(self, chosen: deque[ObjectInfo]) -> None:
         """Some that were chosen were not started."""
@@ -68,9 +106,12 @@ class PartitionWindow:
         goes_in_order = is_ordered(self.partition)
         settings = self.queue.settings
         most = max(WINDOW, settings.collect) if settings.max_attempts > 1 else 1
-        is_full = len(self.waiting) >= MOST_WAITING
+        # Not those that are parked for ever: they are dead, and nobody waits for them. In a group, one waits.
+        is_full = not goes_in_order and sum(one.retry_at != NEVER for one in self.waiting.values()) >= MOST_WAITING
+        is_by_folder = self.is_by_folder
         window: list[ObjectInfo] = []
         skipped: list[ObjectInfo] = []
+        held_back: list[str] = []
         while self._listed and len(window) < most:
             info = self._listed.popleft()
             path = self.path(info)
@@ -85,6 +126,10 @@ class PartitionWindow:
                 if goes_in_order and waiting.retry_at != NEVER:
                     break
                 continue
+            if is_by_folder and self.queue.gate and self.queue.gate.wait(path) > 0:
+                skipped.append(info)
+                held_back.append(path)
+                continue
             if waiting and waiting.is_suspect and window:
                 skipped.append(info)
                 break
@@ -92,6 +137,8 @@ class PartitionWindow:
             if waiting and waiting.is_suspect:
                 break
         self._listed.extendleft(reversed(skipped))
+        if held_back and not window and self.queue.gate:
+            self.queue.hold_back(min(held_back, key=self.queue.gate.free_at))
         return window
 
     def path(self, info: ObjectInfo) -> str:

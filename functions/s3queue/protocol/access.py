@@ -57,11 +57,22 @@ class QueueAccess:
     journaled_at: datetime = field(init=False, default=EARLIEST, repr=False)
     #: How many claims the gate did not permit: they say nothing about what others do.
     held_back: int = field(init=False, default=0, repr=False)
+    #: The message of a partition that the gate held back last: `free_at` of it says when to look again.
+    held_path: str = field(init=False, default="", repr=False)
 
     def __post_init__(self) -> None:
         self.keys = Keys(self.name)
         self.defined = self.settings
         self.worker_id = self.worker_id or f"worker-{self.chance.token()}"
+
+    def follow_limits(self) -> bool:
+        """Bring `gate` up to date with the settings; whether there is one. `Queue` does that."""
+        return self.gate is not None
+
+    def hold_back(self, path: str) -> None:
+        """The gate did not permit a message of a partition."""
+        self.held_back += 1
+        self.held_path = path
 
     def list_message(self, path: str) -> ObjectInfo | None:
         """The message as a LIST shows it, also where a HEAD would be refused; None if there is none. One LIST."""

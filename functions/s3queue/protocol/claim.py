@@ -11,6 +11,7 @@ from s3queue.documents.batch import Lines
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import Message
 from s3queue.documents.record import Attempt, Failure, Record
+from s3queue.documents.sends import Send
 from s3queue.errors import LeaseLost
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ class Claim:
     record: Record | None = None
     #: Set once the deletion has begun: a second call must not delete without a check, see `Outcomes.clear`.
     is_clearing: bool = False
+    #: What the lines that others have done had sent when the completion was first asked for, and how many parts of that
+    #: were staged; None before.
+    sent_before: tuple[tuple[Send, ...], int] | None = None
     #: Set once this worker knows that an operator cancelled the message.
     is_cancelled: bool = False
     #: The claim of the partition that the message belongs to, and what ends its messages; None: it has its own lease.

@@ -16,10 +16,8 @@ from s3queue.documents.batch import Lines
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import Generation, Message, is_placeholder
 from s3queue.documents.once import is_once, was_finished
-from s3queue.documents.record import Record
 from s3queue.errors import (
     AccessDenied,
-    AttemptFailed,
     Conflict,
     CorruptState,
     LeaseLost,
@@ -27,7 +25,6 @@ from s3queue.errors import (
     NotSent,
     QueueError,
 )
-from s3queue.events import InProcess
 from s3queue.keys import due_of, partition_of
 from s3queue.store import Written, delete_unique
 
@@ -38,11 +35,10 @@ from .expire import expire, restart
 from .gate import Permit
 from .lease_protocol import LeaseProtocol
 from .liveness import LiveOwners
+from .misnamed import bury_misnamed
 from .opening import message_of
 
 _log = logging.getLogger(__name__)
-#: Messages that one process sets aside; more of them hold it up, but take no more of its memory.
-MOST_SET_ASIDE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +67,7 @@ class Claiming:
         if path.endswith("/") and is_placeholder(self.queue.store.head(self.queue.keys.message(path))):
             return None
         if problem:
-            if buried := self._bury_misnamed(path, problem):
-                self.queue.in_vain += 1
-                local = InProcess(self._never_claimed(path, buried), AttemptFailed("InvalidName", problem))
-                self.queue.events.emit(
-                    "message.dead", local, queue=self.queue.name, path=path, attempt=0, error=problem, size=buried.size
-                )
+            bury_misnamed(self.leases, path, problem)
             return None
         if self.queue.gate and self.queue.gate.wait(path) > 0:
             self.queue.held_back += 1
@@ -108,28 +99,6 @@ class Claiming:
             fence="",
         )
         return self._take_permitted(path, mine, before, if_match=held.etag)
-
-    def _never_claimed(self, path: str, buried: Record) -> Claim:
-        """For hooks: a message that no lease can name had no attempt; this claim is over, and was never stored."""
-        message = Message(queue=self.queue.name, path=path, generation=buried.generation, size=buried.size)
-        lease = Lease(state="burying", attempt=0, owner=self.queue.worker_id, nonce="", timeout=timedelta())
-        claim = self._claimed(message, lease, Written("", buried.finished_at), self.queue.clock.monotonic())
-        claim.end()
-        return claim
-
-    def _bury_misnamed(self, path: str, problem: str) -> Record | None:
-        """The record, if it was buried. One that cannot be read either has no lease that could make it wait: this
-        process sets it aside, or every look at the queue would begin with it.
-        """
-        try:
-            kept = self.queue.settings.dead_letters
-            return self.leases.outcomes.bury_misnamed(path, problem, keeps_letters=kept)
-        except AccessDenied as refused:
-            _log.error("message cannot be claimed or buried, set aside: %s/%s: %s", self.queue.name, path, refused)
-            if path not in self.queue.set_aside and len(self.queue.set_aside) < MOST_SET_ASIDE:
-                self.queue.set_aside.add(path)
-                self.queue.in_vain += 1
-            return None
 
     def claim_next(self, limit: int, *, timeout: float | timedelta | None = None) -> list[Claim]:
         """See `Queue.claim_next`, which checks for a pause first."""

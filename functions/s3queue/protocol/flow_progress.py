@@ -52,9 +52,9 @@ def node_finished(
     """PUT the outcome of a node; if it may be the last of its stage, look whether it is, and advance."""
     flow: FlowDocument | None = None
     failed: Decision | None = None
-    if done.outcome != "completed":
+    if done.outcome != "completed" or of.beside == 1:
         flow = read_flow(queue, of.flow_id)
-        if flow is None or not flow.has(of.node, suffix):
+        if flow is None or not flow.has(of.node, suffix) or not _is_its_turn(queue, flow, of.node):
             return
         if flow.fails(of.node, done.outcome):
             # Before its outcome: whoever sees all outcomes finds this decision.
@@ -74,15 +74,25 @@ def node_finished(
     listed = list_done(queue, of.flow_id) if of.beside > 1 else None
     if listed is not None and len(listed) < of.beside:
         return
-    flow = flow or read_flow(queue, of.flow_id)
-    if flow is None or not flow.has(of.node, suffix):
-        return
+    if flow is None:
+        flow = read_flow(queue, of.flow_id)
+        if flow is None or not flow.has(of.node, suffix) or not _is_its_turn(queue, flow, of.node):
+            return
     stage = flow.stage_of(of.node)
     if len(flow.nodes(stage)) > 1:
         listed = listed if listed is not None else list_done(queue, of.flow_id)
         if not listed.issuperset(flow.done(node) for node in flow.nodes(stage)):
             return
     advance(queue, flow, stage, between)
+
+
+def _is_its_turn(queue: QueueAccess, flow: FlowDocument, node: int) -> bool:
+    """Whether a node may have run: a step comes after the decision on it. What claims to be one before that was PUT by
+    a stranger, who may write into its queue, and must not move what comes after it in another.
+    """
+    stage = flow.stage_of(node)
+    decision = read_decision(queue, flow.flow_id, stage) if stage else None
+    return not stage or (decision is not None and decision.decided == "continue")
 
 
 def read_flow(queue: QueueAccess, flow_id: str) -> FlowDocument | None:
@@ -158,19 +168,28 @@ def _outcome(queue: QueueAccess, flow: FlowDocument, decision: Decision) -> Done
 
 
 def put_node(queue: QueueAccess, flow: FlowDocument, node: int) -> bool:
-    """Store the message of a node, as often as it takes; whether this call did. One that was finished before is known
-    by its record, and is cleared, not run.
+    """As `store_node`; False, and a line in the log, if it is refused: it is left to the sweeper of the flow's home."""
+    try:
+        store_node(queue, flow, node)
+        return True
+    except (AccessDenied, InvalidRequest, NotSent) as error:
+        level = logging.WARNING if isinstance(error, NotSent) else logging.ERROR
+        _log.log(level, "flow's message not stored, left to the sweeper of %s: %s", flow.home, error)
+        return False
 
-    Where this queue's definition, or its role, does not allow that, it is left to the sweeper of the flow's home.
+
+def store_node(queue: QueueAccess, flow: FlowDocument, node: int) -> None:
+    """Store the message of a node, as often as it takes, unless it is there. One that was finished before is known by
+    its record, and is cleared, not run.
+
+    Raises:
+        NotSent, AccessDenied, InvalidRequest: this queue's definition, its role or S3 does not allow it.
+        Unavailable: unknown whether it was stored; calling again is safe.
     """
     sent = flow.message(node)
     key = Keys(sent.queue).message(sent.path)
     if queue.flows is not None and sent.queue != queue.name and sent.queue not in (queue.sends_to or ()):
-        _log.warning(
-            "flow's message left to the sweeper of %s: %s: sends_to of the definition of %r does not name %r",
-            *(flow.home, key, queue.name, sent.queue),
-        )
-        return False
+        raise NotSent(f"{key}: sends_to of the definition of {queue.name!r} does not name {sent.queue!r}")
     unknown: Unavailable | None = None
     for _ in range(UNKNOWN_TRIES):
         try:
@@ -180,14 +199,11 @@ def put_node(queue: QueueAccess, flow: FlowDocument, node: int) -> bool:
             queue.events.emit(
                 "message.sent", queue=queue.name, path=f"flow {flow.flow_id}", to=key, size=len(sent.body)
             )
-            return True
+            return
         except Conflict:
-            return False
+            return
         except Unavailable as error:
             unknown = error
-        except (AccessDenied, InvalidRequest) as error:
-            _log.error("flow's message not stored, left to the sweeper of %s: %s: %s", flow.home, key, error)
-            return False
     raise unknown or Unavailable(f"unknown whether {key} was stored; try again")
 
 

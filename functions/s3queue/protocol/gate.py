@@ -28,3 +28,11 @@ class Gate(Protocol):
     def enter(self, path: str) -> Permit | None:
         """A permit; None: leave the message where it is for now. Unclear answers of the store count as no."""
         ...
+
+    def wait_for_any(self) -> float:
+        """Seconds for which no message at all can be claimed, as far as this process knows. Sends no request."""
+        ...
+
+    def free_at(self, path: str) -> datetime:
+        """When S3's clock will show that asking for this message makes sense. Sends no request."""
+        ...

@@ -70,9 +70,15 @@ class LeaseProtocol(LeaseWrites):
 
     def complete(self, claim: Claim, result: Any = None, *, sends: Sequence[Send] = (), clear: bool = True) -> Record:
         """PUT the record, PUT the sends, COPY a payload to keep, DELETE message and lease.  [P1] [P3] [P7]"""
-        # Not added: a second call, after an unknown answer, brings the same ones, and may find them staged.
-        if not claim.lines.outbox:
-            claim.lines.sends = list(sends)
+        lines = claim.lines
+        if claim.sent_before is None:
+            if lines.sends:
+                self.make_room(claim, sends)
+            claim.sent_before = tuple(lines.sends), len(lines.outbox)
+        before, parts = claim.sent_before
+        # Not added once more: a second call, after an unknown answer, brings the same ones, and may find them staged.
+        if len(lines.outbox) == parts:
+            lines.sends = [*before, *sends]
             self.stage(claim)
         kept, problem, size = sized_result(result)
         record = replace(self._record(claim, "completed"), result=kept, result_error=problem)

@@ -54,26 +54,28 @@ def _call(processor: Processor, parsed: Sequence[tuple[Claim, Any]]) -> dict[str
     except LeaseLost:
         return {claim.path: "lost" for claim in claims}
     except failures() as error:
-        # One call has failed, however many messages it was for: a breaker counts it once.
         return {claim.path: _end(processor, claim, error, is_called=claim is first) for claim in claims}
+    # The breaker counts calls: one that failed for all of its messages, or one that did not.
+    failed = [claim for claim, result in zip(claims, results, strict=True) if isinstance(result, BaseException)]
+    telling = first if len(failed) == len(claims) else None
     endings: dict[str, AttemptEnding] = {}
     for claim, result in zip(claims, results, strict=True):
         if isinstance(result, BaseException):
-            endings[claim.path] = _end(processor, claim, result)
+            endings[claim.path] = _end(processor, claim, result, is_called=claim is telling)
         else:
             endings[claim.path] = _end(processor, claim, None, result=result, sends=sends)
             sends = []
     return endings
 
 
-def _end(processor: Processor, claim: Claim, error: BaseException | None, **returned: Any) -> AttemptEnding:
+def _end(processor: Processor, claim: Claim, error: BaseException | None, **known: Any) -> AttemptEnding:
     try:
-        return processor.end(claim, error, **returned)
+        return processor.end(claim, error, **known)
     except (LeaseLost, Unavailable):
         return "lost"
-    except QueueError as error:
+    except QueueError as problem:
         # As in `Processor.process`: a missing permission, say. It must not take the other messages' outcomes along.
-        _log.error("outcome not written: %s/%s: %s", processor.queue.name, claim.path, error)
+        _log.error("outcome not written: %s/%s: %s", processor.queue.name, claim.path, problem)
         return "lost"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import IO, TYPE_CHECKING
 
-from s3queue.documents.message import MEMBER
+from s3queue.documents.message import MEMBER, MOVED
 from s3queue.documents.sends import Send
 from s3queue.encoding import Json
 from s3queue.errors import InvalidRequest, LeaseLost, QueueError
@@ -89,13 +89,17 @@ class Context:
 
     @property
     def flow(self) -> FlowContext | None:
-        """The flow that this message belongs to, with the results of what came before; None if it belongs to none."""
-        if self._flow is None and self.store and self.claim.message.put_id.startswith(MEMBER):
-            from s3queue.documents.flow import reference
+        """The flow that this message belongs to, with the results of what came before; None if it belongs to none. A
+        message of a flow that is replayed sees the same; what becomes of it, the flow does not know.
+        """
+        put_id = self.claim.message.put_id
+        if self._flow is None and self.store and put_id.startswith((MEMBER, MOVED)):
+            from s3queue.documents.flow import named_node, reference
             from s3queue.flow.flow_results import FlowContext
 
-            of = reference(self.path, self.claim.message.put_id)
-            self._flow = FlowContext(self.store, of) if of else None
+            is_known = put_id.startswith(MOVED) or reference(self.path, put_id)
+            of = named_node(self.path) if is_known else None
+            self._flow = FlowContext(self.store, self.queue, of) if of else None
         return self._flow
 
     def remaining(self) -> timedelta:

@@ -42,7 +42,7 @@ def run_partition(
                 queue.leases.remind(path, whole_second(queue.clock.now()))
             break
     if queue.held_back != before:
-        queue.leases.remind(path, queue.free_at(path))
+        queue.leases.remind(path, queue.free_at(queue.held_path))
     return was_held
 
 

@@ -307,7 +307,7 @@ class Processor:
         try:
             if not claim.message.is_batch:
                 for companion in claim.companions:
-                    self._fail(companion, failure, after=None)
+                    self._fail(companion, failure, after=None, is_called=False)  # it was one call
                 return self._fail(claim, failure, after=None)
             self._fail_lines(claim, lines, failure, dead=False)
             self.queue.note_call(claim, failure.type)

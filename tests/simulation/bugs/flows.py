@@ -101,8 +101,8 @@ BUGS = (
         more=(
             (
                 "flow/flows.py",
-                "        put_members(queue, flow, range(len(flow.members)))\n        return self.id\n",
-                "        put_members(queue, flow, range(len(flow.members)))\n"
+                "        put_members(queue, flow, range(len(flow.members)), store_node)\n        return self.id\n",
+                "        put_members(queue, flow, range(len(flow.members)), store_node)\n"
                 '        queue.store.put(flow.marker, b"")\n        return self.id\n',
             ),
         ),
@@ -112,5 +112,17 @@ BUGS = (
         "protocol/flow_progress.py",
         "        if parent is not None and parent.has(node, NESTED):\n",
         "        if parent is None and above and node < 0:\n",
+    ),
+    Mutation(
+        "a step that nobody decided on moves the flow",
+        "protocol/flow_progress.py",
+        '    return not stage or (decision is not None and decision.decided == "continue")\n',
+        "    return True\n",
+    ),
+    Mutation(
+        "a flow that is cancelled while it is started runs what was not stored yet",
+        "flow/flow_repair.py",
+        "        may_come = found.stage > 0 or not found.is_started\n",
+        "        may_come = found.stage > 0\n",
     ),
 )

@@ -62,7 +62,7 @@ BUGS = (
     Mutation(
         "a message whose name makes no sense is left where it is",
         "protocol/claiming.py",
-        "            if buried := self._bury_misnamed(path, problem):\n",
-        "            if buried := None:\n",
+        "            bury_misnamed(self.leases, path, problem)\n",
+        "",
     ),
 )

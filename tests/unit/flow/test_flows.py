@@ -21,7 +21,10 @@ from s3queue import (
     Reject,
     define,
 )
-from s3queue.documents.flow import MOST_MEMBERS, reference
+from s3queue.documents.flow import MOST_MEMBERS, named_node, reference
+from s3queue.documents.message import Generation
+from s3queue.documents.record import Record
+from s3queue.documents.sends import Send
 from s3queue.errors import AccessDenied, CorruptState, NotSent, QueueError
 from s3queue.flow.flow_repair import repair
 from s3queue.sweeper.flow_step import MARKER_KEPT
@@ -174,6 +177,57 @@ def test_a_replayed_member_changes_nothing(shop: Shop) -> None:
     assert len([name for name, *_ in shop.seen if name == "thumbnails"]) == 2
 
 
+@pytest.mark.parametrize("how", ["dead", "completed"])
+def test_a_step_that_is_replayed_sees_the_same_results(shop: Shop, bench: Workbench, how: str) -> None:
+    queue = shop.queues["emails"] = bench.queue("emails", keep_payload=True)
+    flow = shop.flow()
+    flow.add("thumbnails", {"n": 7})
+    flow.then("emails", {"do": "reject"} if how == "dead" else {})
+    flow.start()
+    shop.run()
+    shop.bench.clock.advance(5)
+    (path,) = [key.removeprefix("emails/records/") for key in bench.keys("emails/records/")]
+    queue.replay(path)
+    shop.run()
+    results = [("completed", {"made": 7})]
+    assert [before for _, before in shop.steps()] == [results, results]
+
+
+def test_a_handler_reads_no_results_for_a_message_that_its_queue_has_not_in_the_flow(shop: Shop) -> None:
+    """A stranger may PUT into `others` only, and would have its handler read what is for `emails`."""
+    others = shop.queues["others"] = shop.bench.queue("others")
+    flow = shop.flow(id="f")
+    flow.add("thumbnails", {})
+    flow.then("emails", {})
+    flow.start()
+    shop.run("thumbnails")
+    seen: list[Any] = []
+
+    def spy(body: Any, context: Context) -> None:
+        assert context.flow
+        with pytest.raises(CorruptState, match="did not write"):
+            seen.extend(context.flow.results)
+
+    for put_id in ("once-flow/f/0001/1/", "moved-0123456789abcdef"):
+        shop.bench.put("others/messages/flow-f-0001", b"{}", metadata={"s3queue-put-id": put_id})
+        assert shop.bench.processor(others, spy).run("messages/flow-f-0001", read_first=True) == "completed"
+        shop.bench.memory.delete("others/records/messages/flow-f-0001")
+    assert seen == []
+
+
+def test_only_the_name_of_a_flows_message_names_one() -> None:
+    assert named_node("messages/p200/flow-order-17.0003-0012") == ("order-17.0003", 12)
+    assert named_node("delayed/20261116T101500Z/flow-f-0000") == ("f", 0)
+    for path in (
+        "messages/flow-f-12",
+        "messages/flow-F-0012",
+        "messages/x",
+        "messages/flow--0001",
+        "messages/flow-f-0001/x",
+    ):
+        assert named_node(path) is None, path
+
+
 def test_a_cancelled_flow_cancels_its_members_and_its_step_never_runs(shop: Shop) -> None:
     flow = shop.flow()
     for n in range(3):
@@ -203,6 +257,93 @@ def test_cancelling_a_flow_whose_step_is_there_cancels_the_step(shop: Shop) -> N
     assert flow.cancel().state == "cancelled"
     shop.run()
     assert shop.steps() == []
+
+
+@pytest.mark.parametrize("started", ["flow-f-0000", "flow-f-0001", "flow-f-0002", "flow-f.0003-0000", "f/started"])
+def test_a_flow_that_is_cancelled_while_it_is_started_runs_nothing(shop: Shop, started: str) -> None:
+    """Whoever starts it is slow, and stores the rest afterwards."""
+    flow, inner = shop.flow(id="f"), shop.flow()
+    for n in range(3):
+        flow.add("thumbnails", {"n": n})
+    inner.add("thumbnails", {"n": 3})
+    inner.then("emails", {})
+    flow.add(inner)
+    flow.then("emails", {})
+
+    def around(operation: str, key: str, perform: Any) -> Any:
+        if operation == "put" and key.endswith(started):
+            shop.bench.around = None
+            Flows(shop.bench.store, clock=shop.bench.clock).cancel("f")
+        return perform()
+
+    shop.bench.around = around
+    flow.start()
+    shop.run()
+    shop.sweep()
+    shop.run()
+    assert shop.seen == []
+    assert flow.state().state == "cancelled"
+    assert shop.bench.keys("thumbnails/flows/") == []
+
+
+def test_who_cancels_a_flow_and_may_not_store_what_is_missing_leaves_it_to_the_sweeper(shop: Shop) -> None:
+    flow, inner = shop.flow(id="f"), shop.flow()
+    flow.add("thumbnails", {})
+    inner.add("thumbnails", {})
+    inner.then("emails", {})
+    flow.add(inner)
+    shop.bench.store.put("thumbnails/flows/f", b"")
+    shop.bench.store.put("flows/f/flow.json", flow.document().to_bytes())
+
+    def around(operation: str, key: str, perform: Any) -> Any:
+        if operation == "put" and key.startswith(("thumbnails/messages/", "thumbnails/flows/", "flows/f.0001/flow")):
+            raise AccessDenied("no")
+        return perform()
+
+    shop.bench.around = around
+    assert flow.cancel().state == "cancelled"
+    shop.bench.around = None
+    assert shop.bench.keys("thumbnails/flows/") == ["thumbnails/flows/f"]
+    shop.sweep()
+    assert shop.bench.keys("thumbnails/flows/") == []
+    flow.start()
+    shop.run()
+    assert shop.seen == []
+
+
+def test_a_step_that_the_sweeper_may_not_store_does_not_keep_a_cancelled_flow(shop: Shop) -> None:
+    flow = shop.one_and_then()
+    queue = shop.queues["thumbnails"]
+    queue.flows, queue.sends_to = True, ()
+    shop.run()
+    Flows(shop.bench.store, clock=shop.bench.clock).cancel(flow.id, seconds=0)
+    assert shop.bench.keys("thumbnails/flows/")
+    shop.sweep()
+    assert shop.bench.keys("thumbnails/flows/") == []
+
+
+@pytest.mark.parametrize("by", ["an operator", "the sweeper"])
+def test_who_cancels_a_flow_stores_nothing_that_a_record_asks_for(shop: Shop, by: str) -> None:
+    """Who may write all of one queue forges a record there, with sends that only the flow's home may make."""
+    shop.queues["others"] = others = shop.bench.queue("others")
+    flow = shop.flow(id="f")
+    flow.add("thumbnails", {})
+    flow.add("others", {})
+    flow.start()
+    written = shop.bench.put("others/messages/flow-f-0001", b"{}")
+    generation = Generation(etag="another", put_at=written.at)
+    send = Send.of("emails", {"forged": True}, now=written.at)
+    record = Record(
+        path="messages/flow-f-0001", outcome="completed", generation=generation, finished_at=written.at, sends=(send,)
+    )
+    others.outcomes.write_record(record, lambda: True)
+    Flows(shop.bench.store, clock=shop.bench.clock).cancel("f", seconds=0 if by == "the sweeper" else None)
+    queue = shop.queues["thumbnails"]
+    queue.flows, queue.sends_to = True, ("emails", "others")
+    if by == "the sweeper":
+        shop.sweep()
+    assert shop.bench.keys("emails/") == []
+    assert shop.bench.keys("thumbnails/flows/") == ["thumbnails/flows/f"]
 
 
 def test_a_flow_that_has_ended_cannot_be_cancelled(shop: Shop) -> None:
@@ -330,6 +471,34 @@ def test_starting_twice_runs_nothing_twice(shop: Shop) -> None:
     assert shop.run() == 0
 
 
+@pytest.mark.parametrize("is_within", [False, True])
+def test_starting_again_after_records_are_gone_runs_nothing_twice(shop: Shop, is_within: bool) -> None:
+    flow = shop.flow(id="order-17")
+    members = shop.flow() if is_within else flow
+    members.add("thumbnails", {"n": 0})
+    members.add("thumbnails", {"n": 1})
+    if is_within:
+        members.then("emails", {})
+        flow.add(members)
+
+    def around(operation: str, key: str, perform: Any) -> Any:
+        if key.endswith("-0001"):
+            raise KeyboardInterrupt
+        return perform()
+
+    shop.bench.around = around
+    with pytest.raises(KeyboardInterrupt):
+        flow.start()
+    shop.bench.around = None
+    shop.run()
+    for key in shop.bench.keys("thumbnails/records/"):
+        shop.bench.memory.delete(key)
+    flow.start()
+    shop.run()
+    assert [body for name, body, _ in shop.seen if name == "thumbnails"] == [{"n": 0}, {"n": 1}]
+    assert flow.state().state == "completed"
+
+
 def test_another_flow_of_the_same_id_is_refused(shop: Shop) -> None:
     shop_flow = shop.flow(id="order-17")
     shop_flow.add("thumbnails", {"n": 1})
@@ -412,6 +581,51 @@ def test_a_step_that_the_definition_may_not_send_to_is_left_to_the_home(shop: Sh
     assert len(shop.steps()) == 1
 
 
+def test_a_member_that_nobody_could_store_has_not_vanished(shop: Shop) -> None:
+    """Whoever started the flow died, and the sweeper of its home may not store all of it: the flow waits."""
+    flow = shop.flow()
+    flow.add("thumbnails", {"n": 0})
+    flow.add("emails", {"n": 1})
+
+    def around(operation: str, key: str, perform: Any) -> Any:
+        if key.startswith("emails/"):
+            raise KeyboardInterrupt
+        return perform()
+
+    shop.bench.around = around
+    with pytest.raises(KeyboardInterrupt):
+        flow.start()
+    shop.bench.around = None
+    queue = shop.queues["thumbnails"]
+    queue.flows, queue.sends_to = True, ()
+    for _ in range(3):
+        shop.sweep(after=3600)
+    assert flow.state().state == "running"
+    queue.sends_to = ("emails",)
+    shop.sweep(after=3600)
+    shop.run()
+    assert flow.state().state == "completed"
+
+
+def test_whoever_may_not_store_a_member_is_told_when_the_flow_is_started(shop: Shop) -> None:
+    flow = shop.flow()
+    flow.add("thumbnails", {"n": 0})
+    flow.add("emails", {"n": 1})
+
+    def around(operation: str, key: str, perform: Any) -> Any:
+        if key.startswith("emails/"):
+            raise AccessDenied("no PUT for you")
+        return perform()
+
+    shop.bench.around = around
+    with pytest.raises(AccessDenied, match="no PUT"):
+        flow.start()
+    shop.bench.around = None
+    flow.start()
+    shop.run()
+    assert flow.state().state == "completed"
+
+
 def test_a_worker_that_may_not_write_flows_keeps_the_message(shop: Shop) -> None:
     shop.one_and_then()
     queue = shop.queues["thumbnails"]
@@ -458,6 +672,26 @@ def test_a_forged_member_counts_for_nothing(shop: Shop) -> None:
     assert flow.state().done == 2
 
 
+@pytest.mark.parametrize("beside", [0, 1, 2])
+@pytest.mark.parametrize("body", [b"{}", b'{"do":"reject"}'])
+@pytest.mark.parametrize("node", [1, 2])
+def test_a_stranger_who_forges_a_step_moves_no_other_queue(shop: Shop, node: int, body: bytes, beside: int) -> None:
+    """He may PUT into `thumbnails` only. What comes after his step waits for its turn, and the flow is not ended."""
+    flow = shop.flow(id="f")
+    flow.add("emails", {"n": 0})
+    flow.then("thumbnails", {}).then("thumbnails", {}).then("emails", {"n": 3})
+    flow.start()
+    put_id = f"once-flow/f/{node:04d}/{beside}/"
+    shop.bench.put(f"thumbnails/messages/flow-f-{node:04d}", body, metadata={"s3queue-put-id": put_id})
+    shop.run("thumbnails")
+    shop.sweep("emails")
+    shop.run("thumbnails")
+    assert len(shop.bench.keys("emails/messages/")) == 1
+    assert not shop.bench.keys("flows/f/decided/")
+    assert shop.bench.keys("emails/flows/")
+    assert flow.state().state == "running"
+
+
 @pytest.mark.parametrize(
     "put_id",
     [
@@ -498,6 +732,22 @@ def test_the_marker_of_a_flow_that_never_was_is_removed(shop: Shop) -> None:
     assert len(shop.bench.keys("thumbnails/flows/")) == 2
     shop.sweep(after=MARKER_KEPT.total_seconds())
     assert shop.bench.keys("thumbnails/flows/") == []
+
+
+def test_the_marker_of_whoever_found_the_id_taken_is_removed(shop: Shop) -> None:
+    """Its flow has another home, whose sweeper looks after it: this one must not look at it for 400 days."""
+    flow = shop.flow(id="order-17")
+    flow.add("thumbnails", {}, delay=7 * 86400)
+    flow.start()
+    other = shop.flow(id="order-17")
+    other.add("emails", {})
+    with pytest.raises(Conflict):
+        other.start()
+    assert shop.bench.keys("emails/flows/")
+    shop.sweep("emails")
+    shop.sweep("emails", after=MARKER_KEPT.total_seconds())
+    assert shop.bench.keys("emails/flows/") == []
+    assert shop.bench.keys("thumbnails/flows/")
 
 
 def test_a_flow_at_work_is_looked_at_less_and_less_often(shop: Shop) -> None:
@@ -563,6 +813,16 @@ def test_mistakes_are_told_before_anything_is_written(shop: Shop) -> None:
     assert shop.bench.keys() == []
 
 
+def test_a_flow_whose_bodies_are_full_of_commas_can_be_read(shop: Shop) -> None:
+    flow = shop.flow()
+    for _ in range(50):
+        flow.add("thumbnails", "," * 100_000)
+    flow.then("emails", {})
+    flow.start()
+    assert flow.state().members == 50
+    assert shop.bench.read(shop.bench.keys("thumbnails/messages/")[0]) == b"," * 100_000
+
+
 def test_a_definition_checks_the_body_at_once(shop: Shop) -> None:
     definition = define("emails", flows=True)
 
@@ -571,6 +831,19 @@ def test_a_definition_checks_the_body_at_once(shop: Shop) -> None:
 
     with pytest.raises(InvalidRequest, match="cannot take"):
         shop.flow().add(definition, {"to": "x"})
+
+
+def test_one_flow_that_cannot_be_read_hides_no_other(shop: Shop) -> None:
+    for name in ("order-1", "order-1-again", "order-10", "order-2"):
+        flow = shop.flow(id=name)
+        flow.add("thumbnails", {})
+        flow.start()
+    shop.bench.put("flows/order-2/flow.json", b"garbage")
+    shop.bench.put("flows/order-3/flow.json", b'{"v":7}')
+    shop.bench.put("flows/order-4/done/0000.thumbnails", b"{}")
+    flows = Flows(shop.bench.store)
+    assert [one.id for one in flows.list()] == ["order-10", "order-1-again", "order-1"]
+    assert flows.ids() == sorted(flows.ids(), reverse=True)
 
 
 def test_an_unknown_flow_is_not_found(shop: Shop) -> None:

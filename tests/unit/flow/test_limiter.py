@@ -175,6 +175,10 @@ def test_the_key_of_a_message_is_the_first_folder_of_its_name():
     assert rate_key_of("delayed/20261116T101500Z/p001/customer-42/a") == "customer-42"
     assert rate_key_of("messages/a") == rate_key_of("messages/p200/a") == ""
     assert rate_key_of("messages/3f/customer-42/a", shards=64) == "customer-42"
+    assert rate_key_of("messages/@=3/customer-42/a") == "customer-42"
+    assert rate_key_of("messages/@=3/3f/a", shards=64) == "3f"
+    assert rate_key_of("messages/@=3/a") == ""
+    assert rate_key_of("messages/@customer-42/a") == "@customer-42"
     assert Keys("orders").limit("a/../b") == "orders/limits/key/a%2F..%2Fb.json"
     assert len(Keys("orders").limit("ü" * 900)) < 200
     assert Keys("orders").limit("ü" * 900) != Keys("orders").limit("ü" * 901)

@@ -190,6 +190,29 @@ def test_a_batch_sends_once_for_all_its_attempts(bench, queue):
     assert body(bench, "emails", sent) == b'{"to":"ada","attempt":1}\n{"to":"bob","attempt":2}\n'
 
 
+@pytest.mark.parametrize("size", [10, INLINE_SENDS])
+def test_whoever_completes_a_batch_that_others_began_sends_what_they_sent_as_well(bench, queue, size):
+    """Once each, also if the completion has to be asked for again."""
+    path = queue.enqueue_many([{"n": 1}, {"n": 2}])[0]
+
+    def first_line_only(body: dict, context: Context) -> None:
+        if body["n"] == 2:
+            raise ValueError("not today")
+        context.send("emails", {"n": 1, "text": "x" * size})
+
+    processor(queue, first_line_only).run(path)
+    bench.clock.advance(600)
+    claim = queue.claim(path, read_first=True)
+    assert claim
+    sends = [Send.of("emails", {"n": 2, "text": "y" * size}, now=claim.now())]
+    with failing(bench, "put", "orders/records/", Unavailable("no answer")), pytest.raises(Unavailable):
+        queue.complete(claim, sends=sends)
+    queue.complete(claim, sends=sends)
+    sent = b"".join(body(bench, "emails", one) + b"\n" for one in paths(bench, "emails"))
+    assert sorted(json.loads(line)["n"] for line in sent.split(b"\n") if line) == [1, 2]
+    assert not bench.keys("orders/outbox/")
+
+
 def test_binary_sends_of_a_batch_have_objects_of_their_own(bench, queue):
     (path,) = queue.enqueue_many([{}, {}])
 

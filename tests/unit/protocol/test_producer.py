@@ -98,6 +98,11 @@ def test_a_due_instant_without_a_zone_is_refused(queue):
         queue.enqueue(b"x", due_at=datetime(2030, 1, 1))  # noqa: DTZ001
 
 
+def test_a_due_at_that_is_no_time_is_refused(queue):
+    with pytest.raises(InvalidRequest, match="must be a datetime"):
+        queue.enqueue(b"x", due_at="2026-11-16T12:00:00Z")
+
+
 def test_delay_and_due_at_together_are_refused(queue):
     with pytest.raises(InvalidRequest, match="not both"):
         queue.enqueue(b"x", delay=1, due_at=datetime(2030, 1, 1, tzinfo=UTC))

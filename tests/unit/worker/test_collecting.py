@@ -154,3 +154,46 @@ def test_a_queue_that_collects_needs_a_handler_of_lists():
 def test_settings_that_cannot_work_are_refused(options):
     with pytest.raises(InvalidRequest):
         define("orders", **options)
+
+
+def test_a_call_that_fails_counts_once_for_the_breaker(bench):
+    breaker = {"failures": 3, "pause_seconds": 30}
+
+    def handler(numbers: list[int]) -> None:
+        raise ConnectionError("no route")
+
+    queue, _ = _run(bench, _definition(handler), range(20), breaker=breaker)
+
+    assert (queue.breaker().document.state, queue.breaker().document.failures) == ("closed", 2)
+
+
+def test_a_call_that_fails_for_each_of_its_messages_counts_once_for_the_breaker(bench):
+    def handler(numbers: list[int]) -> list[object]:
+        return [ConnectionError("no route") if number < 10 or number % 2 else number for number in numbers]
+
+    queue, _ = _run(bench, _definition(handler), range(10), breaker={"failures": 3, "pause_seconds": 30})
+    assert (queue.breaker().document.state, queue.breaker().document.failures) == ("closed", 1)
+
+    paths = [queue.enqueue(json.dumps(number)) for number in range(10, 20)]
+    bench.processor(queue, handler).run(paths[0])
+    assert queue.breaker().document.failures == 0, "some of them were completed"
+
+
+def test_a_message_that_cannot_be_parsed_decides_nothing_for_the_breaker(bench):
+    calls: list[list[dict]] = []
+
+    def handler(rows: list[dict]) -> None:
+        calls.append(rows)
+        raise ConnectionError("no route")
+
+    queue, paths = _run(bench, _definition(handler), [{}, {}], breaker={"failures": 1, "pause_seconds": 30})
+    assert queue.breaker().document.state == "open"
+    bench.put("orders/messages/@=0/0000", b"not json")
+    bench.clock.advance(40)
+
+    bench.processor(queue, handler).run(paths[0])
+
+    assert queue.breaker().document.state == "open"
+    assert queue.outcome_of("messages/@=0/0000").outcome == "dead"
+    bench.processor(queue, handler).run(paths[0])
+    assert [len(call) for call in calls] == [2, 1], "the next one probes"

@@ -15,6 +15,7 @@ from s3queue.flow.partitions import hold_partition
 from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.worker.invocation import InvocationRunner
 from s3queue.worker.notifications import Notification
+from s3queue.worker.partition_run import run_partition
 from s3queue.worker.partition_runs import PartitionRuns
 from support.threads import PATIENCE, eventually, hurry
 
@@ -331,3 +332,22 @@ def test_what_no_handler_may_raise_does_not_keep_a_partition_for_ever(bench):
         runs.work(path)
 
     assert len(runs) == len(heartbeat) == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"breaker": {"failures": 1, "pause_seconds": 30}}])
+def test_a_payload_that_cannot_be_parsed_dies_and_its_group_goes_on(bench, options):
+    queue, seen, counts = bench.queue(**options), [], []
+
+    def handler(body: dict) -> None:
+        seen.append(body)
+
+    bench.put("orders/messages/@a/1", b"not json")
+    bench.put("orders/messages/@a/2", b'{"n": 2}')
+    rounds = iter(range(100))  # it was tried again and again, at once, and no attempt counted
+    stop = lambda: next(rounds, None) is None  # noqa: E731
+
+    run_partition(bench.processor(queue, handler), "@a", should_stop=stop, count=counts.append)
+
+    assert seen == [{"n": 2}]
+    assert counts == ["dead", "completed"]
+    assert queue.outcome_of("messages/@a/1").failure.type == "Reject"
