@@ -83,7 +83,7 @@ BUGS = (
     Mutation(
         "a message that cannot be parsed closes the breaker",
         "worker/processor.py",
-        "        fail = self.queue.fail if is_called else self.queue.leases.fail\n",
+        "        fail = self.queue.fail if is_called else (claim.leases or self.queue.leases).fail\n",
         "        fail = self.queue.fail\n",
         test=f"{_PROBES}test_a_message_that_says_nothing_leaves_the_probe_to_another_one_at_once[not parsed]",
     ),
