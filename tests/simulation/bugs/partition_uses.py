@@ -53,12 +53,14 @@ BUGS = (
         "worker/partition_run.py",
         "    queue.held_for()\n",
         "",
+        test="tests/unit/worker/test_partition_limits.py::test_a_function_keeps_the_rate_from_its_first_message_on",
     ),
     Mutation(
         "reading many journals outlasts the lease of a partition",
         "flow/partition_hold.py",
         "find_outcome(self.queue, path, message.put_id, keep=self.keep)",
         "find_outcome(self.queue, path, message.put_id)",
+        test="tests/unit/flow/test_partition_journals.py::test_many_journals_do_not_outlast_the_lease",
     ),
     Mutation(
         "an open lease whose messages were deleted by hand stays for ever",
