@@ -12,7 +12,6 @@ from s3queue.flow.partition_hold import Hold
 from s3queue.flow.partitions import hold_partition
 from s3queue.keys import partition_path
 from s3queue.protocol.claim import Claim
-from s3queue.queue import Queue
 
 from .processor import AttemptEnding, Processor
 
@@ -32,7 +31,7 @@ def run_partition(
     queue, was_held = processor.queue, False
     path, before = partition_path(partition), queue.held_back
     # Once more after it was given up: an event that came before found it held, and left its message to us.
-    while hold := take_partition(queue, partition):
+    while hold := hold_partition(queue.leases, partition):
         was_held = True
         run = PartitionRun(processor, hold, should_stop=should_stop, count=count)
         run.work()
@@ -44,12 +43,6 @@ def run_partition(
     if queue.held_back != before:
         queue.leases.remind(path, queue.free_at(queue.held_path))
     return was_held
-
-
-def take_partition(queue: Queue, partition: str) -> Hold | None:
-    """`hold_partition`, under the limits that the queue has now: nothing else may have asked for them before."""
-    queue.held_for()
-    return hold_partition(queue.leases, partition)
 
 
 class PartitionRun:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from s3queue.flow.partitions import hold_partition
 from s3queue.keys import partition_of
 from s3queue.protocol.liveness import HeartbeatWriter
 
-from .partition_run import PartitionRun, take_partition
+from .partition_run import PartitionRun
 from .processor import AttemptEnding, Processor
 
 #: After this long a partition is given up, so that other partitions and messages have their turn.
@@ -65,7 +66,7 @@ class PartitionRuns:
         return was_held
 
     def _take(self, partition: str) -> PartitionRun | None:
-        hold = take_partition(self._processor.queue, partition)
+        hold = hold_partition(self._processor.queue.leases, partition)
         if hold is None:
             return None
         clock = self._processor.queue.clock

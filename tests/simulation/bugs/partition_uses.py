@@ -50,9 +50,10 @@ BUGS = (
     ),
     Mutation(
         "a new process runs the first message of a partition past the rate",
-        "worker/partition_run.py",
-        "    queue.held_for()\n",
+        "flow/partition_hold.py",
+        "        self.queue.follow_limits()\n",
         "",
+        more=(("flow/partition_hold.py", "        queue.follow_limits()\n", ""),),
         test="tests/unit/worker/test_partition_limits.py::test_a_function_keeps_the_rate_from_its_first_message_on",
     ),
     Mutation(
@@ -80,7 +81,7 @@ BUGS = (
         "worker/processor.py",
         "(claim.leases or self.queue.leases).fail\n",
         "self.queue.leases.fail\n",
-        test="tests/unit/worker/test_partition_limits.py::test_a_payload_of_a_group_that_cannot_be_parsed_dies_at_once_and_the_group_goes_on",
+        test="tests/unit/worker/test_partition_runs.py::test_a_payload_that_cannot_be_parsed_dies_and_its_group_goes_on",
     ),
     Mutation(
         "the permit of a message that is gone from its partition is not given back",
