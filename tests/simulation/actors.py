@@ -55,8 +55,10 @@ class PullWorker:
                     self._queue.refresh()
                     if self._queue.settings.paused or self._world.now >= self._until:
                         break
+                    held_back = self._queue.held_back
                     won = self.work(candidate.path, candidate.read_first, candidate.etag)
-                    self._queue.leases.forget(candidate.reminder)
+                    if won or partition_of(candidate.path) or self._queue.held_back == held_back:
+                        self._queue.leases.forget(candidate.reminder)
                     backlog.report(won=won, is_hint=candidate.is_hint)
                 while path := self._partitions.helpable():
                     self.work(path, True)

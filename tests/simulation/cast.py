@@ -35,9 +35,16 @@ class HandlerFailed(Exception):
 class _Script(Definition):
     """The queue's definition. Every schedule has one, so what a handler looks like is found out once for all."""
 
-    def __init__(self, name: str, settings: QueueSettings, handler: Callable[[bytes, Context], Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: QueueSettings,
+        handler: Callable[[bytes, Context], Any],
+        handler_of_lists: Callable[[list[bytes], Context], Any],
+    ) -> None:
         super().__init__(name, settings, sends_to=[name])
-        self.function = handler
+        self.takes_list = bool(settings.collect)
+        self.function = handler_of_lists if self.takes_list else handler
 
 
 class Cast:
@@ -66,7 +73,12 @@ class Cast:
         self.sweep_requests = SWEEP_REQUESTS
         self._numbers: Counter[str] = Counter()
         self.workers: dict[str, Process] = {}
-        self.definition = _Script(name, settings, self._handle)
+        self.define(settings)
+
+    def define(self, settings: QueueSettings) -> None:
+        """The definition that processes are made with from now on."""
+        self.settings = settings
+        self.definition = _Script(self.name, settings, self._handle, self._handle_list)
 
     def count(self, what: str) -> int:
         self._numbers[what] += 1
@@ -109,13 +121,54 @@ class Cast:
                 self.world.sleep(script["takes"])
         finally:
             run.ended_at = self.world.now
-        plan = script["plan"]
-        step = plan[min(context.attempt, len(plan)) - 1]
-        if "heals" in script and body in self.judge.history.replayed:
-            step = script["heals"]
+        step = self._step(body, script, context.attempt)
         # Also if it fails afterwards: then nothing of it may ever be stored.
         send(context, script)
         return self._end_later(run, step, script) if script.get("later") else self._end(run, step, script)
+
+    def _step(self, body: bytes, script: dict[str, Any], attempt: int) -> str:
+        if "heals" in script and body in self.judge.history.replayed:
+            return str(script["heals"])
+        plan = script["plan"]
+        return str(plan[min(attempt, len(plan)) - 1])
+
+    def _handle_list(self, bodies: list[bytes], context: Context) -> Any:
+        """Does what each of them says, in one call; a script may let all of them fail with it.
+
+        What is sent goes with the first one that is completed: that one's sends.
+        """
+        scripts, claims = [json.loads(body) for body in bodies], [context.claim, *context.claim.companions]
+        runs = [self.judge.start(self.workers[context.worker_id], claim, 0) for claim in claims]
+        if len(bodies) > self.settings.collect:
+            self.judge.broken("unexpected", f"{len(bodies)} messages in one call, collect is {self.settings.collect}")
+        try:
+            self.world.sleep(max(script["takes"] for script in scripts))
+            if any(script.get("extends") for script in scripts):
+                context.extend()
+                self.world.sleep(scripts[0]["takes"])
+        finally:
+            for run in runs:
+                run.ended_at = self.world.now
+        steps = [self._step(*one) for one in zip(bodies, scripts, (claim.attempt for claim in claims), strict=True)]
+        results = [self._entry(*one) for one in zip(runs, steps, scripts, strict=True)]
+        done = [place for place, result in enumerate(results) if not isinstance(result, Exception)]
+        sender = done[0] if done else 0
+        send(context, scripts[sender], claims[sender])
+        for place in done[1:]:
+            runs[place].is_silent = True
+        if not context.claim.within:
+            return _raised(results[0])
+        if any(script.get("raises") and step == "f" for script, step in zip(scripts, steps, strict=True)):
+            for run in runs:
+                run.ended = "failed"
+            raise HandlerFailed("as scripted, all of them")
+        return results
+
+    def _entry(self, run: Run, step: str, script: dict[str, Any]) -> Any:
+        try:
+            return self._end(run, step, script)
+        except (Postpone, Reject, HandlerFailed) as error:
+            return error
 
     async def _end_later(self, run: Run, step: str, script: dict[str, Any]) -> Any:
         return self._end(run, step, script)
@@ -132,3 +185,10 @@ class Cast:
             raise HandlerFailed("as scripted")
         run.ended = "ok"
         return script["id"]
+
+
+def _raised(result: Any) -> Any:
+    """One that is alone in its call, and has a lease of its own, fails by what its handler raises."""
+    if isinstance(result, Exception):
+        raise result
+    return result

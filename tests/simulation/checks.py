@@ -65,7 +65,7 @@ def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
                 judge.letters.check_kept(world, judge.root, life, line)
     judge.sends.check_quiet()
     judge.members.check_quiet()
-    judge.partitions.check_quiet()
+    judge.partitions.journals.check_quiet()
     check_schedules(world, judge)
     judge.history.check_settings(f"{judge.root}queue.json")
     if cast.profile.exact:
@@ -81,7 +81,9 @@ def _check_merged(world: World, judge: Judge, life: Life) -> None:
     alike = judge.ledger.alike(life)
     died = any(one.record and one.record.outcome == "dead" and 0 in one.lettered for one in alike)
     # A delayed message is replayed as one that is due.
-    replays = [one for one in judge.ledger.lives.get(f"messages/{name_of(life.path)}", ()) if one.body == life.body]
+    elsewhere = judge.ledger.lives.get(f"messages/{name_of(life.path)}", ())
+    # One of a group goes to its end.
+    replays = [one for one in (*elsewhere, *judge.ledger.of_group(life)) if one.body == life.body]
     is_later = any(one.order > life.order for one in (*alike, *replays))
     is_unstoppable = life.is_unstoppable or life.path in judge.letters.unstoppable
     # Equal bytes were at work when it was PUT, and completed after that: they were one message.

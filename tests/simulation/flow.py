@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from s3queue.documents.message import MOVED, ONCE
+from s3queue.keys import partition_of
 
 from .ledger import Ledger, Life
 from .world import World
@@ -35,16 +36,17 @@ class Dedup:
     def is_repeated(self, life: Life, put_id: str) -> bool:
         """Whether this is another PUT of a message of which there is only one, and that is finished."""
         return put_id.startswith((ONCE, MOVED)) and any(
-            one.record and one.record.put_id == put_id for one in self._ledger.lives[life.path]
+            one.record and one.record.put_id == put_id for one in self._ledger.of_group(life)
         )
 
     def check_start(self, life: Life, put_id: str, leased_at: float) -> None:
         """[P4] A message of which there is only one runs no more once it is finished, whoever PUTs it."""
-        finished = [one for one in self._ledger.lives[life.path] if one.record and one.recorded_at < leased_at]
-        if put_id.startswith(MOVED):
+        alike = self._ledger.of_group(life)
+        finished = [one for one in alike if one.record and one.recorded_at < leased_at]
+        if put_id.startswith(MOVED) and not partition_of(life.path):
             # Its name is anybody's, and has one record: the outcome of another message may have taken its place.
             finished = sorted(finished, key=lambda one: one.recorded_at)[-1:]
-        elif not put_id.startswith(ONCE):
+        elif not put_id.startswith((ONCE, MOVED)):
             return
         if any(one.record and one.record.put_id == put_id for one in finished if one is not life):
             self._broken("P4", f"{life.path} runs again: a second PUT of it came late")

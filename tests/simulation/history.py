@@ -62,6 +62,10 @@ class History:
         self.calls: dict[Process, list[Call]] = {}
         #: Messages that were replayed; what their handlers lacked may be there by now.
         self.replayed: set[bytes] = set()
+        #: Whether completed messages are recorded; if not, only what is there, or may be PUT again, can be looked up.
+        self.keeps_records = True
+        #: Messages that an operator deleted by hand, also if equal bytes were PUT there since.
+        self.removed: set[str] = set()
         #: When the queue was paused for certain; None while it is not.
         self.paused_at: float | None = None
 
@@ -101,6 +105,9 @@ class History:
             return
         if life:
             call.lives.append(life)
+            # What could not be read is replayed in its place, with the same bytes.
+            if call.name in ("replay", "rerun") and before and before.body != after.body:
+                self._broken("P1", f"a replay of {life.path} overwrote what was PUT there")
             if call.name == "rerun":
                 self.replayed.update(life.lines.values())
             if call.name == "replay":
@@ -117,10 +124,11 @@ class History:
         were taken for one message, and it could not.
         """
         put_id = put_id_of(after.metadata)
-        if any(life.end == "removed" for life in self._ledger.lives.get(path, ())):
+        if path in self.removed:
             return False  # an operator deleted it before its producer could look
         if not put_id:
-            return True  # nobody else uses a name that is the library's own
+            # Nobody else uses a name that is the library's own.
+            return self.keeps_records or before is not None
         recorded = [(life.recorded_at, life.record.put_id) for life in self._ledger.lives.get(path, ()) if life.record]
         # There is one record for all generations of a name: the last one's.
         at, last = max(recorded, default=(0.0, ""))
@@ -204,9 +212,15 @@ class History:
             self.paused_at = self._world.now if call.asked["paused"] else None
 
     def _check_cancel(self, call: Call) -> None:
-        """[P3] The outcome that an operator is told is the one that is recorded, and stays."""
-        generation = call.answer.generation
-        life = self._ledger.find(call.asked["path"], generation.etag, generation.put_at)
+        """[P3] The outcome that an operator is told is the one that is recorded, and stays. Of a replay that lies in
+        its group twice, it is that of the other one.
+        """
+        generation, path = call.answer.generation, call.asked["path"]
+        if call.answer.path != path and any(
+            life.put_id == call.answer.put_id for life in self._ledger.lives.get(path, ())
+        ):
+            path = call.answer.path
+        life = self._ledger.find(path, generation.etag, generation.put_at)
         if life is None or life.record is None or life.record.outcome != call.answer.outcome:
             self._broken("P3", f"{call.asked['path']} was told to be {call.answer.outcome}, and is not recorded so")
 

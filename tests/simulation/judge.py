@@ -21,6 +21,7 @@ from .letters import Letters
 from .machines import EPOCH
 from .members import FlowMembers
 from .partitions import Partitions
+from .rates import Rates
 from .releases import Releases
 from .sends import SentMessages
 from .violations import KINDS, Violation
@@ -49,6 +50,7 @@ class Judge:
         self.members = FlowMembers(world, self.broken)
         self.members.ledgers[queue] = self.ledger
         self.partitions = Partitions(self)
+        self.rates = Rates(self.broken)
         self.violations: list[Violation] = []
         self.max_attempts = max_attempts
         self._held: list[Holding] = []
@@ -71,7 +73,7 @@ class Judge:
     # The store
 
     def performed(self, process: Process, operation: str, key: str, sent_at: float, before: Any, after: Any) -> None:
-        if STRAY in key or self.partitions.performed(process, key, before, after):
+        if STRAY in key or self.partitions.performed(process, key, sent_at, before, after):
             return
         kind, _, path = key.removeprefix(self.root).partition("/")
         if kind == "leases":
@@ -102,11 +104,9 @@ class Judge:
                     return
                 if _is_replay(call, process):
                     self.letters.replay_put(path, after.body)
-                if call and call.name == "rerun":
-                    self.kept.replay(life, after)
-                # What could not be read is replayed in its place, with the same bytes.
-                if before and before.body != after.body and call and call.name in ("replay", "rerun"):
-                    self.broken("P1", f"a replay of {path} overwrote what was PUT there")
+                if call and call.name in ("replay", "rerun"):
+                    self.partitions.replayed(call, life)
+                    self.kept.replay(call, life, after)
                 self.history.put(process, key, sent_at, before, after, life)
             else:
                 self._deleted(process, path, sent_at, put_id_of(before.metadata))
@@ -204,7 +204,8 @@ class Judge:
 
     def _check_outcome(self, life: Life, record: Record) -> None:
         """[P1] Completed means that a handler said so, for every line that is not dead."""
-        if record.failure and record.failure.type == "MessageVanished" and life.end not in ("merged", "removed"):
+        ends = {life.end, *(one.end for one in self.ledger.lives[life.path] if life.end == "overwritten")}
+        if record.failure and record.failure.type == "MessageVanished" and not ends & {"merged", "removed"}:
             self.broken("P1", f"{life.path} vanished before it was finished")
         if record.outcome != "completed":
             alike = self.ledger.alike(life)
@@ -251,6 +252,7 @@ class Judge:
     def _removed(self, life: Life, how: str, sent_at: float) -> None:
         """An operator deleted it: by hand, whatever it was at, or by a purge, which takes nothing that is at work."""
         life.end = "removed"
+        self.history.removed.add(life.path)
         lease = self.world.objects.get(self._leases + life.path)
         life.is_missed = lease is not None and Lease.from_bytes(lease.body, life.path).generation is not None
         at_work = [one for one in self._held if one.claim.path == life.path and one.claim.is_alive()]
@@ -299,6 +301,7 @@ class Judge:
         run = Run(claim.attempt, process, self.world.now)
         if STRAY in claim.path:
             return run
+        self.rates.start(claim)
         if claim.within:
             return self.partitions.start(process, claim, run)
         self.world.note(process, "run", claim.path, f"line {line}, attempt {claim.attempt}")
@@ -336,7 +339,7 @@ class Judge:
 
 
 def _is_replay(call: Call | None, process: Process) -> bool:
-    """Whether a request is part of a replay; whoever is on trial in the crash matrix replays, if anything, letters."""
+    """Whether a request is part of a replay; who is on trial in the crash matrix replays, if anything, letters."""
     return call.name == "replay" if call else process.name.startswith("subject")
 
 

@@ -7,14 +7,18 @@ A replay is a PUT with an id of its own, and no such id is ever PUT twice.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from s3queue.documents.kept_payload import replay_id
 from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of
 
 from .ledger import Ledger, Life
+from .machines import Process
 from .world import World
+
+if TYPE_CHECKING:
+    from .history import Call
 
 
 class Kept:
@@ -25,8 +29,8 @@ class Kept:
         self._root = root
         self._ledger = ledger
         self._broken = broken
-        #: The ids of replays that were PUT.
-        self._replayed: set[str] = set()
+        #: Id of a replay → who PUT it first, and when.
+        self._replayed: dict[str, tuple[Process, float]] = {}
         self._replays: list[Life] = []
 
     def write(self, path: str, after: Any) -> None:
@@ -49,13 +53,18 @@ class Kept:
         if life in self._replays and record.outcome == "dead" and not life.runs and record.attempt > life.claims:
             self._broken("P5", f"the replay {life.path} died of attempt {record.attempt}, and was never claimed")
 
-    def replay(self, life: Life, after: Any) -> None:
+    def replay(self, call: Call, life: Life, after: Any) -> None:
         """[P1] [P5] One completion is replayed once, however often that is asked for."""
+        if call.name == "replay":
+            return  # of a dead letter, which has its own judge
         self._replays.append(life)
         path, put_id = life.path, put_id_of(after.metadata)
         records = [one.record for one in self._ledger.lives[path] if one.record]
         if put_id not in {replay_id(record) for record in records}:
             return  # of a dead letter, which has its own judge
-        if put_id in self._replayed:
+        # Two who look at the same time find nothing, and a PUT on its way cannot be stopped: that neither runs, `Dedup`
+        # knows.
+        first, at = self._replayed.setdefault(put_id, (call.process, self._world.now))
+        is_seen = first is call.process or at < call.invoked_at
+        if at < self._world.now and is_seen and not self._world.is_landing:
             self._broken("P5", f"{path} was replayed twice for one completion")
-        self._replayed.add(put_id)

@@ -8,7 +8,8 @@ from typing import Any
 
 from s3queue.documents.dead_letter import messages_of
 from s3queue.documents.record import Record
-from s3queue.keys import is_batch
+from s3queue.encoding import put_id_of
+from s3queue.keys import is_batch, is_ordered, partition_of
 from s3queue.protocol.claim import Claim
 
 from .machines import Process
@@ -24,6 +25,8 @@ class Run:
     #: "" while it runs (or for ever, if its process died); then ok, failed or rejected.
     ended: str = ""
     ended_at: float = 0.0
+    #: Another message of the same call was the one whose sends count.
+    is_silent: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +43,7 @@ class Life:
     was_leased: bool
     #: S3 cannot tell equal bytes within one second apart.
     puts: int = 1
+    put_id: str = ""
     last_put_at: float = 0.0
     #: "" while it lies there; then overwritten, deleted, removed (by an operator), repeated (sent a second time), or
     #: merged (deleted as equal bytes that were at work).
@@ -109,6 +113,7 @@ class Ledger:
             self.present[path] = same
             return same
         life = Life(path, stored.etag, stored.modified_at, stored.body, now, self._order, was_leased, last_put_at=now)
+        life.put_id = put_id_of(stored.metadata)
         lives.append(life)
         self.present[path] = life
         return life
@@ -128,6 +133,13 @@ class Ledger:
     def alike(self, life: Life) -> list[Life]:
         """Lives of the same name and the same bytes: S3's conditions cannot tell one from another."""
         return [other for other in self.lives[life.path] if other.etag == life.etag]
+
+    def of_group(self, life: Life) -> list[Life]:
+        """Lives that may carry the same put id: those of its name, or of its whole group, where replays are renamed."""
+        partition = partition_of(life.path)
+        if not (partition and is_ordered(partition)):
+            return self.lives[life.path]
+        return [one for path, lives in self.lives.items() if partition_of(path) == partition for one in lives]
 
     def all(self) -> list[Life]:
         return [life for lives in self.lives.values() for life in lives]

@@ -8,7 +8,17 @@ from typing import Any
 
 from s3queue.documents.dead_letter import DeadLine
 from s3queue.documents.record import Record
-from s3queue.keys import LINES, is_batch, is_lines, lines_path, name_of, without_mark
+from s3queue.keys import (
+    LINES,
+    is_batch,
+    is_lines,
+    is_ordered,
+    lines_path,
+    name_of,
+    partition_of,
+    partition_path,
+    without_mark,
+)
 from s3queue.protocol.removal import HEAD_VALID_SECONDS
 
 from .ledger import Ledger, Life
@@ -63,14 +73,14 @@ class Letters:
         return not is_unseen
 
     def replay_put(self, path: str, body: bytes) -> None:
-        self._replays[path, body] += 1
+        self._replays[_replay_of(path), body] += 1
 
     def replay_deleted(self, path: str, letter: Any) -> None:
         """[P1] Whoever deletes a letter has replayed it, and not only another one of the same bytes."""
         origin = self._origin(path)
         if is_lines(origin):
             return  # a part of its lines may have been replayed under other names
-        target = (f"messages/{name_of(origin)}", letter.body)
+        target = (_replay_of(origin), letter.body)
         self._replayed[target] += 1
         if self._replayed[target] > self._replays[target]:
             self._broken("P1", f"the letter {path} was deleted, and only its twin was replayed")
@@ -124,15 +134,23 @@ class Letters:
 
     def _is_replayed(self, path: str, body: bytes, life: Life) -> bool:
         """As the letter, or as a batch of some of its lines, whose name begins with the batch's."""
-        target = f"messages/{name_of(self._origin(path))}"
+        target = _replay_of(self._origin(path))
         stem = target.removesuffix(LINES).removesuffix(".ndjson")
         replays = [
             one
             for name, lives in self._ledger.lives.items()
-            if name == target or (is_lines(target) and name.startswith(f"{stem}-"))
+            if name == target
+            or (partition_of(name) and _replay_of(name) == target)
+            or (is_lines(target) and name.startswith(f"{stem}-"))
             for one in lives
         ]
         return any(one.last_put_at >= life.recorded_at and body in one.lines.values() for one in replays)
+
+
+def _replay_of(path: str) -> str:
+    """Where a replay of this message goes: to its name, or under some name into its group."""
+    partition = partition_of(path)
+    return partition_path(partition) if partition and is_ordered(partition) else f"messages/{name_of(path)}"
 
 
 def _covers(life: Life, stored: Any) -> set[int]:

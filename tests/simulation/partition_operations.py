@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
-from s3queue.errors import Unreadable
+from s3queue.errors import Unavailable, Unreadable
 
 from .functions import Container
 from .machines import Process
-from .stage import Plot, Stage, script
+from .stage import SETTINGS, Plot, Stage, script
 from .world import QUEUE
 
 GROUP = "@a"
@@ -133,6 +134,57 @@ def _unreadable(stage: Stage) -> str:
     return path
 
 
+def _cancel(plan: str, before: int = 0) -> Plot:
+    """Cancel the first message of a group; `before` attempts of it have failed already."""
+
+    def plot(stage: Stage) -> str:
+        # It runs as often as nobody has cancelled it.
+        stage.cast.profile = replace(stage.cast.profile, exact=False)
+        path = _put(stage, script("m1", plan))
+        for _ in range(before):
+            stage.prepare(lambda helper: helper.processor.run(path))
+
+        stage.act(lambda worker: worker.queue.cancel(path))
+        return path
+
+    return plot
+
+
+def _replay(stage: Stage) -> str:
+    """The first message of a group is dead; an operator who repeats what has no answer replays it."""
+    stage.cast.profile = replace(stage.cast.profile, exact=False)
+    path = _put(stage, script("m1", "r", heals="k"))
+    stage.prepare(lambda helper: helper.processor.run(path))
+
+    def replay(worker: Container) -> None:
+        letters = worker.queue.letters()
+        try:
+            letters.replay(path)
+        except Unavailable:
+            letters.replay(path)
+
+    stage.act(replay)
+    return path
+
+
+def _collect(*plans: str) -> Plot:
+    """One call of a handler of lists for all of them."""
+
+    def plot(stage: Stage) -> str:
+        # Several are taken by one call, and one of them may be the first of another.
+        stage.cast.profile = replace(stage.cast.profile, exact=False)
+        settings = replace(SETTINGS, partitions=1, collect=3, within=timedelta())
+        stage.cast.define(settings)
+        for container in (stage.worker, stage.helper):
+            container.queue.settings = container.queue.defined = settings
+            container.processor = stage.cast.processor(container.queue)
+        path = _put(stage, *(script(f"m{n}", plan) for n, plan in enumerate(plans, 1)), partition="@=0")
+        stage.act(lambda worker: worker.processor.run(path))
+        return path
+
+    return plot
+
+
 PARTITIONED: dict[str, Plot] = {
     "group, complete": _run("k", "k"),
     "group, complete in two commits": _run("k", "k", "k", "k"),
@@ -154,4 +206,8 @@ PARTITIONED: dict[str, Plot] = {
     "group, equal re-PUT while held": _re_put(script("m1", "k")),
     "group, equal re-PUT after the deletion": _re_put_after_deletion,
     "group, one that cannot be read": _unreadable,
+    "group, cancel a pending message": _cancel("k"),
+    "group, cancel a waiting message": _cancel("fk", before=1),
+    "group, replay a dead letter": _replay,
+    "shared partition, collect": _collect("k", "fk"),
 }

@@ -14,27 +14,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from s3queue.documents.message import Generation
-from s3queue.documents.partition import PartitionLease, Waiting, read_journal
+from s3queue.documents.message import MOVED, Generation
+from s3queue.documents.partition import PartitionLease, Waiting
 from s3queue.documents.record import Record
 from s3queue.flow import partition_window
 from s3queue.flow.held_leases import HeldLeases
 from s3queue.flow.partition_window import PartitionWindow
 from s3queue.keys import is_ordered, partition_of
-from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.journal import find_outcome
-from s3queue.store import Object
 
+from .journals import Journals, object_of
 from .ledger import Life, Run
-from .machines import EPOCH, Process
+from .machines import Process
 from .world import World
 
 if TYPE_CHECKING:
+    from .history import Call
     from .judge import Judge
 
 #: Messages that are taken together: few, so that a handful of messages needs several commits.
@@ -88,9 +86,9 @@ class Partitions:
         self._running: dict[str, list[tuple[Run, _Held]]] = {}
         #: Lives that were taken beside others when their worker died: one start more.
         self._excused: set[Life] = set()
-        #: How many outcomes were committed for each life, and which records journals hold.
+        #: How many outcomes were committed for each life.
         self._outcomes: dict[Life, int] = {}
-        self._journaled: set[tuple[str, str, Any]] = set()
+        self.journals = Journals(judge, self._outcomes)
 
     def lease_key(self, path: str) -> str:
         partition = partition_of(path)
@@ -103,18 +101,19 @@ class Partitions:
         is_gone = before is None and not any(life.end == "removed" for life in self._ledger.lives.get(path, ()))
         return self.lease_key(path) in self._world.objects and not (partition_of(path) and is_gone)
 
-    def performed(self, process: Process, key: str, before: Any, after: Any) -> bool:
+    def performed(self, process: Process, key: str, sent_at: float, before: Any, after: Any) -> bool:
         """Whether it was the lease or the journal of a partition, and is judged here alone."""
         kind, _, rest = key.removeprefix(self._root).partition("/")
         if kind == "leases" and rest.startswith("@"):
             self._leased(process, rest, _lease(before, key), _lease(after, key))
             return True
         if kind == "records" and rest.startswith("@"):
-            self._journal(key, before, after)
+            self.journals.write(key, before, after)
             return True
-        is_by_hand = process.name.startswith("operator")
-        if kind == "messages" and after is None and not is_by_hand and partition_of(f"messages/{rest}"):
-            self._deleted(self._ledger.present[f"messages/{rest}"])
+        if kind == "messages" and after is None and partition_of(f"messages/{rest}"):
+            call = self._judge.history.asked(process, sent_at)
+            if not (call and call.name in ("remove", "purge")):
+                self.journals.deleted(self._ledger.present[f"messages/{rest}"])
         return False
 
     # The lease
@@ -135,6 +134,8 @@ class Partitions:
             self._check_waiting(path, waiting, after)
         if before and after:
             self._check_charges(before, after, is_taken_over=is_taken_over)
+        if after and len(after.taken) > 1 and self._judge.max_attempts == 1:
+            self._judge.broken("P5", f"{partition}: several are taken, and each may start once: whose was the death?")
         is_commit = not (before and after and _is_renewal(before, after))
         for path, etag in after.taken.items() if after and is_commit else ():
             life = self._ledger.present.get(path)
@@ -164,6 +165,9 @@ class Partitions:
             self._judge.broken("P3", f"{record.path} was ended, and is committed again as {record.outcome}")
         if lease and record.worker != lease.owner:
             self._judge.broken("P9", f"{lease.owner} commits what {record.worker} did with {record.path}")
+        twins = [one for one in self._ledger.of_group(life) if one is not life and one in self._outcomes]
+        if record.put_id.startswith(MOVED) and any(one.record and one.record.put_id == record.put_id for one in twins):
+            self._judge.broken("P4", f"{record.path} was replayed, ended under another name, and is ended again")
         if record.outcome == "completed":
             mine = [run for run in life.runs.get(0, ()) if run.process is process]
             if not any(run.ended == "ok" for run in mine):
@@ -180,7 +184,7 @@ class Partitions:
             return
         if self._ledger.present.get(record.path) is life and (after is None or record.path not in after.waiting):
             self._judge.broken("P6", f"{record.path} has an outcome, its lease forgot that, and it still lies there")
-        if not self._is_journaled(record):
+        if self.journals.lacks(record):
             self._judge.broken("P1", f"the outcome of {record.path} is in no journal, and its lease forgot it")
 
     def _check_waiting(self, path: str, waiting: Waiting, after: PartitionLease | None) -> None:
@@ -188,7 +192,7 @@ class Partitions:
         life = self._ledger.present.get(path)
         if life is None or life.record or not waiting.is_for(Generation(etag=life.etag, put_at=life.put_at)):
             return
-        if any(one.record for one in self._ledger.alike(life)):
+        if any(one.record for one in self._ledger.alike(life)) or self._judge.dedup.is_repeated(life, life.put_id):
             return
         kept = after.waiting.get(path) if after else None
         if kept is None or kept.lease.attempt < waiting.lease.attempt or kept.is_suspect < waiting.is_suspect:
@@ -217,29 +221,24 @@ class Partitions:
         for life, smaller in held.out_of_turn:
             alike = (one for one in self._ledger.alike(smaller) if one.record)
             is_same = any(one.recorded_at >= smaller.last_put_at for one in alike)
-            if not (smaller.record or smaller.end or is_same):
+            is_repeated = self._judge.dedup.is_repeated(smaller, smaller.put_id)
+            if not (smaller.record or smaller.end or is_same or is_repeated):
                 self._judge.broken("P9", f"{life.path} started while {smaller.path}, which comes first, had no outcome")
         held.out_of_turn.clear()
 
-    # Journals and messages
+    # Messages
 
-    def _journal(self, key: str, before: Any, after: Any) -> None:
-        if after is None or (before and before.body != after.body):
-            self._judge.broken("P3", f"the journal {key} was {'overwritten' if after else 'deleted'}")
+    def replayed(self, call: Call, life: Life) -> None:
+        """[P9] A replay goes behind everything that its group had when it was asked for, under a name of its own."""
+        partition = partition_of(life.path)
+        if not partition or not is_ordered(partition):
             return
-        for record in read_journal(_object(after, key)):
-            life = self._find(record)
-            if life is None or life.record is None or not self._outcomes.get(life):
-                self._judge.broken("P3", f"{key} says that {record.path} is {record.outcome}, and no lease said so")
-            self._journaled.add((record.path, record.generation.etag, record.generation.put_at))
-
-    def _is_journaled(self, record: Record) -> bool:
-        return (record.path, record.generation.etag, record.generation.put_at) in self._journaled
-
-    def _deleted(self, life: Life) -> None:
-        """[P1] A message goes only after its outcome is in a journal: the lease forgets it next."""
-        if life.record and not self._is_journaled(life.record):
-            self._judge.broken("P1", f"{life.path} was deleted, and its outcome is in no journal")
+        if len(self._ledger.lives[life.path]) > 1 or life.puts > 1:
+            self._judge.broken("P9", f"a replay goes into its group as {life.path}, which was there before")
+        for path, other in self._ledger.present.items():
+            is_behind = partition_of(path) == partition and path.encode() > life.path.encode()
+            if is_behind and other.last_put_at < call.invoked_at:
+                self._judge.broken("P9", f"the replay {life.path} goes before {path}, which was there")
 
     def _find(self, record: Record) -> Life | None:
         return self._ledger.find(record.path, record.generation.etag, record.generation.put_at)
@@ -267,8 +266,8 @@ class Partitions:
             judge.broken("P4", f"{claim.path} runs again after its outcome was committed")
         if life.is_repeated and life.body not in judge.history.replayed:
             judge.broken("P7", f"{claim.path} was finished, sent again, and runs a second time")
-        leased_at = (world.objects[key].modified_at - EPOCH).total_seconds() if lease else 0.0
-        judge.dedup.check_start(life, claim.message.put_id, leased_at)
+        # The lease is the commit point, so its holder knows what is ended.
+        judge.dedup.check_start(life, claim.message.put_id, world.now)
         held = self._hold(process, claim)
         if is_ordered(partition):
             self._check_overlap(partition, life, held)
@@ -313,22 +312,6 @@ class Partitions:
             if is_before and smaller.last_put_at < looked_at and not smaller.record:
                 held.out_of_turn.append((life, smaller))
 
-    # The end
-
-    def check_quiet(self) -> None:
-        """[P1] Whoever asks for the outcome of a message is told the last one."""
-        queue = QueueAccess(store=self._world.store, name=self._root.rstrip("/"))
-        for path, lives in self._ledger.lives.items():
-            ended = [life for life in lives if life in self._outcomes]
-            if not partition_of(path) or not ended:
-                continue
-            last = max(ended, key=lambda life: life.recorded_at)
-            found = find_outcome(queue, path)
-            if found is None:
-                self._judge.broken("P1", f"{path} was ended, and its outcome cannot be found")
-            elif last.record and found.generation != last.record.generation:
-                self._judge.broken("P3", f"{path}: the outcome of an earlier generation is told as its last one")
-
 
 def _is_renewal(before: PartitionLease, after: PartitionLease) -> bool:
     """Whether nothing but the age of the lease has changed."""
@@ -336,15 +319,4 @@ def _is_renewal(before: PartitionLease, after: PartitionLease) -> bool:
 
 
 def _lease(stored: Any, key: str) -> PartitionLease | None:
-    return PartitionLease.read(_object(stored, key)) if stored else None
-
-
-def _object(stored: Any, key: str) -> Object:
-    return Object(
-        key=key,
-        etag=stored.etag,
-        size=len(stored.body),
-        modified_at=stored.modified_at,
-        at=stored.modified_at,
-        stream=BytesIO(stored.body),
-    )
+    return PartitionLease.read(object_of(stored, key)) if stored else None

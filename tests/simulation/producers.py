@@ -28,13 +28,15 @@ class Producers:
         self._world = cast.world
         self._lasts = lasts
         self.at_work = 0
+        #: Forms of messages that this queue can have; a queue with limits of its own has fewer.
+        self.forms: tuple[str, ...] = FORMS
 
     def produce(self) -> None:
         """One name, PUT once or several times."""
         chance, profile = self._world.random, self._cast.profile
         number = self._cast.count("messages")
         # Only names that are PUT anew can be overtaken by an upload that began before.
-        form = chance.choice(FORMS[:4] if profile.multipart else FORMS)
+        form = chance.choice(self.forms[:4] if profile.multipart else self.forms)
         puts = [(chance.random() * self._lasts * 0.4, self._body(f"{number}a", form))]
         while profile.re_puts and form not in ONCE and len(puts) < 4 and chance.random() < 0.5:
             body = puts[-1][1]

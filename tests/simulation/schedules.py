@@ -27,6 +27,7 @@ from .judge import Judge
 from .machines import EPOCH
 from .operators import MAX_DEPTH, OPERATED, Operators, configuring, renaming, replaying
 from .partition_actors import PARTITIONED, PartitionActors, draw_partitioned
+from .partition_worlds import SINGLE_FORMS, draw_settings, has_batches
 from .partitions import small_windows
 from .producers import Producers
 from .reruns import rerunning
@@ -87,6 +88,9 @@ class Schedule:
         self.fleet = Fleet(self.cast, 2, drains=chance.random() < 0.5)
         self.lasts = 8.0 + chance.random() * 17.0
         self.producers = Producers(self.cast, self.lasts)
+        self.judge.history.keeps_records, self.judge.rates.rate = self.settings.history, self.settings.limit
+        if self.is_partitioned and not has_batches(self.settings):
+            self.producers.forms = SINGLE_FORMS
         if self.profile in (PROMPT, TURNS):
             late = REDELIVERED_WITHIN if self.profile is PROMPT else TAKEN_OVER_WITHIN
             self.judge.redelivered_within = self.settings.visibility_timeout.total_seconds() + late
@@ -98,7 +102,7 @@ class Schedule:
         chance, profile = self.world.random, self.profile
         is_judged = profile in (PROMPT, TURNS)
         timeout = 12 if profile.pulls_only and not is_judged else chance.choice((4, 6))
-        return QueueSettings(
+        settings = QueueSettings(
             visibility_timeout=timedelta(seconds=timeout),
             max_attempts=chance.choice((1, 2, 2, 3, 3)),
             retry_base=timedelta(seconds=8 if profile.retries_long else 1),
@@ -109,6 +113,7 @@ class Schedule:
             keep_payload=self.world.seed % 20 == 6 or (self.is_partitioned and chance.random() < 0.2),
             partitions=chance.choice((0, 1, 2)) if self.is_partitioned else 0,
         )
+        return draw_settings(settings, chance) if self.is_partitioned else settings
 
     # The judge sees everything; S3 tells the function of new messages.
 
@@ -148,7 +153,9 @@ class Schedule:
     def _begin(self) -> None:
         chance = self.world.random
         crowd = Crowd(self.world, self.judge, self.cast) if self.profile is CROWDED else None
-        for _ in range(chance.choice((12, 24)) if crowd else chance.choice((1, 2, 3, 4))):
+        # Without a history, what has a lease of its own leaves no trace that could be judged.
+        count = chance.choice((12, 24)) if crowd else chance.choice((1, 2, 3, 4)) * self.settings.history
+        for _ in range(count):
             self.producers.produce()
         if crowd:
             crowd.begin()

@@ -198,6 +198,10 @@ class RateLimiter:
                 clock.sleep(chance.uniform(0.0, PAUSE_SECONDS))
                 continue
             spare = (-1, 0)
+            if _second(written.at) == at - 1:
+                # Granted for the next second, by this estimate or another process's: not again, that would use all up.
+                clock.sleep(1.0)
+                return at, tokens
             if 0 <= _second(written.at) - at <= rate.usable:
                 return at, tokens
         limit.left = spare[1]

@@ -68,7 +68,7 @@ class Hold:
         self.claim = claim_of_partition(queue, partition)
         self._lease = HeldLease(queue, partition, self.claim, stored.etag if stored else None)
         self.messages = PartitionWindow(queue, partition, self._waiting)
-        self._journals = HeldJournals(queue, partition)
+        self._journals = HeldJournals(queue, partition, self.keep)
         self._clearing = Clearing(queue, leases.outcomes, partition, self.claim, self._lease.keep)
 
     # Taking
@@ -82,8 +82,9 @@ class Hold:
         self.queue.follow_limits()
         window = [] if self._uncleared or not takes else self._plan(relist=True)
         is_gathering = bool(window) and self._must_gather(window)
-        is_over = self._stored is not None and self._stored.is_over()
-        if takes and not (window or self._uncleared or is_over or self._ended):
+        # Also if all that waited was deleted by hand: nobody else deletes a lease that is open.
+        is_left = self._stored is not None and (self._stored.is_over() or not self._waiting)
+        if takes and not (window or self._uncleared or is_left or self._ended):
             return False
         gate = self.queue.gate
         if gate and window and gate.wait(self.messages.path(window[0])) > 0:
@@ -407,6 +408,10 @@ class Hold:
             LeaseLost: another worker has it.
         """
         self._lease.renew(timeout)
+
+    def keep(self) -> None:
+        """Renew the partition if much of its time is over. Raises LeaseLost."""
+        self._lease.keep()
 
     def give_up(self) -> None:
         """Let others have the partition: DELETE the lease, or, if failed messages wait, PUT it as open.

@@ -7,6 +7,7 @@ the message tells nothing, and one LIST answers for all messages that are older 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -29,6 +30,8 @@ class HeldJournals:
 
     queue: QueueAccess
     partition: str
+    #: Called before a journal is read: there may be so many that reading them outlasts the lease, again and again.
+    keep: Callable[[], None]
     _listed: list[ObjectInfo] = field(default_factory=list)
     #: S3's time at the LIST, and what it began with.
     _at: datetime = EARLIEST
@@ -40,7 +43,7 @@ class HeldJournals:
         put_id = message.put_id
         if not put_id.startswith(ONCE):
             # A replay has a name of its own each time: its first PUT may be finished after the second one came.
-            return find_outcome(self.queue, message.path, put_id)
+            return find_outcome(self.queue, message.path, put_id, keep=self.keep)
         since, until = ended_since(put_id), message.enqueued_at + GRAIN
         if until > self._at or not self._begins_before(since):
             page_at, self._listed = list_journals(self.queue, self.partition, since)
@@ -60,6 +63,7 @@ class HeldJournals:
         if key not in self._kept:
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
+            self.keep()
             records = records_in(self.queue, key)
             self._kept[key] = frozenset(name for one in records for name in (one.path, one.put_id) if name)
         return self._kept[key]

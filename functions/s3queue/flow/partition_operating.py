@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from s3queue.clock import whole_second
@@ -75,7 +76,7 @@ def _decide(hold: Hold, path: str, waiting: Waiting | None) -> Record | None:
     """Cancel what lies there now: nobody else can end it while the partition is held. None if nothing does."""
     queue = hold.queue
     stored = queue.store.head(queue.keys.message(path))
-    if stored is None or _outcome(queue, path, stored, None):
+    if stored is None or _outcome(queue, path, stored, None, hold.keep):
         return None
     tried = waiting.lease if waiting and waiting.is_for(_generation(stored)) else None
     record = Record(
@@ -101,16 +102,22 @@ def _hand_over(leases: LeaseProtocol, path: str) -> None:
         leases.remind(f"{folder}next", whole_second(page.at))
 
 
-def _outcome(queue: QueueAccess, path: str, stored: ObjectInfo, held: StoredPartition | None) -> Record | None:
+def _outcome(
+    queue: QueueAccess,
+    path: str,
+    stored: ObjectInfo,
+    held: StoredPartition | None,
+    keep: Callable[[], None] = lambda: None,
+) -> Record | None:
     """The outcome of what lies there, if it has one: it is about to be deleted, or a repetition of what has run."""
     put_id, generation = put_id_of(stored.metadata), _generation(stored)
     record = outcome_in(held.lease.ended, path) if held else None
     if record and record.generation == generation:
         return record
-    record = find_in_journals(queue, path, since=stored.modified_at - GRAIN)
+    record = find_in_journals(queue, path, since=stored.modified_at - GRAIN, keep=keep)
     if record and record.generation == generation:
         return record
-    record = find_outcome(queue, path, put_id) if is_once(path, stored.metadata) else None
+    record = find_outcome(queue, path, put_id, keep=keep) if is_once(path, stored.metadata) else None
     return record if was_finished(path, stored.metadata, record) else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
@@ -21,11 +21,14 @@ from .access import QueueAccess
 NAMED_WITHIN = timedelta(days=1)
 
 
-def find_outcome(queue: QueueAccess, path: str, put_id: str = "") -> Record | None:
+def find_outcome(
+    queue: QueueAccess, path: str, put_id: str = "", *, keep: Callable[[], None] = lambda: None
+) -> Record | None:
     """The last outcome of a message of a partition: in its lease, or in a journal; None if there is none.
 
     With a `put_id`, that of any message which carries it. Journals are read one by one, the newest first: this is for
-    people, and for the few messages that may have been PUT twice.
+    people, and for the few messages that may have been PUT twice. `keep` is called before each of them: whoever holds
+    the partition meanwhile must not lose it.
     """
     partition = partition_of(path)
     found = queue.store.open(queue.keys.lease(partition_path(partition)))
@@ -37,26 +40,40 @@ def find_outcome(queue: QueueAccess, path: str, put_id: str = "") -> Record | No
             raise
         except CorruptState:
             pass
-    return find_in_journals(queue, path, put_id, since=ended_since(put_id))
+    return find_in_journals(queue, path, put_id, since=ended_since(put_id), keep=keep)
 
 
 def find_in_journals(
-    queue: QueueAccess, path: str, put_id: str = "", *, since: datetime | None = None, readers: int = 1
+    queue: QueueAccess,
+    path: str,
+    put_id: str = "",
+    *,
+    since: datetime | None = None,
+    readers: int = 1,
+    keep: Callable[[], None] = lambda: None,
 ) -> Record | None:
     """As `find_outcome`, in journals only; `since`: only in those that were written then or later.
 
-    With `readers`, several are read at a time, few at first: the newest one has it most likely.
+    With `readers`, several are read at a time, few at first: the newest one has it most likely. `keep` is called before
+    they are read, for a holder whose lease that may outlast.
     """
     _, found = list_journals(queue, partition_of(path), since)
-    names = [info.key for info in reversed(found)]
+    newest_first = found[::-1]
+    last: Record | None = None
+    last_at = EARLIEST
     size = 1
-    while names:
-        chunk, names = names[:size], names[size:]
+    while newest_first:
+        chunk, newest_first = newest_first[:size], newest_first[size:]
         size = min(2 * size, readers)
-        for records in _read_all(queue, chunk):
-            if record := outcome_in(records, path, put_id):
-                return record
-    return None
+        keep()
+        for info, records in zip(chunk, _read_all(queue, [info.key for info in chunk]), strict=True):
+            if last and info.modified_at != last_at:
+                return last
+            record = outcome_in(records, path, put_id)
+            # S3's dates have whole seconds: of one second, any journal may have the last outcome.
+            if record and (last is None or record.generation.put_at > last.generation.put_at):
+                last, last_at = record, info.modified_at
+    return last
 
 
 def _read_all(queue: QueueAccess, names: list[str]) -> Iterable[tuple[Record, ...]]:
@@ -79,7 +96,8 @@ def list_journals(queue: QueueAccess, partition: str, since: datetime | None) ->
     for page in listing(queue.store, prefix, after=after):
         at = page.at
         found += [info for info in page.objects if since is None or info.modified_at >= since]
-    return at, found
+    # By S3's dates: names are in the order of time for each process, and within a second not for several.
+    return at, sorted(found, key=lambda info: (info.modified_at, info.key))
 
 
 def records_in(queue: QueueAccess, key: str) -> tuple[Record, ...]:

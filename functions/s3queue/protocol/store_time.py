@@ -30,8 +30,9 @@ class StoreTime:
         """`at` is the `Date` of an answer that has just come."""
         self.seen_at = max(self.seen_at, at)
         ahead = (at - _EPOCH).total_seconds() - self.clock.monotonic()
-        # At least `at`, and not yet a second more: this also follows a clock that stood still or drifts.
-        self._ahead = min(max(self._ahead, ahead), ahead + 1.0)
+        # At least `at`, and not yet a second more. What contradicts that was told before the own clock stood still or
+        # drifted, and is forgotten: else the estimate of a clock that runs fast would be ahead for good.
+        self._ahead = ahead if self._ahead > ahead + 1.0 else max(self._ahead, ahead)
 
     def now(self) -> datetime:
         """The `Date` that an answer would show now, or the one before; the epoch if no answer has come yet."""

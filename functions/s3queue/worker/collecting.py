@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from s3queue.errors import InvalidRequest, LeaseLost, QueueError, Reject, Unavai
 from s3queue.protocol.claim import Claim
 
 from .processor import AttemptEnding, Processor, failures
+
+_log = logging.getLogger(__name__)
 
 
 def process_together(processor: Processor, claims: Sequence[Claim]) -> list[AttemptEnding]:
@@ -27,9 +30,11 @@ def process_together(processor: Processor, claims: Sequence[Claim]) -> list[Atte
             parsed.append((claim, items[0]))
         except (Reject, QueueError) as error:
             endings[claim.path] = _end(processor, claim, error, is_called=False)
-            processor.queue.note_undecided(claim)  # it says nothing to the breaker: another one may probe
     if parsed:
         endings |= _call(processor, parsed)
+    for claim in claims:
+        if endings[claim.path] != "lost":
+            processor.queue.note_undecided(claim)  # unless its call was noted, as in `Processor.process`
     return [endings[claim.path] for claim in claims]
 
 
@@ -67,6 +72,10 @@ def _end(processor: Processor, claim: Claim, error: BaseException | None, **know
     try:
         return processor.end(claim, error, **known)
     except (LeaseLost, Unavailable):
+        return "lost"
+    except QueueError as problem:
+        # As in `Processor.process`: a missing permission, say. It must not take the other messages' outcomes along.
+        _log.error("outcome not written: %s/%s: %s", processor.queue.name, claim.path, problem)
         return "lost"
 
 

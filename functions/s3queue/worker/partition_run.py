@@ -116,11 +116,16 @@ class PartitionRun:
         return 1 if self.hold.is_ordered else max(self._processor.queue.settings.collect, 1)
 
     def _process(self, claims: Sequence[Claim]) -> list[AttemptEnding]:
-        if not (self._processor.definition.takes_list and self._processor.queue.settings.collect):
-            return [self._processor.process(claim) for claim in claims]
-        from .collecting import process_together
+        try:
+            if not (self._processor.definition.takes_list and self._processor.queue.settings.collect):
+                return [self._processor.process(claim) for claim in claims]
+            from .collecting import process_together
 
-        return process_together(self._processor, claims)
+            return process_together(self._processor, claims)
+        except BaseException:
+            # As in `_taken`: what a handler must not raise, or what the library should not.
+            self._end(is_lost=True)
+            raise
 
     def _begin_advance(self) -> bool:
         with self._mutex:

@@ -47,8 +47,8 @@ BUGS = (
     Mutation(
         "what was given back is given back again",
         "flow/limiter.py",
-        "            spare = (-1, 0)\n            if 0 <= _second(written.at)",
-        "            limit.left = spare[1]\n            if 0 <= _second(written.at)",
+        "            spare = (-1, 0)\n            if _second(written.at)",
+        "            limit.left = spare[1]\n            if _second(written.at)",
         more=(
             (
                 "flow/limiter.py",

@@ -316,6 +316,24 @@ def test_ordinary_messages_have_their_turn_beside_a_partition_that_is_never_empt
     assert seen.index("plain") < 12
 
 
+def test_what_no_handler_may_raise_does_not_keep_a_partition_for_ever(bench):
+    """A thread that dies of it leaves nobody behind who would end the messages that its heartbeat names."""
+    queue = bench.queue()
+    path = queue.enqueue(b"1", group="a")
+
+    def interrupts(body):
+        raise KeyboardInterrupt
+
+    heartbeat = HeartbeatWriter(queue)
+    runs = PartitionRuns(
+        bench.processor(queue, interrupts), heartbeat, count=lambda ending: None, is_wanted=lambda: True
+    )
+    with pytest.raises(KeyboardInterrupt):
+        runs.work(path)
+
+    assert len(runs) == len(heartbeat) == 0
+
+
 @pytest.mark.parametrize("options", [{}, {"breaker": {"failures": 1, "pause_seconds": 30}}])
 def test_a_payload_that_cannot_be_parsed_dies_and_its_group_goes_on(bench, options):
     queue, seen, counts = bench.queue(**options), [], []
