@@ -107,8 +107,8 @@ BUGS = (
     Mutation(
         "the last outcome of a name is told by the names of journals",
         "protocol/journal.py",
-        "key=lambda info: (info.modified_at, info.key), reverse=True",
-        "key=lambda info: info.key, reverse=True",
+        "key=lambda info: (info.modified_at, info.key)",
+        "key=lambda info: info.key",
         test="tests/unit/flow/test_partition_journals.py::test_the_last_outcome_of_a_name_is_told_whichever_process_wrote_it",
     ),
 )

@@ -20,10 +20,10 @@ BUGS = (
     Mutation(
         "messages of a partition are deleted before the commit",
         "flow/partition_hold.py",
-        "        if window or ended:\n            self._commit(window, ended, self._journal_name(ended))\n",
+        "        if window or ended:\n            self._commit(window, ended, name)\n",
         "        for one in ended:\n"
         "            self.queue.store.delete(self.queue.keys.message(one.path), if_match=one.generation.etag)\n"
-        "        if window or ended:\n            self._commit(window, ended, self._journal_name(ended))\n",
+        "        if window or ended:\n            self._commit(window, ended, name)\n",
     ),
     Mutation(
         "outcomes of a partition are in no journal",
