@@ -23,7 +23,7 @@ from urllib.parse import unquote_plus
 from s3queue.clock import Clock, SystemClock
 from s3queue.connect import open_store
 from s3queue.deployment import FAILED_INVOCATIONS, SWEEPER_STAYS_SECONDS, Deployment
-from s3queue.keys import due_of, runs_once
+from s3queue.paths import due_of, runs_once
 from s3queue.queue import Queue
 from s3queue.spark_runs.runs import SparkRuns
 from s3queue.sweeper.sweeper import SOON, SWEEP_REQUESTS, SWEEP_SECONDS, Sweeper

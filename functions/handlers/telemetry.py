@@ -18,7 +18,7 @@ from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from s3queue.deployment import METRICS, Deployment
 from s3queue.events import publish_to
-from s3queue.keys import due_of
+from s3queue.paths import due_of
 from s3queue.queue import Queue
 
 from .tracing import Tracer

@@ -15,7 +15,8 @@ from functools import cache
 from s3queue.connect import open_store
 from s3queue.deployment import Deployment
 from s3queue.errors import Conflict, Reject
-from s3queue.keys import Keys, name_of
+from s3queue.keys import Keys
+from s3queue.paths import name_of
 from s3queue.store import ObjectStore, put_surely
 from s3queue.worker.context import Context
 from s3queue.worker.definition import define

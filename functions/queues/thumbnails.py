@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from s3queue.connect import open_store
 from s3queue.deployment import Deployment
 from s3queue.errors import Reject
-from s3queue.keys import Keys, name_of
+from s3queue.keys import Keys
+from s3queue.paths import name_of
 from s3queue.store import ObjectStore
 from s3queue.worker.context import Context
 from s3queue.worker.definition import define

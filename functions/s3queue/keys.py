@@ -1,4 +1,4 @@
-"""Keys: every object key is built and parsed here, nowhere else.
+"""Keys: every object key is built and parsed here, nowhere else; `paths` says what the path of a message means.
 
 A message's *path* (`messages/p200/0199…`, `delayed/20261116T101500Z/…`) is its identity. Its lease, record and dead
 letter have the same path after another prefix, so that a LIST of messages and a LIST of leases have the same order.
@@ -10,18 +10,29 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from urllib.parse import quote, unquote
+from datetime import datetime
+from urllib.parse import quote
 
-from .errors import InvalidName, InvalidPriority
+from .errors import InvalidName
+from .paths import (
+    PARTITION,
+    RATE_KEY_BYTES,
+    SCHEDULED,
+    due_of,
+    format_due,
+    is_batch,
+    is_partition,
+    name_of,
+    parse_due,
+    partition_of,
+    partition_path,
+    priority_prefix,
+)
 
 #: S3's limit for a key, in bytes of UTF-8.
 MAX_KEY_BYTES = 1024
 #: The longest prefix that a path can get after the queue's name.
 _LONGEST_PREFIX = len("retries/20261116T101500Z/")
-#: What follows the name of a batch in the name of its dead lines.
-LINES = ".lines"
-HIGHEST_PRIORITY = 255
 #: Top-level prefixes that are not queues.
 RESERVED = frozenset({"archive", "analytics", "datasets", "flows"})
 #: What lies right below a queue's name.
@@ -48,101 +59,7 @@ KINDS = frozenset(
 LATEST_STATISTICS = "analytics/latest.json"
 
 _QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-_PRIORITY = re.compile(r"p([01][0-9]{2}|2[0-4][0-9]|25[0-5])/")
-_DUE = "%Y%m%dT%H%M%SZ"
-_DUE_FORM = re.compile(r"[0-9]{8}T[0-9]{6}Z")
-#: Longer keys of a rate are cut, and told apart by a digest.
-_RATE_KEY_BYTES = 256
 _JOURNAL = re.compile(r"@[^/]+/.*-([0-9]{1,6})\.json")
-_SHARD = re.compile(r"[0-9a-f]{2}/")
-_UUID = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-_MARKED = re.compile(r"~[0-9a-f]{12}\Z")
-#: What the folder of a partition begins with, and what follows it in the name of one that holds no group, but a share
-#: of all messages: no group's name begins like that, because `=` is quoted there.
-PARTITION = "@"
-_SHARE = "@="
-#: Of a group's name, quoted: more would leave too little room for the names of its messages.
-_GROUP_BYTES = 512
-#: What the names of scheduled messages begin with.
-SCHEDULED = "scheduled-"
-
-
-def format_due(at: datetime) -> str:
-    """The instant as part of a key, rounded up to a whole second, so that nothing is due early."""
-    at = at.astimezone(UTC)
-    if at.microsecond:
-        at = at.replace(microsecond=0) + timedelta(seconds=1)
-    return at.strftime(_DUE)
-
-
-def parse_due(text: str) -> datetime | None:
-    """The instant that `format_due` wrote; None if the text is not one (`20261116T101500Z`)."""
-    if not _DUE_FORM.fullmatch(text):
-        return None
-    try:
-        # Not strptime: a sweep reads thousands of these.
-        date, time = (
-            (int(text[:4]), int(text[4:6]), int(text[6:8])),
-            (int(text[9:11]), int(text[11:13]), int(text[13:15])),
-        )
-        return datetime(*date, *time, tzinfo=UTC)
-    except ValueError:
-        return None
-
-
-def priority_prefix(priority: int) -> str:
-    """`p200/`, for example; empty for priority 0.
-
-    Raises:
-        InvalidPriority: not a whole number from 0 to 255.
-    """
-    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= HIGHEST_PRIORITY:
-        raise InvalidPriority(f"priority must be a whole number from 0 to {HIGHEST_PRIORITY}, not {priority!r}")
-    return f"p{priority:03d}/" if priority else ""
-
-
-def name_of(path: str) -> str:
-    """The name that the producer chose, without `messages/` or `delayed/{due}/`."""
-    kind, _, rest = path.partition("/")
-    return rest.partition("/")[2] if kind == "delayed" else rest
-
-
-def priority_of(path: str) -> int:
-    """The priority in the path: 255 runs first; a name that does not start with `p000/`…`p255/` has priority 0."""
-    match = _PRIORITY.match(name_of(path))
-    return int(match[1]) if match else 0
-
-
-def rate_key_of(path: str, shards: int = 0) -> str:
-    """The first folder of the name that the producer chose, behind share, priority and shard; empty if it has none.
-
-    Of a message of a group, the group's: `@customer-42`.
-    """
-    name = name_of(path)
-    if name.startswith(_SHARE):
-        name, shards = name.partition("/")[2], 0
-    name = _PRIORITY.sub("", name, count=1)
-    if shards:
-        name = _SHARD.sub("", name, count=1)
-    folder, slash, _ = name.partition("/")
-    return folder if slash else ""
-
-
-def due_of(path: str) -> datetime | None:
-    """When a delayed message may run; None if it may run at once, or if its due time cannot be read."""
-    kind, _, rest = path.partition("/")
-    return parse_due(rest.partition("/")[0]) if kind == "delayed" else None
-
-
-def runs_once(path: str) -> bool:
-    """Whether a path stands for one instant of a schedule: if it has a record, that instant has had its message.  [P10]
-
-    Whoever puts the instant may do so again, late: after the message has run and is gone.
-    """
-    if not path.startswith("delayed/"):
-        return False
-    name = name_of(path)
-    return name[5 if _PRIORITY.match(name) else 0 :].startswith(SCHEDULED)
 
 
 def check_schedule(name: str) -> str:
@@ -159,99 +76,11 @@ def check_schedule(name: str) -> str:
     return name
 
 
-def group_partition(group: str) -> str:
-    """The partition of a group, `@customer-42`. Its messages run one at a time, in the order of their names.  [P9]
-
-    Raises:
-        InvalidName: the group's name is empty, too long, or not text.
-    """
-    if not isinstance(group, str) or not group:
-        raise InvalidName(f"group {group!r} is not valid: give a text that is not empty")
-    try:
-        quoted = quote(group, safe="~")
-    except UnicodeEncodeError:
-        raise InvalidName(f"group {group!r} is not valid Unicode") from None
-    if len(quoted) > _GROUP_BYTES:
-        raise InvalidName(
-            f"group {group[:40]!r}… is too long: {len(quoted)} bytes when quoted for a key, at most {_GROUP_BYTES}"
-        )
-    # Two names that some HTTP clients rewrite.
-    return PARTITION + (quoted.replace(".", "%2E") if quoted in (".", "..") else quoted)
-
-
-def shared_partition(name: str, partitions: int) -> str:
-    """One of so many partitions, `@=3`: it follows from the message's name, and says nothing about the order."""
-    return f"{_SHARE}{int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) % partitions}"
-
-
-def partition_of(path: str) -> str:
-    """The partition that a message belongs to: `@customer-42` of `messages/@customer-42/0199…`; empty if to none."""
-    kind, _, name = path.partition("/")
-    folder, slash, _ = name.partition("/")
-    return folder if kind == "messages" and slash and folder.startswith(PARTITION) and len(folder) > 1 else ""
-
-
-def partition_path(partition: str) -> str:
-    """What stands for a whole partition where other messages have their path: `messages/@customer-42/`."""
-    return f"messages/{partition}/"
-
-
-def is_partition(path: str) -> bool:
-    """Whether it stands for a whole partition."""
-    return path.endswith("/") and path == partition_path(partition_of(path))
-
-
-def is_ordered(partition: str) -> bool:
-    """Whether the messages of a partition run one at a time, in the order of their names: a group's do."""
-    return not partition.startswith(_SHARE)
-
-
-def group_of(path: str) -> str:
-    """The group that a message was enqueued with; empty if it has none."""
-    partition = partition_of(path)
-    return unquote(partition[1:]) if partition and is_ordered(partition) else ""
-
-
-def is_batch(path: str) -> bool:
-    """Whether the path names a batch, in which every line is a message."""
-    return path.endswith((".ndjson", f".ndjson{LINES}"))
-
-
-def is_lines(path: str) -> bool:
-    """Whether it is a batch of lines that died before, each with its number and its error."""
-    return path.endswith(f".ndjson{LINES}")
-
-
-def lines_path(path: str) -> str:
-    """Where the dead lines of a batch lie under `dead/`."""
-    return path if is_lines(path) else path + LINES
-
-
-def without_mark(path: str) -> str:
-    """The path of a message, from that of a dead letter whose name tells its generation apart from another's.
-
-    As far as a LIST can tell: a producer's own name may look like that. `DeadLetter.origin` is certain.
-    """
-    return _MARKED.sub("", path)
-
-
 def lock_name(key: str) -> str | None:
     """The name of the lock at this key; None if it is not the key of a lock."""
     queue, _, rest = key.partition("/")
     kind, _, name = rest.partition("/")
     return name if queue and kind == "locks" and name else None
-
-
-def name_before(at: datetime) -> str:
-    """Sorts before every name that the library makes at this time or later."""
-    digits = f"{max(0, int(at.timestamp() * 1000)):012x}"
-    return f"{digits[:8]}-{digits[8:]}"
-
-
-def named_at(path: str) -> datetime | None:
-    """When the library made this name, by the producer's clock; None if it is another's."""
-    name = _UUID.fullmatch(path.rpartition("/")[2])
-    return datetime.fromtimestamp(int(name[1] + name[2], 16) / 1000, UTC) if name else None
 
 
 def owner_of(key: str) -> str:
@@ -374,7 +203,7 @@ class Keys:
         if not rate_key:
             return f"{self.queue}/limits/queue.json"
         quoted = quote(rate_key, safe="~")
-        if len(quoted) > _RATE_KEY_BYTES:
+        if len(quoted) > RATE_KEY_BYTES:
             quoted = f"{quoted[:64]}~{hashlib.sha256(rate_key.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
         return f"{self.queue}/limits/key/{quoted}.json"
 
@@ -484,24 +313,3 @@ class Keys:
         digest = hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         kept = name.encode("utf-8", "surrogatepass")[:512].decode("utf-8", "ignore")
         return f"messages/{kept}~{digest}{'.ndjson' if is_batch(path) else ''}"
-
-
-def check_name(name: str) -> str:
-    """The name itself, if the library may write it; with a plain PutObject, any key that S3 accepts works.
-
-    Raises:
-        InvalidName: it is empty, looks like a folder, or has parts that some HTTP clients rewrite.
-    """
-    if not isinstance(name, str):
-        raise InvalidName(f"message name {name!r} is not text")
-    if not name or name.endswith("/"):
-        raise InvalidName(f"message name {name!r} is empty or ends with '/', which S3 consoles show as a folder")
-    if any(part in ("", ".", "..") for part in name.split("/")):
-        raise InvalidName(f"message name {name!r} has an empty, '.' or '..' part, which HTTP clients may rewrite")
-    if any(ord(character) < 32 or ord(character) == 127 for character in name):
-        raise InvalidName(f"message name {name!r} has control characters, which a LIST cannot show")
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise InvalidName(f"message name {name!r} is not valid Unicode") from None
-    return name

@@ -22,7 +22,7 @@ from s3queue.dashboard.server import KEY_HEADER, Server
 from s3queue.dashboard.signed_api import SignedApi
 from s3queue.deployment import FAILED_INVOCATIONS
 from s3queue.errors import Unavailable
-from s3queue.keys import due_of, format_due, name_of
+from s3queue.paths import due_of, format_due, name_of
 from s3queue.protocol.dead_letters import DeadLetters
 
 from .installation import ASK_SECONDS, Failed, Installation

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from s3queue.clock import RandomChance
 from s3queue.encoding import MOST_LINES, NONSENSE, as_text, as_whole, cut, dump, load
 from s3queue.errors import Conflict, CorruptState, InvalidRequest, QueueError, Unavailable
-from s3queue.keys import Keys, priority_prefix
+from s3queue.keys import Keys
+from s3queue.paths import priority_prefix
 from s3queue.store import ObjectStore, listing, put_surely
 
 #: A run's id is part of names and keys.

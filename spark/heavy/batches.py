@@ -16,7 +16,7 @@ from s3queue.documents.dead_letter import messages_of
 from s3queue.documents.record import Failure
 from s3queue.encoding import MOST_LINES
 from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
-from s3queue.keys import is_batch
+from s3queue.paths import is_batch
 from s3queue.protocol.claim import Claim
 from s3queue.worker.unknown import until_known
 from spark.storage.bucket import Bucket

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from s3queue.documents.run_documents import Manifest
 from s3queue.errors import Conflict, QueueError
-from s3queue.keys import is_partition
+from s3queue.paths import is_partition
 from s3queue.protocol.backlog import Backlog
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter, keep_beating

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from s3queue.errors import QueueError
-from s3queue.keys import partition_path
+from s3queue.paths import partition_path
 from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
 from s3queue.spark_runs.claims import in_parallel

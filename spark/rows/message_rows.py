@@ -12,7 +12,7 @@ from s3queue.documents.batch import spooled
 from s3queue.documents.dead_letter import DEAD_METADATA, dead_facts, messages_of
 from s3queue.documents.message import INLINE_BYTES, is_placeholder
 from s3queue.encoding import decode_metadata, parse_instant
-from s3queue.keys import due_of, is_batch, priority_of
+from s3queue.paths import due_of, is_batch, priority_of
 from s3queue.queue import Queue
 
 from .record_rows import clean

@@ -15,7 +15,8 @@ from s3queue.documents.partition import read_journal
 from s3queue.documents.record import RECORD_BYTES, RECORD_FORMAT, Attempt, Record
 from s3queue.encoding import load
 from s3queue.errors import Conflict, CorruptState, NewerFormat
-from s3queue.keys import PARTITION, Keys, due_of, is_batch, partition_of, priority_of
+from s3queue.keys import Keys
+from s3queue.paths import PARTITION, due_of, is_batch, partition_of, priority_of
 from spark.storage.scan import Batches, batches_of, in_threads, rows_of
 
 from .schemas import columns, joined

@@ -12,7 +12,7 @@ from s3queue.cli.commands.tail import Watcher
 from s3queue.clock import SystemClock
 from s3queue.errors import AccessDenied
 from s3queue.flow.partitions import hold_partition
-from s3queue.keys import due_of, priority_of
+from s3queue.paths import due_of, priority_of
 from s3queue.stores.memory import MemoryStore
 
 #: Clears the screen, sets the title, rings, overrides the direction of text, moves the cursor by a C1 sequence.

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from s3queue import DeadLetters
-from s3queue.keys import format_due
+from s3queue.paths import format_due
 from s3queue.protocol.overrides import REFRESH_SECONDS
 from s3queue.queue import Queue
 from support.deployed_stack import DeployedStack

@@ -17,7 +17,7 @@ from handlers.sweeper import Round, Runtime
 from handlers.telemetry import Telemetry, start_tracing
 from s3queue import Queue, Reject, Sweeper, Unavailable
 from s3queue.costs.delays import requests_of_delay
-from s3queue.keys import due_of
+from s3queue.paths import due_of
 from support.installation import Installation, LambdaContext, Told
 from support.outside_services import AwsEndpoint
 from support.workbench import Workbench

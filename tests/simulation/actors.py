@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from s3queue.errors import QueueError, Unavailable
-from s3queue.keys import partition_of
+from s3queue.paths import partition_of
 from s3queue.protocol.backlog import Backlog
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter, keep_beating

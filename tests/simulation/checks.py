@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from itertools import pairwise
 
-from s3queue.keys import name_of
+from s3queue.paths import name_of
 
 from .cast import Cast
 from .fired import check_schedules, unfired

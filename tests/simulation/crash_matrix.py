@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from s3queue.keys import partition_of
+from s3queue.paths import partition_of
 
 from .actors import sweeping
 from .checks import check_quiet, leftovers, tally

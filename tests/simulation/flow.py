@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from s3queue.documents.message import MOVED, ONCE
-from s3queue.keys import partition_of
+from s3queue.paths import partition_of
 
 from .ledger import Ledger, Life
 from .world import World

@@ -17,7 +17,7 @@ from typing import Any
 from s3queue.documents.dead_letter import DeadLine
 from s3queue.encoding import parse_json, put_id_of
 from s3queue.errors import QueueError, Unavailable
-from s3queue.keys import runs_once
+from s3queue.paths import runs_once
 
 from .ledger import Ledger, Life
 from .letters import Letters, bodies_of

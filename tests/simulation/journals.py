@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from s3queue.documents.message import MOVED, ONCE
 from s3queue.documents.partition import read_journal
 from s3queue.documents.record import Record
-from s3queue.keys import partition_of
+from s3queue.paths import partition_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.journal import find_outcome
 from s3queue.store import Object

@@ -10,7 +10,7 @@ from s3queue.documents.lease import Lease
 from s3queue.documents.message import MOVED
 from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of
-from s3queue.keys import runs_once
+from s3queue.paths import runs_once
 from s3queue.protocol.claim import Claim
 
 from .flow import Dedup

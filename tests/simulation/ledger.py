@@ -9,7 +9,7 @@ from typing import Any
 from s3queue.documents.dead_letter import messages_of
 from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of
-from s3queue.keys import is_batch, is_ordered, partition_of
+from s3queue.paths import is_batch, is_ordered, partition_of
 from s3queue.protocol.claim import Claim
 
 from .machines import Process

@@ -8,7 +8,7 @@ from typing import Any
 
 from s3queue.documents.dead_letter import DeadLine
 from s3queue.documents.record import Record
-from s3queue.keys import (
+from s3queue.paths import (
     LINES,
     is_batch,
     is_lines,

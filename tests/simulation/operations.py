@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from s3queue.errors import Unavailable, Unreadable
-from s3queue.keys import format_due
+from s3queue.paths import format_due
 from s3queue.protocol import backlog
 from s3queue.sweeper.sweeper import Sweeper
 

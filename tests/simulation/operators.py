@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from s3queue.errors import Conflict, QueueError, QueueFull, Unavailable
-from s3queue.keys import format_due
+from s3queue.paths import format_due
 
 from .cast import Cast
 from .faults import Profile

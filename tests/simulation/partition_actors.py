@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from s3queue.errors import Conflict, QueueError, Unavailable
-from s3queue.keys import partition_of
+from s3queue.paths import partition_of
 
 from .cast import Cast
 from .faults import Profile, draw_profile

@@ -23,7 +23,7 @@ from s3queue.documents.record import Record
 from s3queue.flow import partition_window
 from s3queue.flow.held_leases import HeldLeases
 from s3queue.flow.partition_window import PartitionWindow
-from s3queue.keys import is_ordered, partition_of
+from s3queue.paths import is_ordered, partition_of
 from s3queue.protocol.claim import Claim
 
 from .journals import Journals, object_of

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from s3queue.errors import QueueError, Unavailable
-from s3queue.keys import due_of
+from s3queue.paths import due_of
 
 from .cast import Cast
 from .machines import Process

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from s3queue.documents import dead_letter
-from s3queue.keys import format_due
+from s3queue.paths import format_due
 from s3queue.protocol import outcomes
 from s3queue.settings import QueueSettings
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from s3queue.errors import QueueError
-from s3queue.keys import is_batch
+from s3queue.paths import is_batch
 from s3queue.settings import QueueSettings
 
 from .cast import Cast

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import functions as sf
 
 from s3queue import Queue, QueueSettings
-from s3queue.keys import partition_of
+from s3queue.paths import partition_of
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.slots import as_run
 from spark.heavy.batches import BatchWork

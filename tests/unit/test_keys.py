@@ -9,17 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from s3queue.errors import InvalidName, InvalidPriority
-from s3queue.keys import (
-    MAX_KEY_BYTES,
-    Keys,
+from s3queue.keys import MAX_KEY_BYTES, Keys, check_queue, lock_name
+from s3queue.paths import (
     check_name,
-    check_queue,
     due_of,
     format_due,
     is_batch,
     is_lines,
     lines_path,
-    lock_name,
     name_of,
     parse_due,
     priority_of,

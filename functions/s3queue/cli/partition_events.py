@@ -12,7 +12,7 @@ from s3queue.documents.partition import PartitionLease, Waiting, read_journal
 from s3queue.documents.record import Record
 from s3queue.encoding import format_instant
 from s3queue.errors import CorruptState
-from s3queue.keys import partition_of, partition_path
+from s3queue.paths import partition_of, partition_path
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, listing
 

@@ -12,7 +12,7 @@ from s3queue.documents.record import Record
 from s3queue.encoding import decode_metadata, format_instant
 from s3queue.errors import CorruptState, InvalidRequest, MessageNotFound
 from s3queue.flow.listing import ListedState, is_of_partition, listed_in_partition
-from s3queue.keys import due_of, priority_of
+from s3queue.paths import due_of, priority_of
 from s3queue.protocol.partition_status import busy_paths
 from s3queue.protocol.status import State, Status
 from s3queue.queue import Queue

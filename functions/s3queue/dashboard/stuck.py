@@ -9,7 +9,7 @@ from s3queue.documents.lease import GRAIN
 from s3queue.documents.run_documents import MANIFEST_BYTES
 from s3queue.encoding import format_instant, parse_json
 from s3queue.errors import CorruptState
-from s3queue.keys import is_ordered, is_partition, partition_of
+from s3queue.paths import is_ordered, is_partition, partition_of
 from s3queue.protocol.liveness import LiveOwners
 from s3queue.protocol.partition_status import read_partition
 from s3queue.queue import Queue

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 from s3queue.documents.message import is_placeholder
 from s3queue.encoding import format_instant
-from s3queue.keys import format_due
+from s3queue.paths import format_due
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo
 

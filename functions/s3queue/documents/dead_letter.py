@@ -25,7 +25,7 @@ from s3queue.encoding import (
     metadata_size,
     parse_instant,
 )
-from s3queue.keys import is_lines
+from s3queue.paths import is_lines
 from s3queue.store import ObjectInfo
 
 from .batch import PIECE_BYTES, LongLine, located_lines, read_lines

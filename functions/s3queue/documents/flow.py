@@ -27,7 +27,8 @@ from s3queue.encoding import (
     with_put_id,
 )
 from s3queue.errors import CorruptState, InvalidName, InvalidRequest
-from s3queue.keys import Keys, name_of, partition_of
+from s3queue.keys import Keys
+from s3queue.paths import name_of, partition_of
 from s3queue.store import Object
 
 from .message import MEMBER

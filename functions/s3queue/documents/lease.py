@@ -24,7 +24,7 @@ from s3queue.encoding import (
     parse_instant,
 )
 from s3queue.errors import CorruptState
-from s3queue.keys import is_batch
+from s3queue.paths import is_batch
 from s3queue.store import Object
 
 from .batch import Lines

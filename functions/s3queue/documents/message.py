@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any
 
-from s3queue import keys
+from s3queue import paths
 from s3queue.clock import as_duration
 from s3queue.encoding import EARLIEST, LATEST, encode_metadata, put_id_of, storable_type
 from s3queue.errors import InvalidRequest, MessageNotFound
@@ -61,11 +61,11 @@ class Message:
 
     @property
     def priority(self) -> int:
-        return keys.priority_of(self.path)
+        return paths.priority_of(self.path)
 
     @property
     def is_batch(self) -> bool:
-        return keys.is_batch(self.path)
+        return paths.is_batch(self.path)
 
     @property
     def body(self) -> bytes:

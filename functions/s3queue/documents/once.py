@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from s3queue.encoding import put_id_of
-from s3queue.keys import runs_once
+from s3queue.paths import runs_once
 
 from .dead_letter import dead_facts
 from .lease import GRAIN

@@ -21,7 +21,7 @@ from s3queue.encoding import (
     parse_instant,
 )
 from s3queue.errors import CorruptState
-from s3queue.keys import HIGHEST_PRIORITY, SCHEDULED, due_of, runs_once
+from s3queue.paths import HIGHEST_PRIORITY, SCHEDULED, due_of, runs_once
 from s3queue.store import Object
 
 #: What becomes of instants that passed while no sweeper was at work: the last one is put, all of them, or none.

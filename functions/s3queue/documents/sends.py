@@ -31,7 +31,8 @@ from s3queue.encoding import (
     storable_type,
 )
 from s3queue.errors import CorruptState, InvalidRequest
-from s3queue.keys import Keys, check_queue, format_due, group_partition, name_of, partition_path, priority_prefix
+from s3queue.keys import Keys, check_queue
+from s3queue.paths import format_due, group_partition, name_of, partition_path, priority_prefix
 from s3queue.store import Object
 
 from .message import ONCE, due_instant, encode_body

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from s3queue.encoding import with_put_id
 from s3queue.errors import InvalidRequest
-from s3queue.keys import format_due, group_of, is_batch, is_ordered, partition_of, partition_path
+from s3queue.paths import format_due, group_of, is_batch, is_ordered, partition_of, partition_path
 
 from .message import Generation
 from .sends import MARK, MERGED_FROM, MOST_BYTES, MOST_OBJECTS, SENT_ONCE, STARTS, Send, size_of

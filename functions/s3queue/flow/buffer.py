@@ -22,7 +22,7 @@ from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import join_lines
 from s3queue.encoding import METADATA_BYTES, Json, encode_metadata, metadata_size
 from s3queue.errors import InvalidRequest, MessageTooLarge, QueueFull
-from s3queue.keys import priority_prefix
+from s3queue.paths import priority_prefix
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.payload_check import check_line
 from s3queue.protocol.producer import BULK_PUTS, Producer

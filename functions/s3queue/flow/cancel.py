@@ -19,7 +19,7 @@ from s3queue.documents.once import was_finished
 from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of
 from s3queue.errors import Cancelled, Conflict, CorruptState, InvalidRequest, MessageNotFound, NewerFormat, Unavailable
-from s3queue.keys import partition_of
+from s3queue.paths import partition_of
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes

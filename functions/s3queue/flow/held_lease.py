@@ -11,7 +11,7 @@ from s3queue.documents.partition import PartitionLease, Waiting
 from s3queue.documents.record import Record
 from s3queue.encoding import EARLIEST
 from s3queue.errors import Conflict, LeaseLost
-from s3queue.keys import partition_path
+from s3queue.paths import partition_path
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.claim import Claim
 from s3queue.store import delete_unique, put_surely

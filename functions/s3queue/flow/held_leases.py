@@ -16,7 +16,7 @@ from s3queue.documents.partition import Waiting
 from s3queue.documents.record import Failure, Record
 from s3queue.encoding import EARLIEST
 from s3queue.events import Event, InProcess
-from s3queue.keys import partition_path
+from s3queue.paths import partition_path
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.lease_protocol import ENDED, LeaseProtocol, as_exception

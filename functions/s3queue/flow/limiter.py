@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 
 from s3queue.documents.limit_document import LimitDocument
 from s3queue.errors import Conflict, CorruptState, NewerFormat, QueueError
-from s3queue.keys import rate_key_of
 from s3queue.limits import Rate
+from s3queue.paths import rate_key_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.store_time import StoreTime
 from s3queue.store import Written, put_surely

@@ -14,7 +14,7 @@ from s3queue.documents.partition import PartitionLease, read_journal
 from s3queue.documents.record import Failure, Record
 from s3queue.encoding import format_instant
 from s3queue.errors import CorruptState, InvalidRequest
-from s3queue.keys import PARTITION, due_of, partition_of, partition_path
+from s3queue.paths import PARTITION, due_of, partition_of, partition_path
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.partition_status import busy_paths
 from s3queue.store import Object, ObjectInfo, Page, listing

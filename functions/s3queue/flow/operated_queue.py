@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from s3queue.documents.record import Record
-from s3queue.keys import partition_of
+from s3queue.paths import partition_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes

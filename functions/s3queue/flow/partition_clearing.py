@@ -15,7 +15,7 @@ from s3queue.documents.message import MOVED, ONCE, Generation
 from s3queue.documents.partition import Waiting, journal_bytes
 from s3queue.documents.record import Record
 from s3queue.errors import AccessDenied, Conflict
-from s3queue.keys import partition_path
+from s3queue.paths import partition_path
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.outcomes import Outcomes

@@ -14,7 +14,7 @@ from s3queue.documents.once import is_once, was_finished
 from s3queue.documents.partition import PART_BYTES, StoredPartition, Waiting, in_parts
 from s3queue.documents.record import Failure, Record
 from s3queue.errors import AccessDenied, Conflict, Unavailable
-from s3queue.keys import is_batch, is_ordered, partition_path
+from s3queue.paths import is_batch, is_ordered, partition_path
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.journal import outcome_in
 from s3queue.protocol.lease_protocol import LeaseProtocol

@@ -13,7 +13,7 @@ from s3queue.documents.partition import StoredPartition, Waiting
 from s3queue.documents.record import Record
 from s3queue.encoding import format_instant, put_id_of
 from s3queue.errors import Conflict, InvalidRequest, MessageNotFound
-from s3queue.keys import is_partition, partition_of, partition_path
+from s3queue.paths import is_partition, partition_of, partition_path
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.journal import find_in_journals, find_outcome, outcome_in
 from s3queue.protocol.lease_protocol import LeaseProtocol

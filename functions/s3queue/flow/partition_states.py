@@ -13,7 +13,7 @@ from s3queue.documents.partition import StoredPartition
 from s3queue.documents.record import Failure
 from s3queue.encoding import format_instant
 from s3queue.errors import CorruptState, InvalidRequest
-from s3queue.keys import group_of, group_partition, is_ordered, is_partition, partition_of, partition_path
+from s3queue.paths import group_of, group_partition, is_ordered, is_partition, partition_of, partition_path
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.liveness import LiveOwners
 from s3queue.protocol.partition_status import read_partition

@@ -11,7 +11,7 @@ from s3queue.documents.lease import NEVER
 from s3queue.documents.message import Generation, is_placeholder
 from s3queue.documents.partition import MOST_WAITING, Waiting
 from s3queue.encoding import EARLIEST
-from s3queue.keys import is_ordered, partition_path
+from s3queue.paths import is_ordered, partition_path
 from s3queue.protocol.access import QueueAccess
 from s3queue.store import ObjectInfo
 

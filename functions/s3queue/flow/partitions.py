@@ -14,7 +14,7 @@ from s3queue.documents.lease import NEVER, Lease
 from s3queue.documents.partition import PartitionLease, StoredPartition, Waiting
 from s3queue.documents.record import Attempt, Failure
 from s3queue.errors import CorruptState, NewerFormat
-from s3queue.keys import is_ordered, partition_path
+from s3queue.paths import is_ordered, partition_path
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.liveness import LiveOwners

@@ -15,7 +15,7 @@ from s3queue.clock import whole_second
 from s3queue.documents.lease import StoredLease
 from s3queue.encoding import format_instant
 from s3queue.errors import Conflict, InvalidRequest, MessageNotFound
-from s3queue.keys import partition_of
+from s3queue.paths import partition_of
 from s3queue.protocol.lease_protocol import LeaseProtocol
 
 

@@ -10,7 +10,7 @@ from s3queue.documents.once import moved_id
 from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of, with_put_id
 from s3queue.errors import Conflict, InvalidRequest, MessageNotFound, Unavailable
-from s3queue.keys import name_of
+from s3queue.paths import name_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.journal import find_outcome
 from s3queue.protocol.partition_replay import goes_to_end, put_at_end

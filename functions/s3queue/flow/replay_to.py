@@ -8,7 +8,7 @@ from s3queue.documents.message import Generation
 from s3queue.documents.once import moved_id
 from s3queue.encoding import put_id_of, with_put_id
 from s3queue.errors import Conflict, InvalidName, InvalidRequest, MessageNotFound
-from s3queue.keys import LINES, partition_of
+from s3queue.paths import LINES, partition_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.dead_letters import PUT_BYTES
 from s3queue.protocol.journal import find_outcome

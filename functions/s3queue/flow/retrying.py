@@ -11,7 +11,7 @@ from s3queue.documents.lease import NEVER, Lease, StoredLease
 from s3queue.documents.record import Attempt, Failure
 from s3queue.encoding import format_instant
 from s3queue.errors import InvalidRequest, MessageNotFound
-from s3queue.keys import due_of, partition_of
+from s3queue.paths import due_of, partition_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.store import ObjectInfo

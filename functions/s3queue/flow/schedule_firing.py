@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 from s3queue.documents.schedule import MOST_PLACING, Schedule, StoredSchedule
 from s3queue.encoding import NONSENSE, format_instant
 from s3queue.errors import Conflict, CorruptState, InvalidRequest, QueueError
-from s3queue.keys import SCHEDULED, Keys, due_of, format_due, runs_once
+from s3queue.keys import Keys
+from s3queue.paths import SCHEDULED, due_of, format_due, runs_once
 from s3queue.protocol.access import QueueAccess
 from s3queue.store import ObjectInfo, ObjectStore, delete_unique, listing, put_surely
 

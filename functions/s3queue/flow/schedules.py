@@ -17,7 +17,8 @@ from s3queue.documents.message import encode_body
 from s3queue.documents.schedule import BODY_BYTES, TEXT_TYPE, Missed, Schedule, Source, StoredSchedule
 from s3queue.encoding import Json, format_instant
 from s3queue.errors import Conflict, CorruptState, InvalidRequest, MessageTooLarge, NotFound
-from s3queue.keys import check_schedule, priority_prefix
+from s3queue.keys import check_schedule
+from s3queue.paths import priority_prefix
 from s3queue.protocol.access import QueueAccess
 from s3queue.store import Object, delete_unique, listing, put_surely
 

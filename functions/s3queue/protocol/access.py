@@ -11,7 +11,8 @@ from s3queue.documents.lease import StoredLease
 from s3queue.documents.record import Record
 from s3queue.encoding import EARLIEST
 from s3queue.events import Events
-from s3queue.keys import Keys, partition_of
+from s3queue.keys import Keys
+from s3queue.paths import partition_of
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectInfo, ObjectStore
 

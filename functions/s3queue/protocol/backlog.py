@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from s3queue.documents.lease import GRAIN
 from s3queue.documents.message import is_placeholder
-from s3queue.keys import HIGHEST_PRIORITY, PARTITION, due_of, is_partition, partition_of, priority_of
+from s3queue.paths import HIGHEST_PRIORITY, PARTITION, due_of, is_partition, partition_of, priority_of
 from s3queue.store import ObjectInfo, Page, listing
 
 from .access import QueueAccess

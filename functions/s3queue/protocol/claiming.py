@@ -26,7 +26,7 @@ from s3queue.errors import (
     NotSent,
     QueueError,
 )
-from s3queue.keys import due_of, partition_of
+from s3queue.paths import due_of, partition_of
 from s3queue.store import Written, delete_unique
 
 from .access import QueueAccess

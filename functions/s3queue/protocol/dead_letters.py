@@ -25,7 +25,7 @@ from s3queue.documents.message import MOVED, Generation
 from s3queue.documents.record import Record
 from s3queue.encoding import with_put_id
 from s3queue.errors import Conflict, InvalidRequest, MessageNotFound, QueueError
-from s3queue.keys import LINES, is_lines, name_of
+from s3queue.paths import LINES, is_lines, name_of
 from s3queue.store import Object, ObjectInfo, delete_seen, delete_unique, listing
 
 from .access import QueueAccess

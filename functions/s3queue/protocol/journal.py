@@ -12,7 +12,7 @@ from s3queue.documents.partition import PartitionLease, read_journal
 from s3queue.documents.record import Record
 from s3queue.encoding import EARLIEST
 from s3queue.errors import CorruptState, NewerFormat
-from s3queue.keys import name_before, partition_of, partition_path
+from s3queue.paths import name_before, partition_of, partition_path
 from s3queue.store import ObjectInfo, listing
 
 from .access import QueueAccess

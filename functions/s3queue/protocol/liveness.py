@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from s3queue.documents.heartbeat import Heartbeat
 from s3queue.documents.lease import GRAIN
 from s3queue.errors import Conflict, CorruptState, InvalidRequest, QueueError
-from s3queue.keys import is_partition
+from s3queue.paths import is_partition
 from s3queue.store import put_surely
 
 from .access import QueueAccess

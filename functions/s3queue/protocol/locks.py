@@ -26,7 +26,8 @@ from s3queue.errors import (
     QueueError,
     Unavailable,
 )
-from s3queue.keys import Keys, check_name, lock_name
+from s3queue.keys import Keys, lock_name
+from s3queue.paths import check_name
 from s3queue.store import ObjectStore, listing, put_surely
 
 State = Literal["held", "free", "stale", "unreadable"]

@@ -13,7 +13,8 @@ from s3queue.documents.record import Record
 from s3queue.documents.sends import STARTS, Send, StoredSends, read_staged, staged
 from s3queue.documents.sent_objects import SentObject, addressed
 from s3queue.errors import AccessDenied, Conflict, InvalidRequest, NotSent, Unavailable
-from s3queue.keys import Keys, group_of
+from s3queue.keys import Keys
+from s3queue.paths import group_of
 from s3queue.store import UNKNOWN_TRIES, delete_unique, put_surely
 
 from .access import QueueAccess

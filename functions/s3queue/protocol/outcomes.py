@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import IO
 
-from s3queue import keys as names
+from s3queue import paths as names
 from s3queue.clock import Chance
 from s3queue.documents.batch import Lines, read_lines, spooled
 from s3queue.documents.dead_letter import bury_line, dead_metadata, generation_mark, is_letter_of

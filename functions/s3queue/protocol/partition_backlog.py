@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from s3queue.keys import is_partition
+from s3queue.paths import is_partition
 from s3queue.store import listing
 
 from .access import QueueAccess

@@ -13,7 +13,7 @@ from s3queue.documents.dead_letter import DEAD_METADATA, DeadLetter
 from s3queue.documents.once import moved_id
 from s3queue.encoding import put_id_of, with_put_id
 from s3queue.errors import InvalidName, InvalidRequest
-from s3queue.keys import group_of, is_batch, is_ordered, name_of, partition_of, partition_path, shared_partition
+from s3queue.paths import group_of, is_batch, is_ordered, name_of, partition_of, partition_path, shared_partition
 from s3queue.store import Object, listing
 
 from .access import QueueAccess

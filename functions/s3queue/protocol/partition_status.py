@@ -12,7 +12,7 @@ from s3queue.documents.message import Generation
 from s3queue.documents.partition import PartitionLease, StoredPartition
 from s3queue.documents.record import Record
 from s3queue.errors import CorruptState, MessageNotFound
-from s3queue.keys import is_partition, named_at, partition_of, partition_path
+from s3queue.paths import is_partition, named_at, partition_of, partition_path
 from s3queue.store import ObjectInfo, listing
 
 from .access import QueueAccess

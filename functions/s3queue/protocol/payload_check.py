@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from s3queue.documents.batch import read_lines
 from s3queue.errors import InvalidRequest
-from s3queue.keys import is_batch, is_lines
+from s3queue.paths import is_batch, is_lines
 
 
 def check_payload(path: str, body: bytes, check: Callable[[bytes], None]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from s3queue import keys as names
+from s3queue import paths as names
 from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import join_lines
 from s3queue.documents.message import due_instant, encode_body

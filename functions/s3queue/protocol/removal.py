@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from s3queue.documents.sends import OUTBOX_KEPT
 from s3queue.errors import Conflict, CorruptState, Unavailable
-from s3queue.keys import partition_of, partition_path
+from s3queue.paths import partition_of, partition_path
 from s3queue.store import UNKNOWN_TRIES, ObjectInfo, delete_seen, delete_unique, listing, put_surely
 
 from .access import QueueAccess

@@ -10,7 +10,8 @@ from typing import Any
 from s3queue.documents.message import is_placeholder
 from s3queue.encoding import NONSENSE, as_number, as_whole, cut, dump, format_instant, load, parse_instant
 from s3queue.errors import CorruptState
-from s3queue.keys import Keys, due_of, is_lines, without_mark
+from s3queue.keys import Keys
+from s3queue.paths import due_of, is_lines, without_mark
 from s3queue.store import ObjectInfo, ObjectStore, Page, listing
 
 #: The kinds of objects that a queue can have, in the order of their keys.

@@ -11,7 +11,8 @@ from s3queue.documents.lease import Lease
 from s3queue.documents.record import Attempt, Record
 from s3queue.encoding import format_instant
 from s3queue.errors import CorruptState, MessageNotFound
-from s3queue.keys import Keys, due_of
+from s3queue.keys import Keys
+from s3queue.paths import due_of
 from s3queue.store import ObjectInfo, ObjectStore
 
 State = Literal["pending", "delayed", "processing", "waiting", "burying", "completed", "dead", "cancelled", "corrupt"]

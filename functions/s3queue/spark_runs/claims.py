@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from s3queue.errors import CorruptState, QueueError
-from s3queue.keys import is_partition, priority_of
+from s3queue.paths import is_partition, priority_of
 from s3queue.protocol.backlog import Backlog, Candidate
 from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue

@@ -13,7 +13,7 @@ from typing import Literal
 
 from s3queue.documents.run_documents import Manifest
 from s3queue.errors import Conflict, CorruptState, QueueError, Unavailable, Unreadable
-from s3queue.keys import partition_of
+from s3queue.paths import partition_of
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.queue import Queue

@@ -15,7 +15,7 @@ from s3queue.documents.lease import GRAIN, NEVER
 from s3queue.documents.partition import PartitionLease
 from s3queue.errors import CorruptState, NewerFormat
 from s3queue.flow.partitions import has_work
-from s3queue.keys import is_ordered, is_partition, partition_of
+from s3queue.paths import is_ordered, is_partition, partition_of
 from s3queue.protocol.partition_status import read_partition
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, listing

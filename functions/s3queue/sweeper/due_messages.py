@@ -7,7 +7,7 @@ from datetime import datetime
 
 from s3queue.documents.message import is_placeholder
 from s3queue.encoding import EARLIEST
-from s3queue.keys import due_of
+from s3queue.paths import due_of
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, Page
 

@@ -16,7 +16,7 @@ from s3queue.documents.lease import GRAIN, Lease, StoredLease
 from s3queue.documents.message import Generation
 from s3queue.encoding import LATEST
 from s3queue.errors import Conflict, CorruptState, NewerFormat, QueueError
-from s3queue.keys import is_partition
+from s3queue.paths import is_partition
 from s3queue.protocol.expire import LeaseEnding, expire, restart, unreadable_lease
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.liveness import LiveOwners

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from s3queue.keys import priority_of
+from s3queue.paths import priority_of
 from s3queue.queue import Queue
 
 #: Paths in one dispatch.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from s3queue.documents.message import is_placeholder
-from s3queue.keys import due_of, partition_of, partition_path
+from s3queue.paths import due_of, partition_of, partition_path
 from s3queue.protocol.stats import Counter
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo

@@ -13,7 +13,7 @@ from s3queue.clock import RandomChance
 from s3queue.documents.dead_letter import DeadLetter
 from s3queue.encoding import decode_metadata
 from s3queue.errors import InvalidRequest
-from s3queue.keys import due_of, is_batch, partition_of, priority_of
+from s3queue.paths import due_of, is_batch, partition_of, priority_of
 from s3queue.protocol.backlog import Backlog, Candidate
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.queue import Queue

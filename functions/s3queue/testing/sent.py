@@ -10,7 +10,7 @@ from typing import Any
 
 from s3queue.documents.sends import Send
 from s3queue.encoding import decode_metadata
-from s3queue.keys import due_of, priority_of
+from s3queue.paths import due_of, priority_of
 
 _JSON = ("application/json", "application/x-ndjson")
 

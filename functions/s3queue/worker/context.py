@@ -13,7 +13,7 @@ from s3queue.documents.message import MEMBER, MOVED
 from s3queue.documents.sends import STARTS, Send
 from s3queue.encoding import Json
 from s3queue.errors import InvalidRequest, LeaseLost, QueueError
-from s3queue.keys import format_due, partition_of, partition_path, shared_partition
+from s3queue.paths import format_due, partition_of, partition_path, shared_partition
 from s3queue.protocol.claim import Claim
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore

@@ -6,7 +6,7 @@ import heapq
 import threading
 from collections.abc import Sequence
 
-from s3queue.keys import priority_of
+from s3queue.paths import priority_of
 
 
 class Inbox:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 
 from s3queue.errors import QueueError, Unavailable
-from s3queue.keys import partition_of
+from s3queue.paths import partition_of
 from s3queue.protocol.backlog import Backlog
 from s3queue.queue import Queue
 

@@ -10,7 +10,7 @@ from s3queue.clock import whole_second
 from s3queue.errors import LeaseLost, Unavailable
 from s3queue.flow.partition_hold import Hold
 from s3queue.flow.partitions import hold_partition
-from s3queue.keys import partition_path
+from s3queue.paths import partition_path
 from s3queue.protocol.claim import Claim
 
 from .processor import AttemptEnding, Processor

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from s3queue.flow.partitions import hold_partition
-from s3queue.keys import partition_of
+from s3queue.paths import partition_of
 from s3queue.protocol.liveness import HeartbeatWriter
 
 from .partition_run import PartitionRun

@@ -32,7 +32,7 @@ from s3queue.errors import (
     Retry,
     Unavailable,
 )
-from s3queue.keys import partition_of
+from s3queue.paths import partition_of
 from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from s3queue.clock import SystemClock
 from s3queue.errors import QueueError
-from s3queue.keys import partition_of, priority_of
+from s3queue.paths import partition_of, priority_of
 from s3queue.protocol.backlog import Backlog, Candidate
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter

@@ -11,7 +11,7 @@ from typing import Literal
 
 from s3queue.documents.record import Record
 from s3queue.documents.sent_objects import addressed
-from s3queue.keys import due_of, format_due
+from s3queue.paths import due_of, format_due
 
 #: Long enough for everything else to be well under way.
 DELAY = timedelta(seconds=20)

@@ -12,7 +12,7 @@ from s3queue.documents.dead_letter import messages_of
 from s3queue.documents.heartbeat import Heartbeat
 from s3queue.documents.lease import GRAIN
 from s3queue.errors import CorruptState
-from s3queue.keys import without_mark
+from s3queue.paths import without_mark
 from s3queue.store import ObjectInfo, listing
 
 #: Kinds of objects that exist only while something is at work or waits.

@@ -8,7 +8,7 @@ import pytest
 
 from s3queue import Context, MessageNotFound
 from s3queue.documents.partition import journal_bytes, read_journal
-from s3queue.keys import named_at
+from s3queue.paths import named_at
 from support.workbench import Workbench
 
 

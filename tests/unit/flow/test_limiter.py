@@ -7,8 +7,9 @@ import json
 import pytest
 
 from s3queue import InvalidRequest, define
-from s3queue.keys import Keys, rate_key_of
+from s3queue.keys import Keys
 from s3queue.limits import parse_rate
+from s3queue.paths import rate_key_of
 from s3queue.settings import QueueSettings
 
 LIMIT = "orders/limits/queue.json"

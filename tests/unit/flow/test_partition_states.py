@@ -10,7 +10,7 @@ from s3queue import InvalidName, InvalidRequest, Retry
 from s3queue.documents.heartbeat import Heartbeat
 from s3queue.flow.partition_states import list_partitions
 from s3queue.flow.partitions import hold_partition
-from s3queue.keys import partition_path
+from s3queue.paths import partition_path
 
 
 def _pages(queue, limit, **options):

@@ -12,7 +12,7 @@ import pytest
 
 from s3queue import Unavailable, define
 from s3queue.flow.schedule_firing import LEAD, MOST_MISSED
-from s3queue.keys import runs_once
+from s3queue.paths import runs_once
 from s3queue.stores.memory import MemoryStore
 from support.forged_documents import forgeries
 from support.manual_clock import ManualClock

@@ -10,7 +10,7 @@ import pytest
 from s3queue import Context, DeadLetters, Flow, InvalidName, InvalidRequest, Sweeper, define
 from s3queue.documents.record import Record
 from s3queue.documents.sends import MOST_OBJECTS, Send
-from s3queue.keys import partition_of
+from s3queue.paths import partition_of
 from s3queue.worker.processor import Processor
 from support.killed_store import Killed, KilledStore
 

@@ -19,7 +19,7 @@ from s3queue.cli.words import age, bytes_, clean, counted, one_line, when
 from s3queue.documents.record import Attempt, Failure
 from s3queue.documents.sends import STARTS
 from s3queue.errors import InvalidRequest, MessageNotFound
-from s3queue.keys import due_of
+from s3queue.paths import due_of
 from s3queue.protocol.status import Status
 from s3queue.queue import Queue
 from s3queue.store import Object

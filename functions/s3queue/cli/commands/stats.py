@@ -22,7 +22,7 @@ from s3queue.clock import SystemClock
 from s3queue.dashboard.overview import QueueOverview, overview
 from s3queue.documents.message import is_placeholder
 from s3queue.encoding import format_instant
-from s3queue.keys import due_of, is_batch, priority_of
+from s3queue.paths import due_of, is_batch, priority_of
 from s3queue.protocol.partition_status import busy_paths
 from s3queue.protocol.stats import PAGES
 from s3queue.queue import Queue

@@ -25,7 +25,8 @@ from s3queue.documents.message import is_placeholder
 from s3queue.documents.record import Record
 from s3queue.encoding import format_instant
 from s3queue.errors import CorruptState
-from s3queue.keys import Keys, is_partition, partition_of
+from s3queue.keys import Keys
+from s3queue.paths import is_partition, partition_of
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, listing
 
