@@ -29,6 +29,7 @@ from s3queue.encoding import (
     parse_instant,
 )
 from s3queue.errors import CorruptState
+from s3queue.paths import is_ordered, partition_of
 from s3queue.store import Object
 
 from .lease import GRAIN, NEVER, Lease
@@ -129,9 +130,20 @@ class PartitionLease:
     journal: str = ""
 
     @property
+    def next_waiting(self) -> Waiting | None:
+        """The failed message that is tried next; None if none ever will.
+
+        In a group that is the first: after the death of their holder others may wait behind it, and be due before it.
+        """
+        waiting = [one for one in self.waiting.values() if one.retry_at != NEVER]
+        if waiting and is_ordered(partition_of(waiting[0].path)):
+            return min(waiting, key=lambda one: one.path.encode())
+        return min(waiting, key=lambda one: one.retry_at, default=None)
+
+    @property
     def next_at(self) -> datetime | None:
-        """When the next failed message may be tried again; None if none ever will."""
-        return min((one.retry_at for one in self.waiting.values() if one.retry_at != NEVER), default=None)
+        """When a failed message may be tried again; None if none ever will."""
+        return self.next_waiting.retry_at if self.next_waiting else None
 
     def to_bytes(self) -> bytes:
         """What nobody could read would lose attempts and outcomes: long errors are cut before that."""

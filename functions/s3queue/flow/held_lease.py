@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from s3queue.documents.partition import PartitionLease, Waiting
@@ -47,10 +47,10 @@ class HeldLease:
         """The partition is this worker's, which takes no message yet, for so much longer."""
         self._write(self._timeout + within, taken={}, ended=(), journal="", waiting=waiting)
 
-    def open(self, waiting: dict[str, Waiting]) -> datetime | None:
-        """Let others have the partition, in which these messages wait; returns when the first of them is due."""
+    def open(self, waiting: dict[str, Waiting]) -> Waiting | None:
+        """Let others have the partition, in which these messages wait; returns the one that is tried next."""
         self._write(state="open", taken={}, ended=(), journal="", waiting=waiting)
-        return self.document.next_at
+        return self.document.next_waiting
 
     def renew(self, timeout: timedelta | None = None) -> None:
         """Keep the partition for another `timeout` from now, and leave the rest of the lease as it was."""

@@ -422,10 +422,8 @@ class Hold:
         # What outlasted the lease is charged with that when it has run out: it must not begin anew at once.  [P5]
         self.claim.check_alive()
         if self._waiting:
-            next_at = self._lease.open(dict(self._waiting))
-            if next_at:
-                path = min(self._waiting.values(), key=lambda one: one.retry_at).path
-                self.leases.outer_remind(path, next_at)
+            if following := self._lease.open(dict(self._waiting)):
+                self.leases.outer_remind(following.path, following.retry_at)
         else:
             self._lease.delete()
         self.claim.end()

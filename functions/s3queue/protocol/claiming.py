@@ -260,8 +260,8 @@ class Claiming:
         if record and record.generation == message.generation:
             self.leases.finish(claim, record)
             return None
-        if was_finished(path, message.metadata, record):
-            self.leases.clear(claim)
+        if record and was_finished(path, message.metadata, record):
+            self.leases.clear_repeated(claim, record)
             return None
         self.leases.log_step("claimed", claim, lease.owner)
         self.leases.emit("message.claimed", claim)

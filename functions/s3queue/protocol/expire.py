@@ -53,10 +53,9 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
         leases.finish(claim, record)
         leases.log_step("cleared by another than its worker", claim, record.outcome)
         return "finished"
-    if was_finished(path, stored.metadata, record):
+    if record and was_finished(path, stored.metadata, record):
         # A late repetition of what has run: see `Claiming`.
-        leases.write(claim, replace(claim.lease, state="burying"))
-        leases.clear(claim)
+        leases.clear_repeated(claim, record)
         return "finished"
     if lease.is_cancelling:
         # The operator's process had recorded nothing yet: the message is as it was, and no attempt is used. It waits,

@@ -161,6 +161,15 @@ class LeaseProtocol(LeaseWrites):
 
         self.queue.perform(record, renew)
 
+    def clear_repeated(self, claim: Claim, record: Record) -> None:
+        """Delete a late repetition of a message that has this outcome.  [P1] [P7]
+
+        The lease names that outcome's generation first: should this end between the two deletes, nobody takes the
+        repetition for a message that someone else deleted.
+        """
+        self.write(claim, replace(claim.lease, state="burying", generation=record.generation))
+        self.clear(claim)
+
     def clear(self, claim: Claim) -> None:
         """COPY the payload if it is to be kept; DELETE the message, then the lease."""
         if claim.record and claim.is_alive():

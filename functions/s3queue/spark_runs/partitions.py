@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from s3queue.documents.lease import GRAIN, NEVER
-from s3queue.documents.partition import PartitionLease
 from s3queue.errors import CorruptState, NewerFormat
 from s3queue.flow.partitions import has_work
 from s3queue.paths import is_ordered, is_partition, partition_of
@@ -102,7 +101,7 @@ class RunPartitions:
             return _Known(entry.at)
         if stored.lease.state == "processing":
             return _Known(stored.over_at)
-        next_at = _next_at(stored.lease, partition)
+        next_at = stored.lease.next_at
         return _Known(next_at or NEVER, is_open=True, may_go_on=next_at is None or not is_ordered(partition))
 
     def _folders(self) -> Iterator[str]:
@@ -115,13 +114,3 @@ class RunPartitions:
             if page.next_after is None:
                 return
             cursor = page.next_after
-
-
-def _next_at(lease: PartitionLease, partition: str) -> datetime | None:
-    """When something that waits may be tried. In a group that is the first: after the death of their holder others may
-    wait behind it, and be due before it is.
-    """
-    if not is_ordered(partition):
-        return lease.next_at
-    waiting = [one for one in lease.waiting.values() if one.retry_at != NEVER]
-    return min(waiting, key=lambda one: one.path).retry_at if waiting else None

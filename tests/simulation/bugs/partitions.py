@@ -96,8 +96,8 @@ BUGS = (
     Mutation(
         "failed messages are forgotten when a partition is given up",
         "flow/partition_hold.py",
-        "        if self._waiting:\n            next_at",
-        "        if not self._lease:\n            next_at",
+        "        if self._waiting:\n            if following",
+        "        if not self._lease:\n            if following",
     ),
     Mutation(
         "an outlasted lease is given up, and its attempt not counted",
@@ -142,5 +142,13 @@ BUGS = (
         "sweeper/expired_leases.py",
         "        elif is_over:\n            due.append(path)\n",
         "        elif is_over:\n",
+    ),
+    Mutation(
+        "a group is reminded of what waits behind the message that it waits for",
+        "documents/partition.py",
+        "        if waiting and is_ordered(partition_of(waiting[0].path)):\n",
+        "        if not self.nonce:\n",
+        # It comes late, and breaks no promise.
+        test="tests/unit/flow/test_partitions.py::test_a_group_is_reminded_of_the_message_that_it_waits_for",
     ),
 )

@@ -79,6 +79,28 @@ def test_a_retry_holds_its_group_up_and_no_other(bench):
     assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
 
 
+def test_a_group_is_reminded_of_the_message_that_it_waits_for(bench):
+    """Those behind it were taken by the worker that died, and would be due before it."""
+    queue, path = bench.queue(retry_base=100), ""
+    for number in range(3):
+        path = queue.enqueue({"n": number}, group="a")
+
+    def killed(body):
+        raise _Killed
+
+    def fails(body):
+        raise Retry("later", after=100)
+
+    with contextlib.suppress(_Killed):
+        _run(bench, queue, killed, path)
+    bench.clock.advance(60)
+    _run(bench, queue, fails, path)
+
+    (reminder,) = bench.keys("orders/retries/")
+    due_at, _ = queue.keys.reminded(reminder)
+    assert (due_at - bench.clock.now()).total_seconds() >= 99
+
+
 def test_a_death_lets_its_group_go_on(bench):
     queue, seen = bench.queue(), []
     paths = [queue.enqueue(json.dumps(body), group="a") for body in ("bad", "good")]

@@ -334,6 +334,37 @@ def test_a_repeated_send_whose_worker_crashed_is_cleared_by_the_sweeper(bench, q
     assert target.status(sent).record.outcome == "completed"
 
 
+@pytest.mark.parametrize("clears", ["sweeper", "worker"])
+def test_a_repeated_send_that_is_half_cleared_is_not_called_vanished(bench, queue, target, clears):  # [P1]
+    """Its sweeper, or the worker that claims it again, dies between the deletes of message and lease."""
+    processor(queue, welcome).run(queue.enqueue({"customer": "ada"}))
+    (sent,) = paths(bench, "emails")
+    stored = bench.store.open(f"emails/{sent}")
+    content = stored.read()
+    target.fail(target.claim(sent), "bounced", dead=True)
+    sweeper = Sweeper(queue=bench.queue(name="emails"), dispatch=lambda paths: None)
+    bench.clock.advance(5)
+    bench.store.put(f"emails/{sent}", content, metadata=stored.metadata)
+    with failing(bench, "get", f"emails/records/{sent}", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+        target.claim(sent)
+    bench.clock.advance(60)
+    if clears == "worker":
+        # The sweeper dies before the first delete, and the next one gives the message back.
+        with failing(bench, "delete", f"emails/{sent}", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+            sweeper.sweep()
+        bench.clock.advance(60)
+        sweeper.sweep()
+    with failing(bench, "delete", f"emails/leases/{sent}", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+        target.claim(sent, read_first=True) if clears == "worker" else sweeper.sweep()
+    assert paths(bench, "emails") == []
+
+    bench.clock.advance(60)
+    sweeper.sweep()
+
+    assert target.status(sent).record.failure.message == "bounced"
+    assert bench.keys("emails/leases/") == []
+
+
 def test_a_sent_message_that_died_can_be_replayed(bench, queue, target):
     processor(queue, welcome).run(queue.enqueue({"customer": "ada"}))
     (sent,) = paths(bench, "emails")
