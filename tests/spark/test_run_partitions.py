@@ -16,6 +16,7 @@ from s3queue.documents.heartbeat import Heartbeat
 from s3queue.errors import AccessDenied
 from s3queue.flow.partitions import hold_partition
 from s3queue.spark_runs.launcher import Launcher
+from s3queue.spark_runs.partitions import RunPartitions
 from s3queue.spark_runs.slots import RunStore, as_run
 from s3queue.stores.memory import MemoryStore
 from spark.heavy.batches import grouped
@@ -272,6 +273,17 @@ def test_a_killed_run_is_followed_by_another_that_goes_on_in_order(world):
     assert [path for path, _ in world.order["@a"]][-3:] == paths
     assert [world.outcome(path).outcome for path in paths] == ["completed"] * 3
     assert len(world.jobs.started) == 2
+
+
+def test_a_run_looks_at_the_lease_of_another_that_died(world):
+    world.queue.enqueue({"do": "ok"}, group="a")
+    assert hold_partition(world.queue.leases, "@a")
+    partitions = RunPartitions(world.queue)
+    assert partitions.find() == []
+
+    world.bench.clock.advance(world.queue.settings.visibility_timeout.total_seconds() + 2)
+
+    assert partitions.find() == ["@a"]
 
 
 def test_a_driver_that_was_given_up_holds_nothing_more_and_commits_what_it_holds(world):

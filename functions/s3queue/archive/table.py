@@ -13,6 +13,7 @@ It needs the extra `archive`. The library itself never imports `deltalake`.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -219,6 +220,9 @@ class ArchiveTable:
             options["aws_session_token"] = known.token
         if address.startswith("http://"):
             options["allow_http"] = "true"
+        if bundle := os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE"):
+            # The variable in which deltalake looks for certificates that the system does not know.
+            os.environ.setdefault("SSL_CERT_FILE", bundle)
         return options
 
 

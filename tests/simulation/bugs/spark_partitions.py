@@ -19,7 +19,7 @@ BUGS = (
         "spark_runs/partitions.py",
         "            return _Known(stored.over_at)\n",
         "            return _Known(NEVER)\n",
-        test=f"{_RUNS}test_a_killed_run_is_followed_by_another_that_goes_on_in_order",
+        test=f"{_RUNS}test_a_run_looks_at_the_lease_of_another_that_died",
     ),
     Mutation(
         "a launch that found nothing does not look at other partitions",
