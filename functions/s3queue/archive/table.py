@@ -220,9 +220,9 @@ class ArchiveTable:
             options["aws_session_token"] = known.token
         if address.startswith("http://"):
             options["allow_http"] = "true"
-        if bundle := os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE"):
-            # The variable in which deltalake looks for certificates that the system does not know.
-            os.environ.setdefault("SSL_CERT_FILE", bundle)
+        if bundle := os.environ.get("AWS_CA_BUNDLE"):
+            # Whom AWS's clients trust here; deltalake looks there alone, and what it says else is the system's.
+            os.environ["SSL_CERT_FILE"] = bundle
         return options
 
 
