@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from s3queue.errors import Unavailable, Unreadable
+from s3queue.errors import Unreadable
 from s3queue.paths import format_due
 from s3queue.protocol import backlog
 from s3queue.sweeper.sweeper import Sweeper
@@ -21,7 +21,7 @@ from .functions import Container
 from .kept_operations import KEPT
 from .limited_operations import LIMITED
 from .member_operations import MEMBERS
-from .partition_operations import PARTITIONED
+from .partition_operations import PARTITIONED, replay_surely
 from .released_operations import RELEASED
 from .stage import SETTINGS, Plot, Stage, batch, script
 from .world import EPOCH, QUEUE
@@ -172,14 +172,7 @@ def _replay_surely(stage: Stage) -> str:
     path = stage.put("m", script("m", "r", heals="k"))
     stage.prepare(lambda helper: helper.processor.run(path))
 
-    def replay(worker: Container) -> None:
-        letters = worker.queue.letters()
-        try:
-            letters.replay(path)
-        except Unavailable:
-            letters.replay(path)
-
-    stage.act(replay)
+    stage.act(replay_surely(path))
     return path
 
 

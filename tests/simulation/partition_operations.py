@@ -150,11 +150,8 @@ def _cancel(plan: str, before: int = 0) -> Plot:
     return plot
 
 
-def _replay(stage: Stage) -> str:
-    """The first message of a group is dead; an operator who repeats what has no answer replays it."""
-    stage.cast.profile = replace(stage.cast.profile, exact=False)
-    path = _put(stage, script("m1", "r", heals="k"))
-    stage.prepare(lambda helper: helper.processor.run(path))
+def replay_surely(path: str) -> Callable[[Container], None]:
+    """Replay its letter, and once more if there is no answer."""
 
     def replay(worker: Container) -> None:
         letters = worker.queue.letters()
@@ -163,7 +160,16 @@ def _replay(stage: Stage) -> str:
         except Unavailable:
             letters.replay(path)
 
-    stage.act(replay)
+    return replay
+
+
+def _replay(stage: Stage) -> str:
+    """The first message of a group is dead; an operator who repeats what has no answer replays it."""
+    stage.cast.profile = replace(stage.cast.profile, exact=False)
+    path = _put(stage, script("m1", "r", heals="k"))
+    stage.prepare(lambda helper: helper.processor.run(path))
+
+    stage.act(replay_surely(path))
     return path
 
 

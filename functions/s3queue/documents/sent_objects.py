@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from s3queue.encoding import with_put_id
 from s3queue.errors import InvalidRequest
-from s3queue.paths import format_due, group_of, is_batch, is_ordered, partition_of, partition_path
+from s3queue.paths import format_due, group_of, is_batch, is_ordered, name_before, partition_of, partition_path
 
 from .message import Generation
 from .sends import MARK, MERGED_FROM, MOST_BYTES, MOST_OBJECTS, SENT_ONCE, STARTS, Send, size_of
@@ -82,8 +82,7 @@ def _order_of(path: str, generation: Generation) -> str:
     """
     partition = partition_of(path)
     if not partition or not is_ordered(partition):
-        digits = f"{max(0, int(generation.put_at.timestamp() * 1000)):012x}"
-        return f"{digits[:8]}-{digits[8:]}"
+        return name_before(generation.put_at)
     name = path.removeprefix(partition_path(partition))
     # Without the digest of what sent the sender: in a long chain, it would push what orders them out of the name.
     sent = _SENT.fullmatch(name)

@@ -13,7 +13,7 @@ from s3queue.documents.message import MEMBER, MOVED
 from s3queue.documents.sends import STARTS, Send
 from s3queue.encoding import Json
 from s3queue.errors import InvalidRequest, LeaseLost, QueueError
-from s3queue.paths import format_due, partition_of, partition_path, shared_partition
+from s3queue.paths import format_due, name_before, partition_of, partition_path, shared_partition
 from s3queue.protocol.claim import Claim
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
@@ -229,8 +229,7 @@ class Context:
         generation, nth = self.claim.message.generation, sum(send.place == STARTS for send in self.sends)
         source = (self.queue, self.path, generation.etag, format_due(generation.put_at), str(self.line), str(nth))
         digest = hashlib.sha256("\0".join(source).encode("utf-8", "surrogatepass")).hexdigest()[:20]
-        time = f"{max(0, int(generation.put_at.timestamp() * 1000)):012x}"
-        send, targets = flow.send(self.queue, f"{time[:8]}-{time[8:]}-{digest}")
+        send, targets = flow.send(self.queue, f"{name_before(generation.put_at)}-{digest}")
         if unnamed := sorted(targets.difference(self.sends_to)):
             raise InvalidRequest(
                 f"queue {self.queue!r} may not start a flow with messages to {', '.join(map(repr, unnamed))}: its "
@@ -242,8 +241,11 @@ class Context:
     def _suited(self, send: Send, target: Target) -> Send:
         """What `enqueue` of the defined queue would accept, where it would put it."""
         settings = target.settings
-        if partition_of(send.place) and settings.uses_spark:
-            raise InvalidRequest(f"queue {target.name!r} sends messages to Spark, which knows no groups")
+        if partition_of(send.place) and settings.is_mixed:
+            raise InvalidRequest(
+                f"queue {target.name!r} sends messages above heavy_above to Spark, and cannot have groups: use a queue "
+                "without heavy_above, or with engine='spark'"
+            )
         if len(send.body) > settings.max_message_size:
             raise InvalidRequest(
                 f"the body for {target.name!r} has {len(send.body)} bytes; its max_message_size is "

@@ -283,14 +283,22 @@ def test_a_definition_as_target_checks_the_body(bench, queue):
     assert "max_message_size is 100" in raised[1]
 
 
-def test_a_group_is_for_no_queue_of_spark(queue):
-    heavy = define("emails", engine="spark")
+def test_a_group_of_a_queue_on_spark_is_sent_to(bench, queue):
+    exports = define("exports", engine="spark")
 
-    def handler(body: dict, context: Context) -> None:
-        with pytest.raises(InvalidRequest, match="Spark"):
-            context.send(heavy, {}, group="ada")
+    processor(queue, lambda body, context: context.send(exports, {}, group="a"), ("exports",)).run(queue.enqueue({}))
 
-    assert processor(queue, handler).run(queue.enqueue({})) == "completed"
+    assert [partition_of(path) for path in sent(bench, "exports")] == ["@a"]
+
+
+def test_a_queue_of_two_engines_has_no_groups(bench, queue):
+    exports = define("exports", heavy_above=1000)
+    path = queue.enqueue({})
+
+    processor(queue, lambda body, context: context.send(exports, {}, group="a"), ("exports",)).run(path)
+
+    assert "cannot have groups" in queue.status(path).lease.failure.message
+    assert sent(bench, "exports") == []
 
 
 @pytest.mark.parametrize(
