@@ -22,6 +22,7 @@ from . import browse, letters, models, requests, run_models, runs, stuck
 from .bucket_view import BucketView
 from .console import Console
 from .flows import register_flows
+from .operating import register_operating
 from .pages import register_document, register_pages
 from .partitions import register_partitions
 from .resolver import JSON, Resolver, Role
@@ -78,6 +79,7 @@ def build(
     register_schedules(app, view, _described)
     register_flows(app, view, _described)
     register_partitions(app, view, _described)
+    register_operating(app, view, _described)
     register_pages(app)
     register_document(app, lambda: document(app))
     return app

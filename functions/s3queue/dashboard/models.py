@@ -161,6 +161,7 @@ class MessageRow(Answer):
     attempt: int | None = None
     worker: str | None = None
     error: str | None = None
+    lines: int | None = Field(default=None, description="Messages in it, if it is a batch, and that is known.")
 
 
 class Messages(Answer):
