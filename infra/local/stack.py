@@ -98,6 +98,9 @@ class LocalStack:
         self.cdk.deploy(self.state)
         gaps.fill(self.cdk.stacks(), self.client)
         self.server.state = self.server.home.remember(self.state, deployed=inputs)
+        if self.state.keeps:
+            self.server.save()
+            self.server.home.keep(self.state)
         for stale in ("functions", "sweeper", "deployment"):
             self.__dict__.pop(stale, None)
         return True
@@ -141,8 +144,11 @@ def local_stack(
     context: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
     steps: Steps | None = None,
+    keep: bool = False,
 ) -> Iterator[LocalStack]:
     """The stack, deployed as the working tree says; ended afterwards if it was started here.
+
+    With `keep`, port, keys, bucket and data are those of the last one that was kept.
 
     `variables`: what the queues' handlers read; by default what suits this machine, and what the shell says.
 
@@ -153,7 +159,7 @@ def local_stack(
     server: Server | None = None
     try:
         with home.locked():
-            server = find(home) or start(home, steps, auth=auth)
+            server = find(home) or start(home, steps, auth=auth, keep=keep)
             stack = LocalStack(server, Cdk(home, steps, app=app, context=context, variables=variables))
             stack.deploy_if_changed()
         with emr_serverless(stack) if server.owned else nullcontext():
