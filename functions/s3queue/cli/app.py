@@ -22,6 +22,7 @@ from .commands import (
     init,
     locks,
     partitions,
+    presign,
     queues,
     replay,
     schedules,
@@ -37,7 +38,7 @@ from .doctor import command as doctor
 __all__ = ["program"]
 #: Imported for what they register; `command.ORDER` says how the help lists it.
 _REGISTERED = (
-    *(queues, configure, breaker, send, stats, show, tail, partitions, act, replay, dead, dead_replay),
+    *(queues, configure, breaker, send, presign, stats, show, tail, partitions, act, replay, dead, dead_replay),
     *(work, workers, locks, schedules, flows, archive, doctor, estimate, dashboard, init),
 )
 
