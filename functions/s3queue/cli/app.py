@@ -30,6 +30,7 @@ from .commands import (
     show,
     stats,
     tail,
+    up,
     work,
     workers,
 )
@@ -39,7 +40,7 @@ __all__ = ["program"]
 #: Imported for what they register; `command.ORDER` says how the help lists it.
 _REGISTERED = (
     *(queues, configure, breaker, send, presign, stats, show, tail, partitions, act, replay, dead, dead_replay),
-    *(work, workers, locks, schedules, flows, archive, doctor, estimate, dashboard, init),
+    *(work, workers, locks, schedules, flows, archive, doctor, estimate, dashboard, init, up),
 )
 
 

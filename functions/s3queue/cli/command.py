@@ -23,7 +23,21 @@ _PANEL = "Global options"
 ORDER = (
     *("queues", "create", "configure", "set-concurrency", "pause", "resume", "breaker", "purge", "cleanup", "delete"),
     *("send", "presign", "size", "stats", "peek", "show", "list", "partitions", "tail", "cancel", "retry", "release"),
-    *("replay", "dead", "work", "workers", "runs", "locks", "sweep", "dashboard", "doctor", "estimate", "init"),
+    *(
+        "replay",
+        "dead",
+        "work",
+        "workers",
+        "runs",
+        "locks",
+        "sweep",
+        "dashboard",
+        "doctor",
+        "estimate",
+        "init",
+        "up",
+        "down",
+    ),
 )
 F = TypeVar("F", bound=Callable[..., Any])
 
