@@ -369,8 +369,7 @@ class Hold:
         """
         if not ended:
             return ""
-        at = max(self.claim.now(), self.queue.journaled_at + timedelta(milliseconds=1))
-        self.queue.journaled_at = at
+        at = self.queue.journaled_at.next(self.claim.now())
         return f"{self.queue.chance.name(at)}-{len(ended)}"
 
     def _plan(self, *, relist: bool = False) -> list[ObjectInfo]:
