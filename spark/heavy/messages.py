@@ -50,7 +50,7 @@ class MessageWork:
         parallel: int = 1,
         is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._definition = Definition(queue.name, queue.settings)
+        self._definition = Definition(queue.name, queue.settings, queue.sends_to or (), flows=bool(queue.flows))
         self._definition.handler(handler_of(per_message, spark))
         self._parallel = parallel
         self._is_alive = is_alive
