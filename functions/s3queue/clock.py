@@ -150,6 +150,20 @@ class RandomChance:
         return drawn
 
 
+class Ascending:
+    """Instants for names that have to sort in the order in which they were given. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._last = datetime.min.replace(tzinfo=UTC)
+        self._mutex = threading.Lock()
+
+    def next(self, now: datetime) -> datetime:
+        """`now`; a millisecond after the last one if that was not earlier, or the clock was set back."""
+        with self._mutex:
+            self._last = max(now, self._last + timedelta(milliseconds=1))
+            return self._last
+
+
 def as_duration(seconds: float | timedelta, what: str = "a duration") -> timedelta:
     """The duration that a caller gave.
 

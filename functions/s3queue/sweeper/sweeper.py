@@ -198,27 +198,29 @@ class Sweeper:
         queue, store = self.queue, report.budget.store
         root = self._find_kinds()
         self._check_runs()
-        self._schedule_step.take(self.schedules, self._kinds, report, root.at)
-        self._flow_step.take(self._kinds, report)
+        progress = self._progress = self._progress or Progress.read(queue, store, root)
+        was_resumed = progress.is_resumed()
+        self._schedule_step.take(self.schedules, self._kinds, report, root.at, progress)
+        self._flow_step.take(self._kinds, report, progress)
+        if progress.schedules or progress.flows:
+            # Now: should the rest of a sweep kill its process, again and again, the last names would never be reached.
+            progress.write(queue, store)
         if not self._kinds & BUSY_KINDS:
             self._in_flight = False
+            progress.leases = progress.overdue = progress.messages = ""
             try:
-                self._cleanup.remove_left_behind(self._kinds, report)
+                self._clean_up(progress)
             except OutOfBudget:
                 report.complete = False
+            progress.keep(queue, store, was_resumed=was_resumed)
             self._publication.publish_idle(report, root.at)
             return report
         # Not before: an idle queue costs one LIST, and its settings are not needed.
         queue.refresh()
-        progress = self._progress = self._progress or Progress.read(queue, store, root)
-        was_resumed = progress.is_resumed()
         counter = Counter(queue.keys, root.at)
         self._take_steps(progress, counter)
         pending, delayed = progress.counts()
-        if progress.is_resumed():
-            progress.write(queue, store)
-        elif was_resumed:
-            Progress.forget(queue, store)
+        progress.keep(queue, store, was_resumed=was_resumed)
         failed = min(report.reminders, len(self._expired_leases.known))
         report.stats = Stats(
             pending=pending,
