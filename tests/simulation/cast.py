@@ -123,7 +123,7 @@ class Cast:
             run.ended_at = self.world.now
         step = self._step(body, script, context.attempt)
         # Also if it fails afterwards: then nothing of it may ever be stored.
-        send(context, script)
+        send(context, script, self.definition)
         return self._end_later(run, step, script) if script.get("later") else self._end(run, step, script)
 
     def _step(self, body: bytes, script: dict[str, Any], attempt: int) -> str:
@@ -153,7 +153,7 @@ class Cast:
         results = [self._entry(*one) for one in zip(runs, steps, scripts, strict=True)]
         done = [place for place, result in enumerate(results) if not isinstance(result, Exception)]
         sender = done[0] if done else 0
-        send(context, scripts[sender], claims[sender])
+        send(context, scripts[sender], self.definition, claims[sender])
         for place in done[1:]:
             runs[place].is_silent = True
         if not context.claim.within:

@@ -11,6 +11,7 @@ from s3queue.errors import QueueError, Unavailable
 from s3queue.paths import due_of
 
 from .cast import Cast
+from .chains import draw_chain
 from .machines import Process
 
 #: What a handler does, attempt by attempt; the last letter holds for all that follow. k: ok, f: fails, r: rejects.
@@ -30,6 +31,8 @@ class Producers:
         self.at_work = 0
         #: Forms of messages that this queue can have; a queue with limits of its own has fewer.
         self.forms: tuple[str, ...] = FORMS
+        #: Whether what handlers send goes into groups.
+        self.is_chained = False
 
     def produce(self) -> None:
         """One name, PUT once or several times."""
@@ -130,4 +133,6 @@ class Producers:
             script |= {"sends": chance.choice((1, 1, 2, 3)), "sent_plan": chance.choice(PLANS)}
             if chance.random() < 0.3:
                 script["sent_delay"] = 2.0
+            if self.is_chained:
+                script |= draw_chain(chance, shares=bool(self._cast.settings.partitions))
         return json.dumps(script).encode()

@@ -18,6 +18,7 @@ from s3queue.settings import QueueSettings
 
 from .actors import PullWorker, sweeping
 from .cast import Cast
+from .chains import CHAINED
 from .checks import check_quiet, leftovers, tally
 from .crowd import CROWDED, PROMPT, REDELIVERED_WITHIN, TAKEN_OVER_WITHIN, TURNS, Crowd, QuickFaults, Turns, limits
 from .faults import DrawnFaults, Profile, draw_profile
@@ -74,10 +75,12 @@ class Schedule:
         self.world = World(seed, faults=None, watcher=self)  # type: ignore[arg-type]
         self.judge = Judge(self.world, max_attempts=1)
         chance = self.world.random
-        self.is_partitioned = seed % 40 in PARTITIONED
+        self.is_partitioned = seed % 40 in (*PARTITIONED, CHAINED)
         self.profile = _profile_of(seed) or (draw_partitioned if self.is_partitioned else draw_profile)(chance)
         if seed % 40 in SENDING:
             self.profile = replace(self.profile, name=f"{self.profile.name}, sending", sends=0.6)
+        if seed % 40 == CHAINED:
+            self.profile = replace(self.profile, name=f"chains of {self.profile.name}", sends=0.7)
         kind = QuickFaults if self.profile in (PROMPT, TURNS, CROWDED, STRANGERS, OPERATED) else DrawnFaults
         self.faults = kind(self.profile, chance)
         self.world.faults = self.faults
@@ -88,6 +91,7 @@ class Schedule:
         self.fleet = Fleet(self.cast, 2, drains=chance.random() < 0.5)
         self.lasts = 8.0 + chance.random() * 17.0
         self.producers = Producers(self.cast, self.lasts)
+        self.producers.is_chained = seed % 40 == CHAINED
         self.judge.history.keeps_records, self.judge.rates.rate = self.settings.history, self.settings.limit
         if self.is_partitioned and not has_batches(self.settings):
             self.producers.forms = SINGLE_FORMS
