@@ -27,6 +27,7 @@ class Producers:
     def __init__(self, cast: Cast, lasts: float) -> None:
         self._cast = cast
         self._world = cast.world
+        self._began_at = cast.world.now
         self._lasts = lasts
         self.at_work = 0
         #: Forms of messages that this queue can have; a queue with limits of its own has fewer.
@@ -40,7 +41,7 @@ class Producers:
         number = self._cast.count("messages")
         # Only names that are PUT anew can be overtaken by an upload that began before.
         form = chance.choice(self.forms[:4] if profile.multipart else self.forms)
-        puts = [(chance.random() * self._lasts * 0.4, self._body(f"{number}a", form))]
+        puts = [(self._began_at + chance.random() * self._lasts * 0.4, self._body(f"{number}a", form))]
         while profile.re_puts and form not in ONCE and len(puts) < 4 and chance.random() < 0.5:
             body = puts[-1][1]
             if not (profile.equal_re_puts and chance.random() < 0.6):
