@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -19,7 +17,6 @@ from s3queue.documents.dead_letter import (
     count_by_error_type,
     count_lines,
     dead_lines,
-    kept_metadata,
 )
 from s3queue.documents.message import MOVED, Generation
 from s3queue.documents.record import Record
@@ -29,7 +26,7 @@ from s3queue.paths import LINES, is_lines, name_of
 from s3queue.store import Object, ObjectInfo, delete_seen, delete_unique, listing
 
 from .access import QueueAccess
-from .outcomes import NDJSON
+from .dead_line_choice import discard_lines, replay_lines
 from .partition_replay import goes_to_end, is_replayed_to_end, replay_to_end
 from .removal import delete_letter
 
@@ -146,7 +143,7 @@ class DeadLetters:
         is_last = goes_to_end(letter.origin)
         self._check_buried(letter, found, "" if is_last else target)
         if error_type is not None and not letter.has_only(error_type):
-            return self._replay_lines(letter, found, error_type)
+            return replay_lines(self.queue, letter, found, error_type)
         if letter.is_unreadable:
             found.stream.close()
             return self._replay_in_place(letter, found)
@@ -216,50 +213,13 @@ class DeadLetters:
         if held and held.lease.state == "waiting" and held.lease.generation == letter.generation:
             delete_unique(self.queue.store, held.key, if_match=held.etag)
 
-    def _replay_lines(self, letter: DeadLetter, found: Object, error_type: str) -> str:
-        """Those lines of a batch that died of one error, as a batch of their own; the letter keeps the others."""
-        lines = dead_lines(found.stream)
-        chosen = [line for line in lines if line.failure.type == error_type]
-        if not chosen:
-            raise MessageNotFound(f"no line of {self.queue.name}/{letter.path} died of {error_type}")
-        stem = letter.origin.removesuffix(LINES).removesuffix(".ndjson")
-        # The same letter and choice give the same name: whoever repeats it after a crash makes no second batch.
-        named = f"{letter.replay_id.removeprefix(MOVED)} {error_type}"
-        mark = hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-        target = f"messages/{name_of(stem)}-{mark}.ndjson"
-        if self.queue.outcome_of(target) is None:
-            key, body = self.queue.keys.message(target), b"".join(line.body + b"\n" for line in chosen)
-            with suppress(Conflict):
-                marked = with_put_id({}, MOVED + mark)
-                self.queue.store.put(key, body, if_absent=True, metadata=marked, content_type=NDJSON, once=True)
-        self._keep(found, [line for line in lines if line.failure.type != error_type])
-        return target
-
-    def _keep(self, letter: ObjectInfo, lines: Sequence[DeadLine]) -> None:
-        """Write the letter anew with fewer lines.
-
-        Raises:
-            Conflict: it was changed since it was read.
-        """
-        if not lines:
-            delete_letter(self.queue, letter)
-            return
-        self.queue.store.put(
-            letter.key,
-            b"".join(line.to_bytes() for line in lines),
-            if_match=letter.etag,
-            metadata=kept_metadata(letter, lines),
-            content_type=letter.content_type,
-            once=True,
-        )
-
     def discard(self, letter: DeadLetter, *, error_type: str | None = None) -> bool:
         """Delete a letter that was listed; False if it is gone, or the message has died again since.
 
         Of a batch's dead lines, `error_type` deletes those with that error; the others stay.
         """
         if error_type is not None and not letter.has_only(error_type):
-            return self._discard_lines(letter, error_type)
+            return discard_lines(self.queue, letter, error_type)
         found = self.queue.store.head(self.queue.keys.dead(letter.path))
         if found is None or self._letter(found) != letter:
             return False
@@ -311,16 +271,6 @@ class DeadLetters:
         """Delete the letters that the filter selects for good; returns how many."""
         selected = list(self.list(error_type=error_type, older_than=older_than))
         return sum(self.discard(letter, error_type=error_type) for letter in selected)
-
-    def _discard_lines(self, letter: DeadLetter, error_type: str) -> bool:
-        """Delete the lines of a letter that died of one error; False if the letter was changed since it was listed."""
-        found = self.queue.store.open(self.queue.keys.dead(letter.path))
-        if found is None or found.etag != letter.etag:
-            return False
-        with suppress(Conflict):
-            self._keep(found, [line for line in dead_lines(found.stream) if line.failure.type != error_type])
-            return True
-        return False
 
     def _listed(self, key: str) -> DeadLetter | None:
         info = self.queue.store.head(key)
