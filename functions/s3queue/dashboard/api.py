@@ -248,9 +248,18 @@ def _register_dead(app: Resolver, view: BucketView) -> None:
         newer_than_seconds: Seconds | None = None,
         cursor: Cursor = "",
         limit: Limit = 50,
+        message: Annotated[
+            str | None,
+            Query(min_length=1, max_length=2000, description="A group: the normalised form, or any text of it."),
+        ] = None,
+        acknowledged: Annotated[bool | None, Query(description="Only those that are, or are not.")] = None,
     ) -> models.DeadPage:
         wanted = letters.Filter(
-            error_type=error_type, older_than_seconds=older_than_seconds, newer_than_seconds=newer_than_seconds
+            error_type=error_type,
+            older_than_seconds=older_than_seconds,
+            newer_than_seconds=newer_than_seconds,
+            message=message,
+            acknowledged=acknowledged,
         )
         return letters.page(view.queue(queue), wanted, cursor, limit)
 
@@ -269,6 +278,24 @@ def _register_dead(app: Resolver, view: BucketView) -> None:
     def replay(queue: QueueName, selection: Annotated[requests.Replay, Body()]) -> models.Replayed:
         to = view.queue(selection.to) if selection.to is not None else None
         return letters.replay(view.queue(queue), selection, to)
+
+    @app.post(
+        "/api/queues/<queue>/dead/delete",
+        summary="Delete dead letters for good",
+        tags=["dead letters"],
+        **_described(models.DeletedLetters, changes=True),
+    )
+    def delete_letters(queue: QueueName, selection: Annotated[requests.DeleteLetters, Body()]) -> models.DeletedLetters:
+        return letters.delete(view.queue(queue), selection)
+
+    @app.post(
+        "/api/queues/<queue>/dead/acknowledge",
+        summary="Let dead letters stay without counting",
+        tags=["dead letters"],
+        **_described(models.Acknowledged, changes=True),
+    )
+    def acknowledge(queue: QueueName, selection: Annotated[requests.Acknowledge, Body()]) -> models.Acknowledged:
+        return letters.acknowledge(view.queue(queue), selection)
 
     gone = _described(models.Deleted, changes=True)
 

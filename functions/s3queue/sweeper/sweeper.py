@@ -231,6 +231,7 @@ class Sweeper:
             newest_seconds=counter.age(counter.newest),
             rescued=self._publication.rescued(report),
             exact=report.complete and not was_resumed,
+            busy_seconds=counter.age(counter.busy_since),
             at=root.at,
         )
         soon = root.at + SOON
