@@ -108,19 +108,24 @@ class Counter:
     delayed: int = 0
     oldest: datetime | None = None
     newest: datetime | None = None
+    #: When the first of all messages that may run was PUT or due, also of those that have a lease.
+    first_at: datetime | None = None
 
     def add(self, messages: Iterable[ObjectInfo], leased: set[str]) -> None:
         for message in messages:
             path = self.keys.path(message.key)
-            if path is None or path in leased or is_placeholder(message):
+            if path is None or is_placeholder(message):
                 continue
             due_at = due_of(path)
-            if due_at and due_at > self.now:
+            # The age of a delayed message counts from its due time, not from its PUT: it was asked to wait.
+            since = due_at or message.modified_at
+            self.first_at = min(self.first_at or since, since)
+            if path in leased:
+                continue
+            if since > self.now and due_at:
                 self.delayed += 1
                 continue
             self.unleased += 1
-            # The age of a delayed message counts from its due time, not from its PUT: it was asked to wait.
-            since = due_at or message.modified_at
             self.oldest = min(self.oldest or since, since)
             self.newest = max(self.newest or since, since)
 
