@@ -21,6 +21,7 @@ from s3queue.store import ObjectStore
 from . import browse, letters, models, requests, stuck
 from .bucket_view import BucketView
 from .flows import register_flows
+from .last_hour import register_last_hour
 from .pages import register_document, register_pages
 from .partitions import register_partitions
 from .resolver import JSON, Resolver, Role
@@ -75,6 +76,7 @@ def build(
     register_schedules(app, view, _described)
     register_flows(app, view, _described)
     register_partitions(app, view, _described)
+    register_last_hour(app, view, _described)
     register_pages(app)
     register_document(app, lambda: document(app))
     return app
