@@ -22,11 +22,13 @@ from . import browse, letters, models, requests, run_models, runs, stuck
 from .bucket_view import BucketView
 from .console import Console
 from .flows import register_flows
+from .last_hour import register_last_hour
 from .operating import register_operating
 from .pages import register_document, register_pages
 from .partitions import register_partitions
 from .resolver import JSON, Resolver, Role
 from .schedules import register_schedules
+from .statistics_models import Statistics
 from .throughput import flow
 
 TITLE = "s3queue"
@@ -80,6 +82,7 @@ def build(
     register_flows(app, view, _described)
     register_partitions(app, view, _described)
     register_operating(app, view, _described)
+    register_last_hour(app, view, _described)
     register_pages(app)
     register_document(app, lambda: document(app))
     return app
@@ -160,10 +163,8 @@ def _register_queues(app: Resolver, view: BucketView) -> None:
     def force_breaker(queue: QueueName, wanted: Annotated[requests.ForceBreaker, Body()]) -> models.BreakerView:
         return stuck.breaker(queue, view.queue(queue).force_breaker(wanted.state))
 
-    @app.get(
-        "/api/statistics", summary="Statistics computed by Spark", tags=["statistics"], **_described(models.Statistics)
-    )
-    def statistics() -> models.Statistics:
+    @app.get("/api/statistics", summary="Statistics computed by Spark", tags=["statistics"], **_described(Statistics))
+    def statistics() -> Statistics:
         return view.statistics()
 
 
@@ -255,9 +256,18 @@ def _register_dead(app: Resolver, view: BucketView) -> None:
         newer_than_seconds: Seconds | None = None,
         cursor: Cursor = "",
         limit: Limit = 50,
+        message: Annotated[
+            str | None,
+            Query(min_length=1, max_length=2000, description="A group: the normalised form, or any text of it."),
+        ] = None,
+        acknowledged: Annotated[bool | None, Query(description="Only those that are, or are not.")] = None,
     ) -> models.DeadPage:
         wanted = letters.Filter(
-            error_type=error_type, older_than_seconds=older_than_seconds, newer_than_seconds=newer_than_seconds
+            error_type=error_type,
+            older_than_seconds=older_than_seconds,
+            newer_than_seconds=newer_than_seconds,
+            message=message,
+            acknowledged=acknowledged,
         )
         return letters.page(view.queue(queue), wanted, cursor, limit)
 
@@ -276,6 +286,24 @@ def _register_dead(app: Resolver, view: BucketView) -> None:
     def replay(queue: QueueName, selection: Annotated[requests.Replay, Body()]) -> models.Replayed:
         to = view.queue(selection.to) if selection.to is not None else None
         return letters.replay(view.queue(queue), selection, to)
+
+    @app.post(
+        "/api/queues/<queue>/dead/delete",
+        summary="Delete dead letters for good",
+        tags=["dead letters"],
+        **_described(models.DeletedLetters, changes=True),
+    )
+    def delete_letters(queue: QueueName, selection: Annotated[requests.DeleteLetters, Body()]) -> models.DeletedLetters:
+        return letters.delete(view.queue(queue), selection)
+
+    @app.post(
+        "/api/queues/<queue>/dead/acknowledge",
+        summary="Let dead letters stay without counting",
+        tags=["dead letters"],
+        **_described(models.Acknowledged, changes=True),
+    )
+    def acknowledge(queue: QueueName, selection: Annotated[requests.Acknowledge, Body()]) -> models.Acknowledged:
+        return letters.acknowledge(view.queue(queue), selection)
 
     gone = _described(models.Deleted, changes=True)
 

@@ -17,7 +17,6 @@ import resource
 import signal
 import sys
 import threading
-import time
 import uuid
 from datetime import UTC, datetime
 from typing import Any
@@ -46,7 +45,6 @@ READY = "/_ministack/ready"
 #: Custom resources answer to an address with a random name in it, unsigned, as on AWS.
 ANSWERS = ("/_ministack/cfn-response/", "/_ministack/cfn-signal/")
 ACCOUNT = "000000000000"
-SAVED_WITHIN = 20
 
 
 def main() -> None:
@@ -117,7 +115,7 @@ class Guard:
                 await answer(send, 403, {"message": "the secret is missing"})
                 return
             if scope["path"] == SAVE:
-                await asyncio.to_thread(ministack_app.save_all, ministack_app._build_persistence_save_dict())
+                await asyncio.to_thread(save)
                 await answer(send, 200, {})
                 return
             _, in_flight = lambda_svc.executions_in_flight()
@@ -274,13 +272,17 @@ def make_roles_unguessable(secret: str) -> None:
     lambda_runtime.execution_credentials = lambda_svc.execution_credentials = salted
 
 
+def save() -> None:
+    """Write down what every service knows, as MiniStack does when it ends by itself."""
+    ministack_app.save_all(ministack_app._build_persistence_save_dict())
+
+
 def end_with_starter() -> None:
     while sys.stdin.buffer.read(1024):
         pass
     if os.environ.get("PERSIST_STATE") == "1":
-        # What is kept is saved on the way out; whoever killed the starter did not mean the data.
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(SAVED_WITHIN)
+        # Whoever killed the starter did not mean the data.
+        save()
     # The Lambda processes are in this group too, and would outlive a plain exit.
     os.killpg(os.getpgrp(), signal.SIGKILL) if os.getpgrp() == os.getpid() else os._exit(1)
 

@@ -7,7 +7,6 @@ import http.client
 import os
 import secrets
 import shutil
-import signal
 import socket
 import ssl
 import subprocess
@@ -15,11 +14,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from infra.local import toolchain
-from infra.local.home import Home, State
-from infra.local.processes import command_of, end_group
-from infra.local.steps import TAIL_LINES, StepFailed, Steps
-
+from .. import toolchain
+from ..home import Home, State
+from ..processes import command_of, end_group
+from ..steps import TAIL_LINES, StepFailed, Steps
 from .certificate import write_certificate
 
 GATEWAY = Path(__file__).parent / "gateway.py"
@@ -28,8 +26,7 @@ READY_WITHIN = 60.0
 SECRET_HEADER = "x-s3queue-secret"
 #: As gateway.py knows it: writes down what MiniStack knows.
 SAVE = "/_s3queue/save"
-#: For what MiniStack writes down when it is asked to end.
-SAVED_WITHIN = 20.0
+SAVED_WITHIN = 15.0
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
 
@@ -54,10 +51,9 @@ class Server:
         Raises:
             RuntimeError: something survived.
         """
-        if self.state.keeps:
-            self._save_and_end()
+        self.save()
         # The group, not the process: MiniStack ignores SIGTERM at times, and its Lambda processes outlive it and spin.
-        # With little patience: all that it knows is in its memory, and there is nothing to save.
+        # With little patience: what is to be kept is saved.
         end_group(self.state.pid, grace=1)
         if self._process and self._process.stdin:
             self._process.stdin.close()
@@ -65,18 +61,10 @@ class Server:
         self.home.forget()
 
     def save(self) -> None:
-        """Let MiniStack write down what it knows, so that it is found again even if this one is killed."""
+        """Let MiniStack write down what it knows, if it is to be found again; objects are on the disk already."""
         if self.state.keeps:
             with contextlib.suppress(OSError):
-                ask(self.state, SAVE, patience=60)
-
-    def _save_and_end(self) -> None:
-        """MiniStack alone, which saves its state on the way; its Lambda processes have nothing to say any more."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.state.pid, signal.SIGTERM)
-        deadline = time.monotonic() + SAVED_WITHIN
-        while time.monotonic() < deadline and (self._process.poll() is None if self._process else self.alive):
-            time.sleep(0.05)
+                ask(self.state, SAVE, patience=SAVED_WITHIN)
 
 
 def find(home: Home) -> Server | None:
