@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from .emr.serverless import EmrServerless, deliver_to
 from .home import Home, State
 from .ministack import gaps
 from .ministack.server import REGION, Server, find, start
-from .steps import Steps
+from .steps import StepFailed, Steps
 
 #: Patient enough for a machine whose cores are all busy running Lambda functions.
 PATIENT = Config(retries={"mode": "standard", "max_attempts": 5}, read_timeout=120, max_pool_connections=32)
@@ -161,7 +162,12 @@ def local_stack(
         with home.locked():
             server = find(home) or start(home, steps, auth=auth, keep=keep)
             stack = LocalStack(server, Cdk(home, steps, app=app, context=context, variables=variables))
-            stack.deploy_if_changed()
+            try:
+                stack.deploy_if_changed()
+            except StepFailed:
+                # What CloudFormation left half done is not kept: the next one begins with the last whole stack.
+                server.state = replace(server.state, keeps=False)
+                raise
         # A project of one's own has no queue on Spark.
         runs_spark = server.owned and stack.deployment.spark_entry_point
         with emr_serverless(stack) if runs_spark else nullcontext():

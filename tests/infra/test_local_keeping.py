@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import io
 import socket
 import threading
 from pathlib import Path
@@ -10,10 +11,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from infra.local.cdk import Cdk
 from infra.local.home import Home
-from infra.local.ministack.server import kept_or_new
+from infra.local.ministack.server import Server, kept_or_new, start
 from infra.local.ministack.throttled_events import LONGEST_SECONDS, keep_throttled_events, patiently
+from infra.local.processes import end_group
+from infra.local.stack import LocalStack
+from infra.local.steps import Steps
 
 
 def test_a_throttled_event_waits_longer_and_longer_and_is_no_attempt() -> None:
@@ -103,3 +109,40 @@ def test_fresh_forgets_all_of_it_and_nobody_else_may_read_what_is_kept(tmp_path:
     assert kept_or_new(home, auth=False, keep=True).secret != first.secret
     home.start_fresh()
     home.start_fresh()
+
+
+@pytest.mark.slow
+def test_a_real_one_finds_its_bucket_again_also_after_it_was_killed(tmp_path: Path) -> None:
+    home, steps = Home(tmp_path), Steps(Console(file=io.StringIO()))
+
+    def s3(server: Server) -> Any:
+        return LocalStack(server, Cdk(home, steps)).client("s3")
+
+    first = start(home, steps, keep=True)
+    try:
+        s3(first).create_bucket(Bucket="kept-bucket")
+        s3(first).put_object(Bucket="kept-bucket", Key="orders/messages/a=b c", Body=b"body", Metadata={"trace": "7"})
+        before = s3(first).head_object(Bucket="kept-bucket", Key="orders/messages/a=b c")
+    finally:
+        first.stop()
+    second = start(home, steps, keep=True)
+    try:
+        assert (second.state.port, second.state.key) == (first.state.port, first.state.key)
+        after = s3(second).head_object(Bucket="kept-bucket", Key="orders/messages/a=b c")
+        same = ("ETag", "LastModified", "Metadata", "ContentLength")
+        assert {name: after[name] for name in same} == {name: before[name] for name in same}
+        s3(second).put_object(Bucket="kept-bucket", Key="late", Body=b"x")
+        # As if its starter had been killed: nothing is asked of it, and its standard input ends.
+        assert second._process
+        assert second._process.stdin
+        second._process.stdin.close()
+        second._process.wait(30)
+    finally:
+        end_group(second.state.pid, grace=1)
+        home.forget()
+    third = start(home, steps, keep=True)
+    try:
+        listed = s3(third).list_objects_v2(Bucket="kept-bucket")["Contents"]
+        assert [entry["Key"] for entry in listed] == ["late", "orders/messages/a=b c"]
+    finally:
+        third.stop()

@@ -33,6 +33,7 @@ from ministack.services import lambda_svc, sts
 from ministack.services.cloudformation import provisioners
 
 # Beside this file, which is started by its path.
+from nested_updates import remember_attributes
 from shared_code import unpack_once
 from throttled_events import keep_throttled_events
 
@@ -57,6 +58,7 @@ def main() -> None:
 
     know_what_a_put_says()
     accept_metric_math()
+    remember_attributes()
     unpack_once()
     keep_failed_events(arguments.port, arguments.certificate)
     if arguments.keep_throttled:
