@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
 from aws_lambda_powertools.event_handler.openapi.params import Body, Path, Query
-
-from s3queue.encoding import parse_instant
-from s3queue.errors import InvalidRequest
+from pydantic import AwareDatetime, BeforeValidator
 
 from . import live_tail, models, search
 from .bucket_view import BucketView
@@ -17,6 +16,16 @@ from .resolver import Resolver
 from .search_models import Edited, Found, Replaced, Tail
 
 QueueName = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="The queue's name.")]
+
+
+def _is_instant(given: Any) -> Any:
+    if isinstance(given, str) and not re.match(r"\d{4}-\d\d-\d\dT", given, re.ASCII):
+        raise ValueError("must be an instant, such as 2026-11-16T10:15:00Z")
+    return given
+
+
+#: A number would be taken for seconds since 1970.
+Instant = Annotated[AwareDatetime, BeforeValidator(_is_instant)]
 
 
 def register_operating(app: Resolver, view: BucketView, described: Callable[..., dict[str, Any]]) -> None:
@@ -36,13 +45,9 @@ def register_operating(app: Resolver, view: BucketView, described: Callable[...,
     @app.get("/api/queues/<queue>/tail", summary="What happens now", tags=["messages"], **described(Tail))
     def tail(
         queue: QueueName,
-        after: Annotated[str, Query(max_length=40, description="The `at` of the answer before.")] = "",
+        after: Annotated[Instant | None, Query(description="The `at` of the answer before.")] = None,
     ) -> Tail:
-        try:
-            since = parse_instant(after) if after else None
-        except ValueError:
-            raise InvalidRequest(f"after: {after!r} is not an instant such as 2026-11-16T10:15:00Z") from None
-        return live_tail.tail(view.queue(queue), since)
+        return live_tail.tail(view.queue(queue), after)
 
     edited = described(Replaced, changes=True)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from s3queue.encoding import format_instant
-from s3queue.errors import InvalidRequest, QueueError
+from s3queue.errors import QueueError
 from s3queue.paths import is_batch, is_lines, priority_of
 from s3queue.queue import Queue
 
@@ -33,13 +33,10 @@ def search(
     A field is a path such as `customer.id`; without a value, it is enough that it is there. Of a batch, one line that
     has it is enough. Text matches if it contains the value, anything else if it is the value.
 
-    Raises:
-        InvalidRequest: neither a text nor a field is given, or there can be no error in this state.
+    Without a text and a field, all match. What has not been tried yet has no error, and is not looked at for one.
     """
-    if not error and not field:
-        raise InvalidRequest("say what to search for: a text of the error, or a field of the payload")
     if error and state in _LISTED:
-        raise InvalidRequest(f"a message that is {state} has not failed; search by a field, or in another state")
+        return Found(messages=[], looked_at=0, unread=0, reads=0, complete=True, next_cursor=None)
     found: list[models.MessageRow] = []
     reads = looked = unread = 0
     after: str | None = cursor
