@@ -47,6 +47,7 @@ PRINTED = {
     "def double(order: Order)": "{'price': '19.80', 'placed': '2026-11-16'}\n",
     "print(charged)": "ours: True\n[17]\n",
     'store="direct")': "messages/hello.json\n",
+    "print(revoke(app, later.id), later.state)": "revoked REVOKED\n",
 }
 
 
@@ -214,7 +215,17 @@ def after_queues(stage: Stage) -> None:
     assert stage.queue("emails").store.list("emails/dead/").objects == ()
 
 
-AFTERWARDS: dict[str, Callable[[Stage], None]] = {"README.md": after_readme, "docs/queues.md": after_queues}
+def after_celery(stage: Stage) -> None:
+    celery = stage.queue("celery")
+    assert len(celery.store.list("celery/records/delayed/").objects) == 1  # revoked
+    assert celery.store.list("celery/leases/").objects == celery.store.list("celery/workers/").objects == ()
+
+
+AFTERWARDS: dict[str, Callable[[Stage], None]] = {
+    "README.md": after_readme,
+    "docs/queues.md": after_queues,
+    "docs/celery.md": after_celery,
+}
 
 
 # What the blocks say beside their code
