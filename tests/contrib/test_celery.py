@@ -20,6 +20,7 @@ from s3queue.contrib.celery import revoke
 
 from .conftest import Started, until
 
+pytestmark = pytest.mark.slow
 #: A lease of a killed worker runs out after this, and S3's grain of two seconds.
 VISIBILITY = 3
 SHOP = f"""

@@ -48,7 +48,10 @@ PRINTED = {
     "print(charged)": "ours: True\n[17]\n",
     'store="direct")': "messages/hello.json\n",
     "print(revoke(app, later.id), later.state)": "revoked REVOKED\n",
+    "print(result.status, result.return_value)": "SUCCESSFUL sent to ada@example.com\n",
 }
+#: What the readers of a document have in their environment.
+ENVIRONMENT = {"docs/django.md": {"DJANGO_SETTINGS_MODULE": "settings"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,7 @@ def kill_one(queue: Queue) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("document", [document for document in DOCUMENTS if any(blocks(document))])
 def test_every_block_runs_as_it_is(document, stage):
+    stage.environment.update(ENVIRONMENT.get(document, {}))
     for block in filter(is_run, blocks(document)):
         assert block.language in (PYTHON, CONSOLE), f"{block.where}: a block of {block.language!r} cannot be run"
         printed = stage.run(block)

@@ -1,9 +1,9 @@
 """What the documents' commands call, where the real program cannot run in a test: `document_commands.py PROGRAM …`.
 
-`s3queue`, `pytest` and `celery` are the real ones; the address that `dashboard --api` names is served here. `aws s3 cp`
-sends the request that the AWS CLI sends, through boto3, because the CLI is not installed with this project. `make`
-would build, deploy or test for minutes: what it is asked for is checked against the Makefile and the CDK app, and
-nothing is started; tests/infra/test_cdk_cli.py runs the CDK CLI for real. Anything else, and any other form, is an
+`s3queue`, `pytest`, `celery` and `django-admin` are real; the address that `dashboard --api` names is served here. `aws
+s3 cp` sends the request that the AWS CLI sends, through boto3, because the CLI is not installed with this project.
+`make` would build, deploy or test for minutes: what it is asked for is checked against the Makefile and the CDK app,
+and nothing is started; tests/infra/test_cdk_cli.py runs the CDK CLI for real. Anything else, and any other form, is an
 error: `npx` would run what the network has today.
 """
 
@@ -60,6 +60,10 @@ def celery(arguments: list[str]) -> int:
     if " ready." not in said:
         raise Wrong(f"celery {' '.join(arguments)}: the worker was never ready:\n{said}")
     return code
+
+
+def django_admin(arguments: list[str]) -> int:
+    return subprocess.run([sys.executable, "-m", "django", *arguments], check=False).returncode
 
 
 def _with_an_api(command: list[str]) -> int:
@@ -165,6 +169,7 @@ PROGRAMS: Mapping[str, Callable[[list[str]], int]] = {
     "make": make,
     "pytest": pytest,
     "celery": celery,
+    "django-admin": django_admin,
 }
 
 
