@@ -212,7 +212,7 @@ def test_a_task_may_take_much_longer_than_the_visibility_timeout(shop, worker):
 
 def test_groups_chains_and_chords_over_two_workers(shop, worker):
     worker("-c", "2")
-    worker("-c", "2")
+    worker("-c", "2", "--pool", "threads")
     assert group(shop.add.s(n, 1) for n in range(5))().get(timeout=60) == [1, 2, 3, 4, 5]
     assert chain(shop.add.s(1, 2), shop.add.s(3), shop.add.s(4))().get(timeout=60) == 10
     chords = [chord((shop.add.s(n, n) for n in range(8)), shop.total.s())() for _ in range(5)]

@@ -87,6 +87,7 @@ def test_an_address_that_makes_no_sense_is_refused_and_no_secret_is_repeated(url
 def test_a_url_is_shown_without_its_secret():
     shown = Connection("s3queue://key:hidden@localhost:9000/jobs").as_uri()
     assert "hidden" not in shown
+    assert "hidden" not in repr(Address.parse("s3queue://key:hidden@localhost:9000/jobs"))
     assert shown.endswith("@localhost:9000/jobs")
 
 
@@ -128,6 +129,11 @@ def test_a_task_may_have_any_id(bench, app, task_id):
     assert key.endswith(tail_of_task(task_id))
     assert s3queue.contrib.celery.revoke(app, task_id) == "revoked"
     assert app.AsyncResult(task_id).state == "REVOKED"
+
+
+def test_only_tasks_of_a_bucket_can_be_revoked_in_it():
+    with pytest.raises(InvalidRequest, match="not s3queue, but memory://"):
+        s3queue.contrib.celery.revoke(Celery("other", broker="memory://", set_as_current=False), "some-id")
 
 
 def test_queues_have_a_prefix_if_it_is_wanted(bench, app):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -26,7 +26,8 @@ _mutex = threading.Lock()
 class Address:
     """A bucket, how to reach it, and the queue under whose name results lie."""
 
-    url: str
+    #: It may have a secret.
+    url: str = field(repr=False)
     region: str | None = None
     endpoint_url: str | None = None
     store: str | None = None

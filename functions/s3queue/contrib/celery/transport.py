@@ -39,7 +39,8 @@ SLOWEST = 5
 ONCE_FOR = 24 * 3600
 _NO_BROADCAST = (
     "S3 has no broadcast, so Celery's remote control and events do not exist here: no inspect, no control, no events, "
-    "no Flower. Use `s3queue status` and the dashboard to look, s3queue.contrib.celery.revoke(app, task_id) to revoke"
+    "no Flower. Use `s3queue queues`, `s3queue workers` and the dashboard to look, and "
+    "s3queue.contrib.celery.revoke(app, task_id) to revoke"
 )
 
 
