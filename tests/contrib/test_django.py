@@ -1,6 +1,4 @@
-"""A real Django project with a real worker process, against SeaweedFS. Django 5.2 with django-tasks: Django 6 needs
-Python 3.12, which has the same names in `django.tasks`.
-"""
+"""A real Django project with a real worker process, against SeaweedFS: with Django 6, or django-tasks before it."""
 
 from __future__ import annotations
 
@@ -27,11 +25,13 @@ from .conftest import Started, until
 pytestmark = pytest.mark.slow
 #: A lease of a killed worker runs out after this, and S3's grain of two seconds.
 VISIBILITY = 3
+PACKAGE = "django.tasks" if django.VERSION >= (6,) else "django_tasks"
+APPS = ["s3queue.contrib.django"] if django.VERSION >= (6,) else ["django_tasks", "s3queue.contrib.django"]
 SETTINGS = f"""
 import os
 SECRET_KEY = "test"
 USE_TZ = True
-INSTALLED_APPS = ["django_tasks", "s3queue.contrib.django"]
+INSTALLED_APPS = {APPS}
 DATABASES = {{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.sqlite3"}}}}
 TASKS = {{
     "default": {{
@@ -53,15 +53,15 @@ TASKS = {{
             "settings": {{"retry_base_seconds": 0.1}},
         }},
     }},
-    "other": {{"BACKEND": "django_tasks.backends.dummy.DummyBackend"}},
+    "other": {{"BACKEND": "{PACKAGE}.backends.dummy.DummyBackend"}},
 }}
 """
-TASKS = """
+TASKS = f"""
 import json, time
 from pathlib import Path
 
 from django.db import connection
-from django_tasks import task
+from {PACKAGE} import task
 
 from s3queue import Retry
 
@@ -80,13 +80,13 @@ def note(*what):
 @task
 def add(a, b=0):
     note("add", a, b)
-    return {"sum": a + b}
+    return {{"sum": a + b}}
 
 
 @task
 async def later(name):
     note("later", name)
-    return f"hello {name}"
+    return f"hello {{name}}"
 
 
 @task
@@ -113,7 +113,7 @@ def slow(context, seconds):
 def flaky(context):
     note("flaky", context.attempt)
     if context.attempt < 3:
-        raise OutOfStock(f"attempt {context.attempt}")
+        raise OutOfStock(f"attempt {{context.attempt}}")
     return context.attempt
 
 
@@ -146,7 +146,7 @@ def shop(seaweedfs_endpoint: str, bucket: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("AWS_ENDPOINT_URL", seaweedfs_endpoint)
     monkeypatch.setenv("BUCKET", bucket)
     if not settings.configured:
-        settings.configure(USE_TZ=True, INSTALLED_APPS=["django_tasks", "s3queue.contrib.django"])
+        settings.configure(USE_TZ=True, INSTALLED_APPS=APPS)
         django.setup()
     with override_settings(TASKS=importlib.import_module("shop_settings").TASKS):
         yield importlib.import_module("shop_tasks")
