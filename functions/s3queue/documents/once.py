@@ -1,8 +1,8 @@
 """Messages whose PUT may be repeated after they were finished, and how their record tells.
 
 Whoever repeats it cannot know that the message has run and is gone: it was sent by another message [P7], stands for an
-instant of a schedule [P10], or has a dedup id that counts for a while. So a claim of such a message reads the record
-first, and it is recorded even without history.
+instant of a schedule [P10], has a dedup id that counts for a while, or is of a microbatch of Spark. So a claim of such
+a message reads the record first, and it is recorded even without history.
 """
 
 from __future__ import annotations
