@@ -108,7 +108,15 @@ class QueueStack(Stack):
             for name, of in settings.items()
         }
         self.sweepers = self._sweepers(code)
-        self.api = api.Api(self, "Api", queues=self.queues, bucket=self.storage.bucket, code=code, options=options)
+        self.api = api.Api(
+            self,
+            "Api",
+            queues=self.queues,
+            bucket=self.storage.bucket,
+            code=code,
+            options=options,
+            spark_log_group=self.spark_runs.log_group.log_group_name if self.spark_runs else "",
+        )
         self.monitoring = Monitoring(
             self,
             "Monitoring",

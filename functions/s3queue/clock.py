@@ -187,6 +187,14 @@ def as_positive_duration(seconds: float | timedelta, what: str) -> timedelta:
     return found
 
 
+def as_signing_time(expires: float | timedelta) -> int:
+    """For how many seconds S3 signs a URL; InvalidRequest unless it is from a second to seven days."""
+    wait = as_positive_duration(expires, "expires")
+    if not timedelta(seconds=1) <= wait <= timedelta(days=7):
+        raise InvalidRequest(f"expires must be from a second to 7 days, which is S3's limit, not {wait}")
+    return int(wait.total_seconds())
+
+
 def whole_second(at: datetime) -> datetime:
     """The instant, rounded up to a whole second: S3's clock ticks in seconds, and nothing may be due early."""
     return at if at.microsecond == 0 else at.replace(microsecond=0) + timedelta(seconds=1)

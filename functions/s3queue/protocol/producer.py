@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from s3queue import paths as names
-from s3queue.clock import Ascending, as_positive_duration
+from s3queue.clock import Ascending, as_signing_time
 from s3queue.documents.batch import join_lines
 from s3queue.documents.message import due_instant, encode_body
 from s3queue.encoding import encode_metadata, put_id_of, with_put_id
@@ -193,7 +193,7 @@ class Producer:
     ) -> tuple[str, str]:
         """See `Queue.presign`. No request is sent."""
         path = self._path(name, priority, None, None)
-        seconds = int(as_positive_duration(expires, "expires").total_seconds())
+        seconds = as_signing_time(expires)
         return self.queue.store.presign_put(self.queue.keys.message(path), seconds=seconds, if_absent=once), path
 
     def _put(

@@ -256,7 +256,7 @@ BUGS = (
     ),
     Mutation(
         "a replay of some lines whose first PUT lands late runs again",
-        "protocol/dead_letters.py",
+        "protocol/dead_line_choice.py",
         "with_put_id({}, MOVED + mark)",
         "with_put_id({}, mark)",
         test=f"{_LATE}test_the_replay_of_some_lines",
