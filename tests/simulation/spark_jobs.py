@@ -19,6 +19,7 @@ from greenlet import getcurrent
 
 import spark.heavy.driver as driver_module
 import spark.heavy.messages as messages_module
+import spark.heavy.run_manifest as manifest_module
 from s3queue.documents.record import Failure
 from s3queue.errors import QueueError, Reject, Unavailable
 from s3queue.protocol.claim import Claim
@@ -26,9 +27,10 @@ from s3queue.spark_runs import claims, launcher, watch
 from s3queue.spark_runs.service import Job, JobRequest, NotStarted, Phase
 from s3queue.worker.context import Context
 from spark.heavy.batches import BatchWork
-from spark.heavy.driver import Driver, NotOurs, RunLost, Work
+from spark.heavy.driver import Driver, Work
 from spark.heavy.messages import MessageWork, SparkGone
 from spark.heavy.partition_rounds import Run
+from spark.heavy.run_manifest import NotOurs, RunLost
 
 from .cast import Cast
 from .machines import Process, ProcessClock
@@ -73,9 +75,8 @@ def _event() -> Flag:
 def spark_greenlets() -> Iterator[None]:
     """Drivers and launchers have greenlets for threads meanwhile, and what is made for minutes takes seconds."""
     threads = SimpleNamespace(RLock=Mutex, Lock=Mutex, Event=_event, Thread=_Thread)
-    patches: list[Any] = [
-        patch.object(module, "threading", threads) for module in (driver_module, messages_module, claims)
-    ]
+    modules = (driver_module, messages_module, manifest_module, claims)
+    patches: list[Any] = [patch.object(module, "threading", threads) for module in modules]
     patches += [patch.object(claims, "ThreadPoolExecutor", Pool)]
     for module, values in SCALED.items():
         patches += [patch.object(module, name, value) for name, value in values.items()]
@@ -94,8 +95,11 @@ class ScriptedBatches(BatchWork):
 
     def __init__(self, cast: Cast, process: Process, is_alive: Callable[[], bool]) -> None:
         self._cast, self._process, self._is_alive = cast, process, is_alive
+        self._spark: Any = None
 
-    def _run_group(self, group: Sequence[Claim], driver: Run) -> None:
+    def _run_group(self, group: Sequence[Claim], driver: Run, spark: Any) -> None:
+        for claim in [claim for claim in group if not claim.is_alive()]:
+            driver.vanished(claim)
         alive = [claim for claim in group if claim.is_alive()]
         scripts = [json.loads(claim.message.body) for claim in alive]
         runs = [self._cast.judge.start(self._process, claim, 0) for claim in alive]
