@@ -123,7 +123,8 @@ def stage(moto_endpoint, tmp_path, monkeypatch) -> Iterator[Stage]:
     application = emr.create_application(name="docs", releaseLabel="emr-7.0.0", type="SPARK")["applicationId"]
     environment = os.environ | {
         "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT / "functions"),
+        # The second for `spark`, which is in no wheel.
+        "PYTHONPATH": f"{ROOT / 'functions'}{os.pathsep}{ROOT}",
         "AWS_ENDPOINT_URL": moto_endpoint,
         "BUCKET": BUCKET,
         "BROWSER": "true",
@@ -245,11 +246,23 @@ def after_producers(stage: Stage) -> None:
     assert sum(body.count(b"\n") == 3 for body in bodies) == 1
 
 
+def after_spark(stage: Stage) -> None:
+    def lines(name: str) -> list[object]:
+        store = stage.queue(name).store
+        keys = [entry.key for entry in store.list(f"{name}/messages/").objects]
+        return [json.loads(line) for key in keys for line in store.open(key).read().splitlines()]
+
+    assert sorted(body["id"] for body in lines("orders")) == list(range(1000))
+    (alert,) = lines("alerts")
+    assert (alert["path"], alert["error_type"]) == ("messages/died.json", "SMTPServerDisconnected")
+
+
 AFTERWARDS: dict[str, Callable[[Stage], None]] = {
     "README.md": after_readme,
     "docs/queues.md": after_queues,
     "docs/celery.md": after_celery,
     "docs/producers.md": after_producers,
+    "docs/spark.md": after_spark,
 }
 
 

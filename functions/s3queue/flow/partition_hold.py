@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -60,7 +60,8 @@ class Hold:
         #: Messages that were taken, and those that run, or are about to.
         self._window: deque[ObjectInfo] = deque()
         self._running: set[str] = set()
-        self._news: list[Callable[[], None]] = []
+        #: Events, by the path of their message.
+        self._news: list[tuple[str, Callable[[], None]]] = []
         self._is_closed = False
         self._committed_at = queue.clock.monotonic()
         self._mutex = threading.RLock()
@@ -292,7 +293,9 @@ class Hold:
     def lose(self, claim: Claim) -> None:
         """A handler was started, and how that ended cannot be recorded: the attempt counts, and nothing more starts.
 
-        If the lease has run out, whoever takes it over counts the attempt.  [P5]
+        Once the lease has run out, nothing that this holder writes counts. It is still `taken` there, and nothing is
+        given up (`give_up`): whoever takes the partition over charges it, or, if several were taken, tries each of them
+        alone from then on.  [P5]
         """
         with self._mutex:
             if claim.path in self._running and claim.is_alive():
@@ -332,10 +335,18 @@ class Hold:
         self._running.discard(path)
         self._waiting.pop(path, None)
 
-    def tell(self, news: Callable[[], None]) -> None:
-        """Emit an event once the outcome is committed."""
+    def tell(self, path: str, news: Callable[[], None]) -> None:
+        """Emit an event of a message once what it tells is committed."""
         with self._mutex:
-            self._news.append(news)
+            self._news.append((path, news))
+
+    def _tell_all_but(self, uncommitted: Container[str]) -> None:
+        """Before the outcomes are cleared: should that fail, whoever goes on with it tells nothing."""
+        with self._mutex:
+            ready = [news for path, news in self._news if path not in uncommitted]
+            self._news = [one for one in self._news if one[0] in uncommitted]
+        for news in ready:
+            news()
 
     # Committing
 
@@ -357,19 +368,19 @@ class Hold:
             left = {path: etag for path, etag in left.items() if path not in {record.path for record in part}}
             self._write(left, part, self._journal_name(part))
             self._uncleared = part
+            self._tell_all_but(left)
             self._clear()
         name = self._journal_name(ended)
         if window or ended:
             self._commit(window, ended, name)
+            self._tell_all_but(())
         with self._mutex:
             self._uncleared = ended
             self._ended, self._ended_bytes, self._has_failed = {}, 0, False
         self._clear()
         if not window:
             self.give_up()
-        news, self._news = self._news, []
-        for tell in news:
-            tell()
+            self._tell_all_but(())
         self._committed_at = self.queue.clock.monotonic()
         self._window.extend(window)
         return bool(window)
