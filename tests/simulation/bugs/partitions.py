@@ -107,7 +107,7 @@ BUGS = (
     ),
     Mutation(
         "a message that was PUT anew since the LIST runs, and no lease names it",
-        "flow/partition_hold.py",
+        "flow/partition_reading.py",
         "        if message.generation.etag != info.etag:\n",
         "        if not message:\n",
     ),
