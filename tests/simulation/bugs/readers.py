@@ -94,8 +94,8 @@ BUGS = (
     Mutation(
         "a dedup id no longer counts once its message was replayed",
         "protocol/producer.py",
-        'self._has_arrived(path, "")',
-        'self._has_arrived(path, "the first one\'s")',
+        'self._has_arrived(path, "", ',
+        'self._has_arrived(path, "the first one\'s", ',
         test="tests/unit/flow/test_dedup.py::test_an_id_still_counts_after_its_message_was_replayed",
     ),
     Mutation(
