@@ -34,11 +34,11 @@ EVENT_SECONDS = 0.5
 LAMBDA_CONCURRENCY = 1000
 EMR_VCPU = 16
 LIST_PAGE = 1000
-#: The driver of a run starts about this long after StartJobRun. Each worker has two cores, 4 GB and Spark's overhead,
-#: and is billed for at least a minute.
+#: The driver of a run starts about this long after StartJobRun. Each worker has two cores, and is billed for at least a
+#: minute.
 RUN_START_SECONDS = 60.0
 RUN_LEAST_SECONDS = 60.0
-WORKER_VCPU, WORKER_GB = 2, 5
+WORKER_VCPU = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +87,8 @@ class Runs:
     max_runs: int
     #: Workers of one run: a driver and its executors.
     workers: int
+    #: Memory of all of them together.
+    gb: int
 
     @property
     def billed_seconds(self) -> float:
@@ -336,6 +338,7 @@ def _runs(load: Workload) -> Runs | None:
         needed=needed,
         max_runs=settings.max_runs,
         workers=1 + settings.max_executors,
+        gb=settings.run_memory.driver_gb + settings.max_executors * settings.run_memory.executor_gb,
     )
 
 

@@ -78,13 +78,13 @@ class OperatedQueue(QueueAccess):
         A message that waits, for a worker, its due time or its next attempt, never runs. One that is being processed
         is told at its handler's next `context.check()`, `extend` or `progress`; what the handler returns after that
         does not count, and it is not tried again. A batch is cancelled as a whole; lines that are done stay done. With
-        `history=False`, a handler that ends at the same moment is not noticed.
+        `history=False` a completion leaves no record: one that comes at the same moment is called `cancelled`.
 
         Raises:
             MessageNotFound: no message and no record has this path.
             InvalidRequest: it is dead, and lies there only because nobody can read it: delete or replay its letter.
-            Conflict: it was PUT anew while the message before it is processed, or a worker holds its partition and may
-                be running it; nothing was changed.
+            Conflict: it was PUT anew while the message before it is processed, or may have been, within one second; or
+                a worker holds its partition and may be running it; nothing was changed.
             Unavailable: unknown whether it was cancelled; calling again is safe.
         """
         from .cancel import cancel

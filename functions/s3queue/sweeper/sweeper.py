@@ -28,7 +28,6 @@ from .due_messages import DueMessages
 from .expired_leases import ExpiredLeases
 from .flow_step import FlowStep
 from .hand_over import Dispatch, HandOver
-from .last_hour import LastHourStep
 from .progress import Progress
 from .publication import Publication
 from .report import Report
@@ -101,9 +100,7 @@ class Sweeper:
         )
         self._due = DueMessages(self.queue, self._hand_over)
         self._unleased = UnleasedMessages(self.queue, self._hand_over, self._expired_leases)
-        self._publication = Publication(
-            self.queue, self.publishes_as, LastHourStep(self.queue) if self.counts_hour else None
-        )
+        self._publication = Publication(self.queue, self.publishes_as, self.counts_hour)
         self._schedule_step = ScheduleStep(self.queue)
         self._flow_step = FlowStep(self.queue)
 
@@ -203,27 +200,29 @@ class Sweeper:
         queue, store = self.queue, report.budget.store
         root = self._find_kinds()
         self._check_runs()
-        self._schedule_step.take(self.schedules, self._kinds, report, root.at)
-        self._flow_step.take(self._kinds, report)
+        progress = self._progress = self._progress or Progress.read(queue, store, root)
+        was_resumed = progress.is_resumed()
+        self._schedule_step.take(self.schedules, self._kinds, report, root.at, progress)
+        self._flow_step.take(self._kinds, report, progress)
+        if progress.schedules or progress.flows:
+            # Now: should the rest of a sweep kill its process, again and again, the last names would never be reached.
+            progress.write(queue, store)
         if not self._kinds & BUSY_KINDS:
             self._in_flight = False
+            progress.leases = progress.overdue = progress.messages = ""
             try:
-                self._cleanup.remove_left_behind(self._kinds, report)
+                self._clean_up(progress)
             except OutOfBudget:
                 report.complete = False
+            progress.keep(queue, store, was_resumed=was_resumed)
             self._publication.publish_idle(report, self._kinds, root)
             return report
         # Not before: an idle queue costs one LIST, and its settings are not needed.
         queue.refresh()
-        progress = self._progress = self._progress or Progress.read(queue, store, root)
-        was_resumed = progress.is_resumed()
         counter = Counter(queue.keys, root.at)
         self._take_steps(progress, counter)
         pending, delayed = progress.counts()
-        if progress.is_resumed():
-            progress.write(queue, store)
-        elif was_resumed:
-            Progress.forget(queue, store)
+        progress.keep(queue, store, was_resumed=was_resumed)
         failed = min(report.reminders, len(self._expired_leases.known))
         report.stats = Stats(
             pending=pending,
@@ -234,6 +233,7 @@ class Sweeper:
             newest_seconds=counter.age(counter.newest),
             rescued=self._publication.rescued(report),
             exact=report.complete and not was_resumed,
+            busy_seconds=counter.age(counter.busy_since),
             at=root.at,
         )
         soon = root.at + SOON
