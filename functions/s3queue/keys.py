@@ -58,6 +58,8 @@ KINDS = frozenset(
 )
 #: The pipeline's figures that the dashboard shows.
 LATEST_STATISTICS = "analytics/latest.json"
+#: What the last computation of them has seen.
+STATISTICS_STATE = "analytics/state.json"
 
 _QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _JOURNAL = re.compile(r"@[^/]+/.*-([0-9]{1,6})\.json")

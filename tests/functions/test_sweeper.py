@@ -158,6 +158,21 @@ def test_the_end_of_a_spark_run_is_passed_to_the_runs(
     assert installation.told().line("Spark job changed: 00f9s0pl8vr4mo0l: FAILED")
 
 
+def test_a_spark_run_that_failed_is_an_event_of_ours(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    kept = sweeper.runtime()
+    kept.events.on("run.failed", seen.append)
+    event = installation.event("emr_failed")
+    sweeper.handle(event, LambdaContext(90))
+    sweeper.handle(event | {"detail": event["detail"] | {"state": "SUCCESS"}}, LambdaContext(90))
+    (told,) = seen
+    assert (told["event"], told["job"], told["state"]) == ("run.failed", "00f9s0pl8vr4mo0l", "FAILED")
+    assert told["application"] == event["detail"]["applicationId"]
+    assert told["at"] == event["time"]
+
+
 def test_a_spark_run_without_a_spark_application_is_someone_elses(installation: Installation) -> None:
     sweeper.handle(installation.event("emr_failed"), LambdaContext(90))
     assert installation.told().line("Spark job change ignored")["level"] == "WARNING"
