@@ -129,6 +129,9 @@ def test_thirty_heavy_messages_are_one_run_with_thirty_outcomes(installation):
     (run,) = [key for key in installation.keys("runs") if key.endswith(".json")]
     manifest = json.loads(installation.store.open(run).read())
     assert (manifest["state"], manifest["counts"]) == ("closed", {"completed": 28, "dead": 2})
+    # Both Pythons were measured: what Spark calls its processes is as the emulator thinks.
+    (job,) = installation.emr.jobs.values()
+    assert {place: 10 < peak < 3072 for place, peak in job.memory.peaks.items()} == {"driver": True, "executor": True}
 
 
 @pytest.mark.parametrize("moment", ["while it takes over", "while it works"])
