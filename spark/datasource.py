@@ -235,7 +235,8 @@ class QueueWriter(DataSourceArrowWriter):
         if self._is_done:
             return Written(0, 0, 0)
         lines = self._lines(iterator)
-        return Written(**enqueue_bucket(self._target.bucket.store(), self._plan, task.partitionId(), lines))
+        told = enqueue_bucket(self._target.bucket.store(), self._plan, task.partitionId(), lines)
+        return Written(told["batches"], told["messages"], told["added"])
 
     def _lines(self, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
         limit = QueueSettings().max_message_size

@@ -53,6 +53,8 @@ def drain(bucket: str, queue: str, run: str, *, seconds: float, should_stop: Cal
     definition = queues.load_one(queue)
     job = jobs.load(queue)
     connected = connect(f"s3://{bucket}/{queue}", settings=definition.settings, worker_id=run)
+    # What its handler's function may do, a run may, and no more.
+    connected.sends_to, connected.flows = definition.sends_to, definition.flows
     connected.refresh()
     definition.events.pass_on(connected.events)
     spark = build_session(f"s3queue {queue} {run}")

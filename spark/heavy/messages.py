@@ -55,7 +55,7 @@ class MessageWork:
         if isinstance(per_message, Definition):
             self._definition = per_message
         else:
-            self._definition = Definition(queue.name, queue.settings)
+            self._definition = Definition(queue.name, queue.settings, queue.sends_to or (), flows=bool(queue.flows))
             self._definition.handler(handler_of(per_message, spark))
         self._spark = spark
         self._parallel = parallel

@@ -64,7 +64,10 @@ def bill_of(found: Estimate) -> Bill:
             price=PRICES.s3_write,
         ),
         Line(
-            what="S3: sweeper's GET", count=found.sweeping.total(read) * SECONDS, price=PRICES.s3_read, how="queue.json"
+            what="S3: sweeper's GET",
+            count=found.sweeping.total(read) * SECONDS,
+            price=PRICES.s3_read,
+            how="queue.json, a sample of records",
         ),
         Line(
             what="S3: storage",

@@ -124,6 +124,9 @@ SWEEP_DUE = RequestCounts.of("LIST root", "LIST leases") * 0.5
 #: Each sweep of a queue that has schedules, up to a thousand of them.
 LIST_SCHEDULES = RequestCounts.of("LIST schedules")
 RETAIN = RequestCounts.of("LIST dead")
+#: What has finished in the last hour: the folders of records, pages of them, and a sample.
+LOOK_BACK = RequestCounts.of("LIST records")
+SAMPLE_RECORD = RequestCounts.of("GET records")
 #: While a delayed message is due within a minute, and nothing else is in flight.
 LIST_DELAYED = RequestCounts.of("LIST delayed")
 

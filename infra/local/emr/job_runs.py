@@ -13,10 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from infra.local.processes import command_of, end_group
 from s3queue.run_memory import CORES, RunMemory
-from spark.runtime.session import LOCAL_SETTINGS, local_environment
 
+from ..processes import command_of, end_group
 from .memory import SECONDS, MemoryLimits, mib_of
 
 ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
@@ -154,6 +153,8 @@ class JobRun:
         """The job as a command of this machine; its code is fetched for it."""
         import pyspark
 
+        from spark.runtime.session import LOCAL_SETTINGS
+
         spark = self.request["jobDriver"]["sparkSubmit"]
         given = list(options_of(spark.get("sparkSubmitParameters") or ""))
         settings = self._settings()
@@ -184,6 +185,8 @@ class JobRun:
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK_", "PYSPARK_"))
         }
+        from spark.runtime.session import local_environment
+
         ours = local_environment()
         # Our own code comes as on EMR, by --py-files.
         del ours["PYTHONPATH"]

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from infra.local.processes import PROC, Process, running
+from ..processes import PROC, Process, running
 
 Place = Literal["driver", "executor"]
 #: How often processes are measured.
