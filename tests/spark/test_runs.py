@@ -136,6 +136,9 @@ def test_thirty_heavy_messages_are_one_run_with_thirty_outcomes(installation):
     (run,) = [key for key in installation.keys("runs") if key.endswith(".json")]
     manifest = json.loads(installation.store.open(run).read())
     assert (manifest["state"], manifest["counts"]) == ("closed", {"completed": 28, "dead": 2})
+    # Both Pythons were measured: what Spark calls its processes is as the emulator thinks.
+    (job,) = installation.emr.jobs.values()
+    assert {place: 10 < peak < 3072 for place, peak in job.memory.peaks.items()} == {"driver": True, "executor": True}
 
 
 def test_the_messages_of_a_group_run_one_after_the_other_through_a_whole_run(installation):
