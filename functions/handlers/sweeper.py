@@ -14,7 +14,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -66,6 +66,8 @@ class Runtime:
     broken: Mapping[str, Exception]
     runs: SparkRuns | None
     clock: Clock
+    #: Queues whose settings were published.
+    published: set[str] = field(default_factory=set)
 
 
 @cache
@@ -120,12 +122,21 @@ def handle(event: Any, context: Any) -> dict[str, int]:
         return _await_delayed(kept, delayed, context)
     for crashed in _crashed(kept, event):
         crashed.worker_crashed()
+    _publish(kept)
     now, left = kept.clock.monotonic(), context.get_remaining_time_in_millis() / 1000
     try:
         return _sweep(kept, now + min(SWEEPER_STAYS_SECONDS, left - LAST_SWEEP_SECONDS), now + left - SPARE_SECONDS)
     finally:
         for one in kept.rounds.values():
             one.telemetry.flush()
+
+
+def _publish(kept: Runtime) -> None:
+    """Once in each execution environment, so once after a deployment: operators see its queues before any message."""
+    for name, one in kept.rounds.items():
+        if name not in kept.published:
+            kept.published.add(name)
+            one.sweeper.queue.publish_settings("deployment")
 
 
 def _await_delayed(kept: Runtime, delayed: Mapping[str, Sequence[datetime]], context: Any) -> dict[str, int]:
