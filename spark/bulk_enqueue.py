@@ -4,7 +4,11 @@
 
 Which rows share a batch depends on their content alone, not on files, partitions or cluster: a rerun makes the same
 batches, whatever it runs on. Rows keep no order, as a queue has none. bulk/buckets.py says how a run remembers what it
-did, and what is not promised.
+did, and what is not promised; rows that cannot be messages are kept (bulk/rejected.py).
+
+The source is read once: what was read is kept on the executors' disks until the run ends, because how many buckets
+there are, and which run this is, depends on all of it. `--read-twice` spares the disks. Parquet costs one small GET
+more for each object, its footer; CSV the first megabytes, from which its types are inferred.
 """
 
 from __future__ import annotations
@@ -28,22 +32,23 @@ from s3queue.errors import CorruptState, InvalidRequest
 from s3queue.keys import Keys
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
-from spark.bulk.buckets import BATCHES_PER_BUCKET, enqueue_bucket, problem_of
+from spark.bulk.buckets import BATCHES_PER_BUCKET, counts_of, enqueue_bucket, problem_of
 from spark.bulk.plan import PLAN_BYTES, Plan, done_buckets, settle_plan
+from spark.bulk.rejected import RejectedRows, rejected_prefix
 from spark.datasets import reading
+from spark.datasets.reading import ROW, SOURCE
 from spark.rows.schemas import columns
 from spark.storage.bucket import Bucket
-from spark.storage.scan import Batches, batches_of, rows_of, spread
+from spark.storage.scan import Batches, batches_of, in_threads, rows_of, spread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger("spark.bulk_enqueue")
-LINE = columns(line="binary")
+LINE = columns(line="binary", **{SOURCE: "string", ROW: "bigint"})
 FORMATS = get_args(reading.SourceFormat)
 #: Rows that one task sorts and PUTs.
 ROWS_PER_TASK = 200_000
-EXAMPLE_BYTES = 200
 #: A longer line ends the run: it is no dataset of lines. Shorter ones that no message may have are rejected one by one.
 LINE_BYTES = 64 * 1024 * 1024
 DONE = columns(
@@ -54,7 +59,7 @@ DONE = columns(
 def read_dataset(
     spark: SparkSession, source: Sequence[str], form: reading.SourceFormat, endpoint_url: str | None = None
 ) -> DataFrame:
-    """A dataset as lines, where it holds lines already, or as rows.
+    """A dataset as lines, where it holds lines already, or as rows; each with where it comes from.
 
     `s3://bucket/key-or-prefix` is read by Python in the executors, so that it works wherever the queue does; anything
     else is a path that Spark itself knows, and reads without a limit for its lines.
@@ -68,12 +73,18 @@ def read_dataset(
             raise InvalidRequest("the sources of one run lie in one bucket")
         bucket = Bucket(parts[0].netloc, endpoint_url)
         found = reading.find(bucket, [part.path.lstrip("/") for part in parts])
-        return _read_lines(spark, bucket, found) if form == "ndjson" else reading.read(spark, bucket, found, form)
+        if form == "ndjson":
+            return _read_lines(spark, bucket, found)
+        return reading.read(spark, bucket, found, form, numbered=True)
     if form == "ndjson":
-        return spark.read.text(list(source)).withColumnRenamed("value", "line")
-    if form == "csv":
-        return spark.read.option("header", True).csv(list(source))
-    return spark.read.parquet(*source)
+        rows = spark.read.text(list(source)).withColumnRenamed("value", "line")
+    elif form == "csv":
+        rows = spark.read.option("header", True).csv(list(source))
+    else:
+        rows = spark.read.parquet(*source)
+    # Of files that Spark reads itself, only Parquet has numbers for its rows.
+    number = sf.col("_metadata.row_index") + 1 if form == "parquet" else sf.lit(None).cast("bigint")
+    return rows.select("*", sf.col("_metadata.file_path").alias(SOURCE), number.alias(ROW))
 
 
 def _read_lines(spark: SparkSession, bucket: Bucket, objects: Sequence[tuple[str, int]]) -> DataFrame:
@@ -90,28 +101,35 @@ def _read_lines(spark: SparkSession, bucket: Bucket, objects: Sequence[tuple[str
     return spread(spark, [(key,) for key, _ in objects], columns(key="string")).mapInArrow(per_partition, LINE)
 
 
-def _bounded_lines(key: str, stream: IO[bytes]) -> Iterator[tuple[bytes]]:
+def _bounded_lines(key: str, stream: IO[bytes]) -> Iterator[tuple[bytes, str, int]]:
     """Of a line that is too long no more than that is ever held. Raises InvalidRequest, which names it."""
     for number, line in read_lines(stream, LINE_BYTES):
         if isinstance(line, LongLine):
             raise InvalidRequest(
                 f"{key}: line {number} has {line.size} bytes, at most {LINE_BYTES} are read: is every message a line?"
             )
-        yield (line,)
+        yield line, key, number
 
 
 def lines_of(rows: DataFrame, body: str | None = None) -> DataFrame:
-    """One column, `line`: the message of each row, as bytes of JSON. `body` names a column that holds it already.
+    """`line`: the message of each row, as bytes of JSON; and where it comes from, if the rows say. `body` names a
+    column that holds the message already.
 
     Blank lines are no messages, and a byte order mark is no part of one.
     """
+    own = [name for name in rows.columns if name not in (SOURCE, ROW)]
+    place = [
+        sf.col(name) if name in rows.columns else sf.lit(None).cast(kind).alias(name)
+        for name, kind in ((SOURCE, "string"), (ROW, "bigint"))
+    ]
     if body is not None:
         if rows.schema[body].dataType.typeName() == "binary":
-            return rows.select(sf.col(body).alias("line")).filter("length(line) > 0")
+            return rows.select(sf.col(body).alias("line"), *place).filter("length(line) > 0")
         text = sf.regexp_replace(sf.col(body).cast("string"), "^\ufeff", "")
-        return rows.select(text.alias("line")).filter("trim(line) != ''").select(sf.col("line").cast("binary"))
-    whole = sf.to_json(sf.struct("*"), {"ignoreNullFields": "false"})
-    return rows.select(whole.cast("binary").alias("line"))
+        lines = rows.select(text.alias("line"), *place).filter("trim(line) != ''")
+        return lines.withColumn("line", sf.col("line").cast("binary"))
+    whole = sf.to_json(sf.struct(*own), {"ignoreNullFields": "false"})
+    return rows.select(whole.cast("binary").alias("line"), *place)
 
 
 def fingerprint(lines: DataFrame) -> tuple[int, str]:
@@ -126,8 +144,8 @@ def fingerprint(lines: DataFrame) -> tuple[int, str]:
 
 
 def into_buckets(lines: DataFrame, buckets: int) -> DataFrame:
-    """`bucket` and `line`: equal lines in equal buckets, about as many in each."""
-    return lines.select(sf.pmod(sf.xxhash64("line"), sf.lit(buckets)).alias("bucket"), "line")
+    """`bucket` before the columns of `lines_of`: equal lines in equal buckets, about as many in each."""
+    return lines.select(sf.pmod(sf.xxhash64("line"), sf.lit(buckets)).alias("bucket"), "*")
 
 
 def bulk_enqueue(
@@ -142,8 +160,10 @@ def bulk_enqueue(
     shards: int = 0,
     batches_per_bucket: int = BATCHES_PER_BUCKET,
     max_bytes: int = QueueSettings().max_message_size,
+    read_twice: bool = False,
 ) -> dict[str, Any]:
-    """Enqueue every line once; the report, which is also kept in the bucket.
+    """Enqueue every line once; the report, which is also kept in the bucket. It counts the whole run, also what was
+    done before it was resumed; `added` are the batches that this call PUT.
 
     Without a `run` the data itself is the run: the same lines are never enqueued twice into this queue, until someone
     gives a run a name. A former run of that name decides per_object, priority and shards.
@@ -154,28 +174,36 @@ def bulk_enqueue(
     store = bucket.store()
     if run and (report := _finished(store, queue, run)):
         return report | {"added": 0}
-    rows, digest = fingerprint(lines)
-    run = run or digest
-    plan = Plan(
-        queue=queue,
-        run=run,
-        per_object=per_object,
-        buckets=max(1, -(-rows // (per_object * batches_per_bucket))),
-        rows=rows,
-        fingerprint=digest,
-        priority=priority,
-        shards=shards,
-    )
-    plan = settle_plan(store, plan)
-    if report := _finished(store, queue, run):
-        return report | {"added": 0}
-    done = done_buckets(store, plan)
-    waiting = into_buckets(lines, plan.buckets)
-    if done:
-        waiting = waiting.filter(~sf.col("bucket").isin(sorted(done)))
-    tasks = min(plan.buckets, max(2 * spark.sparkContext.defaultParallelism, -(-rows // ROWS_PER_TASK)))
-    told = enqueue_buckets(waiting, bucket, plan, tasks, max_bytes).collect()
-    report = _report(plan, told, resumed=len(done))
+    from pyspark import StorageLevel
+
+    kept = lines if read_twice else lines.persist(StorageLevel.DISK_ONLY)
+    try:
+        rows, digest = fingerprint(kept)
+        run = run or digest
+        plan = Plan(
+            queue=queue,
+            run=run,
+            per_object=per_object,
+            buckets=max(1, -(-rows // (per_object * batches_per_bucket))),
+            rows=rows,
+            fingerprint=digest,
+            priority=priority,
+            shards=shards,
+        )
+        plan = settle_plan(store, plan)
+        if report := _finished(store, queue, run):
+            return report | {"added": 0}
+        done = done_buckets(store, plan)
+        waiting = into_buckets(kept, plan.buckets)
+        if done:
+            waiting = waiting.filter(~sf.col("bucket").isin(sorted(done)))
+        tasks = min(plan.buckets, max(2 * spark.sparkContext.defaultParallelism, -(-rows // ROWS_PER_TASK)))
+        told = enqueue_buckets(waiting, bucket, plan, tasks, max_bytes).collect()
+    finally:
+        if not read_twice:
+            kept.unpersist()
+    before = list(in_threads(lambda number: counts_of(store, plan, number), sorted(done)))
+    report = _report(plan, told, before)
     key = plan.keys.bulk(run, "done.json")
     store.put(key, json.dumps(report, ensure_ascii=False).encode(), content_type="application/json")
     return report
@@ -187,31 +215,38 @@ def enqueue_buckets(waiting: DataFrame, bucket: Bucket, plan: Plan, tasks: int, 
     def per_partition(batches: Batches) -> Batches:
         store = bucket.store()
         told = (
-            _bucket(store, plan, number, (line for _, line in rows), max_bytes)
+            _bucket(store, plan, number, (row[1:] for row in rows), max_bytes)
             for number, rows in groupby(rows_of(batches), key=lambda row: row[0])
         )
         yield from batches_of(told, DONE)
 
-    ordered = waiting.repartition(tasks, "bucket").sortWithinPartitions("bucket", "line")
+    # By place, too: what is rejected is then written in the same order by whoever repeats it.
+    ordered = waiting.repartition(tasks, "bucket").sortWithinPartitions("bucket", "line", SOURCE, ROW)
     return ordered.mapInArrow(per_partition, DONE)
 
 
-def _bucket(store: ObjectStore, plan: Plan, number: int, lines: Iterator[bytes], max_bytes: int) -> tuple[Any, ...]:
-    rejected: Counter[str] = Counter()
-    examples: dict[str, str] = {}
+def _bucket(
+    store: ObjectStore, plan: Plan, number: int, rows: Iterator[tuple[Any, ...]], max_bytes: int
+) -> tuple[Any, ...]:
+    rejected = RejectedRows(store, plan, number)
 
     def good() -> Iterator[bytes]:
-        for line in lines:
+        for line, source, row in rows:
             problem = problem_of(line, max_bytes)
             if problem is None:
                 yield line
-                continue
-            rejected[problem] += 1
-            examples.setdefault(problem, f"{problem}: {line[:EXAMPLE_BYTES].decode('utf-8', 'replace')}")
+            else:
+                rejected.add(problem, line, source, row)
 
-    told = enqueue_bucket(store, plan, number, good())
-    example = next(iter(examples.values()), None)
-    return number, told["batches"], told["messages"], told["added"], json.dumps(rejected), example
+    told = enqueue_bucket(store, plan, number, good(), rejected)
+    return (
+        number,
+        told["batches"],
+        told["messages"],
+        told["added"],
+        json.dumps(told["rejected"]),
+        rejected.example,
+    )
 
 
 def _finished(store: ObjectStore, queue: str, run: str) -> dict[str, Any] | None:
@@ -223,23 +258,30 @@ def _finished(store: ObjectStore, queue: str, run: str) -> dict[str, Any] | None
         raise CorruptState(f"{key} is not the report of a bulk run: {cut(error)}; delete it") from None
 
 
-def _report(plan: Plan, told: Sequence[Any], *, resumed: int) -> dict[str, Any]:
+def _report(plan: Plan, told: Sequence[Any], before: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
+    counted = [each for each in before if each]
     rejected: Counter[str] = Counter()
-    for row in told:
-        rejected.update(json.loads(row.rejected))
-    return {
+    for each in [*(json.loads(row.rejected) for row in told), *(each["rejected"] for each in counted)]:
+        rejected.update(each)
+    report: dict[str, Any] = {
         "queue": plan.queue,
         "run": plan.run,
         "rows": plan.rows,
         "buckets": plan.buckets,
-        #: What this run did itself; what was done before it is not counted again.
-        "buckets_done_before": resumed,
-        "batches": sum(row.batches for row in told),
-        "messages": sum(row.messages for row in told),
+        "buckets_done_before": len(before),
+        "batches": sum(row.batches for row in told) + sum(each["batches"] for each in counted),
+        "messages": sum(row.messages for row in told) + sum(each["messages"] for each in counted),
+        #: What this call did itself.
         "added": sum(row.added for row in told),
         "rejected": dict(sorted(rejected.items())),
         "examples": [row.example for row in told if row.example][:5],
     }
+    if rejected:
+        report["rejected_rows"] = rejected_prefix(plan.queue, plan.run)
+    if len(counted) < len(before):
+        # Done by a version that did not count: the sums are without them.
+        report["buckets_not_counted"] = len(before) - len(counted)
+    return report
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -256,6 +298,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--per-object", type=int, default=100, help="messages per batch")
     parser.add_argument("--priority", type=int, default=0)
     parser.add_argument("--shards", type=int, default=0, help="spread names over so many prefixes (3,500 PUTs/s each)")
+    parser.add_argument("--read-twice", action="store_true", help="read the source twice, and keep nothing on disks")
     parser.add_argument("--endpoint-url", help="an S3 server other than AWS")
     chosen = parser.parse_args(argv)
     from spark.runtime.session import build_session
@@ -271,9 +314,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         per_object=chosen.per_object,
         priority=chosen.priority,
         shards=chosen.shards,
+        read_twice=chosen.read_twice,
     )
     if report["rejected"]:
-        _log.warning("rows that cannot be messages: %s, for example %s", report["rejected"], report["examples"])
+        _log.warning(
+            "rows that cannot be messages: %s, for example %s; all of them are in %s",
+            report["rejected"],
+            report["examples"],
+            report.get("rejected_rows"),
+        )
     # ASCII: paths and errors are strangers' words.
     print(json.dumps(report))
     return 0

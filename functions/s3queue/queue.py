@@ -155,6 +155,10 @@ class Queue(AsyncQueue, OperatedQueue):
         """A URL with which someone without credentials can PUT one message, and the message's path.
 
         With `once`, the PUT must carry the header `If-None-Match: *`, so that the URL works only once.
+
+        Raises:
+            InvalidRequest: `expires` is not from a second to seven days.
+            AccessDenied: there are no credentials to sign with.
         """
         return self._producer.presign(name=name, priority=priority, expires=expires, once=once)
 
@@ -198,7 +202,7 @@ class Queue(AsyncQueue, OperatedQueue):
         certain whether the attempt was this message's, or that of one that was PUT under the same name before.
 
         Raises:
-            InvalidRequest: the message belongs to a group or a partition, which is taken as a whole: by a Worker.
+            InvalidRequest: it belongs to a group or a partition, which a Worker, or a Spark run, takes as a whole.
             Unavailable: unknown whether it was claimed; the sweeper takes care of the message.
         """
         self.follow_limits()

@@ -33,6 +33,8 @@ MAX_PROMPT_QUEUES = MAX_QUEUES // 2
 FAILED_EVENTS_KEPT = Duration.days(14)
 #: No flow may last longer: its documents go by their age.
 FLOWS_KEPT = Duration.days(400)
+#: How long a bulk run is remembered, so that it is not repeated, with the rows that it rejected.
+BULK_KEPT = Duration.days(400)
 
 SPARK_LOGS = s3.LifecycleRule(id="spark-logs", prefix=SPARK_LOGS_PREFIX, expiration=Duration.days(14))
 
@@ -142,14 +144,16 @@ class QueueBucket(Construct):
         sending: Collection[str],
         has_flows: bool,
     ) -> s3.Bucket:
+        has_spark = options.schedule_pipeline or any(of.uses_spark for of in queues.values())
         return self._private_bucket(
             "Bucket",
             options,
             lifecycle_rules=[
                 s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(1)),
-                *([SPARK_LOGS] if options.schedule_pipeline or any(of.uses_spark for of in queues.values()) else []),
+                *([SPARK_LOGS] if has_spark else []),
                 *([s3.LifecycleRule(id="flows", prefix=FLOWS, expiration=FLOWS_KEPT)] if has_flows else []),
                 *(rule for name, of in queues.items() for rule in _expiry(Keys(name), of, sends=name in sending)),
+                *(map(_bulk_expiry, queues) if has_spark else ()),
             ],
             notifications_handler_role=role,
         )
@@ -213,6 +217,10 @@ def _expiry(keys: Keys, settings: QueueSettings, *, sends: bool) -> list[s3.Life
             *((("outbox", settings.record_retention + OUTBOX_KEPT),) if sends else ()),
         )
     ]
+
+
+def _bulk_expiry(queue: str) -> s3.LifecycleRule:
+    return s3.LifecycleRule(id=f"{queue}-bulk", prefix=Keys(queue).prefix("bulk"), expiration=BULK_KEPT)
 
 
 def _whole_days(retention: timedelta) -> int:

@@ -4,8 +4,9 @@ A run is cut into *buckets* of about a hundred batches, and `{queue}/bulk/{run}/
 
     plan.json       what the run is: a rerun does what the first run planned
     00042.started   someone began to PUT the batches of this bucket
-    00042.done      all of them were PUT
-    done.json       so were those of all buckets
+    00042.done      all of them were PUT: how many batches and messages, and how many rows were rejected
+    done.json       so were those of all buckets: the report
+    rejected/       rows that cannot be messages (rejected.py)
 
 What is in a bucket, and so the names of its batches, depends on the data alone. A bucket that is done is skipped: that
 its messages were worked on and are gone does not matter. One that was started and is not done is looked at batch by
@@ -25,48 +26,75 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from s3queue.clock import RandomChance
-from s3queue.encoding import dump
-from s3queue.errors import Conflict, Unavailable
+from s3queue.encoding import NONSENSE, as_text, as_whole, dump, load
+from s3queue.errors import Conflict, CorruptState, Unavailable
 from s3queue.keys import Keys
 from s3queue.store import UNKNOWN_TRIES, ObjectStore, put_surely
 from spark.storage.scan import in_threads
 
-from .plan import Plan
+from .plan import PLAN_BYTES, Plan
+from .rejected import RejectedRows
 
 #: A batch is cut before it grows beyond this, however few lines it has.
 BYTES_PER_OBJECT = 4 * 1024 * 1024
 BATCHES_PER_BUCKET = 100
 
 
-def enqueue_bucket(store: ObjectStore, plan: Plan, bucket: int, lines: Iterable[bytes]) -> dict[str, int]:
-    """PUT every batch of a bucket that was never PUT before; how many `batches` and `messages` it has, and how many
-    were `added` now. Safe to repeat after any crash.
+def enqueue_bucket(
+    store: ObjectStore, plan: Plan, bucket: int, lines: Iterable[bytes], rejected: RejectedRows | None = None
+) -> dict[str, Any]:
+    """PUT every batch of a bucket that was never PUT before; how many `batches` and `messages` it has, how many were
+    `added` now, and what was `rejected`, which is kept before the bucket is done. Safe to repeat after any crash.
 
     Raises:
         Unavailable: unknown whether something was written; calling again is safe.
     """
     is_first = _create(store, plan.marker(bucket, "started"))
     if not is_first and store.head(plan.marker(bucket, "done")):
-        return {"batches": 0, "messages": 0, "added": 0}
+        counted = counts_of(store, plan, bucket) or {"batches": 0, "messages": 0, "rejected": {}}
+        return counted | {"added": 0}
 
     def put(numbered: tuple[int, tuple[bytes, int]]) -> tuple[bool, int]:
         sequence, (batch, count) = numbered
         path = plan.path(bucket, sequence, batch)
         return _put_once(store, plan.keys, path, batch, read_first=not is_first), count
 
-    told = {"batches": 0, "messages": 0, "added": 0}
+    told = {"batches": 0, "messages": 0}
+    added = 0
     for was_added, count in in_threads(put, enumerate(cut(lines, plan.per_object))):
         told["batches"] += 1
         told["messages"] += count
-        told["added"] += was_added
-    _create(store, plan.marker(bucket, "done"))
-    return told
+        added += was_added
+    # Before the marker: a bucket that is done has lost none of its rows.
+    counted = told | {"rejected": rejected.close() if rejected else {}}
+    _create(store, plan.marker(bucket, "done"), counted)
+    return counted | {"added": added}
 
 
-def _create(store: ObjectStore, key: str) -> bool:
+def counts_of(store: ObjectStore, plan: Plan, bucket: int) -> dict[str, Any] | None:
+    """What a bucket that is done has: `batches`, `messages`, `rejected`. None if an older version finished it, which
+    did not count, or if it is not done.
+
+    Raises:
+        CorruptState: the marker cannot be read.
+    """
+    found = store.open(plan.marker(bucket, "done"))
+    if found is None:
+        return None
+    stored = load(found.read(PLAN_BYTES), found.key)
+    if "messages" not in stored:
+        return None
+    try:
+        rejected = {as_text(reason): as_whole(count) for reason, count in stored.get("rejected", {}).items()}
+        return {name: as_whole(stored[name]) for name in ("batches", "messages")} | {"rejected": rejected}
+    except NONSENSE as error:
+        raise CorruptState(f"{found.key} is not the marker of a bulk run: {error}; delete it") from None
+
+
+def _create(store: ObjectStore, key: str, counted: dict[str, Any] | None = None) -> bool:
     """False if it was there already."""
     try:
-        put_surely(store, key, dump({"nonce": RandomChance().token()}), if_absent=True)
+        put_surely(store, key, dump((counted or {}) | {"nonce": RandomChance().token()}), if_absent=True)
         return True
     except Conflict:
         return False

@@ -16,6 +16,8 @@ from s3queue.store import listing
 from spark.storage.bucket import Bucket
 from spark.storage.objects import fetch, spread
 
+from .ranged import RangedFile
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +27,8 @@ SourceFormat = Literal["ndjson", "csv", "parquet"]
 SAMPLE_BYTES = 8 * 1024 * 1024
 #: Rows that a reader hands on at once.
 BATCH_ROWS = 20_000
+#: Where a row comes from, if that is asked for: its object, and its number in it, from 1.
+SOURCE, ROW = "s3queue_source", "s3queue_row"
 
 
 class BadDataset(ValueError):
@@ -54,8 +58,15 @@ def find(bucket: Bucket, sources: Sequence[str]) -> list[tuple[str, int]]:
     return sorted(found.items())
 
 
-def read(spark: SparkSession, bucket: Bucket, objects: Sequence[tuple[str, int]], format: SourceFormat) -> DataFrame:
-    """These objects as one DataFrame.
+def read(
+    spark: SparkSession,
+    bucket: Bucket,
+    objects: Sequence[tuple[str, int]],
+    format: SourceFormat,
+    *,
+    numbered: bool = False,
+) -> DataFrame:
+    """These objects as one DataFrame; `numbered`: with the columns SOURCE and ROW at its end.
 
     Raises:
         BadDataset: they do not agree on a schema, or one of them cannot be read.
@@ -64,10 +75,12 @@ def read(spark: SparkSession, bucket: Bucket, objects: Sequence[tuple[str, int]]
     from pyspark.sql.pandas.types import from_arrow_schema
 
     described = from_arrow_schema(schema)
+    if numbered:
+        described = described.add(SOURCE, "string").add(ROW, "long")
     # Largest first, so that no executor is left with a giant at the end.
     keys = [(key,) for key, _ in sorted(objects, key=lambda entry: -entry[1])]
     asked = spread(spark, spark.createDataFrame(keys, "key string"), len(keys))
-    return asked.mapInArrow(_reader(bucket, format, schema.serialize().to_pybytes()), described)
+    return asked.mapInArrow(_reader(bucket, format, schema.serialize().to_pybytes(), numbered=numbered), described)
 
 
 def infer(spark: SparkSession, bucket: Bucket, objects: Sequence[tuple[str, int]], format: SourceFormat) -> pa.Schema:
@@ -127,7 +140,13 @@ def _look_at(bucket: Bucket, format: SourceFormat, asked: tuple[Any, ...]) -> It
 
     key, size = asked
     try:
-        with _opened(bucket, key, whole=format == "parquet", size=size) as (stream, is_whole):
+        if format == "parquet":
+            from pyarrow import parquet
+
+            schema = parquet.read_schema(RangedFile(bucket, key, size))
+            yield key, schema.serialize().to_pybytes(), None
+            return
+        with _opened(bucket, key, whole=False, size=size) as (stream, is_whole):
             first = next(iter(_tables(format, _whole_lines(stream) if not is_whole else stream, None)), None)
             schema = first if isinstance(first, pa.Schema) else pa.schema([])
         yield key, schema.serialize().to_pybytes(), None
@@ -136,7 +155,7 @@ def _look_at(bucket: Bucket, format: SourceFormat, asked: tuple[Any, ...]) -> It
 
 
 def _reader(
-    bucket: Bucket, format: SourceFormat, schema: bytes
+    bucket: Bucket, format: SourceFormat, schema: bytes, *, numbered: bool = False
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         import pyarrow as pa
@@ -144,14 +163,23 @@ def _reader(
         wanted = pa.ipc.read_schema(pa.py_buffer(schema))
         for batch in batches:
             for key in batch.column(0).to_pylist():
+                number = 0
                 try:
                     with _opened(bucket, key, whole=True) as (stream, _):
                         for table in _tables(format, stream, wanted):
-                            yield from _cast(pa, table, wanted).to_batches(max_chunksize=BATCH_ROWS)
+                            for found in _cast(pa, table, wanted).to_batches(max_chunksize=BATCH_ROWS):
+                                yield _numbered(pa, found, key, number) if numbered else found
+                                number += found.num_rows
                 except (pa.ArrowException, UnicodeDecodeError) as error:
                     raise BadDataset(f"{key} cannot be read as the others are: {error}") from error
 
     return run
+
+
+def _numbered(pa: Any, batch: pa.RecordBatch, key: str, before: int) -> pa.RecordBatch:
+    numbers = pa.array(range(before + 1, before + batch.num_rows + 1), pa.int64())
+    places = pa.array([key] * batch.num_rows, pa.string())
+    return pa.RecordBatch.from_arrays([*batch.columns, places, numbers], [*batch.schema.names, SOURCE, ROW])
 
 
 def _cast(pa: Any, table: pa.Table, wanted: pa.Schema) -> pa.Table:

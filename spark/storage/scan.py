@@ -24,10 +24,12 @@ T = TypeVar("T")
 U = TypeVar("U")
 #: Requests in flight per task: they wait for the network, not for the processor.
 THREADS = 16
-#: Rows of one Arrow batch that Python hands back.
+#: Rows of one Arrow batch that Python hands back, and bytes of its texts: whatever comes first. A column of a batch
+#: holds 2 GiB at most, and a task has the batch several times in memory.
 ROWS_PER_BATCH = 2000
+BYTES_PER_BATCH = 16 * 1024 * 1024
 #: Groups that the layout makes and that are worth a LIST of their own: kinds of paths, priorities, shards.
-_GROUP = re.compile(r"(messages|delayed|p[0-9]{3}|[0-9a-f]{2})/")
+GROUP = re.compile(r"(messages|delayed|p[0-9]{3}|[0-9a-f]{2})/")
 LISTED = columns(key="string", etag="string", size="bigint", modified_at="timestamp")
 _RANGE = columns(prefix="string", after="string", until="string")
 Batches = Iterable["pa.RecordBatch"]
@@ -54,7 +56,7 @@ class Extent:
 def survey(store: ObjectStore, prefix: str, *, threads: int = THREADS) -> Extent:
     """The extent of a prefix: one LIST per 1,000 objects, side by side where the layout has groups."""
     with ThreadPoolExecutor(threads) as pool:
-        parts = list(pool.map(lambda leaf: _pages(store, leaf), _leaves(store, prefix)))
+        parts = list(pool.map(lambda leaf: _pages(store, leaf), leaves(store, prefix)))
     oldest = [part.oldest_at for part in parts if part.oldest_at]
     return Extent(
         tuple(found for part in parts for found in part.ranges),
@@ -63,13 +65,13 @@ def survey(store: ObjectStore, prefix: str, *, threads: int = THREADS) -> Extent
     )
 
 
-def _leaves(store: ObjectStore, prefix: str) -> list[str]:
+def leaves(store: ObjectStore, prefix: str) -> list[str]:
     """The prefix itself, or its groups if it holds nothing else: only then can they be listed side by side."""
     leaves, open_prefixes = [], [prefix]
     while open_prefixes:
         here = open_prefixes.pop()
         page = store.list(here, delimiter="/")
-        groups = [group for group in page.prefixes if _GROUP.fullmatch(group.removeprefix(here))]
+        groups = [group for group in page.prefixes if GROUP.fullmatch(group.removeprefix(here))]
         if page.objects or page.next_after or len(groups) < len(page.prefixes):
             leaves.append(here)
         else:
@@ -148,14 +150,22 @@ def batches_of(rows: Iterable[Sequence[Any]], schema: StructType) -> Batches:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     arrow = to_arrow_schema(schema)
+    for chunk in chunks_of(rows):
+        yield batch_of(chunk, arrow)
+
+
+def chunks_of(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
+    """Rows in lists that fit into an Arrow batch."""
     chunk: list[Sequence[Any]] = []
+    size = 0
     for row in rows:
         chunk.append(row)
-        if len(chunk) >= ROWS_PER_BATCH:
-            yield batch_of(chunk, arrow)
-            chunk = []
+        size += sum(len(value) for value in row if isinstance(value, (bytes, str)))
+        if len(chunk) >= ROWS_PER_BATCH or size >= BYTES_PER_BATCH:
+            full, chunk, size = chunk, [], 0
+            yield full
     if chunk:
-        yield batch_of(chunk, arrow)
+        yield chunk
 
 
 def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from s3queue.errors import Postpone, Reject
+from s3queue.protocol.claim import Claim
+from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
 from s3queue.sweeper.sweeper import SWEEP_REQUESTS
 from s3queue.worker.context import Context
@@ -21,6 +23,7 @@ from .judge import Judge
 from .ledger import Run
 from .machines import Process, ProcessClock
 from .sends import send
+from .started_flows import start
 from .watched import WatchedQueue
 from .world import QUEUE, World
 
@@ -41,8 +44,9 @@ class _Script(Definition):
         settings: QueueSettings,
         handler: Callable[[bytes, Context], Any],
         handler_of_lists: Callable[[list[bytes], Context], Any],
+        sends_to: Sequence[str],
     ) -> None:
-        super().__init__(name, settings, sends_to=[name])
+        super().__init__(name, settings, sends_to=[*sends_to], flows=True)
         self.takes_list = bool(settings.collect)
         self.function = handler_of_lists if self.takes_list else handler
 
@@ -51,13 +55,21 @@ class Cast:
     """Makes processes and what they run."""
 
     def __init__(
-        self, world: World, judge: Judge, settings: QueueSettings, profile: Profile, *, name: str = QUEUE
+        self,
+        world: World,
+        judge: Judge,
+        settings: QueueSettings,
+        profile: Profile,
+        *,
+        name: str = QUEUE,
+        sends_to: Sequence[str] = (),
     ) -> None:
         self.world = world
         self.judge = judge
         self.settings = settings
         self.profile = profile
         self.name = name
+        self._sends_to = sends_to or (name,)
         #: How often the sweeper had to end a lease or rescue a message.
         self.counts: Counter[str] = Counter()
         self.is_over = False
@@ -71,6 +83,8 @@ class Cast:
         self.on_tick: Callable[[], None] = lambda: None
         self.on_dispatch: Callable[[Sequence[str]], None] = lambda paths: None
         self.sweep_requests = SWEEP_REQUESTS
+        #: What a new sweeper watches the Spark runs of the queue with, if it has some.
+        self.check_runs: Callable[[], Callable[[Queue], int]] | None = None
         self._numbers: Counter[str] = Counter()
         self.workers: dict[str, Process] = {}
         self.define(settings)
@@ -78,7 +92,7 @@ class Cast:
     def define(self, settings: QueueSettings) -> None:
         """The definition that processes are made with from now on."""
         self.settings = settings
-        self.definition = _Script(self.name, settings, self._handle, self._handle_list)
+        self.definition = _Script(self.name, settings, self._handle, self._handle_list, self._sends_to)
 
     def count(self, what: str) -> int:
         self._numbers[what] += 1
@@ -107,6 +121,14 @@ class Cast:
     def processor(self, queue: WatchedQueue, **options: Any) -> Processor:
         return Processor(queue=queue, definition=self.definition, **options)
 
+    def handle(self, body: bytes, context: Context) -> Any:
+        """What the queue's handler does, for a job that is none."""
+        return self._handle(body, context)
+
+    def end(self, run: Run, claim: Claim, script: dict[str, Any]) -> Any:
+        """How a message of a query ends, which is no call of a handler: its result, or what is raised."""
+        return self._end(run, self._step(claim.message.body, script, claim.attempt), script)
+
     def _handle(self, body: bytes, context: Context) -> Any:
         """Does what the message says: takes so long, extends or not, then succeeds, fails or rejects; some of it in a
         coroutine, which the library has to run.
@@ -123,7 +145,8 @@ class Cast:
             run.ended_at = self.world.now
         step = self._step(body, script, context.attempt)
         # Also if it fails afterwards: then nothing of it may ever be stored.
-        send(context, script)
+        send(context, script, self.definition)
+        start(context, script, self.world)
         return self._end_later(run, step, script) if script.get("later") else self._end(run, step, script)
 
     def _step(self, body: bytes, script: dict[str, Any], attempt: int) -> str:
@@ -153,7 +176,7 @@ class Cast:
         results = [self._entry(*one) for one in zip(runs, steps, scripts, strict=True)]
         done = [place for place, result in enumerate(results) if not isinstance(result, Exception)]
         sender = done[0] if done else 0
-        send(context, scripts[sender], claims[sender])
+        send(context, scripts[sender], self.definition, claims[sender])
         for place in done[1:]:
             runs[place].is_silent = True
         if not context.claim.within:

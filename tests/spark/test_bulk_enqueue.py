@@ -8,15 +8,20 @@ from collections import Counter
 
 import pytest
 
-from s3queue.errors import InvalidPriority, InvalidRequest, Unavailable
+from s3queue.errors import CorruptState, InvalidPriority, InvalidRequest, Unavailable
 from s3queue.keys import Keys
+from s3queue.protocol.bulk_runs import read_report, rejected_rows
 from s3queue.stores.memory import MemoryStore
 from spark.bulk.buckets import cut, enqueue_bucket, problem_of
 from spark.bulk.plan import Plan
-from spark.bulk_enqueue import bulk_enqueue, fingerprint, into_buckets, lines_of, main, read_dataset
+from spark.bulk.rejected import RejectedRows
+from spark.bulk_enqueue import _read_lines, bulk_enqueue, fingerprint, into_buckets, lines_of, main, read_dataset
+from spark.datasets import reading
+from spark.datasets.ranged import TAIL_BYTES, RangedFile
 from support.data_frames import assertDataFrameEqual
 from support.finished_messages import keys_under, put_record, record
 from support.killing_bucket import killing_bucket
+from support.recording_bucket import recording_bucket, recording_proxy, requests_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:.PYARROW_IGNORE_TIMEZONE.")
 KEYS = Keys("emails")
@@ -101,6 +106,8 @@ def test_a_run_that_died_half_way_is_completed_and_what_was_worked_off_stays_so(
 
     assert done["added"] == len(in_first[1::4]) + len(never)
     assert worked + enqueued(store) == every(200)
+    assert (done["rows"], done["messages"], done["batches"]) == (200, 200, len(messages))
+    assert 0 < done["buckets_done_before"] < done["buckets"]
 
 
 def test_a_run_whose_executor_was_killed_is_completed_while_its_messages_are_worked_off(spark, bucket, tmp_path):
@@ -118,9 +125,28 @@ def test_a_run_whose_executor_was_killed_is_completed_while_its_messages_are_wor
     assert 0 < enqueued(store).total() < 200
     worked = work_off(store)
 
-    bulk_enqueue(spark, bucket, "emails", numbers(spark, 200), **options)
+    done = bulk_enqueue(spark, bucket, "emails", numbers(spark, 200), **options)
 
     assert worked + enqueued(store) == every(200)
+    assert done["messages"] == 200, "not only what was left to do"
+
+
+def test_the_report_of_a_resumed_run_says_if_an_older_version_finished_some_of_it(spark, bucket):
+    store = bucket.store()
+    options = {"run": "november", "per_object": 5, "batches_per_bucket": 2}
+    bulk_enqueue(spark, bucket, "emails", numbers(spark, 60), **options)
+    store.delete(KEYS.bulk("november", "done.json"))
+    store.put(KEYS.bulk("november", "00002.done"), b'{"v":1,"nonce":"x"}')
+    old = [key for key in keys_under(store, "emails/messages/") if "-november-00002-" in key]
+    uncounted = sum(len(store.open(key).read().splitlines()) for key in old)
+
+    done = bulk_enqueue(spark, bucket, "emails", numbers(spark, 60), **options)
+
+    assert (done["messages"], done["buckets_not_counted"], done["added"]) == (60 - uncounted, 1, 0)
+    store.delete(KEYS.bulk("november", "done.json"))
+    store.put(KEYS.bulk("november", "00002.done"), b'{"v":1,"messages":"many"}')
+    with pytest.raises(CorruptState, match=r"00002\.done"):
+        bulk_enqueue(spark, bucket, "emails", numbers(spark, 60), **options)
 
 
 def test_the_same_name_with_other_data_is_refused(spark, bucket):
@@ -138,6 +164,127 @@ def test_rows_that_cannot_be_messages_are_counted_and_the_others_enqueued(spark,
 
     assert done["rejected"] == {"more than one line": 1, "not JSON": 2}
     assert enqueued(bucket.store()) == Counter({b'{"n":1}': 2, b'{"n":2}': 1})
+    kept = list(rejected_rows(bucket.store(), KEYS, done["run"]))
+    assert sorted((row.reason, row.body) for row in kept) == [
+        ("more than one line", b"two\nlines"),
+        ("not JSON", b"not json"),
+        ("not JSON", b'{"n":NaN}'),
+    ]
+
+
+@pytest.mark.parametrize("form", ["ndjson", "csv", "parquet"])
+def test_a_rejected_row_is_kept_with_its_object_its_number_and_the_reason(spark, bucket, tmp_path, form):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    store = bucket.store()
+    if form == "ndjson":
+        store.put("datasets/d/a", b'{"n":1}\n\nbad\n')
+        store.put("datasets/d/b", b'"\xff"\n{"n":2}\n')
+        expected = [("datasets/d/a", 3, b"bad"), ("datasets/d/b", 1, b'"\xff"')]
+    elif form == "csv":
+        store.put("datasets/d/a", b"body,x\n1,1\nbad,2\n")
+        store.put("datasets/d/b", b'body,x\n"bad\nrow",1\n2,2\n')
+        expected = [("datasets/d/a", 2, b"bad"), ("datasets/d/b", 1, b"bad\nrow")]
+    else:
+        for name, texts in (("a", ["1", "bad"]), ("b", ["2", "3", "worse"])):
+            pq.write_table(pa.table({"body": texts}), tmp_path / name)
+            store.put(f"datasets/d/{name}", (tmp_path / name).read_bytes())
+        expected = [("datasets/d/a", 2, b"bad"), ("datasets/d/b", 3, b"worse")]
+    rows = read_dataset(spark, [f"s3://{bucket.name}/datasets/d/"], form, bucket.endpoint_url)
+
+    done = bulk_enqueue(spark, bucket, "emails", lines_of(rows, "line" if form == "ndjson" else "body"))
+
+    kept = list(rejected_rows(store, KEYS, done["run"]))
+    assert sorted((row.source, row.row, row.body) for row in kept) == expected
+    assert sum(read_report(store, KEYS, done["run"]).rejected.values()) == len(expected)
+    assert done["rejected_rows"] == f"emails/bulk/{done['run']}/rejected/"
+    assert all("row" in example and "datasets/d/" in example for example in done["examples"])
+
+
+def test_files_that_spark_reads_itself_tell_where_a_rejected_row_was(spark, bucket, tmp_path, capsys):
+    source = tmp_path / "rows.ndjson"
+    source.write_text('{"n":1}\nbad\n')
+    given = ["--bucket", bucket.name, "--endpoint-url", bucket.endpoint_url, "--queue", "emails"]
+
+    assert main([*given, "--source", str(source), "--read-twice"]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    (row,) = rejected_rows(bucket.store(), KEYS, told["run"])
+    assert (row.source.rpartition("/")[2], row.row, row.body) == ("rows.ndjson", None, b"bad")
+    assert enqueued(bucket.store()) == Counter([b'{"n":1}'])
+
+
+def test_rejected_rows_are_cut_by_their_bodies_and_a_repeated_task_leaves_no_others(monkeypatch):
+    monkeypatch.setattr("spark.bulk.rejected.REJECTED_BYTES", 6)
+    store = MemoryStore("rejected")
+
+    def reject(source: str) -> dict[str, int]:
+        rejected = RejectedRows(store, PLAN, 0)
+        for number, line in enumerate([b"aaa", b"bbb", b"ccccccccc", b"d"]):
+            rejected.add("not JSON", line, source, number)
+        return rejected.close()
+
+    assert reject("a") == {"not JSON": 4}
+    before = set(keys_under(store, "emails/bulk/r/rejected/"))
+    assert len(before) == 3
+    reject("a much longer name of the same object")
+    assert set(keys_under(store, "emails/bulk/r/rejected/")) == before
+    assert [row.body for row in rejected_rows(store, KEYS, "r")] == [b"aaa", b"bbb", b"ccccccccc", b"d"]
+
+
+@pytest.mark.parametrize("read_twice", [False, True])
+def test_a_source_is_read_once(spark, bucket, tmp_path, read_twice):
+    log = tmp_path / "requests"
+    ours = recording_bucket(bucket, log)
+    for name in "abc":
+        bucket.store().put(f"datasets/d/{name}", b'{"n":"%s"}\n' % name.encode())
+    lines = lines_of(_read_lines(spark, ours, reading.find(bucket, ["datasets/d/"])), "line")
+
+    bulk_enqueue(spark, bucket, "emails", lines, read_twice=read_twice)
+
+    read = Counter(request.key for request in requests_in(log) if request.verb == "get")
+    assert read == Counter({f"datasets/d/{name}": 2 if read_twice else 1 for name in "abc"})
+    assert enqueued(bucket.store()).total() == 3
+
+
+def test_parquet_costs_a_footer_and_the_object(spark, bucket, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    log = tmp_path / "requests"
+    pq.write_table(pa.table({"n": list(range(50_000))}), tmp_path / "x", compression="none")
+    body = (tmp_path / "x").read_bytes()
+    assert len(body) > 3 * TAIL_BYTES
+    bucket.store().put("datasets/d/1", body)
+    with recording_proxy(str(bucket.endpoint_url), log) as endpoint:
+        rows = read_dataset(spark, [f"s3://{bucket.name}/datasets/d/"], "parquet", endpoint)
+        assert [request.verb for request in requests_in(log)] == ["list", "get"], "the footer"
+        done = bulk_enqueue(spark, bucket, "emails", lines_of(rows), per_object=10_000)
+
+    assert done["messages"] == 50_000
+    assert [request.verb for request in requests_in(log)] == ["list", "get", "get"]
+
+
+def test_a_ranged_file_reads_a_large_footer_in_a_second_range_and_sees_a_replaced_object(bucket, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    many = pa.table({f"column_with_a_long_name_{n}": [n] for n in range(2000)})
+    pq.write_table(many, tmp_path / "x")
+    body = (tmp_path / "x").read_bytes()
+    bucket.store().put("datasets/d/1", body)
+
+    file = RangedFile(bucket, "datasets/d/1", len(body))
+    assert pq.read_schema(file).names == many.schema.names
+    file.seek(0)
+    assert file.read(4) == b"PAR1"
+    bucket.store().put("datasets/d/1", body + b"x")
+    file.seek(0)
+    with pytest.raises(OSError, match=r"datasets/d/1"):
+        file.read(4)
+    with pytest.raises(OSError, match=r"datasets/d/1"):
+        RangedFile(bucket, "datasets/d/1", len(body) + 100).read(4)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +379,8 @@ def test_a_task_killed_at_any_request_is_completed_without_a_message_twice(lost)
                 present = sorted(keys_under(store, "emails/messages/"))
                 worked += work_off(store, chance.sample(present, chance.randrange(len(present) + 1)))
         left[0] = 0
-        assert enqueue_bucket(store, PLAN, 0, lines) == {"batches": 0, "messages": 0, "added": 0}
+        told = enqueue_bucket(store, PLAN, 0, lines)
+        assert told == {"batches": 6, "messages": 12, "added": 0, "rejected": {}}
         assert worked + enqueued(store) == Counter(lines)
 
 

@@ -118,7 +118,7 @@ def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, 
     log = tmp_path / "requests"
     ours = recording_bucket(bucket, log)
     store = bucket.store()
-    store.put("datasets/emails/1.ndjson", b"".join(b'{"n": %d}\n' % n for n in range(25)))
+    store.put("datasets/emails/1.ndjson", b"".join(b'{"n": %d}\n' % n for n in range(25)) + b"not JSON\n")
     queue = Queue(store=store, name="emails", settings=QueueSettings.of(max_attempts=1))
     dead = queue.enqueue({"do": "reject"})
     assert Workbench().processor(queue, _reject).run(dead) == "dead"
@@ -146,9 +146,20 @@ def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, 
     assert Queue(store=store, name="exports").status(again).state == "pending"
 
     requests = list(requests_in(log))
+    assert any(request.key.startswith("emails/bulk/one/rejected/") for request in requests)
     assert refused(requests, role(template, "BulkRole"), template.queue_bucket) == []
     tables = in_order(BULK, BULK_DATA)
     assert used(requests, list(tables)) == tables
+
+
+def test_what_a_bulk_run_remembers_and_rejects_goes_after_a_year(template: Template):
+    rules = [
+        rule
+        for bucket in template.of_type("AWS::S3::Bucket").values()
+        for rule in bucket.get("LifecycleConfiguration", {}).get("Rules", ())
+    ]
+    days = {rule["Prefix"]: rule["ExpirationInDays"] for rule in rules if "Prefix" in rule}
+    assert {days[Keys(queue).prefix("bulk")] for queue in QUEUES} == {400}
 
 
 def recorded_dataset(spark, bucket: Bucket):

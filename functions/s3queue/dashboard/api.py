@@ -20,9 +20,11 @@ from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.settings import QueueSettings, with_current_names
 from s3queue.store import ObjectStore
 
-from . import browse, letters, models, requests, stuck
+from . import browse, letters, models, requests, run_models, runs, stuck
 from .bucket_view import BucketView
+from .console import Console
 from .flows import register_flows
+from .last_hour import register_last_hour
 from .pages import register_document, register_pages
 from .partitions import register_partitions
 from .resolver import JSON, Resolver, Role
@@ -64,19 +66,22 @@ def build(
     defined: Mapping[str, QueueSettings] | None = None,
     discover: bool = True,
     role: Role = "operator",
+    console: Console | None = None,
 ) -> Resolver:
     """The API over one bucket; `defined` are the deployed queues, `discover` also finds those that nobody deployed.
 
+    With a `console`, answers hold addresses of logs.
     For a reader, whatever changes something and every payload is refused.
     """
     app = Resolver(role)
-    view = BucketView(store=store, defined=defined or {}, discover=discover)
+    view = BucketView(store=store, defined=defined or {}, discover=discover, console=console or Console())
     _register_queues(app, view)
     _register_messages(app, view)
     _register_dead(app, view)
     register_schedules(app, view, _described)
     register_flows(app, view, _described)
     register_partitions(app, view, _described)
+    register_last_hour(app, view, _described)
     register_pages(app)
     register_document(app, lambda: document(app))
     return app
@@ -135,9 +140,9 @@ def _register_queues(app: Resolver, view: BucketView) -> None:
     def workers(queue: QueueName) -> models.Workers:
         return models.Workers(workers=stuck.workers(view.queue(queue)))
 
-    @app.get("/api/queues/<queue>/runs", summary="Spark runs", tags=["queues"], **_described(models.Runs))
-    def runs(queue: QueueName) -> models.Runs:
-        return stuck.runs(view.queue(queue))
+    @app.get("/api/queues/<queue>/runs", summary="Spark runs", tags=["queues"], **_described(run_models.Runs))
+    def queue_runs(queue: QueueName) -> run_models.Runs:
+        return runs.runs(view.queue(queue), view.console)
 
     changed = _described(models.Paused, changes=True)
 
@@ -213,7 +218,9 @@ def _register_messages(app: Resolver, view: BucketView) -> None:
     ) -> models.MessageLife:
         if body:
             app.check_operator("see payloads")
-        return browse.life(view.queue(queue), path, with_body=body)
+        found = browse.life(view.queue(queue), path, with_body=body)
+        found.logs = view.console.logs_of([found.worker, *(str(one.get("worker", "")) for one in found.attempts)])
+        return found
 
     ended = _described(models.Cancelled, changes=True)
 

@@ -214,6 +214,7 @@ class MessageLife(Answer):
     result: AnyJson = None
     result_error: str | None = None
     kept_payload: str | None = Field(default=None, description="The key of a completed message's payload, if kept.")
+    logs: dict[str, str] = Field(default={}, description="Worker → where its log lines are, in AWS's console.")
     lines: dict[str, AnyJson] | None = None
     problem: str | None = None
     body: Body | None = Field(default=None, description="Only with `body=1`.")
@@ -355,12 +356,13 @@ class Workers(Answer):
     workers: list[WorkerView]
 
 
-class Runs(Answer):
-    runs: list[Run]
-    exact: bool
+class Prices(Answer):
+    put: float = Field(description="Dollars per million writes and LISTs; a DELETE is free.")
+    get: float = Field(description="Dollars per million reads.")
 
 
 class Statistics(Answer):
     available: bool
     modified_at: str | None
     document: AnyJson = Field(description="The content of analytics/latest.json, which the Spark job wrote.")
+    prices: Prices = Field(description="What S3's requests cost, for the cost of an hour.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -19,7 +19,7 @@ from s3queue.protocol.claim import Claim
 from s3queue.protocol.journal import outcome_in
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.misnamed import bury_misnamed
-from s3queue.protocol.opening import message_of
+from s3queue.protocol.opening import described_metadata, message_of
 from s3queue.store import ObjectInfo
 
 from .held_lease import HeldLease
@@ -60,7 +60,8 @@ class Hold:
         #: Messages that were taken, and those that run, or are about to.
         self._window: deque[ObjectInfo] = deque()
         self._running: set[str] = set()
-        self._news: list[Callable[[], None]] = []
+        #: Events, by the path of their message.
+        self._news: list[tuple[str, Callable[[], None]]] = []
         self._is_closed = False
         self._committed_at = queue.clock.monotonic()
         self._mutex = threading.RLock()
@@ -208,6 +209,10 @@ class Hold:
             known = self._clearing.read.get(path)
             if known is None or known.etag != info.etag:
                 self._clearing.read[path] = info
+            if isinstance(problem, AccessDenied):
+                metadata = described_metadata(self.queue, path, info.etag)
+                if metadata is not None and self._is_repeated(replace(message, metadata=metadata)):
+                    return None
             self.leases.fail(self.leases.claim(message, self._waiting.get(path), info.at, before), problem)
             self._is_closed = self._is_closed or isinstance(problem, Unavailable)
             return None
@@ -226,13 +231,8 @@ class Hold:
             return None
         self._clearing.read[path] = message.stored(info.key, found.at)
         claim = self.leases.claim(message, self._waiting.get(path), found.at, before)
-        if is_once(path, message.metadata):
-            record = self._ended_here(path, message.put_id) or self._journals.find(message)
-            if was_finished(path, message.metadata, record):
-                with self._mutex:
-                    self._repeated[path] = self._clearing.read.pop(path)
-                    self._forget(path)
-                return None
+        if self._is_repeated(message):
+            return None
         if is_batch(path):
             said = "a batch cannot belong to a partition: put it under messages/, or enqueue its lines one by one"
             self.leases.bury(claim, Failure("InvalidName", said))
@@ -244,6 +244,19 @@ class Hold:
             self.leases.bury(claim, failure)
             return None
         return claim
+
+    def _is_repeated(self, message: Message) -> bool:
+        """Whether it was finished before, and was PUT again since: the next commit deletes it."""
+        path = message.path
+        if not is_once(path, message.metadata):
+            return False
+        record = self._ended_here(path, message.put_id) or self._journals.find(message)
+        if not was_finished(path, message.metadata, record):
+            return False
+        with self._mutex:
+            self._repeated[path] = self._clearing.read.pop(path)
+            self._forget(path)
+        return True
 
     def _ended_here(self, path: str, put_id: str) -> Record | None:
         """An outcome that is not committed yet: two messages that carry one id may be taken together."""
@@ -280,7 +293,9 @@ class Hold:
     def lose(self, claim: Claim) -> None:
         """A handler was started, and how that ended cannot be recorded: the attempt counts, and nothing more starts.
 
-        If the lease has run out, whoever takes it over counts the attempt.  [P5]
+        Once the lease has run out, nothing that this holder writes counts. It is still `taken` there, and nothing is
+        given up (`give_up`): whoever takes the partition over charges it, or, if several were taken, tries each of them
+        alone from then on.  [P5]
         """
         with self._mutex:
             if claim.path in self._running and claim.is_alive():
@@ -320,10 +335,18 @@ class Hold:
         self._running.discard(path)
         self._waiting.pop(path, None)
 
-    def tell(self, news: Callable[[], None]) -> None:
-        """Emit an event once the outcome is committed."""
+    def tell(self, path: str, news: Callable[[], None]) -> None:
+        """Emit an event of a message once what it tells is committed."""
         with self._mutex:
-            self._news.append(news)
+            self._news.append((path, news))
+
+    def _tell_all_but(self, uncommitted: Container[str]) -> None:
+        """Before the outcomes are cleared: should that fail, whoever goes on with it tells nothing."""
+        with self._mutex:
+            ready = [news for path, news in self._news if path not in uncommitted]
+            self._news = [one for one in self._news if one[0] in uncommitted]
+        for news in ready:
+            news()
 
     # Committing
 
@@ -345,19 +368,19 @@ class Hold:
             left = {path: etag for path, etag in left.items() if path not in {record.path for record in part}}
             self._write(left, part, self._journal_name(part))
             self._uncleared = part
+            self._tell_all_but(left)
             self._clear()
         name = self._journal_name(ended)
         if window or ended:
             self._commit(window, ended, name)
+            self._tell_all_but(())
         with self._mutex:
             self._uncleared = ended
             self._ended, self._ended_bytes, self._has_failed = {}, 0, False
         self._clear()
         if not window:
             self.give_up()
-        news, self._news = self._news, []
-        for tell in news:
-            tell()
+            self._tell_all_but(())
         self._committed_at = self.queue.clock.monotonic()
         self._window.extend(window)
         return bool(window)
@@ -369,8 +392,7 @@ class Hold:
         """
         if not ended:
             return ""
-        at = max(self.claim.now(), self.queue.journaled_at + timedelta(milliseconds=1))
-        self.queue.journaled_at = at
+        at = self.queue.journaled_at.next(self.claim.now())
         return f"{self.queue.chance.name(at)}-{len(ended)}"
 
     def _plan(self, *, relist: bool = False) -> list[ObjectInfo]:

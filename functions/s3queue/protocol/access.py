@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from s3queue.clock import Chance, Clock, RandomChance, SystemClock
+from s3queue.clock import Ascending, Chance, Clock, RandomChance, SystemClock
 from s3queue.documents.lease import StoredLease
 from s3queue.documents.record import Record
-from s3queue.encoding import EARLIEST
 from s3queue.events import Events
 from s3queue.keys import Keys
 from s3queue.paths import partition_of
@@ -55,7 +54,7 @@ class QueueAccess:
     #: Called between the many requests that one message's sends may need: a sweep's ends them when its budget does.
     pace: Callable[[], None] = field(init=False, default=lambda: None, repr=False)
     #: When the last journal of a partition was named.
-    journaled_at: datetime = field(init=False, default=EARLIEST, repr=False)
+    journaled_at: Ascending = field(init=False, default_factory=Ascending, repr=False)
     #: How many claims the gate did not permit: they say nothing about what others do.
     held_back: int = field(init=False, default=0, repr=False)
     #: The message of a partition that the gate held back last: `free_at` of it says when to look again.
@@ -80,8 +79,10 @@ class QueueAccess:
         key = self.keys.message(path)
         return next((entry for entry in self.store.list(key, limit=1).objects if entry.key == key), None)
 
-    def outcome_of(self, path: str) -> Record | None:
+    def outcome_of(self, path: str, since: datetime | None = None) -> Record | None:
         """The last record of a path, also if it is kept in its partition's journals; None if there is none.
+
+        `since`: the message cannot have ended before, by S3's clock, so older journals are not read.
 
         Raises:
             NewerFormat: a newer version wrote it, and only that version can read it.
@@ -89,7 +90,7 @@ class QueueAccess:
         if partition_of(path):
             from .journal import find_outcome
 
-            return find_outcome(self, path)
+            return find_outcome(self, path, since=since)
         return Outcomes(self.store, self.keys, self.chance).read(path)
 
     def perform(self, record: Record, between: Callable[[], None] = lambda: None) -> None:

@@ -37,7 +37,7 @@ from .gate import Permit
 from .lease_protocol import LeaseProtocol
 from .liveness import LiveOwners
 from .misnamed import bury_misnamed
-from .opening import message_of
+from .opening import described_metadata, message_of
 
 _log = logging.getLogger(__name__)
 
@@ -59,12 +59,11 @@ class Claiming:
         """
         problem = self.queue.keys.problem(path)
         if partition_of(path):
-            if self.queue.settings.uses_spark:
-                return None  # a run takes it with its partition: see `flow/partitions.py`
-            name = self.queue.name
+            name, way_out = self.queue.name, "run it with Worker(queue, handler), or `s3queue work {}`"
+            if self.queue.settings.engine == "spark":
+                way_out = "a Spark run does that, which its event or the sweeper of {} starts"
             raise InvalidRequest(
-                f"{name}/{path} is claimed with its partition, whose one lease keeps the order: run it with "
-                f"Worker(queue, handler), or `s3queue work {name}`"
+                f"{name}/{path} is claimed with its partition, whose one lease keeps the order: {way_out.format(name)}"
             )
         limit = self.queue.settings.visibility_timeout
         if timeout is not None:
@@ -111,8 +110,8 @@ class Claiming:
         owners = LiveOwners(self.queue)
         claims: list[Claim] = []
         for candidate in backlog.drain():
-            if partition_of(candidate.path) and not self.queue.settings.uses_spark:
-                continue  # a Worker's, with its partition
+            if partition_of(candidate.path):
+                continue  # a Worker's, or a Spark run's, with its partition
             held_back = self.queue.held_back
             try:
                 if candidate.is_overdue:
@@ -298,5 +297,10 @@ class Claiming:
         record = self.leases.outcomes.read(path)
         if record and record.generation == generation:
             self.leases.finish(claim, record)
+            return
+        metadata = described_metadata(self.queue, path, generation.etag) if record else None
+        if record and metadata is not None and was_finished(path, metadata, record):
+            # A late repetition. Its death would take the place of the outcome.  [P3]
+            self.leases.clear_repeated(claim, record)
         else:
             self.leases.fail(claim, refused)

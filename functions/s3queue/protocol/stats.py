@@ -117,6 +117,8 @@ class Counter:
     newest: datetime | None = None
     #: Since when there is work: of a message that is processed or delayed, too.
     busy_since: datetime | None = None
+    #: When the first of all messages that may run was PUT or due, also of those that have a lease.
+    first_at: datetime | None = None
 
     def add(self, messages: Iterable[ObjectInfo], leased: set[str]) -> None:
         for message in messages:
@@ -124,15 +126,16 @@ class Counter:
             if path is None or is_placeholder(message):
                 continue
             self.busy_since = min(self.busy_since or message.modified_at, message.modified_at)
+            due_at = due_of(path)
+            # The age of a delayed message counts from its due time, not from its PUT: it was asked to wait.
+            since = due_at or message.modified_at
+            self.first_at = min(self.first_at or since, since)
             if path in leased:
                 continue
-            due_at = due_of(path)
-            if due_at and due_at > self.now:
+            if since > self.now and due_at:
                 self.delayed += 1
                 continue
             self.unleased += 1
-            # The age of a delayed message counts from its due time, not from its PUT: it was asked to wait.
-            since = due_at or message.modified_at
             self.oldest = min(self.oldest or since, since)
             self.newest = max(self.newest or since, since)
 
