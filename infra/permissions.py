@@ -207,7 +207,12 @@ def sweeper_statements(
     for keys in map(Keys, queues):
         table = {**SWEEPER, **(LAUNCHER if keys.queue in heavy else {}), **(FOUND_OUTBOX if queues[keys.queue] else {})}
         table |= FOUND_FLOW_MARKERS if keys.queue in flows else {}
-        own |= _patterns(keys, table) | {keys.overrides: "g", keys.stats: "gp", keys.progress: "gpd"}
+        own |= _patterns(keys, table) | {
+            keys.overrides: "g",
+            keys.stats: "gp",
+            keys.progress: "gpd",
+            keys.settings: "gp",
+        }
     own |= _below(FOUND_FLOW_DATA) if flows else {}
     for target in sorted({target for targets in queues.values() for target in targets} | {*flows}):
         for pattern, letters in _patterns(Keys(target), FOUND_SENDS).items():

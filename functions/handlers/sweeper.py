@@ -71,6 +71,8 @@ class Runtime:
     clock: Clock
     #: What is no queue's: a Spark run that failed. Published if the events of any queue are.
     events: Events = field(default_factory=Events)
+    #: Queues whose settings were published.
+    published: set[str] = field(default_factory=set)
 
 
 @cache
@@ -131,12 +133,21 @@ def handle(event: Any, context: Any) -> dict[str, int]:
         return _await_delayed(kept, delayed, context)
     for crashed in _crashed(kept, event):
         crashed.worker_crashed()
+    _publish(kept)
     now, left = kept.clock.monotonic(), context.get_remaining_time_in_millis() / 1000
     try:
         return _sweep(kept, now + min(SWEEPER_STAYS_SECONDS, left - LAST_SWEEP_SECONDS), now + left - SPARE_SECONDS)
     finally:
         for one in kept.rounds.values():
             one.telemetry.flush()
+
+
+def _publish(kept: Runtime) -> None:
+    """Once in each execution environment, so once after a deployment: operators see its queues before any message."""
+    for name, one in kept.rounds.items():
+        if name not in kept.published:
+            kept.published.add(name)
+            one.sweeper.queue.publish_settings("deployment")
 
 
 def _await_delayed(kept: Runtime, delayed: Mapping[str, Sequence[datetime]], context: Any) -> dict[str, int]:

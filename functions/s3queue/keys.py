@@ -94,6 +94,13 @@ def owner_of(key: str) -> str:
     return first if slash and _QUEUE.fullmatch(first) and rest.partition("/")[0] in KINDS else ""
 
 
+def similar_names(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three of the known names that this one may have been meant to be, the likeliest first."""
+    from difflib import get_close_matches
+
+    return get_close_matches(name, sorted(known), n=3, cutoff=0.6)
+
+
 def check_queue(name: str) -> str:
     """The name itself.
 
