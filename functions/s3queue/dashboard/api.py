@@ -25,10 +25,12 @@ from .bucket_view import BucketView
 from .console import Console
 from .flows import register_flows
 from .last_hour import register_last_hour
+from .operating import register_operating
 from .pages import register_document, register_pages
 from .partitions import register_partitions
 from .resolver import JSON, Resolver, Role
 from .schedules import register_schedules
+from .statistics_models import Statistics
 from .throughput import flow
 
 TITLE = "s3queue"
@@ -81,6 +83,7 @@ def build(
     register_schedules(app, view, _described)
     register_flows(app, view, _described)
     register_partitions(app, view, _described)
+    register_operating(app, view, _described)
     register_last_hour(app, view, _described)
     register_pages(app)
     register_document(app, lambda: document(app))
@@ -166,10 +169,8 @@ def _register_queues(app: Resolver, view: BucketView) -> None:
     def force_breaker(queue: QueueName, wanted: Annotated[requests.ForceBreaker, Body()]) -> models.BreakerView:
         return stuck.breaker(queue, view.queue(queue).force_breaker(wanted.state))
 
-    @app.get(
-        "/api/statistics", summary="Statistics computed by Spark", tags=["statistics"], **_described(models.Statistics)
-    )
-    def statistics() -> models.Statistics:
+    @app.get("/api/statistics", summary="Statistics computed by Spark", tags=["statistics"], **_described(Statistics))
+    def statistics() -> Statistics:
         return view.statistics()
 
 

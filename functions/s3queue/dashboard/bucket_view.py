@@ -20,6 +20,7 @@ from s3queue.store import ObjectStore
 from . import models
 from .console import Console
 from .overview import QueueOverview, overview, queue_names
+from .statistics_models import Prices, Statistics
 from .verdicts import verdict
 
 T = TypeVar("T")
@@ -104,19 +105,17 @@ class BucketView:
             next_cursor=names[limit - 1] if len(names) > limit else None,
         )
 
-    def statistics(self) -> models.Statistics:
+    def statistics(self) -> Statistics:
         found = self.store.open(STATISTICS)
-        prices = models.Prices(put=PRICES.s3_write, get=PRICES.s3_read)
+        prices = Prices(put=PRICES.s3_write, get=PRICES.s3_read)
         if found is None:
-            return models.Statistics(available=False, modified_at=None, document=None, prices=prices)
+            return Statistics(available=False, modified_at=None, document=None, prices=prices)
         try:
             document = parse_json(found.read(STATISTICS_BYTES))
         except (CorruptState, ValueError, RecursionError):
             document = None
         modified_at = format_instant(found.modified_at)
-        return models.Statistics(
-            available=document is not None, modified_at=modified_at, document=document, prices=prices
-        )
+        return Statistics(available=document is not None, modified_at=modified_at, document=document, prices=prices)
 
 
 FORMULA = (

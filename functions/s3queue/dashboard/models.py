@@ -180,6 +180,7 @@ class MessageRow(Answer):
     attempt: int | None = None
     worker: str | None = None
     error: str | None = None
+    lines: int | None = Field(default=None, description="Messages in it, if it is a batch, and that is known.")
 
 
 class Messages(Answer):
@@ -354,15 +355,3 @@ class Removed(Answer):
 
 class Workers(Answer):
     workers: list[WorkerView]
-
-
-class Prices(Answer):
-    put: float = Field(description="Dollars per million writes and LISTs; a DELETE is free.")
-    get: float = Field(description="Dollars per million reads.")
-
-
-class Statistics(Answer):
-    available: bool
-    modified_at: str | None
-    document: AnyJson = Field(description="The content of analytics/latest.json, which the Spark job wrote.")
-    prices: Prices = Field(description="What S3's requests cost, for the cost of an hour.")

@@ -217,6 +217,24 @@ class OperatedQueue(QueueAccess):
 
         return read_published(self)
 
+    def replay_edited(self, path: str, body: bytes) -> str:
+        """Replay a dead letter with another payload; returns the message's path. Its metadata stays.
+
+        Written first and deleted then, like every replay; each death is replayed once, edited or not. A message of a
+        group goes to its end.
+
+        Raises:
+            MessageNotFound: no dead letter has this path.
+            InvalidRequest: it is a batch, or its message could not be read. MessageTooLarge: the new payload is.
+            Conflict: a message of that name is there already, or the letter was replayed before.
+            Unavailable: unknown whether it was replayed; calling again is safe.
+        """
+        from s3queue.protocol.dead_letters import DeadLetters
+
+        from .edited_replay import replay_edited
+
+        return replay_edited(self, DeadLetters(self), path, body)
+
     def stats(self, *, pages: int | None = None) -> Stats:
         """Count now. `pages` limits the LISTs per kind of object (1,000 objects each)."""
         return measure(self.store, self.keys, pages=pages)
