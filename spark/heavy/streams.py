@@ -106,12 +106,15 @@ class StreamDefinition(Definition):
 
 
 def at_once(spark: SparkSession, settings: QueueSettings) -> int:
-    """How many messages are run at one time: one for each core that the run may get."""
+    """How many messages are started at one time: one for each core that the run may get, and half as many that wait.
+
+    Tasks that wait are what makes Spark ask for executors; and a core need not wait for the driver, which records one
+    message and begins another.
+    """
     context = spark.sparkContext
-    if str(context.master).startswith("local"):
-        return context.defaultParallelism
-    # Tasks that wait are what makes Spark ask for executors.
-    return settings.max_executors * CORES
+    is_local = str(context.master).startswith("local")
+    cores = context.defaultParallelism if is_local else settings.max_executors * CORES
+    return cores + max(1, cores // 2)
 
 
 def _call(bucket: Bucket, per_stream: PerStream, etag: str, line: bytes | None, about: StreamContext, _: int) -> _Ended:

@@ -47,7 +47,7 @@ class MemoryLimits:
 
     def enforce(self, job: int) -> str | None:
         """Measure the processes below `job`, and kill what has more than it may; says what was killed, and why."""
-        for place, pids in _python_below(job).items():
+        for place, pids in python_below(job).items():
             used = sum(map(_pss_kib, pids)) // 1024
             self.peaks[place] = max(used, self.peaks.get(place, 0))
             limit = self.limits.get(place)
@@ -76,7 +76,7 @@ def mib_of(size: str) -> int:
     return int(int(found[1]) * _KIB[found[2].lower() or "m"]) // 1024
 
 
-def _python_below(job: int) -> dict[Place, list[int]]:
+def python_below(job: int) -> dict[Place, list[int]]:
     """The Python processes of the driver, and the workers of the executor. The daemon alone holds no payload."""
     children: dict[int, list[Process]] = {}
     for process in running():
