@@ -15,12 +15,13 @@ from datetime import UTC, datetime, timedelta
 
 from s3queue.documents.message import is_placeholder
 from s3queue.encoding import format_instant
+from s3queue.errors import CorruptState
 from s3queue.paths import format_due
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo
 
 from . import models
-from .bucket_view import PAGES
+from .bucket_view import PAGES, in_parallel
 
 MINUTES = 60
 #: LISTs for one kind of object at most, and how many of them for delayed messages.
@@ -32,6 +33,8 @@ NEWEST_FROM = timedelta(minutes=53)
 DEPTH = 2
 #: The rates are averages of this many whole minutes.
 RATE_MINUTES = 5
+#: Records that are read because their names do not show when their messages came.
+RECORDS_READ = 32
 _UUID7 = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -116,13 +119,22 @@ def flow(queue: Queue) -> models.Flow:
     finished: Counter[datetime] = Counter()
     died: Counter[datetime] = Counter()
     unknown = 0
+    unnamed: list[ObjectInfo] = []
     for entry in recent.objects("records"):
         finished[_minute(entry.modified_at)] += 1
         came_at = made_at(entry.key)
         if came_at is None:
-            unknown += 1
+            unnamed.append(entry)
         elif came_at >= first:
             entered[_minute(came_at)] += 1
+    # Only its record says when a message came whose name the producer chose. Of very many, the newest are read; the
+    # others count when they were finished, so that none is forgotten.
+    unnamed.sort(key=lambda entry: entry.modified_at, reverse=True)
+    known = in_parallel(lambda entry: _came_at(queue, entry), unnamed[:RECORDS_READ])
+    for entry, came_at in zip(unnamed, [*known, *([None] * len(unnamed))], strict=False):
+        unknown += came_at is None
+        if (came_at or entry.modified_at) >= first:
+            entered[_minute(came_at or entry.modified_at)] += 1
     for entry in recent.objects(""):
         entered[_minute(entry.modified_at)] += 1
     for entry in recent.objects("dead"):
@@ -145,6 +157,15 @@ def flow(queue: Queue) -> models.Flow:
         exact=recent.exact and stats.exact,
         unknown_entries=unknown,
     )
+
+
+def _came_at(queue: Queue, entry: ObjectInfo) -> datetime | None:
+    path = queue.keys.path_under("records", entry.key)
+    try:
+        record = queue.outcome_of(path) if path else None
+    except CorruptState:
+        return None
+    return record.generation.put_at if record else None
 
 
 def _minute(at: datetime) -> datetime:
