@@ -97,7 +97,7 @@ def test_an_old_archive_is_shown_as_such_and_converted(cli, bucket, store):
     store.put("archive/queue=NOT A QUEUE/_log/1.json", b"x")
 
     assert "s3queue archive convert orders" in cli("archive", "show", "orders").err
-    assert "1 commits of 1 queues" in cli("archive", "convert", "orders").out
+    assert "1 commit of 1 queue in the table" in cli("archive", "convert", "orders").out
     assert cli("archive", "convert", "--json").json == [
         {"queue": "emails", "commits": 1},
         {"queue": "orders", "commits": 0},

@@ -182,3 +182,17 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(cli, arguments):
     ran = cli(*arguments, code=2)
     assert "AWS_SECRET_ACCESS_KEY" in ran.err
     assert "s3cret" not in ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("file:///tmp/queue", "is a folder, and a queue needs an S3 bucket"),
+        ("s3://key:hidden@127.0.0.1:9000/bucket", "takes no credentials in a URL"),
+        ("bucket", "is not s3://bucket"),
+    ],
+)
+def test_a_url_that_is_none_says_what_to_write(cli, url, said):
+    ran = cli("queues", url=url, code=2)
+    assert said in ran.err
+    assert "hidden" not in ran.err

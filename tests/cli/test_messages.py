@@ -536,3 +536,11 @@ def test_tail_prints_what_happens_and_what_looking_costs(cli):
     assert "per hour" in ran.err
     assert "requests, " in ran.err
     assert {"event", "queue", "path", "at"} <= lines[0].keys()
+
+
+def test_a_count_without_a_body_sends_numbered_test_messages(cli):
+    """Also in a script, where stdin is no terminal, and empty."""
+    assert cli("send", "orders", "--count", "3", "--json", stdin="").json["messages"] == 3
+    queue = cli.queue()
+    bodies = {queue.store.open(f"orders/{row.path}").read() for row in queue.list("pending").messages}
+    assert bodies == {b'{"test": true, "n": %d}' % number for number in (1, 2, 3)}

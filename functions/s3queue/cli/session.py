@@ -65,6 +65,8 @@ class Session(Output):
                 "the command takes no credentials in a URL: set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
                 "AWS_ENDPOINT_URL instead"
             )
+        if parts.scheme == "file":
+            raise InvalidRequest(f"{url!r} is a folder, and a queue needs an S3 bucket; {_WHERE}")
         if parts.scheme not in ("s3", "memory") or not parts.netloc:
             raise InvalidRequest(f"{url!r} is not s3://bucket or s3://bucket/queue; {_WHERE}")
         return url

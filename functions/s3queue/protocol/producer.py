@@ -355,8 +355,9 @@ class Producer:
             published = published_stats(self.queue.store, self.queue.keys)
             self._depth = published.pending + published.delayed if published else 0
         if self._depth >= self.queue.settings.max_depth:
+            depth = "1 message" if self._depth == 1 else f"{self._depth} messages"
             raise QueueFull(
-                f"queue full: {self.queue.name}: {self._depth} messages at the sweeper's last count, max_depth is "
+                f"queue full: {self.queue.name}: {depth} at the sweeper's last count, max_depth is "
                 f"{self.queue.settings.max_depth}; wait, or raise it with configure(max_depth=…)"
             )
 

@@ -10,7 +10,7 @@ import typer
 from s3queue.cli.command import command, group, program
 from s3queue.cli.output import table
 from s3queue.cli.session import Session
-from s3queue.cli.words import age, when
+from s3queue.cli.words import age, counted, when
 from s3queue.dashboard.overview import queue_names
 from s3queue.encoding import format_instant
 from s3queue.errors import InvalidRequest
@@ -184,4 +184,9 @@ def convert(ctx: typer.Context, queue: Queue = None) -> None:
     names = [queue] if queue else logged_queues(store)
     done = [{"queue": name, "commits": convert_queue(store, opened, name)} for name in names]
     added = sum(int(str(one["commits"])) for one in done)
-    session.done(done, f"{added} commits of {len(done)} queues are in the table now" if added else "nothing to convert")
+    session.done(
+        done,
+        f"{counted(added, 'commit')} of {counted(len(done), 'queue')} in the table now"
+        if added
+        else "nothing to convert",
+    )

@@ -41,7 +41,7 @@ def queues(
     with ThreadPoolExecutor(COUNTED) as pool:
         found = list(pool.map(lambda name: overview(store, name, pages=None if exact else 2), names))
     shown = table(
-        ["queue", "health", ">pending", ">delayed", ">processing", ">retry", ">dead", ">oldest", "~why"],
+        ["queue", "health", ">pending", ">delayed", ">processing", ">waiting", ">dead", ">oldest", "~why"],
         [_row(one) for one in found],
     )
     session.answer([one.to_json() for one in found], shown)

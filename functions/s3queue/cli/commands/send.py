@@ -58,7 +58,8 @@ def send(
         str | None,
         typer.Argument(
             metavar="BODY",
-            help="Text or JSON; @file sends a file, @@ stands for a leading @; - or no BODY reads stdin.",
+            help="Text or JSON; @file sends a file, @@ stands for a leading @; - or no BODY reads stdin; with --count, "
+            "an empty stdin is a test message with its number.",
             show_default=False,
         ),
     ] = None,
@@ -247,6 +248,8 @@ def _payload(body: str | None, count: int) -> Payload:
         if sys.stdin.isatty():
             raise InvalidRequest("there is nothing to send; give a BODY or @file, or pipe it in")
         read = sys.stdin.buffer.read()
+        if not read and body is None and count > 1:
+            return _payload(TEST_BODY, count)
         if not read and body is None:
             raise InvalidRequest("stdin is empty, and no BODY was given; '' sends an empty message")
         return Payload(read, _type_of(read))
