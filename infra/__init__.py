@@ -22,9 +22,11 @@ __all__ = ["Options", "S3Queues"]
 _HERE = Path(__file__).resolve().parent
 #: Whether this is the repository, and not what a wheel has installed.
 IS_REPOSITORY = (_HERE.parent / "functions" / "s3queue").is_dir()
-#: Locks and other files that are read; and where what is built goes, in somebody's project.
+#: Locks and other files that are read.
 ROOT = _HERE.parent if IS_REPOSITORY else _HERE
-BUILD = (ROOT if IS_REPOSITORY else Path.cwd()) / "build"
+#: Whose CDK app it is, and where what is built goes: this repository, or the project that one stands in.
+PROJECT = ROOT if IS_REPOSITORY else Path.cwd()
+BUILD = PROJECT / "build"
 #: With `handlers`, and in the repository all else that goes into a function.
 FUNCTIONS = ROOT / "functions"
 #: The EMR Serverless application that infra/local runs. Here, because infra/local must not load the CDK: its Node.js

@@ -131,6 +131,8 @@ def _acknowledge_spark_runs(stack: QueueStack, spark_runs: SparkRuns) -> None:
     sends_to = {name: stack.queues[name].sends_to for name in spark_runs.queues}
     own += [Keys(name).prefix(kind) for name, targets in sends_to.items() if targets for kind in OUTBOX]
     own += [Keys(to).prefix(kind) for targets in sends_to.values() for to in targets for kind in SENDER]
+    flows = [name for name in spark_runs.queues if stack.queues[name].flows]
+    own += [*(Keys(name).prefix(kind) for name in flows for kind in FLOW_MARKERS), *(FLOW_DATA if flows else ())]
     _acknowledge_prefixes(spark_runs, bucket, [*own, *JOB_DATA], JOB_PREFIXES)
     for name in spark_runs.queues:
         launched = [Keys(name).prefix(kind) for kind in LAUNCHER]

@@ -73,7 +73,7 @@ class S3Queues(QueueStack):
             code=code,
             options=chosen,
             environment={
-                name: {one: os.environ[one] for one in application.environment(name) if one in os.environ}
+                name: {one: os.environ[one] for one in _read_by(application, name, id, chosen) if one in os.environ}
                 for name in defined
             },
             secrets={name: application.secrets(name, id) for name in defined},
@@ -84,3 +84,9 @@ class S3Queues(QueueStack):
             for function in self.functions():
                 function.add_environment(VARIABLE, package)
         acknowledge(self)
+
+
+def _read_by(application: Application, queue: str, stack: str, options: Options) -> tuple[str, ...]:
+    """The variables that a function is given. Secrets are among them only where nobody else can see the function."""
+    names = application.environment(queue)
+    return (*names, *application.secrets(queue, stack)) if options.target == "local" else tuple(names)

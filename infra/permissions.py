@@ -146,14 +146,22 @@ def sender_statements(bucket: s3.IBucket, queue: str) -> list[iam.PolicyStatemen
     ]
 
 
-def job_statements(bucket: s3.IBucket, queues: Mapping[str, Sequence[str]]) -> list[iam.PolicyStatement]:
-    """A run's driver and executors: the heavy queues, the queues that each sends to, and the data that jobs work on."""
+def job_statements(
+    bucket: s3.IBucket, queues: Mapping[str, Sequence[str]], *, flows: Sequence[str] = ()
+) -> list[iam.PolicyStatement]:
+    """A run's driver and executors: the heavy queues, the queues that each sends to, and the data that jobs work on.
+
+    `flows` names those whose messages are part of flows: a run does what their workers would.
+    """
     own = []
     for keys in map(Keys, queues):
         table = {**WORKER, **DRIVER, **(OUTBOX if queues[keys.queue] else {})}
+        table |= FLOW_MARKERS if keys.queue in flows else {}
         own.append(_patterns(keys, table) | {keys.overrides: "g"})
+    own += [_below(FLOW_DATA)] if flows else []
     targets = sorted({target for some in queues.values() for target in some})
-    listed = _list(bucket, [*(f"{Keys(queue).root}*" for queue in queues), *(f"{prefix}*" for prefix in JOB_DATA)])
+    prefixes = [*JOB_DATA, *(["flows/"] if flows else [])]
+    listed = _list(bucket, [*(f"{Keys(queue).root}*" for queue in queues), *(f"{prefix}*" for prefix in prefixes)])
     # Large files go in parts.
     parts = iam.PolicyStatement(
         actions=["s3:AbortMultipartUpload"], resources=[bucket.arn_for_objects(f"{DESTINATION}*")]
@@ -199,7 +207,7 @@ def sweeper_statements(
     for keys in map(Keys, queues):
         table = {**SWEEPER, **(LAUNCHER if keys.queue in heavy else {}), **(FOUND_OUTBOX if queues[keys.queue] else {})}
         table |= FOUND_FLOW_MARKERS if keys.queue in flows else {}
-        own |= _patterns(keys, table) | {keys.overrides: "g", keys.stats: "p", keys.progress: "gpd"}
+        own |= _patterns(keys, table) | {keys.overrides: "g", keys.stats: "gp", keys.progress: "gpd"}
     own |= _below(FOUND_FLOW_DATA) if flows else {}
     for target in sorted({target for targets in queues.values() for target in targets} | {*flows}):
         for pattern, letters in _patterns(Keys(target), FOUND_SENDS).items():

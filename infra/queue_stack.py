@@ -86,7 +86,8 @@ class QueueStack(Stack):
             existing=bucket,
         )
         #: None: heavy messages wait, unclaimed.
-        self.spark_runs = self._spark_runs(settings, sends_to, spark_application, spark_code)
+        flows = [name for name in settings if queues[name].flows]
+        self.spark_runs = self._spark_runs(settings, sends_to, flows, spark_application, spark_code)
         self.pipeline = self._pipeline(self.spark_runs, list(settings)) if self.spark_runs else None
         uploaded = self._uploaded(code)
         self.queues = {
@@ -107,7 +108,15 @@ class QueueStack(Stack):
             for name, of in settings.items()
         }
         self.sweepers = self._sweepers(code)
-        self.api = api.Api(self, "Api", queues=self.queues, bucket=self.storage.bucket, code=code, options=options)
+        self.api = api.Api(
+            self,
+            "Api",
+            queues=self.queues,
+            bucket=self.storage.bucket,
+            code=code,
+            options=options,
+            spark_log_group=self.spark_runs.log_group.log_group_name if self.spark_runs else "",
+        )
         self.monitoring = Monitoring(
             self,
             "Monitoring",
@@ -190,13 +199,22 @@ class QueueStack(Stack):
         self,
         settings: Mapping[str, QueueSettings],
         sends_to: Mapping[str, Sequence[str]],
+        flows: Sequence[str],
         application: str,
         code: SparkCode | None,
     ) -> SparkRuns | None:
         heavy = {name: sends_to[name] for name, of in settings.items() if of.uses_spark}
         if not ((heavy or self.options.schedule_pipeline) and application and code):
             return None
-        return SparkRuns(self, "Spark", application=application, queues=heavy, bucket=self.storage.bucket, code=code)
+        return SparkRuns(
+            self,
+            "Spark",
+            application=application,
+            queues=heavy,
+            bucket=self.storage.bucket,
+            code=code,
+            flows=[name for name in flows if name in heavy],
+        )
 
     def _pipeline(self, spark_runs: SparkRuns, queues: Sequence[str]) -> Pipeline:
         return Pipeline(

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger("spark.drain")
+#: Of a `per_batch` job at one time: while the last messages of one run, the next ones use the cores that are free.
+QUERIES = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,14 +42,18 @@ def drain(bucket: str, queue: str, run: str, *, seconds: float, should_stop: Cal
     from s3queue.connect import connect
     from spark import jobs
     from spark.heavy.batches import BatchWork
-    from spark.heavy.driver import Driver, NotOurs, RunLost, Work
+    from spark.heavy.driver import Driver, Work
     from spark.heavy.messages import MessageWork
+    from spark.heavy.run_manifest import NotOurs, RunLost
+    from spark.heavy.streams import StreamDefinition, at_once
     from spark.runtime.session import build_session
     from spark.storage.bucket import Bucket
 
     definition = queues.load_one(queue)
     job = jobs.load(queue)
     connected = connect(f"s3://{bucket}/{queue}", settings=definition.settings, worker_id=run)
+    # What its handler's function may do, a run may, and no more.
+    connected.sends_to, connected.flows = definition.sends_to, definition.flows
     connected.refresh()
     definition.events.pass_on(connected.events)
     spark = build_session(f"s3queue {queue} {run}")
@@ -56,7 +62,12 @@ def drain(bucket: str, queue: str, run: str, *, seconds: float, should_stop: Cal
     alive = _alive(spark)
     work: Work
     if job.per_batch:
-        work = BatchWork(job.per_batch, spark, where, is_alive=alive)
+        queries = min(QUERIES, connected.settings.concurrency)
+        work = BatchWork(job.per_batch, spark, where, queries=queries, is_alive=alive)
+    elif job.per_stream:
+        streams = StreamDefinition(queue, connected.settings, job.per_stream, spark, where)
+        parallel = at_once(spark, connected.settings)
+        work = MessageWork(connected, streams, spark, parallel=parallel, is_alive=alive)
     else:
         assert job.per_message
         parallel = connected.settings.concurrency

@@ -8,6 +8,7 @@ from typing import Any
 
 from s3queue.connect import open_store
 from s3queue.dashboard.api import build
+from s3queue.dashboard.console import Console
 from s3queue.dashboard.resolver import Resolver, Role
 from s3queue.deployment import Deployment
 from s3queue.worker.application import Application
@@ -23,7 +24,10 @@ def api(role: Role) -> Resolver:
     store, _ = open_store(f"s3://{deployment.bucket}")
     application = Application()
     defined = {name: application.load_one(name).settings for name in deployment.workers}
-    return build(store, defined=defined, discover=False, role=role)
+    # An emulator has no console.
+    region = "" if os.environ.get("AWS_ENDPOINT_URL") else os.environ.get("AWS_REGION", "")
+    console = Console(region=region, spark_log_group=deployment.spark_log_group)
+    return build(store, defined=defined, discover=False, role=role, console=console)
 
 
 def handle(event: Any, context: Any) -> dict[str, Any]:

@@ -100,7 +100,13 @@ def runtime() -> Runtime:
         telemetry.publish(deployment)
         check_runs = runs.check if runs else None
         dispatch = notifier(function, client) if function else None
-        sweeper = Sweeper(queue=queue, dispatch=dispatch, check_runs=check_runs, schedules=definition.schedules)
+        sweeper = Sweeper(
+            queue=queue,
+            dispatch=dispatch,
+            check_runs=check_runs,
+            schedules=definition.schedules,
+            counts_hour=True,
+        )
         rounds[name] = Round(function, sweeper, telemetry)
     logger.append_keys(worker=worker_id)
     return Runtime(rounds, broken, runs, SystemClock())

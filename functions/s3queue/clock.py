@@ -150,6 +150,20 @@ class RandomChance:
         return drawn
 
 
+class Ascending:
+    """Instants for names that have to sort in the order in which they were given. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._last = datetime.min.replace(tzinfo=UTC)
+        self._mutex = threading.Lock()
+
+    def next(self, now: datetime) -> datetime:
+        """`now`; a millisecond after the last one if that was not earlier, or the clock was set back."""
+        with self._mutex:
+            self._last = max(now, self._last + timedelta(milliseconds=1))
+            return self._last
+
+
 def as_duration(seconds: float | timedelta, what: str = "a duration") -> timedelta:
     """The duration that a caller gave.
 
@@ -171,6 +185,14 @@ def as_positive_duration(seconds: float | timedelta, what: str) -> timedelta:
     if found <= timedelta():
         raise InvalidRequest(f"{what} must be more than 0 seconds, not {seconds!r}")
     return found
+
+
+def as_signing_time(expires: float | timedelta) -> int:
+    """For how many seconds S3 signs a URL; InvalidRequest unless it is from a second to seven days."""
+    wait = as_positive_duration(expires, "expires")
+    if not timedelta(seconds=1) <= wait <= timedelta(days=7):
+        raise InvalidRequest(f"expires must be from a second to 7 days, which is S3's limit, not {wait}")
+    return int(wait.total_seconds())
 
 
 def whole_second(at: datetime) -> datetime:

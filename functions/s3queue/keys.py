@@ -53,6 +53,7 @@ KINDS = frozenset(
         ),
         *("locks", "dedup", "schedules", "flows", "limits", "idempotency", "bulk"),
         *("queue.json", "stats.json", "sweep.json", "queue-breaker.json"),
+        *("queue-acknowledged.json", "queue-settings.json"),
     }
 )
 #: The pipeline's figures that the dashboard shows.
@@ -136,6 +137,16 @@ class Keys:
     @property
     def breaker(self) -> str:
         return f"{self.queue}/queue-breaker.json"
+
+    @property
+    def acknowledged(self) -> str:
+        """Which dead letters an operator has acknowledged."""
+        return f"{self.queue}/queue-acknowledged.json"
+
+    @property
+    def settings(self) -> str:
+        """The settings of the queue's definition, as a deployment or a worker published them."""
+        return f"{self.queue}/queue-settings.json"
 
     def prefix(self, kind: str) -> str:
         """`{queue}/{kind}/`, for a LIST."""

@@ -155,6 +155,10 @@ class Queue(AsyncQueue, OperatedQueue):
         """A URL with which someone without credentials can PUT one message, and the message's path.
 
         With `once`, the PUT must carry the header `If-None-Match: *`, so that the URL works only once.
+
+        Raises:
+            InvalidRequest: `expires` is not from a second to seven days.
+            AccessDenied: there are no credentials to sign with.
         """
         return self._producer.presign(name=name, priority=priority, expires=expires, once=once)
 

@@ -17,6 +17,7 @@ from .encoding import LONGEST, MOST_LINES
 from .errors import InvalidRequest
 from .limits import Breaker, Rate, parse_rate
 from .retry import RetryPolicy
+from .run_memory import RunMemory
 
 MIB = 1024 * 1024
 #: Lambda's own limit for one invocation.
@@ -120,6 +121,12 @@ class QueueSettings:
     #: partitions. A call with fewer comes after `within`.
     collect: int = 0
     within: timedelta = timedelta(seconds=1)
+    #: Memory of a Spark run, of its driver and of each executor: Java's heap, and beside it Python's, through which all
+    #: payloads go. Together they are what EMR bills.
+    driver_memory_mib: int = 2048
+    driver_python_mib: int = 3072
+    executor_memory_mib: int = 2048
+    executor_python_mib: int = 3072
 
     def __post_init__(self) -> None:
         durations = ("visibility_timeout", "handler_timeout", "rescue_after", "record_retention", "dead_retention")
@@ -188,7 +195,17 @@ class QueueSettings:
             )
         if self.keep_payload and not self.history:
             raise InvalidRequest("keep_payload needs history: only the record of a message leads to its payload")
-        _ = self.retry
+        _ = self.retry, self.run_memory
+
+    @property
+    def run_memory(self) -> RunMemory:
+        """Of the driver and the executors of a Spark run."""
+        return RunMemory(
+            driver_heap=self.driver_memory_mib,
+            driver_python=self.driver_python_mib,
+            executor_heap=self.executor_memory_mib,
+            executor_python=self.executor_python_mib,
+        )
 
     @property
     def limit(self) -> Rate | None:

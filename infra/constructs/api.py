@@ -43,9 +43,12 @@ class Api(Construct):
         bucket: s3.IBucket,
         code: lambda_.Code,
         options: Options,
+        spark_log_group: str = "",
     ) -> None:
         super().__init__(scope, id)
         self._bucket, self._code, self._options = bucket, code, options
+        #: Only named: the page links to it, and AWS decides who may read it.
+        self._spark_log_group = spark_log_group
         self._has_flows = any(queue.flows for queue in queues.values())
         self._workers = {name: queue.worker_name for name, queue in queues.items()}
         # With an underscore, or a queue called api would want the same name.
@@ -71,7 +74,9 @@ class Api(Construct):
             description=description,
             handler=f"handlers.api.{handler}",
             code=self._code,
-            deployment=Deployment(bucket=self._bucket.bucket_name, workers=self._workers),
+            deployment=Deployment(
+                bucket=self._bucket.bucket_name, workers=self._workers, spark_log_group=self._spark_log_group
+            ),
             statements=api_statements(self._bucket, list(self._workers), changes=changes, flows=self._has_flows),
             timeout=TIMEOUT,
             memory_mib=MEMORY_MIB,

@@ -102,6 +102,7 @@ class SparkRuns(Construct):
         queues: Mapping[str, Sequence[str]],
         bucket: s3.IBucket,
         code: SparkCode,
+        flows: Sequence[str] = (),
     ) -> None:
         super().__init__(scope, id)
         stack = Stack.of(self)
@@ -122,7 +123,7 @@ class SparkRuns(Construct):
             removal_policy=RemovalPolicy.DESTROY,
         )
         self.role = self.job_role(
-            self, "JobRole", "Runs the heavy messages of this bucket", job_statements(bucket, queues)
+            self, "JobRole", "Runs the heavy messages of this bucket", job_statements(bucket, queues, flows=flows)
         )
 
     def job_role(

@@ -1,4 +1,4 @@
-"""`python -m infra.local up | down | status | demo | synth | cdk`."""
+"""`python -m infra.local up | down | status | demo | synth | cdk`; `s3queue up` in a project of one's own."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from types import FrameType
 from rich.console import Console
 from rich.markup import escape
 
-from infra import ROOT
 from s3queue.dashboard.api import build
 from s3queue.dashboard.server import Server
 from s3queue.stores.s3 import S3Store
 
+from .. import PROJECT
 from . import instructions
 from .cdk import Cdk, cli
 from .down import down
-from .home import Home
+from .home import COMMAND, Home
 from .ministack.server import find
 from .stack import LocalStack, local_stack
 from .steps import StepFailed, Steps
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case "status":
                 return _status(console)
             case "synth":
-                Cdk(Home(), Steps(console)).synth(ROOT / "cdk.out", chosen.rest)
+                Cdk(Home(), Steps(console)).synth(PROJECT / "cdk.out", chosen.rest)
                 return 0
             case "cdk":
                 return cli(Steps(Console(stderr=True, highlight=False)), rest)
@@ -87,7 +87,7 @@ def _up(console: Console, *, auth: bool, context: Sequence[str]) -> int:
     with local_stack(auth=auth, context=context, steps=Steps(console)) as stack:
         instructions.show(console, stack)
         if not stack.server.owned:
-            console.print("It was running already; it ends where it was started, or with: make down")
+            console.print(f"It was running already; it ends where it was started, or with: {COMMAND} down")
             return 0
         try:
             with _dashboard(stack) as address:
@@ -128,7 +128,7 @@ def _status(console: Console) -> int:
     home = Home()
     server = find(home)
     if server is None:
-        console.print("Nothing is running. Start it with: make up")
+        console.print(f"Nothing is running. Start it with: {COMMAND} up")
         return 1
     instructions.status(console, LocalStack(server, Cdk(home, Steps(console))))
     return 0

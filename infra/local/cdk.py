@@ -10,8 +10,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from infra import FUNCTIONS, ROOT
+from s3queue import __version__
 
+from .. import FUNCTIONS, IS_REPOSITORY, PROJECT, ROOT
 from . import toolchain
 from .application import read_by_handlers, variables_of
 from .home import Home, State
@@ -19,8 +20,8 @@ from .ministack.server import ACCOUNT, REGION
 from .steps import Steps, run
 
 #: What decides what is deployed. This package only decides where.
-INPUTS = ("functions", "infra", "spark", "cdk.json", "requirements-lambda.txt")
-NOT_INPUTS = {"__pycache__", "local"}
+INPUTS = ("functions", "infra", "spark", "cdk.json", "requirements-lambda.txt") if IS_REPOSITORY else (".",)
+NOT_INPUTS = {"__pycache__", "local"} if IS_REPOSITORY else {"__pycache__", "build", "dist", "cdk.out", "node_modules"}
 #: A custom resource that never answers would keep CloudFormation waiting for an hour.
 DEPLOY_WITHIN = 300.0
 
@@ -33,7 +34,7 @@ class Cdk:
         home: Home,
         steps: Steps,
         *,
-        app: Path = ROOT,
+        app: Path = PROJECT,
         context: Sequence[str] = (),
         variables: Mapping[str, str] | None = None,
     ) -> None:
@@ -70,7 +71,7 @@ class Cdk:
     def inputs(self) -> str:
         """A hash that changes when a deployment would."""
         told = (f"{name}={value}" for name, value in sorted(self.variables.items()))
-        digest = hashlib.sha256("\0".join([sys.version, *self.context, *told]).encode())
+        digest = hashlib.sha256("\0".join([sys.version, __version__, *self.context, *told]).encode())
         for file in _files(self.app):
             content = file.read_bytes()
             digest.update(f"\0{file.relative_to(self.app)}\0{len(content)}\0".encode() + content)
@@ -107,7 +108,7 @@ def cli(steps: Steps, arguments: Sequence[str]) -> int:
     """The locked CDK CLI in this terminal, with the shell's own credentials: what goes to AWS goes through here."""
     command: list[str | Path] = [*toolchain.cdk(steps), *arguments]
     # It asks before it widens permissions, so it gets the terminal; Ctrl-C reaches it as it reaches us.
-    return subprocess.run(command, env={**os.environ, **runs_the_app(os.environ)}, cwd=ROOT, check=False).returncode
+    return subprocess.run(command, env={**os.environ, **runs_the_app(os.environ)}, cwd=PROJECT, check=False).returncode
 
 
 def environment(state: State | None) -> dict[str, str]:
@@ -140,7 +141,8 @@ def runs_the_app(variables: Mapping[str, str]) -> dict[str, str]:
     path = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
     return {
         "PATH": toolchain.path_with_node(path),
-        "PYTHONPATH": os.pathsep.join([str(FUNCTIONS), str(ROOT)]),
+        # Of a project of one's own, the library is installed, and the app lies beside its queues.
+        **({"PYTHONPATH": os.pathsep.join([str(FUNCTIONS), str(ROOT)])} if IS_REPOSITORY else {}),
         "JSII_NODE": str(toolchain.NODE),
         "CDK_DISABLE_CLI_TELEMETRY": "true",
     }
@@ -151,6 +153,12 @@ def _files(app: Path) -> Iterator[Path]:
         source = app / name
         if source.is_file():
             yield source
-        for file in sorted(source.rglob("*")):
-            if file.is_file() and not NOT_INPUTS.intersection(file.relative_to(app).parts):
-                yield file
+        for folder, folders, files in os.walk(source):
+            folders[:] = sorted(one for one in folders if _is_input(Path(folder, one)))
+            yield from (Path(folder, file) for file in sorted(files))
+
+
+def _is_input(folder: Path) -> bool:
+    # Hidden folders, and an environment of Python, hold nothing that a deployment reads.
+    is_environment = (folder / "pyvenv.cfg").exists()
+    return folder.name not in NOT_INPUTS and not folder.name.startswith(".") and not is_environment

@@ -1,4 +1,4 @@
-"""`make down`: ends what `make up` left running, also when it was killed; safe to repeat."""
+"""`make down`, `s3queue down`: ends what `up` left running, also when it was killed; safe to repeat."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import time
 from collections.abc import Iterator
 
 from .emr.job_runs import jobs_left
-from .home import Home, State
+from .home import COMMAND, Home, State
 from .ministack.server import find
 from .processes import command_of, end_group, environment_of, members
 
-#: `make up` cancels Spark jobs and ends MiniStack by itself when asked to.
+#: `up` cancels Spark jobs and ends MiniStack by itself when asked to.
 STOP_WITHIN = 30.0
 
 
@@ -30,7 +30,7 @@ def _ended(home: Home, patience: float) -> Iterator[str]:
     state = home.state()
     if state and _is_up(state.starter):
         _end(state.starter, patience)
-        yield f"make up (pid {state.starter})"
+        yield f"{COMMAND} up (pid {state.starter})"
     if server := find(home):
         server.stop()
         yield f"MiniStack (pid {server.state.pid})"
@@ -45,7 +45,7 @@ def _ended(home: Home, patience: float) -> Iterator[str]:
 
 def _is_up(pid: int) -> bool:
     # A process id is reused in time.
-    return "infra.local" in command_of(pid).split()
+    return __package__ in command_of(pid).split()
 
 
 def _end(pid: int, patience: float) -> None:

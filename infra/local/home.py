@@ -10,19 +10,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from infra import ROOT
+from .. import IS_REPOSITORY, PROJECT
 
-LOCAL = ROOT / ".local"
+LOCAL = PROJECT / ".local"
+#: What starts and ends a stack here: `make up`, or in a project of one's own `s3queue up`.
+COMMAND = "make" if IS_REPOSITORY else "s3queue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """The running stack, as `stack.json` describes it to a second `make up` and to other programs."""
+    """The running stack, as `stack.json` describes it to a second `up` and to other programs."""
 
     pid: int
     port: int
     endpoint: str
-    #: The process that started MiniStack and ends it: `make up`.
+    #: The process that started MiniStack and ends it: `up`.
     starter: int = 0
     #: Whether IAM is enforced; then the endpoint speaks TLS and this certificate proves it.
     auth: bool = False

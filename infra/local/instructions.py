@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from .faults import at_work
@@ -12,7 +13,16 @@ from .stack import LocalStack
 
 def show(console: Console, stack: LocalStack) -> None:
     """Endpoint, bucket, queues, and how to enqueue with what is at hand."""
-    queue = "emails" if "emails" in stack.workers else next(iter(stack.workers))
+    queue = "emails" if "emails" in stack.workers else min(stack.workers)
+    body = (
+        '{"to": "ada@example.com", "subject": "Hello"}'
+        if queue == "emails"
+        else '{"id": 17, "email": "ada@example.com"}'
+    )
+    said = stack.cdk.variables
+    mails = said.get("EMAIL_SMTP_HOST") or said.get("EMAIL_OUTBOX")
+    outbox = f"[bold]mails[/]     {mails}\n" if mails else ""
+    spark = f", of Spark runs: {stack.server.home.emr}/*/stdout" if stack.deployment.spark_entry_point else ""
     trust = f"export AWS_CA_BUNDLE={stack.state.certificate}\n" if stack.state.certificate else ""
     verify = f', verify="{stack.state.certificate}"' if stack.state.certificate else ""
     # soft_wrap: a wrapped command cannot be pasted.
@@ -21,22 +31,25 @@ def show(console: Console, stack: LocalStack) -> None:
 [bold]endpoint[/]  {stack.state.endpoint}
 [bold]bucket[/]    {stack.bucket}
 [bold]queues[/]    {", ".join(sorted(stack.workers))}
-[bold]mails[/]     {stack.cdk.variables.get("EMAIL_SMTP_HOST") or stack.cdk.variables.get("EMAIL_OUTBOX")}
-[bold]logs[/]      {stack.server.home.server_log}, of Spark runs: {stack.server.home.emr}/*/stdout
+{outbox}[bold]logs[/]      {stack.server.home.server_log}{spark}
 
-[bold]Enqueue with the AWS CLI[/]
+[bold]In another terminal[/]
 
-export AWS_ENDPOINT_URL={stack.state.endpoint} AWS_REGION={REGION}
+export S3QUEUE_URL=s3://{stack.bucket} AWS_ENDPOINT_URL={stack.state.endpoint} AWS_REGION={REGION}
 export AWS_ACCESS_KEY_ID={stack.state.key} AWS_SECRET_ACCESS_KEY={stack.state.secret}
-{trust}echo '{{"to": "ada@example.com", "subject": "Hello"}}' | aws s3 cp - s3://{stack.bucket}/{queue}/messages/hello.json
+{trust}s3queue send {queue} '{escape(body)}'
+s3queue queues
+
+[bold]or with the AWS CLI[/]
+
+echo '{escape(body)}' | aws s3 cp - s3://{stack.bucket}/{queue}/messages/hello.json
 aws s3 ls --recursive s3://{stack.bucket}/{queue}/
 
 [bold]or with boto3[/]
 
 s3 = boto3.client("s3", endpoint_url="{stack.state.endpoint}", region_name="{REGION}",
                   aws_access_key_id="{stack.state.key}", aws_secret_access_key="{stack.state.secret}"{verify})
-s3.put_object(Bucket="{stack.bucket}", Key="{queue}/messages/p200/urgent.json",
-              Body=b'{{"to": "ada@example.com", "subject": "Urgent"}}')
+s3.put_object(Bucket="{stack.bucket}", Key="{queue}/messages/p200/urgent.json", Body=b'{escape(body)}')
 """,
         soft_wrap=True,
     )

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import boto3
 from botocore.config import Config
 
-from infra import LOCAL_APPLICATION, ROOT
 from s3queue.deployment import Deployment
 
+from .. import LOCAL_APPLICATION, PROJECT
 from .cdk import Cdk
 from .emr.serverless import EmrServerless, deliver_to
 from .home import Home, State
@@ -137,7 +137,7 @@ def local_stack(
     home: Home | None = None,
     *,
     auth: bool = False,
-    app: Path = ROOT,
+    app: Path = PROJECT,
     context: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
     steps: Steps | None = None,
@@ -156,7 +156,9 @@ def local_stack(
             server = find(home) or start(home, steps, auth=auth)
             stack = LocalStack(server, Cdk(home, steps, app=app, context=context, variables=variables))
             stack.deploy_if_changed()
-        with emr_serverless(stack) if server.owned else nullcontext():
+        # A project of one's own has no queue on Spark.
+        runs_spark = server.owned and stack.deployment.spark_entry_point
+        with emr_serverless(stack) if runs_spark else nullcontext():
             yield stack
     finally:
         if server and server.owned:

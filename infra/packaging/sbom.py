@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import BUILD as BUILT
-from .. import ROOT
+from .. import FUNCTIONS, ROOT
 
 BUILD = BUILT / "sbom"
+#: What lies in our own folders as others wrote it: the charts of the dashboard's page.
+VENDORED = FUNCTIONS / "s3queue" / "dashboard" / "vendored"
 #: How the files begin that say what may be done with a part.
 LEGAL = ("licen", "copying", "notice", "third_party_licen")
 #: Older metadata that say nothing write this.
@@ -172,7 +174,7 @@ def shipped() -> dict[str, Iterable[Part]]:
     from .spark_code import packages_tar
 
     return {
-        "s3queue-lambda": python_parts(prepare(Platform.of("aws"))),
+        "s3queue-lambda": [*python_parts(prepare(Platform.of("aws"))), *node_parts(VENDORED)],
         "s3queue-spark": archived_parts(packages_tar()),
     }
 

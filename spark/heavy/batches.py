@@ -18,11 +18,13 @@ from s3queue.encoding import MOST_LINES
 from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
 from s3queue.paths import is_batch
 from s3queue.protocol.claim import Claim
+from s3queue.spark_runs.claims import in_parallel
 from s3queue.worker.unknown import until_known
 from spark.storage.bucket import Bucket
 from spark.storage.objects import fetch
 
 from .driver import Driver
+from .feed import Feed
 from .messages import SparkGone
 from .partition_rounds import PartitionRounds, Run
 from .reasons import reason_of
@@ -47,29 +49,64 @@ class BatchWork:
         spark: SparkSession,
         bucket: Bucket,
         *,
+        queries: int = 1,
         is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`queries`: how many run at one time."""
         self._per_batch = per_batch
         self._spark = spark
         self._bucket = bucket
+        self._queries = queries
         self._is_alive = is_alive
+
+    def run(self, feed: Feed, driver: Driver) -> None:
+        """Bring what the feed has to its outcome, a query for each group. Raises SparkGone if the session died.
+
+        With several queries at a time, the next messages run while the last of a query still do.
+        """
+        if self._queries > 1:
+            feed.low = 0
+
+        def work(number: int) -> None:
+            spark = self._session(number)
+            try:
+                while group := feed.take(size_of_group):
+                    self._begin_group(group, driver, spark)
+                    feed.done(len(group))
+            except BaseException:
+                feed.stop()
+                raise
+
+        in_parallel(work, range(self._queries), self._queries)
 
     def run_partitions(self, partitions: Iterable[str], driver: Driver) -> int:
         return PartitionRounds(self, partitions, driver).run()
 
-    def run(self, claims: Sequence[Claim], driver: Run) -> None:
-        """Bring every claim to its outcome. Raises SparkGone if the session died."""
+    def run_claims(self, claims: Sequence[Claim], driver: Run) -> None:
+        """Bring every claim to its outcome, group after group. Raises SparkGone if the session died."""
         for group in grouped(claims):
             if driver.is_over():
                 for claim in group:
                     driver.release(claim)
-                continue
-            if not self._is_alive():
-                raise SparkGone("the Spark session is gone")
-            driver.begin(group)
-            self._run_group(group, driver)
+            else:
+                self._begin_group(group, driver, self._spark)
 
-    def _run_group(self, group: Sequence[Claim], driver: Run) -> None:
+    def _begin_group(self, group: Sequence[Claim], driver: Run, spark: SparkSession) -> None:
+        if not self._is_alive():
+            raise SparkGone("the Spark session is gone")
+        driver.begin(group)
+        self._run_group(group, driver, spark)
+
+    def _session(self, number: int) -> SparkSession:
+        """Queries that run side by side have views, settings and a share of the executors of their own."""
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", f"query-{number}")
+        if number == 0:
+            return self._spark
+        spark = self._spark.newSession()
+        self._bucket.note(spark)
+        return spark
+
+    def _run_group(self, group: Sequence[Claim], driver: Run, spark: SparkSession) -> None:
         settings = driver.queue.settings
         sized: list[Claim] = []
         for claim in group:
@@ -78,9 +115,11 @@ class BatchWork:
                 self._end(driver, claim, Reject(f"MessageTooLarge: {claim.message.size} bytes, at most {limit}"))
             elif claim.is_alive():
                 sized.append(claim)
+            else:
+                driver.vanished(claim)
         if not sized:
             return
-        messages = self._messages(sized, driver).persist()
+        messages = self._messages(sized, driver, spark).persist()
         try:
             rows = messages.selectExpr("path", "line", "body is null as is_long").collect()
             endless = sorted({row.path for row in rows if row.line < 0})
@@ -88,7 +127,7 @@ class BatchWork:
             long = {(row.path, row.line) for row in rows if row.is_long}
             if long:
                 messages = messages.where("body is not null").where(~messages.path.isin(endless))
-            found = outcomes_of(self._per_batch(self._spark, messages))
+            found = outcomes_of(self._per_batch(spark, messages))
             said = f"MessageTooLarge: longer than {settings.max_message_size} bytes, which is max_message_size"
             found |= dict.fromkeys(long, (None, said, True))
         except Exception as error:
@@ -114,7 +153,7 @@ class BatchWork:
             else:
                 self._write_outcome(driver, claim, sorted(lines.get(claim.path, ())), found)
 
-    def _messages(self, claims: Sequence[Claim], driver: Run) -> DataFrame:
+    def _messages(self, claims: Sequence[Claim], driver: Run, spark: SparkSession) -> DataFrame:
         keys = driver.queue.keys
         asked = [
             (
@@ -134,7 +173,7 @@ class BatchWork:
             max_bytes=settings.max_message_size,
             max_lines=settings.max_batch_lines,
         )
-        return fetch(self._spark, asked, ASKED, MESSAGES, read)
+        return fetch(spark, asked, ASKED, MESSAGES, read)
 
     def _write_outcome(self, driver: Run, claim: Claim, lines: list[int], found: Outcomes) -> None:
         if claim.message.is_batch:
@@ -186,19 +225,19 @@ class BatchWork:
 NO_OUTCOME = "the job returned no outcome for this message"
 
 
+def size_of_group(claims: Sequence[Claim]) -> int:
+    """How many of these, from the first on, go together: what is fresh; what has failed before goes alone."""
+    fresh = next((number for number, claim in enumerate(claims) if claim.attempt > 1), len(claims))
+    return max(1, fresh)
+
+
 def grouped(claims: Sequence[Claim]) -> Iterator[list[Claim]]:
     """What is fresh together, what has failed before alone; in the order of the manifest."""
-    group: list[Claim] = []
-    for claim in claims:
-        if claim.attempt == 1:
-            group.append(claim)
-            continue
-        if group:
-            yield group
-            group = []
-        yield [claim]
-    if group:
-        yield group
+    left = list(claims)
+    while left:
+        count = size_of_group(left)
+        yield left[:count]
+        left = left[count:]
 
 
 def outcomes_of(outcomes: DataFrame) -> Outcomes:

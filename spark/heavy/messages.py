@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from s3queue.worker.processor import Processor
 from s3queue.worker.renewal import renew_held
 
 from .driver import Driver
+from .feed import Feed
 from .reasons import SparkError, reason_of
 
 if TYPE_CHECKING:
@@ -44,37 +45,53 @@ class MessageWork:
     def __init__(
         self,
         queue: Queue,
-        per_message: Callable[..., Any],
+        per_message: Callable[..., Any] | Definition,
         spark: SparkSession | None,
         *,
         parallel: int = 1,
         is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._definition = Definition(queue.name, queue.settings)
-        self._definition.handler(handler_of(per_message, spark))
+        """`per_message`: the job, or a definition that runs it some other way, as `StreamDefinition` does."""
+        if isinstance(per_message, Definition):
+            self._definition = per_message
+        else:
+            self._definition = Definition(queue.name, queue.settings, queue.sends_to or (), flows=bool(queue.flows))
+            self._definition.handler(handler_of(per_message, spark))
+        self._spark = spark
         self._parallel = parallel
         self._is_alive = is_alive
 
-    def run(self, claims: Sequence[Claim], driver: Driver) -> None:
+    def run(self, feed: Feed, driver: Driver) -> None:
         processor = self._processor(driver, driver.is_over)
-        failed = threading.Event()
+        if self._parallel > 1:
+            feed.low = self._parallel
 
-        def one(claim: Claim) -> None:
-            if failed.is_set() or driver.is_over():
-                driver.release(claim)
-                return
+        def work(_: int) -> None:
+            self._in_own_pool()
             try:
-                if not self._is_alive():
-                    raise SparkGone("the Spark session is gone")
-                driver.begin([claim])
-            except BaseException as error:
-                failed.set()
-                if isinstance(error, QueueError):
-                    driver.release(claim)
+                while claims := feed.take():
+                    self._one(processor, claims[0], driver)
+                    feed.done()
+            except BaseException:
+                feed.stop()
                 raise
-            driver.ended(claim, processor.process(claim))
 
-        in_parallel(one, claims, self._parallel)
+        in_parallel(work, range(self._parallel), self._parallel)
+
+    def _one(self, processor: Processor, claim: Claim, driver: Driver) -> None:
+        if not self._is_alive():
+            raise SparkGone("the Spark session is gone")
+        try:
+            driver.begin([claim])
+        except QueueError:
+            driver.release(claim)
+            raise
+        driver.ended(claim, processor.process(claim))
+
+    def _in_own_pool(self) -> None:
+        """The threads' queries share the executors evenly: in one pool the first query would go first."""
+        if self._spark is not None:
+            self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
 
     def run_partitions(self, partitions: Iterable[str], driver: Driver) -> int:
         """Each thread works on a partition; one that finds none left helps another with a share, which has no order."""
@@ -93,6 +110,7 @@ class MessageWork:
         mutex = threading.Lock()
 
         def work(_: int) -> None:
+            self._in_own_pool()
             while not should_stop():
                 with mutex:
                     partition = next(pending, None)

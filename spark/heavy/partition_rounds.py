@@ -57,7 +57,7 @@ class Run(Protocol):
 class BatchRunner(Protocol):
     """What runs a batch: `BatchWork`."""
 
-    def run(self, claims: Sequence[Claim], driver: Run) -> None: ...
+    def run_claims(self, claims: Sequence[Claim], driver: Run) -> None: ...
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class PartitionRounds:
             claims = self._take()
             try:
                 if claims:
-                    self._work.run(claims, self)
+                    self._work.run_claims(claims, self)
                 must_pause = self._driver.must_pause()
                 self._commit(stop=must_pause)
                 self._driver.progressed()

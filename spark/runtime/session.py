@@ -20,7 +20,10 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # Several messages at a time share the executors evenly.
     "spark.scheduler.mode": "FAIR",
+    # What Java hands to Python at once: so many rows, or so many bytes. By rows alone, a few hundred messages of some
+    # megabytes are more than the 2 GiB that a column of an Arrow batch can hold, and several times that in memory.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
 }
 LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",

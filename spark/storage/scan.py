@@ -24,8 +24,10 @@ T = TypeVar("T")
 U = TypeVar("U")
 #: Requests in flight per task: they wait for the network, not for the processor.
 THREADS = 16
-#: Rows of one Arrow batch that Python hands back.
+#: Rows of one Arrow batch that Python hands back, and bytes of its texts: whatever comes first. A column of a batch
+#: holds 2 GiB at most, and a task has the batch several times in memory.
 ROWS_PER_BATCH = 2000
+BYTES_PER_BATCH = 16 * 1024 * 1024
 #: Groups that the layout makes and that are worth a LIST of their own: kinds of paths, priorities, shards.
 GROUP = re.compile(r"(messages|delayed|p[0-9]{3}|[0-9a-f]{2})/")
 LISTED = columns(key="string", etag="string", size="bigint", modified_at="timestamp")
@@ -148,14 +150,22 @@ def batches_of(rows: Iterable[Sequence[Any]], schema: StructType) -> Batches:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     arrow = to_arrow_schema(schema)
+    for chunk in chunks_of(rows):
+        yield batch_of(chunk, arrow)
+
+
+def chunks_of(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
+    """Rows in lists that fit into an Arrow batch."""
     chunk: list[Sequence[Any]] = []
+    size = 0
     for row in rows:
         chunk.append(row)
-        if len(chunk) >= ROWS_PER_BATCH:
-            yield batch_of(chunk, arrow)
-            chunk = []
+        size += sum(len(value) for value in row if isinstance(value, (bytes, str)))
+        if len(chunk) >= ROWS_PER_BATCH or size >= BYTES_PER_BATCH:
+            full, chunk, size = chunk, [], 0
+            yield full
     if chunk:
-        yield batch_of(chunk, arrow)
+        yield chunk
 
 
 def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:

@@ -244,6 +244,41 @@ class TestDeadLetters:
             ("Reject", 3),
         ]
 
+    def test_a_group_is_looked_into_acknowledged_and_deleted(self, bench: Workbench, ask: Ask) -> None:
+        first = ask("GET", "/api/queues/emails/dead/errors").body["groups"][0]
+        group = {"error_type": first["error_type"], "message": first["message"]}
+        page = ask("GET", "/api/queues/emails/dead", query=group | {"limit": 200}).body
+        assert len(page["letters"]) == first["count"]
+        assert {letter["message"] for letter in page["letters"]} == {first["message"]}
+        assert set(first["samples"]) <= {letter["path"] for letter in page["letters"]}
+
+        selected, cursor = 0, ""
+        while cursor is not None:
+            body = group | {"cursor": cursor, "limit": 8}
+            said = ask("POST", "/api/queues/emails/dead/acknowledge", body=body).body
+            selected, cursor = selected + said["selected"], said["next_cursor"]
+        assert selected == said["acknowledged"] == first["count"]
+        assert ask("GET", "/api/queues/emails/dead/errors").body["groups"][0]["acknowledged"] == first["count"]
+        assert ask("GET", "/api/queues/emails").body["stats"]["acknowledged"] == first["count"]
+        hidden = ask("GET", "/api/queues/emails/dead", query={"acknowledged": "false", "limit": 200}).body["letters"]
+        assert len(hidden) == 24 - first["count"]
+        assert not any(letter["acknowledged"] for letter in hidden)
+        undone = ask("POST", "/api/queues/emails/dead/acknowledge", body=group | {"undo": True}).body
+        assert undone["acknowledged"] == 0
+
+        dry = ask("POST", "/api/queues/emails/dead/delete", body=group | {"dry_run": True}).body
+        assert (dry["selected"], dry["deleted"]) == (first["count"], 0)
+        gone = ask("POST", "/api/queues/emails/dead/delete", body=group).body
+        assert gone["deleted"] == first["count"]
+        assert bench.queue("emails").stats().dead == 24 - first["count"]
+
+    @pytest.mark.parametrize("what", ["delete", "acknowledge"])
+    def test_nothing_happens_to_all_by_mistake(self, bench: Workbench, ask: Ask, what: str) -> None:
+        for body in ({}, {"everything": False}, {"cursor": "messages/a"}):
+            assert ask("POST", f"/api/queues/emails/dead/{what}", body=body).status == 422
+        assert bench.queue("emails").stats().dead == 24
+        assert ask("POST", f"/api/queues/emails/dead/{what}", body={"everything": True}).body["selected"] == 24
+
     def test_they_are_filtered_and_paginated(self, ask: Ask) -> None:
         found: list[str] = []
         cursor = ""

@@ -70,6 +70,8 @@ def opened(browser: Browser, server: Server) -> Iterator[Callable[..., Page]]:
             color_scheme=scheme,
             viewport={"width": width, "height": height},
             timezone_id="UTC",
+            # Without a locale of the machine, Chromium calls its language `en-US@posix`, which is no language.
+            locale="en-GB",
             reduced_motion="reduce",
         )
         contexts.append(context)

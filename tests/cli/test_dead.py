@@ -42,6 +42,37 @@ def test_errors_groups_with_an_example(cli, paths):
     assert "bad number" in cli("dead", "errors", "orders").out
 
 
+def test_one_class_with_several_messages_is_several_groups(cli):
+    for number in range(3):
+        cli.dies({"n": number}, Reject(f"mailbox {number} is full"), name=f"full-{number}")
+    cli.dies({}, Reject("no address for customer 7"), name="other")
+    first, second = cli("dead", "errors", "orders", "--json").json
+    assert (first["error_type"], first["message"], first["count"]) == ("Reject", "mailbox * is full", 3)
+    assert (second["message"], second["example"]) == ("no address for customer *", "messages/other")
+    assert "mailbox * is full" in cli("dead", "errors", "orders").out
+    group = ("--message", first["message"])
+    assert len(cli("dead", "list", "orders", *group, "--json").json) == 3
+    cli("dead", "list", "orders", "--message", "no such text", code=1)
+
+    said = cli("dead", "acknowledge", "orders", *group, "--error-type", "Reject")
+    assert "3 dead letters acknowledged; 3 of 4 acknowledged" in said.out
+    assert cli("dead", "errors", "orders", "--json").json[0]["acknowledged"] == 3
+    assert cli("dead", "acknowledge", "orders", *group, "--undo", "--json").json["acknowledged"] == 0
+
+    assert set(cli("dead", "replay", "orders", *group, "--json").json["replayed"]) == {
+        f"messages/full-{number}" for number in range(3)
+    }
+    purged = cli("dead", "purge", "orders", "--message", "no address for customer 99", "--yes", "--json").json
+    assert purged["deleted"] == ["messages/other"]
+
+
+def test_nothing_is_acknowledged_by_mistake(cli, paths):
+    cli("dead", "acknowledge", "orders", code=2)
+    cli("dead", "acknowledge", "orders", "--all", "--error-type", "ValueError", code=2)
+    cli("dead", "acknowledge", "orders", "--error-type", "Nope", code=1)
+    assert cli("dead", "acknowledge", "orders", "--all", "--json").json["acknowledged"] == 3
+
+
 def test_show_has_the_error_and_only_on_request_the_payload(cli, paths):
     document = cli("dead", "show", "orders", "messages/one", "--json").json
     assert (document["error_type"], document["attempts"]) == ("ValueError", 1)

@@ -49,6 +49,42 @@ def test_a_file_and_stdin(cli, tmp_path):
     assert stored(cli, path)[1] == "application/json"
 
 
+def test_a_url_for_someone_without_credentials(cli):
+    answer = json.loads(
+        cli("presign", "orders", "--name", "17.json", "--priority", "200", "--expires", "10m", "--json").out
+    )
+
+    assert (answer["path"], answer["method"]) == ("messages/p200/17.json", "PUT")
+    assert answer["headers"] == {"If-None-Match": "*"}
+    assert answer["url"].endswith("/orders/messages/p200/17.json?expires=600&if-none-match=*")
+    said = cli("presign", "orders")
+    assert said.out.startswith("memory://")
+    assert "curl -fT FILE -H 'If-None-Match: *' URL" in said.err
+
+
+@pytest.mark.parametrize("command", [("presign", "orders"), ("send", "orders", "{}")])
+def test_a_path_or_url_is_one_line_however_long_it_is(cli, command):
+    name = "x" * 400
+
+    assert len(cli(*command, "--name", name).out.splitlines()) == 1
+
+
+def test_a_url_to_read_what_a_handler_made(cli):
+    queue = cli.queue()
+    queue.store.put("orders/results/17.pdf", b"%PDF")
+
+    assert (
+        cli("presign", "orders", "--get", "results/17.pdf").out.strip().endswith("/orders/results/17.pdf?expires=3600")
+    )
+    missing = cli("presign", "orders", "--get", "results/18.pdf", code=1)
+    assert "there is no" in missing.err
+    assert "--priority" in cli("presign", "orders", "--get", "results/17.pdf", "--priority", "1", code=2).err
+
+
+def test_a_url_for_longer_than_s3_signs_is_refused(cli):
+    assert "7 days" in cli("presign", "orders", "--expires", "8d", code=2).err
+
+
 def test_a_definition_checks_what_is_sent(cli, tmp_path):
     module = tmp_path / "orders_checked.py"
     module.write_text(

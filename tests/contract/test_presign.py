@@ -6,11 +6,11 @@ import urllib.error
 import urllib.request
 from datetime import timedelta
 
+import boto3
 import pytest
 
-from s3queue import (
-    connect,
-)
+from s3queue import connect
+from s3queue.errors import AccessDenied
 from support.s3_servers import fresh_bucket, s3_client
 
 
@@ -111,3 +111,16 @@ def test_a_presigned_get_is_for_one_key_and_for_reading(store):
         urllib.request.urlopen(url.replace("results/mine", "results/other"), timeout=10)
     with refused.value as error:
         assert error.code == 403
+
+
+def test_without_credentials_there_is_nothing_to_sign_with(monkeypatch, tmp_path):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it remembers those of an earlier test
+    queue = connect("s3://bucket/emails", region="eu-central-1")
+
+    with pytest.raises(AccessDenied, match="bucket/emails/messages/"):
+        queue.presign()

@@ -170,6 +170,9 @@ def test_every_lock_is_read_and_the_gate_does_it() -> None:
     locks = {lock for of in packages.values() for lock in of}
     assert {lock.name for lock in infra.ROOT.glob("requirements*.txt")} <= locks
     assert {"infra/local/cdk-cli/npm-shrinkwrap.json", "tests/support/chromium-npm/npm-shrinkwrap.json"} <= locks
+    assert packages[audit.Package("npm", "uplot", "1.6.32")] == [
+        "functions/s3queue/dashboard/vendored/uplot/package.json"
+    ]
     pinned = sum(
         len(re.findall(r"^[^\s#].*==", lock.read_text(), re.MULTILINE)) for lock in infra.ROOT.glob("requirements*.txt")
     )

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import boto3
@@ -92,6 +93,61 @@ def test_its_containers_command_runs_its_queue(wheel, project, moto_endpoint):
     record = queue.status(path).record
     assert record
     assert (record.outcome, record.result) == ("completed", {"confirmed": 17})
+
+
+def test_up_runs_it_on_this_machine_with_its_own_function(wheel, tmp_path):
+    """As its README says; what `up` prints is what the next commands are given."""
+    ran = wheel.run("-m", "s3queue.cli", "init", "shop", folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    project = tmp_path / "shop"
+    wheel.share_downloads(project)
+    # Other tests have installed it already, here; a project of its own would do it now, from the registries.
+    toolchain.ministack(Steps())
+    toolchain.cdk(Steps())
+    (project / ".local").mkdir()
+    (project / ".local" / "tools").symlink_to(toolchain.TOOLS)
+    log = tmp_path / "up.log"
+    with log.open("wb") as output, wheel.start("-m", "s3queue.cli", "up", folder=project, output=output) as up:
+        try:
+            given = _exported(up, log)
+            sent = wheel.run(
+                "-m", "s3queue.cli", "send", "orders", '{"id": 17, "email": "a@b.c"}', folder=project, **given
+            )
+            assert sent.returncode == 0, sent.stderr
+            path = sent.stdout.strip()
+            deadline = time.monotonic() + 120
+            while "completed" not in (said := _show(wheel, project, path, given)):
+                assert time.monotonic() < deadline, said + log.read_text()
+                time.sleep(1)
+            assert json.loads(said)["result"] == {"confirmed": 17}
+        finally:
+            down = wheel.run("-m", "s3queue.cli", "down", folder=project)
+            up.wait(60)
+    assert "s3queue up" in down.stdout, down.stdout + down.stderr
+    assert "Nothing is running" in wheel.run("-m", "s3queue.cli", "down", folder=project).stdout
+
+
+def _exported(up: subprocess.Popen[bytes], log: Path) -> dict[str, str]:
+    """The variables that it prints, once it is up."""
+    deadline = time.monotonic() + 400
+    while "dashboard" not in (said := log.read_text()):
+        assert up.poll() is None, said
+        assert time.monotonic() < deadline, said
+        time.sleep(0.5)
+    return dict(
+        pair.split("=", 1) for line in re.findall(r"^export (.+)$", said, re.MULTILINE) for pair in line.split()
+    )
+
+
+def _show(wheel: BuiltWheel, project: Path, path: str, given: dict[str, str]) -> str:
+    return wheel.run("-m", "s3queue.cli", "show", "orders", path, "--json", folder=project, **given).stdout
+
+
+def test_up_says_what_is_missing(wheel, tmp_path):
+    ran = wheel.run("-m", "s3queue.cli", "up", folder=tmp_path)
+
+    assert ran.returncode == 2
+    assert "no cdk.json in this folder" in ran.stderr
 
 
 def test_the_readme_names_the_cdk_that_was_tried(project):

@@ -28,6 +28,7 @@ from infra.local.emr.job_runs import JobRun
 from infra.local.emr.serverless import EmrServerless
 from s3queue.deployment import Deployment
 from s3queue.errors import Unavailable
+from s3queue.settings import QueueSettings
 from s3queue.spark_runs.emr_serverless import QUEUE_TAG, RUN_TAG
 from s3queue.spark_runs.emr_serverless import EmrServerless as Jobs
 from s3queue.spark_runs.service import JobRequest, NotStarted
@@ -323,6 +324,18 @@ def test_the_request_caps_executors_and_time_and_names_code_packages_logs_and_ta
     assert "spark.archives=s3://assets/packages.tgz#packages" in spark["sparkSubmitParameters"]
     monitoring = asked["configurationOverrides"]["monitoringConfiguration"]
     assert monitoring["s3MonitoringConfiguration"] == {"logUri": "s3://b/analytics/logs/"}
+
+
+def test_the_request_has_the_memory_that_the_queue_asks_for():
+    settings = QueueSettings.of(engine="spark", executor_memory_mib=1024, executor_python_mib=7000)
+    request = JobRequest.of("run-1", "exports", "b", settings)
+
+    asked = Jobs(None, DEPLOYMENT).described(request)["jobDriver"]["sparkSubmit"]["sparkSubmitParameters"]
+
+    assert "spark.executor.memory=1024m" in asked
+    assert "spark.executor.memoryOverhead=7000m" in asked
+    assert "spark.driver.memory=2048m" in asked
+    assert "spark.driver.memoryOverhead=3072m" in asked
 
 
 def test_an_application_is_stopped_when_no_run_is_under_way_and_starts_with_the_next(tmp_path):

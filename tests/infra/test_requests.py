@@ -41,7 +41,7 @@ class Deployed:
         self.as_sweeper = RoleStore(self.bench.memory, stack.template.role_of("s3queue_sweeper"), stack.bucket)
         self.worker = self._queue(self.as_worker)
         self.dispatched: list[str] = []
-        self.sweeper = self.bench.sweeper(self._queue(self.as_sweeper), self.dispatched)
+        self.sweeper = self.bench.sweeper(self._queue(self.as_sweeper), self.dispatched, counts_hour=True)
         self.sweeper.schedules = ()
 
     def _queue(self, store: RoleStore) -> Queue:
@@ -118,7 +118,7 @@ def a_day(day: Deployed) -> None:
     former.every("0 0 1 1 *", name="former", body=FINE)
     day.sweeper.schedules = former.schedules
     day.sweep()
-    day.sweeper = day.bench.sweeper(day.sweeper.queue, day.dispatched)
+    day.sweeper = day.bench.sweeper(day.sweeper.queue, day.dispatched, counts_hour=True)
     day.sweeper.schedules = ()
     # A pull worker, somewhere, that went silent.
     day.bench.memory.put("emails/workers/gone", b"{}")
@@ -207,6 +207,7 @@ def test_the_sweeper_is_allowed_nothing_that_it_never_does(sent: list[Deployed])
     assert {kind: "".join(sorted(letters)) for kind, letters in seen.items() if kind not in documents} == {
         kind: "".join(sorted(letters)) for kind, letters in SWEEPER.items()
     }
+    assert "".join(sorted(seen["stats.json"])) == "gp", "a new process goes on with the last hour"
 
 
 def test_a_handler_that_enqueues_is_allowed_what_that_takes_and_nothing_more(synthesize: Synthesize) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tarfile
@@ -129,9 +130,23 @@ def test_the_list_names_what_the_locks_name() -> None:
     parts = sbom.shipped()
     functions, spark = names(parts["s3queue-lambda"]), names(parts["s3queue-spark"])
     # Some entries of a lock are for other systems.
-    assert {"boto3", "botocore", "idna", "pillow", "urllib3"} <= functions <= locked("requirements-lambda.txt")
+    assert {"boto3", "botocore", "idna", "pillow", "urllib3", "uplot"} <= functions
+    assert functions <= locked("requirements-lambda.txt") | {"uplot"}
     assert {"boto3", "pandas", "pyarrow"} <= spark
     assert spark <= locked("requirements-spark.txt") | locked("requirements-lambda.txt")
+
+
+def test_what_lies_vendored_in_our_folders_is_what_was_published_and_is_listed() -> None:
+    """The page's charts: its files are npm's own, byte for byte; its licence lies beside them."""
+    (part,) = sbom.node_parts(sbom.VENDORED)
+    assert (part.name, part.version, part.licence, part.texts) == ("uplot", "1.6.32", "MIT", ("uplot/LICENSE",))
+    static = sbom.VENDORED.parent / "static"
+    published = {
+        "uplot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+        "uplot.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    }
+    assert {name: hashlib.sha256((static / name).read_bytes()).hexdigest() for name in published} == published
+    assert b"v1.6.32" in (static / "uplot.min.js").read_bytes()
 
 
 def test_the_command_line_tool_is_read_from_its_folder(tmp_path: Path) -> None:

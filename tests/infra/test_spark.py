@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from infra.packaging import spark_code
-from s3queue import Context, Reject
+from s3queue import Context, Flow, Flows, Reject
 from s3queue import Queue as Queue_
 from s3queue.deployment import Deployment
 from s3queue.settings import QueueSettings
@@ -24,6 +24,7 @@ from support.iam_template import ACCOUNT, Role, Template
 from support.killed_store import Killed
 from support.role_store import RoleStore
 from support.spark_stack import APPLICATION, ARN, QUEUES, role, synthesized
+from support.stack_variant import Queue
 from support.workbench import Workbench
 
 
@@ -252,11 +253,66 @@ def test_no_request_of_launcher_driver_or_sweeper_is_refused(template: Template,
         assert {name: store.refused for name, store in stores.items()} == {name: [] for name in stores}, at
 
 
+def test_a_run_notes_the_outcomes_of_flows_itself_and_may_do_nothing_more_there(tmp_path: Path) -> None:
+    """Else each member would be kept until the sweeper found it, and its flow would go on a minute later, or more."""
+    queues = {
+        "emails": Queue("emails", QueueSettings()),
+        "exports": Queue("exports", QUEUES["exports"].settings, ("emails",), flows=True),
+        "files": QUEUES["files"],
+    }
+    template = synthesized(tmp_path, queues=queues)
+    bucket, used = template.queue_bucket, dict[str, set[str]]()
+    job = role(template, "JobRole")
+    for on_dead in ("continue", "fail"):
+        bench, jobs = Workbench(), FakeJobs()
+        store = RoleStore(bench.memory, job, bucket)
+        home = bench.queue("exports", engine="spark")
+        flow = Flow(home, on_dead=on_dead)
+        flow.add("exports", {"do": "fine"})
+        flow.add("exports", {"do": "start"})
+        flow.add("exports", {"do": "reject"})
+        flow.then("emails", {})
+        flow.start()
+        run = Queue_(
+            store=store,
+            name="exports",
+            settings=QUEUES["exports"].settings,
+            clock=bench.clock,
+            chance=bench.chance,
+            sends_to=("emails",),
+            flows=True,
+        )
+        bench.clock.advance(60)
+        assert Launcher(jobs, "b", threads=1).launch(home, []) == "started"
+        mine = as_run(run, list(jobs.started)[-1])
+        Driver(mine, MessageWork(mine, per_message, None), seconds=900, threads=1, beats=False).drain()
+
+        assert store.refused == []
+        assert not bench.keys("exports/messages/")
+        state = Flows(home.store).show(flow.id).state
+        assert (state, len(bench.keys(f"emails/messages/flow-{flow.id}"))) == (
+            ("failed", 0) if on_dead == "fail" else ("running", 1)
+        )
+        assert len(bench.keys("emails/messages/sent-")) == 1
+        used |= {kind: used.get(kind, set()) | letters for kind, letters in store.used.items()}
+
+    for key in ("flows/f/done/0000.exports", "flows/f/decided/1", "exports/flows/f"):
+        assert job.may("s3:PutObject", f"{bucket}/{key}", {"s3:if-none-match": "*"})
+    assert not job.may("s3:DeleteObject", f"{bucket}/flows/f/flow.json")
+    assert not job.may("s3:PutObject", f"{bucket}/files/flows/f", {"s3:if-none-match": "*"})
+    assert used["flows"] == set("pd")
+
+
 def per_message(spark: Any, message: dict[str, str], context: Context) -> None:
     if message["do"] == "reject":
         raise Reject("no")
     if message["do"] == "fail":
         raise RuntimeError("again")
+    if message["do"] == "start":
+        context.send("emails", {})
+        flow = Flow(context.store)
+        flow.add("emails", {})
+        context.start(flow)
 
 
 def test_without_an_application_heavy_queues_are_deployed_and_wait(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from .judge import Judge
 from .ledger import Run
 from .machines import Process, ProcessClock
 from .sends import send
+from .started_flows import start
 from .watched import WatchedQueue
 from .world import QUEUE, World
 
@@ -41,8 +42,9 @@ class _Script(Definition):
         settings: QueueSettings,
         handler: Callable[[bytes, Context], Any],
         handler_of_lists: Callable[[list[bytes], Context], Any],
+        sends_to: Sequence[str],
     ) -> None:
-        super().__init__(name, settings, sends_to=[name])
+        super().__init__(name, settings, sends_to=[*sends_to], flows=True)
         self.takes_list = bool(settings.collect)
         self.function = handler_of_lists if self.takes_list else handler
 
@@ -51,13 +53,21 @@ class Cast:
     """Makes processes and what they run."""
 
     def __init__(
-        self, world: World, judge: Judge, settings: QueueSettings, profile: Profile, *, name: str = QUEUE
+        self,
+        world: World,
+        judge: Judge,
+        settings: QueueSettings,
+        profile: Profile,
+        *,
+        name: str = QUEUE,
+        sends_to: Sequence[str] = (),
     ) -> None:
         self.world = world
         self.judge = judge
         self.settings = settings
         self.profile = profile
         self.name = name
+        self._sends_to = sends_to or (name,)
         #: How often the sweeper had to end a lease or rescue a message.
         self.counts: Counter[str] = Counter()
         self.is_over = False
@@ -78,7 +88,7 @@ class Cast:
     def define(self, settings: QueueSettings) -> None:
         """The definition that processes are made with from now on."""
         self.settings = settings
-        self.definition = _Script(self.name, settings, self._handle, self._handle_list)
+        self.definition = _Script(self.name, settings, self._handle, self._handle_list, self._sends_to)
 
     def count(self, what: str) -> int:
         self._numbers[what] += 1
@@ -123,7 +133,8 @@ class Cast:
             run.ended_at = self.world.now
         step = self._step(body, script, context.attempt)
         # Also if it fails afterwards: then nothing of it may ever be stored.
-        send(context, script)
+        send(context, script, self.definition)
+        start(context, script, self.world)
         return self._end_later(run, step, script) if script.get("later") else self._end(run, step, script)
 
     def _step(self, body: bytes, script: dict[str, Any], attempt: int) -> str:
@@ -153,7 +164,7 @@ class Cast:
         results = [self._entry(*one) for one in zip(runs, steps, scripts, strict=True)]
         done = [place for place, result in enumerate(results) if not isinstance(result, Exception)]
         sender = done[0] if done else 0
-        send(context, scripts[sender], claims[sender])
+        send(context, scripts[sender], self.definition, claims[sender])
         for place in done[1:]:
             runs[place].is_silent = True
         if not context.claim.within:

@@ -12,7 +12,7 @@ from .machines import Process
 from .world import Fault
 
 #: Requests that S3 may answer with 409, or with 412 to the SDK's own retry: the conditional ones.
-_CONDITIONAL = frozenset({"leases", "records", "workers"})
+_CONDITIONAL = frozenset({"leases", "records", "workers", "schedules"})
 #: What no promise depends on.
 _PUBLISHED = ("queue.json", "stats.json")
 

@@ -1,11 +1,13 @@
-"""Schedules in the crash matrix: each due instant at most once, and once if a sweeper lives.  [P10]"""
+"""Schedules (cron lines) and their judge: each due instant at most once, and once if a sweeper lives.  [P10]"""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import takewhile
 
 from s3queue.documents.schedule import StoredSchedule
 from s3queue.flow.cron import occurrences
+from s3queue.paths import SCHEDULED, format_due, runs_once
 from s3queue.sweeper.sweeper import Sweeper
 
 from .functions import Container
@@ -18,20 +20,35 @@ BEFORE = 10.0
 
 
 def check_schedules(world: World, judge: Judge) -> None:
-    """Every instant that has passed since a schedule was made has its outcome."""
+    """Every instant that has passed since a schedule was made has its outcome, and has it once."""
+    ran = _instants(judge)
+    for (due, name), paths in ran.items():
+        if len(paths) > 1:
+            judge.broken("P10", f"{name} ran {len(paths)} times for {due}: {', '.join(sorted(paths))}")
     now = EPOCH + timedelta(seconds=world.now)
     for key, stored in world.objects.items():
         if not key.startswith(f"{judge.root}schedules/"):
             continue
         found = StoredSchedule.from_bytes(stored.body, key)
-        made_at = EPOCH + timedelta(seconds=judge.schedules_made[found.schedule.name])
-        for at in occurrences(found.schedule.cron, found.schedule.tz, made_at):
-            if at > now:
-                break
-            path = f"delayed/{at:%Y%m%dT%H%M%SZ}/scheduled-{found.schedule.name}"
-            recorded = [life for life in judge.ledger.lives.get(path, ()) if life.record]
-            if not recorded:
-                judge.broken("P10", f"{path} is due, and never came")
+        name, made = found.schedule.name, judge.schedules_made.get(found.schedule.name)
+        if made is None:
+            continue  # nobody was told that it is there, or an operator changes it all the time
+        instants = occurrences(found.schedule.cron, found.schedule.tz, EPOCH + timedelta(seconds=made))
+        passed = list(takewhile(lambda at: at <= now, instants))
+        # Of several that were missed, only the last may be wanted.
+        for at in passed[-1:] if found.schedule.missed == "last" else passed:
+            if not ran.get((format_due(at), name)):
+                judge.broken("P10", f"{name} is due at {at}, and never came")
+
+
+def _instants(judge: Judge) -> dict[tuple[str, str], set[str]]:
+    """(Instant, schedule) → the paths of its messages that have an outcome."""
+    ran: dict[tuple[str, str], set[str]] = {}
+    for path, lives in judge.ledger.lives.items():
+        if runs_once(path) and any(life.record for life in lives):
+            due, name = path.split("/")[1], path.rpartition("/")[2].removeprefix(SCHEDULED)
+            ran.setdefault((due, name), set()).add(path)
+    return ran
 
 
 def unfired(world: World) -> list[str]:
@@ -40,6 +57,8 @@ def unfired(world: World) -> list[str]:
     for key, stored in world.objects.items():
         if "/schedules/" in key:
             schedule = StoredSchedule.from_bytes(stored.body, key)
+            if schedule.paused and not schedule.placing:
+                continue
             due = next(occurrences(schedule.schedule.cron, schedule.schedule.tz, schedule.after), None)
             if schedule.placing or (due and due <= now):
                 found.append(key)

@@ -197,7 +197,7 @@ class Judge:
     def settle(self, life: Life, record: Record) -> None:
         """The message has this outcome from now on."""
         life.record = record
-        self.sends.recorded(life, record)
+        self.members.started_flows.recorded(life, record, self.sends.recorded(life, record))
         life.recorded_at = self.world.now
         self._check_outcome(life, record)
         self.kept.recorded(life, record)

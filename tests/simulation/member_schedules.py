@@ -1,5 +1,7 @@
 """Flows over two queues: those who start and cancel them, workers and sweepers of both, and faults at every request.
 
+In some schedules handlers start flows, too, also those of groups: members of flows may start others.
+
 Each queue has a judge of its own, which holds its messages against all promises; both share the one who watches
 flows.  [P8]
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -32,6 +35,8 @@ FLOWS, CANCELLERS = 3, 2
 #: What a message of a flow does, attempt by attempt: most end well, so that most flows come to their steps.
 PLANS = ("k", "k", "k", "k", "k", "fk", "fk", "r")
 LASTS, REPAIR_SECONDS = 25.0, 300.0
+#: Seeds of this remainder have handlers that start flows.
+STARTING, STARTERS = 22, 3
 
 
 class MemberSchedule:
@@ -53,7 +58,11 @@ class MemberSchedule:
         for name, judge in self.judges.items():
             judge.members = first.members
             first.members.ledgers[name] = judge.ledger
-        self.casts = {name: Cast(world, judge, self.settings, FLOW, name=name) for name, judge in self.judges.items()}
+        self.casts = {
+            name: Cast(world, judge, self.settings, FLOW, name=name, sends_to=NAMES)
+            for name, judge in self.judges.items()
+        }
+        self._is_starting = world.seed % 40 == STARTING
         self.fleets = {name: Fleet(cast, 2, drains=False) for name, cast in self.casts.items()}
         self.producers = Producers(self.casts[QUEUE], LASTS)
         self._started: list[str] = []
@@ -99,6 +108,13 @@ class MemberSchedule:
         for _ in range(CANCELLERS):
             process = self.casts[QUEUE].process("operator")
             self.producers.keep(process, lambda process=process: self._cancel(process))  # type: ignore[misc]
+        for number in range(STARTERS if self._is_starting else 0):
+            cast = self.casts[self.world.random.choice(NAMES)]
+            process = cast.process("producer")
+            self.producers.keep(
+                process,
+                lambda cast=cast, process=process, number=number: self._enqueue(cast, process, number),  # type: ignore[misc]
+            )
         for name, cast in self.casts.items():
             sweeping(cast, self.fleets[name].dispatch, self.world.random.uniform(1.5, 4.0))
         self.world.run(LASTS)
@@ -147,16 +163,46 @@ class MemberSchedule:
     def _message(self, name: str) -> tuple[str, bytes]:
         chance = self.world.random
         takes = round(chance.random() * (6.0 if chance.random() < 0.2 else 0.6), 2)
-        body = {"id": name, "takes": takes, "plan": chance.choice(PLANS)}
+        body: dict[str, Any] = {"id": name, "takes": takes, "plan": chance.choice(PLANS)}
+        if self._is_starting and chance.random() < 0.2:
+            body["starts"] = self._flow(f"{name}+")
         return chance.choice(NAMES), json.dumps(body).encode()
+
+    def _enqueue(self, cast: Cast, process: Process, number: int) -> None:
+        """Messages, also in a group, whose handlers start flows; some are PUT anew."""
+        queue, chance = cast.queue(process), self.world.random
+        for turn in range(chance.choice((1, 2))):
+            self.world.sleep(chance.random() * 6.0)
+            script = {"id": f"{number}-{turn}", "takes": round(chance.random(), 2), "plan": chance.choice(PLANS)}
+            body = json.dumps(script | {"starts": self._flow(f"{number}-{turn}")}).encode()
+            options: dict[str, Any] = {"name": f"{number}-{turn}"} | ({"group": "a"} if chance.random() < 0.4 else {})
+            for _ in range(chance.choice((1, 1, 2))):
+                with suppress(QueueError):
+                    queue.enqueue(body, **options)
+                self.world.sleep(chance.random() * 8.0)
+
+    def _flow(self, name: str) -> dict[str, Any]:
+        """What a script says of a flow."""
+        chance = self.world.random
+
+        def message(number: str) -> list[Any]:
+            takes, plan = round(chance.random() * 0.6, 2), chance.choice(PLANS)
+            return [chance.choice(NAMES), {"id": f"{name}{number}", "takes": takes, "plan": plan}]
+
+        members: list[Any] = [message(f"m{number}") for number in range(chance.choice((1, 2, 3)))]
+        if chance.random() < 0.2:
+            members.append({"members": [message("i0")], "steps": [message("i1")]})
+        steps = [message(f"s{number}") for number in range(chance.choice((0, 1, 1, 2)))]
+        return {"members": members, "steps": steps, "on_dead": chance.choice(("fail", "continue"))}
 
     def _cancel(self, process: Process) -> None:
         queue, chance = self.casts[QUEUE].queue(process), self.world.random
         self.world.sleep(5.0 + chance.random() * 15.0)
-        if self._started:
+        found = [flow.flow_id for flow in self.judges[QUEUE].members.flows()] if self._is_starting else self._started
+        if found:
             for _ in range(2):
                 try:
-                    Flow(queue, id=chance.choice(self._started)).cancel()
+                    Flow(queue, id=chance.choice(found)).cancel()
                 except QueueError:
                     continue
                 break

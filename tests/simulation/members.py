@@ -16,6 +16,7 @@ from s3queue.store import Object
 from s3queue.worker.context import Context
 
 from .ledger import Ledger, Life
+from .started_flows import StartedFlows
 from .world import World
 
 
@@ -31,6 +32,7 @@ class FlowMembers:
         self.ran: set[tuple[str, str]] = set()
         #: Paths of steps that a stranger has PUT before their time: he spoils these, and nothing that comes after them.
         self.forged: set[str] = set()
+        self.started_flows = StartedFlows(world, broken)
 
     def _document(self, key: str, read: Callable[..., Any], *more: Any) -> Any:
         stored = self._world.objects.get(key)
@@ -78,7 +80,9 @@ class FlowMembers:
             return
         flow_id, kind, *rest = key.removeprefix("flows/").split("/")
         flow = self.flow(flow_id)
-        if kind == "done" and flow:
+        if kind == "flow.json" and flow:
+            self.started_flows.stored(flow)
+        elif kind == "done" and flow:
             self._check_done(flow, rest[0], key)
         elif kind == "decided" and flow:
             self._check_decided(flow, int(rest[0]))
@@ -140,6 +144,7 @@ class FlowMembers:
 
     def deleted(self, queue: str, life: Life, put_id: str) -> None:
         """A message of a flow goes only after its outcome is noted."""
+        self.started_flows.deleted(life, lambda flow_id: bool(self.decided(flow_id, 1)))
         of = reference(life.path, put_id) if put_id.startswith(MEMBER) else None
         if of is None or self.flow(of.flow_id) is None or life.is_repeated or life.record is None:
             return
@@ -185,6 +190,7 @@ class FlowMembers:
 
     def check_quiet(self) -> None:
         """Every flow has come to its end, and every step that was decided on has an outcome."""
+        self.started_flows.check_quiet()
         for flow in self.flows():
             decisions = [self.decided(flow.flow_id, step) for step in range(1, flow.last + 2)]
             ended = [what for what in decisions if what in ("completed", "failed", "cancelled")]

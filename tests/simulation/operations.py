@@ -24,6 +24,7 @@ from .member_operations import MEMBERS
 from .partition_operations import PARTITIONED, replay_surely
 from .released_operations import RELEASED
 from .stage import SETTINGS, Plot, Stage, batch, script
+from .started_operations import STARTED
 from .world import EPOCH, QUEUE
 
 
@@ -268,4 +269,5 @@ OPERATIONS: dict[str, Plot] = {
     **MEMBERS,
     **RELEASED,
     **PARTITIONED,
+    **STARTED,
 }

@@ -272,6 +272,7 @@ class Partitions:
         if is_ordered(partition):
             self._check_overlap(partition, life, held)
             self._check_order(claim, life, held)
+            self._check_chain(life, held)
         self._running.setdefault(partition, []).append((run, held))
         self._count(life, claim, run)
         return run
@@ -311,6 +312,14 @@ class Partitions:
             is_before = partition_of(path) == partition_of(life.path) and path.encode() < life.path.encode()
             if is_before and smaller.last_put_at < looked_at and not smaller.record:
                 held.out_of_turn.append((life, smaller))
+
+    def _check_chain(self, life: Life, held: _Held) -> None:
+        """[P9] What was sent to a group keeps the order of the sends, and of the senders, over any number of groups."""
+        for earlier in self._judge.sends.before(life):
+            if not isinstance(earlier, Life):
+                self._judge.broken("P9", f"{life.path} starts, and what was sent before it is nowhere: {earlier}")
+            elif not (earlier.record or earlier.end):
+                held.out_of_turn.append((life, earlier))
 
 
 def _is_renewal(before: PartitionLease, after: PartitionLease) -> bool:

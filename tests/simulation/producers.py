@@ -11,6 +11,7 @@ from s3queue.errors import QueueError, Unavailable
 from s3queue.paths import due_of
 
 from .cast import Cast
+from .chains import draw_chain
 from .machines import Process
 
 #: What a handler does, attempt by attempt; the last letter holds for all that follow. k: ok, f: fails, r: rejects.
@@ -26,10 +27,13 @@ class Producers:
     def __init__(self, cast: Cast, lasts: float) -> None:
         self._cast = cast
         self._world = cast.world
+        self._began_at = cast.world.now
         self._lasts = lasts
         self.at_work = 0
         #: Forms of messages that this queue can have; a queue with limits of its own has fewer.
         self.forms: tuple[str, ...] = FORMS
+        #: Whether what handlers send goes into groups.
+        self.is_chained = False
 
     def produce(self) -> None:
         """One name, PUT once or several times."""
@@ -37,7 +41,7 @@ class Producers:
         number = self._cast.count("messages")
         # Only names that are PUT anew can be overtaken by an upload that began before.
         form = chance.choice(self.forms[:4] if profile.multipart else self.forms)
-        puts = [(chance.random() * self._lasts * 0.4, self._body(f"{number}a", form))]
+        puts = [(self._began_at + chance.random() * self._lasts * 0.4, self._body(f"{number}a", form))]
         while profile.re_puts and form not in ONCE and len(puts) < 4 and chance.random() < 0.5:
             body = puts[-1][1]
             if not (profile.equal_re_puts and chance.random() < 0.6):
@@ -130,4 +134,6 @@ class Producers:
             script |= {"sends": chance.choice((1, 1, 2, 3)), "sent_plan": chance.choice(PLANS)}
             if chance.random() < 0.3:
                 script["sent_delay"] = 2.0
+            if self.is_chained:
+                script |= draw_chain(chance, shares=bool(self._cast.settings.partitions))
         return json.dumps(script).encode()

@@ -6,9 +6,10 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from s3queue.documents import dead_letter
@@ -18,7 +19,9 @@ from s3queue.settings import QueueSettings
 
 from .actors import PullWorker, sweeping
 from .cast import Cast
+from .chains import CHAINED
 from .checks import check_quiet, leftovers, tally
+from .cron_actors import CRON, MINUTE, CronActors, short_leads
 from .crowd import CROWDED, PROMPT, REDELIVERED_WITHIN, TAKEN_OVER_WITHIN, TURNS, Crowd, QuickFaults, Turns, limits
 from .faults import DrawnFaults, Profile, draw_profile
 from .flow_actors import FLOW, FlowActors
@@ -74,10 +77,18 @@ class Schedule:
         self.world = World(seed, faults=None, watcher=self)  # type: ignore[arg-type]
         self.judge = Judge(self.world, max_attempts=1)
         chance = self.world.random
-        self.is_partitioned = seed % 40 in PARTITIONED
-        self.profile = _profile_of(seed) or (draw_partitioned if self.is_partitioned else draw_profile)(chance)
+        self.is_cron = seed % 40 == CRON
+        if self.is_cron:
+            self.world.now = MINUTE * chance.uniform(0.7, 0.95)
+        self.is_partitioned = seed % 40 in (*PARTITIONED, CHAINED)
+        draw = draw_partitioned if self.is_partitioned or self.is_cron else draw_profile
+        self.profile = _profile_of(seed) or draw(chance)
         if seed % 40 in SENDING:
             self.profile = replace(self.profile, name=f"{self.profile.name}, sending", sends=0.6)
+        if seed % 40 == CHAINED:
+            self.profile = replace(self.profile, name=f"chains of {self.profile.name}", sends=0.7)
+        if self.is_cron:
+            self.profile = replace(self.profile, name=self.profile.name.replace("partitions", "cron"))
         kind = QuickFaults if self.profile in (PROMPT, TURNS, CROWDED, STRANGERS, OPERATED) else DrawnFaults
         self.faults = kind(self.profile, chance)
         self.world.faults = self.faults
@@ -88,6 +99,10 @@ class Schedule:
         self.fleet = Fleet(self.cast, 2, drains=chance.random() < 0.5)
         self.lasts = 8.0 + chance.random() * 17.0
         self.producers = Producers(self.cast, self.lasts)
+        self.producers.is_chained = seed % 40 == CHAINED
+        self.cron = CronActors(self.world, self.judge, self.cast, self.producers) if self.is_cron else None
+        if self.cron:
+            self.lasts += self.world.now + MINUTE * (self.cron.instants - 1)
         self.judge.history.keeps_records, self.judge.rates.rate = self.settings.history, self.settings.limit
         if self.is_partitioned and not has_batches(self.settings):
             self.producers.forms = SINGLE_FORMS
@@ -137,7 +152,10 @@ class Schedule:
     # The plot
 
     def run(self) -> Verdict:
-        with silenced(), greenlets(), short_lines(), small_records(), limits(self.profile), small_windows(self.world):
+        small = (short_lines(), small_records(), small_windows(self.world), short_leads(is_wanted=self.is_cron))
+        with silenced(), greenlets(), limits(self.profile), ExitStack() as patches:
+            for one in small:
+                patches.enter_context(one)
             try:
                 self._begin()
                 self.world.run(self.lasts)
@@ -165,6 +183,8 @@ class Schedule:
             Operators(self.world, self.judge, self.cast, self.producers).begin()
         elif self.profile is FLOW:
             FlowActors(self.world, self.judge, self.cast, self.producers).begin()
+        elif self.cron:
+            self.cron.begin()
         elif self.is_partitioned:
             PartitionActors(self.world, self.judge, self.cast, self.producers).begin()
         elif self.profile is PROMPT:
@@ -176,6 +196,11 @@ class Schedule:
             PullWorker(self.cast, float("inf") if self.profile.pulls_only else self.lasts)
         for _ in range(chance.choice((1, 1, 2))):
             every = 2.0 if self.profile is PROMPT else chance.uniform(1.5, 4.0)
+            if self.cron and chance.random() < 0.4:
+                # Nobody sweeps for a while: instants may be missed.
+                after, sweep = chance.random() * 25.0, partial(sweeping, self.cast, self.fleet.dispatch, every)
+                self.world.at(self.world.now + after, sweep)
+                continue
             sweeping(self.cast, self.fleet.dispatch, every)
             if crowd:
                 break  # what one tick dispatches is counted
@@ -237,7 +262,7 @@ def short_lines() -> Iterator[None]:
 def run(seed: int) -> Verdict:
     if seed % ROUNDS_EVERY == 27:
         return _run_rounds(seed)
-    if seed % ROUNDS_EVERY == 39:
+    if seed % ROUNDS_EVERY in (22, 39):
         return _run_flows(seed)
     return Schedule(seed).run()
 
@@ -264,7 +289,7 @@ def _run_flows(seed: int) -> Verdict:
 
     world = World(seed, faults=None, watcher=None)  # type: ignore[arg-type]
     world.watcher = schedule = MemberSchedule(world)
-    with silenced(), greenlets(), short_lines():
+    with silenced(), greenlets(), short_lines(), small_records(), small_windows(world):
         try:
             schedule.run()
         finally:

@@ -1,7 +1,7 @@
 """What handlers send, held against [P7]: it exists if and only if the completion does, and runs once.
 
-A handler's script says how many messages it sends. Each of them names the run that sent it, so that two completions of
-one message never send the same bytes, and the judge knows whose sends were recorded.
+A handler's script says how many messages it sends, and into which groups. Each of them names the run that sent it, so
+that two completions of one message never send the same bytes, and the judge knows whose sends were recorded.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from s3queue.documents import sends
 from s3queue.documents.record import Record
-from s3queue.documents.sends import Send, is_repeatable
+from s3queue.documents.sends import SENT_ONCE, STARTS, Send, is_repeatable
+from s3queue.encoding import put_id_of
+from s3queue.paths import group_of, is_ordered, partition_of
 from s3queue.protocol.claim import Claim
 from s3queue.worker.context import Context
+from s3queue.worker.definition import Definition
 
 from .ledger import Ledger, Life
 
@@ -26,15 +29,29 @@ if TYPE_CHECKING:
 FEW_BYTES = 600
 
 
-def send(context: Context, script: dict[str, Any], claim: Claim | None = None) -> None:
-    """Send what the script asks for; `claim`: of the message that sends it, if the call is for several."""
+#: In the place of a group: into one of the queue's partitions, if it has some.
+SHARED = "="
+
+
+def send(context: Context, script: dict[str, Any], definition: Definition, claim: Claim | None = None) -> None:
+    """Send what the script asks for; `claim`: of the message that sends it, if the call is for several.
+
+    `sent_to` names a group for each send, and `sent_more` is what their scripts say besides: they may send, too.
+    """
     claim = claim or context.claim
     generation = claim.message.generation
     run = [claim.path, generation.put_at.isoformat(), context.worker_id, claim.attempt, context.line]
-    plan = script.get("sent_plan", "k")
+    plan, places = script.get("sent_plan", "k"), script.get("sent_to", [None])
     for number in range(script.get("sends", 0)):
         body = {"id": f"{script['id']}>{number}", "takes": 0.1, "plan": plan, "of": [*run, number]}
-        context.send(context.queue, json.dumps(body).encode(), delay=script.get("sent_delay"))
+        encoded = json.dumps(body | script.get("sent_more", {})).encode()
+        place = places[number % len(places)]
+        if place == SHARED:
+            context.send(definition, encoded)
+        elif place is not None:
+            context.send(context.queue, encoded, group=place)
+        else:
+            context.send(context.queue, encoded, delay=script.get("sent_delay"))
 
 
 @contextmanager
@@ -55,26 +72,31 @@ class SentMessages:
         self._root = root
         self._ledger = ledger
         self._broken = broken
-        #: Body → the completion that sent it.
+        #: Body → the completion that sent it; sender → what it sent, in this order: group (or none), line, body.
         self._recorded: dict[bytes, Life] = {}
+        self._sent: dict[Life, list[tuple[str, int, bytes]]] = {}
         #: Body → the paths that it was stored under.
         self._stored: dict[bytes, set[str]] = {}
         #: The staged parts that records name.
         self._parts: set[str] = set()
 
-    def recorded(self, life: Life, record: Record) -> None:
-        """An outcome was written: from now on its sends are due, and nobody else's."""
-        bodies = [send.body for send in record.sends]
+    def recorded(self, life: Life, record: Record) -> list[Send]:
+        """An outcome was written: from now on its sends are due, nobody else's. Returns the flows that it starts."""
+        found_sends = list(record.sends)
         for name in record.outbox:
             key = f"{self._root}outbox/{name}"
             found = self._world.objects.get(key)
             if found is None:
                 self._broken("P7", f"{life.path} is recorded, and {key} with what it sent is not there")
-                return
+                return []
             self._parts.add(key)
-            bodies += [Send.from_json(send).body for send in json.loads(found.body)["sends"]]
+            found_sends += [Send.from_json(send) for send in json.loads(found.body)["sends"]]
+        starts = [send for send in found_sends if send.place == STARTS]
+        messages = [send for send in found_sends if send.place != STARTS]
+        bodies = [send.body for send in messages]
         for body in bodies:
             self._recorded[body] = life
+        self._sent[life] = [(group_of(send.place), json.loads(send.body)["of"][4], send.body) for send in messages]
         sent: dict[int, int] = {}
         for body in bodies:
             line = json.loads(body)["of"][4]
@@ -86,6 +108,7 @@ class SentMessages:
             is_done = record.outcome == "completed" and line not in dead and not is_silent
             if sent.get(line, 0) not in ((count,) if is_done else (0, count)) or (line in dead and line in sent):
                 self._broken("P7", f"{life.path} line {line} has sent {sent.get(line, 0)} messages, not {count}")
+        return starts
 
     def staged(self, key: str, after: Any) -> None:
         """A part was deleted: all of it is stored. Should a PUT of it land late, its retention removes it."""
@@ -94,7 +117,7 @@ class SentMessages:
 
     def put(self, life: Life, stored: Any) -> bool:
         """A message was PUT; whether it was sent. Then its sender has completed, and it is stored under one name."""
-        if not is_repeatable(life.path, stored.metadata):
+        if not is_repeatable(life.path, stored.metadata) and not put_id_of(stored.metadata).startswith(SENT_ONCE):
             return False
         former = [one for one in self._ledger.lives[life.path] if one is not life and one.record]
         life.is_repeated = bool(former) or (life.puts > 1 and life.record is not None)
@@ -106,6 +129,39 @@ class SentMessages:
             elif len(paths) > 1:
                 self._broken("P7", f"{life.path} was sent twice: {', '.join(sorted(paths))}")
         return True
+
+    def before(self, life: Life) -> list[Life | str]:
+        """[P9] What must come before this message of a group, which was sent: what its sender sent there earlier, and
+        what those sent there that came before its sender in a group of their own; but not what sent the sender, whose
+        later sends come behind. Its body, if it is nowhere.
+        """
+        sender, group = self._recorded.get(life.body), group_of(life.path)
+        if sender is None or group not in (place for place, _, _ in self._sent.get(sender, ())):
+            return []
+        lines = {body: line for _, line, body in self._sent[sender]}
+        earlier: list[bytes] = []
+        for place, line, body in self._sent[sender]:
+            if body == life.body:
+                break
+            if place == group and line == lines[life.body]:
+                earlier.append(body)
+        above = self._senders_of(sender)
+        for other, sent in self._sent.items():
+            if _is_earlier(other, sender) and other not in above:
+                earlier += [body for place, _, body in sent if place == group]
+        return [self._life_of(body) or body.decode() for body in earlier]
+
+    def _senders_of(self, life: Life) -> set[Life]:
+        found: set[Life] = set()
+        above = self._recorded.get(life.body)
+        while above and above not in found:
+            found.add(above)
+            above = self._recorded.get(above.body)
+        return found
+
+    def _life_of(self, body: bytes) -> Life | None:
+        lives = [life for path in self._stored.get(body, ()) for life in self._ledger.lives.get(path, ())]
+        return next((life for life in lives if life.record or life.end), lives[-1] if lives else None)
 
     def deleted(self, life: Life) -> None:
         """A completed message goes only after what it sent is stored: nobody would look for it afterwards."""
@@ -120,3 +176,11 @@ class SentMessages:
         for key in self._parts:
             if key in self._world.objects:
                 self._broken("P6", f"{key} is still there, and all of it is stored")
+
+
+def _is_earlier(other: Life, sender: Life) -> bool:
+    """Whether it comes before the sender in the same group, and came to its end before it."""
+    partition = partition_of(sender.path)
+    if not partition or not is_ordered(partition) or partition_of(other.path) != partition:
+        return False
+    return other.path.encode() < sender.path.encode() and other.recorded_at <= sender.recorded_at

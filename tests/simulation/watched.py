@@ -112,9 +112,9 @@ class WatchedLetters(DeadLetters):
     judge: Judge
     process: Process
 
-    def replay(self, path: str, *, error_type: str | None = None) -> str:
+    def replay(self, path: str, *, error_type: str | None = None, message: str | None = None) -> str:
         with self.judge.history.call(self.process, "replay", path=path, error_type=error_type) as call:
-            call.answer = DeadLetters.replay(self, path, error_type=error_type)
+            call.answer = DeadLetters.replay(self, path, error_type=error_type, message=message)
         return str(call.answer)
 
     def purge(self, **options: Any) -> int:

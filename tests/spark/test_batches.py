@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -156,3 +157,29 @@ def test_a_line_that_is_too_long_dies_alone_and_the_job_never_sees_it(spark, buc
     many = limited.status("messages/many.ndjson").record
     assert many.outcome == "dead"
     assert "max_batch_lines" in many.failure.message
+
+
+def test_the_next_messages_are_queried_while_the_last_query_still_runs(spark, bucket):
+    """Each of two queries waits for the other: one after the other, they never would end. Their views are their own."""
+    both = threading.Barrier(2, timeout=60)
+    views = []
+
+    def job(spark, messages):
+        messages.createOrReplaceTempView("messages")
+        both.wait()
+        views.append(sorted(row.path for row in spark.table("messages").collect()))
+        return squared(spark, spark.table("messages"))
+
+    queue = Queue(store=bucket.store(), name="heavy", settings=QueueSettings.of(**SETTINGS | {"messages_per_run": 2}))
+    paths = [queue.enqueue({"n": n}) for n in range(4)]
+    jobs = FakeJobs()
+    assert Launcher(jobs, bucket.name).launch(queue, []) == "started"
+    (run,) = jobs.started
+
+    counts = Driver(as_run(queue, run), BatchWork(job, spark, bucket, queries=2), seconds=120).drain()
+
+    assert counts == {"completed": 4}
+    assert [queue.status(path).record.result for path in paths] == [{"square": float(n * n)} for n in range(4)]
+    # Which of them were claimed together is a race of claims.
+    assert [len(view) for view in views] == [2, 2]
+    assert sorted(views[0] + views[1]) == sorted(paths)

@@ -14,11 +14,12 @@ from s3queue.spark_runs.service import NotStarted
 from s3queue.spark_runs.slots import RunStore, as_run
 from s3queue.spark_runs.watch import LAUNCH_GRACE
 from s3queue.stores.memory import MemoryStore
-from spark.heavy.driver import Driver, NotOurs, RunLost
+from spark.heavy.driver import Driver
 from spark.heavy.messages import MessageWork, SparkGone
+from spark.heavy.run_manifest import NotOurs, RunLost
 from support.fake_jobs import FakeJobs
 from support.killed_store import Killed, KilledStore
-from support.run_world import World
+from support.run_world import WORK, World, check_everything
 
 
 @pytest.fixture
@@ -237,22 +238,6 @@ def crashed_run(world: World, *, at: int, late: bool) -> bool:
         return True
     world.jobs.becomes("ended", "SUCCESS")
     return False
-
-
-def check_everything(world: World, paths: dict[str, str]) -> None:
-    records = world.records()
-    for path, what in paths.items():
-        assert records[path].outcome == ("dead" if what in ("reject", "fail") else "completed"), (path, what)
-        # One crash costs a message that was started one attempt, and others none.
-        assert records[path].attempt <= {"ok": 2, "reject": 2}.get(what, 3)
-    assert set(records) == set(paths)
-    assert set(world.bench.keys("exports/dead/")) == {
-        f"exports/dead/{path}" for path, what in paths.items() if what in ("reject", "fail")
-    }
-    assert max(world.starts.values()) <= world.queue.settings.max_attempts  # [P5]
-
-
-WORK = ["ok", "fail once", "reject", "ok", "fail", "ok", "ok"]
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])

@@ -26,8 +26,9 @@ from s3queue.stores.memory import MemoryStore
 from spark.bulk.plan import read_plan
 from spark.bulk_enqueue import _bounded_lines
 from spark.heavy.batches import read_message
-from spark.heavy.driver import Driver, NotOurs, RunLost
+from spark.heavy.driver import Driver
 from spark.heavy.messages import MessageWork
+from spark.heavy.run_manifest import NotOurs, RunLost
 from spark.rows.record_rows import read_record
 from support.counting_store import CountingStore
 from support.drawn_documents import AT, FULL_RECORD

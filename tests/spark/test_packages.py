@@ -58,8 +58,8 @@ def test_driver_and_executors_find_the_packages_their_python_and_their_region(de
 def test_python_has_more_than_a_tenth_of_the_memory(deployment):
     told = settings(deployment)
     for place in ("spark.driver", "spark.executor"):
-        heap, overhead = (int(told[f"{place}.{name}"].removesuffix("g")) for name in ("memory", "memoryOverhead"))
+        heap, overhead = (int(told[f"{place}.{name}"].removesuffix("m")) for name in ("memory", "memoryOverhead"))
         assert overhead >= heap
         # EMR Serverless gives a worker of 2 vCPU 4 to 16 GB.
         assert told[f"{place}.cores"] == "2"
-        assert 4 <= heap + overhead <= 16
+        assert 4 * 1024 <= heap + overhead <= 16 * 1024

@@ -78,11 +78,11 @@ def test_a_message_that_is_deleted_while_its_query_is_made_takes_no_other_with_i
     gone: list[str] = []
 
     class Deleting(BatchWork):
-        def _messages(self, claims, driver) -> Any:
+        def _messages(self, claims, driver, spark) -> Any:
             if not gone:
                 gone.append(claims[0].path)
                 bucket.store().delete(queue.keys.message(claims[0].path))
-            return super()._messages(claims, driver)
+            return super()._messages(claims, driver, spark)
 
     def job(spark, messages):
         return messages.select("path", "line", sf.lit("done").alias("result"), sf.lit(None).alias("error"))

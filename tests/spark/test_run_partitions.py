@@ -19,10 +19,11 @@ from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.partitions import RunPartitions
 from s3queue.spark_runs.slots import RunStore, as_run
 from s3queue.stores.memory import MemoryStore
-from spark.heavy.batches import grouped
-from spark.heavy.driver import Driver, RunLost
+from spark.heavy.batches import grouped, size_of_group
+from spark.heavy.driver import Driver
 from spark.heavy.messages import MessageWork, SparkGone
 from spark.heavy.partition_rounds import PartitionRounds
+from spark.heavy.run_manifest import RunLost
 from support.fake_jobs import FakeJobs
 from support.killed_store import Killed, KilledStore
 from support.run_world import World
@@ -38,7 +39,12 @@ class InBatches:
         #: The paths of each query.
         self.queries: list[list[str]] = []
 
-    def run(self, claims, driver):
+    def run(self, feed, driver):
+        while group := feed.take(size_of_group):
+            self.run_claims(group, driver)
+            feed.done(len(group))
+
+    def run_claims(self, claims, driver):
         for group in grouped(claims):
             if driver.is_over():
                 for claim in group:

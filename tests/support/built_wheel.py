@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,19 +26,32 @@ class BuiltWheel:
 
     def run(self, *command: str, folder: Path, timeout: float = 280, **more: str) -> subprocess.CompletedProcess[str]:
         """Run Python in a folder, where `import s3queue` is the wheel's, and nothing of the repository is found."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "S3QUEUE_"))}
-        # First on the path, before the .pth file of the editable installation.
-        environment = kept | {"PYTHONPATH": f"{self.site}", "AWS_EC2_METADATA_DISABLED": "true"} | more
         return subprocess.run(
             [sys.executable, *command],
             cwd=folder,
-            env=environment,
+            env=self._environment() | more,
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
             timeout=timeout,
             check=False,
         )
+
+    def start(self, *command: str, folder: Path, output: IO[bytes]) -> subprocess.Popen[bytes]:
+        """The same, not waited for."""
+        return subprocess.Popen(
+            [sys.executable, *command],
+            cwd=folder,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "S3QUEUE_"))}
+        # First on the path, before the .pth file of the editable installation.
+        return kept | {"PYTHONPATH": f"{self.site}", "AWS_EC2_METADATA_DISABLED": "true"}
 
     def share_downloads(self, folder: Path) -> None:
         """What synths have built before is theirs, too: pip takes a minute for it."""

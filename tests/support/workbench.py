@@ -50,14 +50,14 @@ class Workbench:
         definition.events.pass_on(queue.events)
         return Processor(queue=queue, definition=definition, **options)
 
-    def sweeper(self, queue: Queue, dispatched: list[str] | None = None) -> Sweeper:
+    def sweeper(self, queue: Queue, dispatched: list[str] | None = None, *, counts_hour: bool = False) -> Sweeper:
         """One whose dispatches end up in `dispatched`."""
         paths: list[str] = [] if dispatched is None else dispatched
 
         def dispatch(sent: Sequence[str]) -> None:
             paths.extend(sent)
 
-        return Sweeper(queue=queue, dispatch=dispatch)
+        return Sweeper(queue=queue, dispatch=dispatch, counts_hour=counts_hour)
 
     def keys(self, prefix: str = "") -> list[str]:
         """Every key in the bucket behind a prefix, without counting a request."""

@@ -66,6 +66,8 @@ WRONG_CALLS = {
     "name of a number": lambda queue: queue.enqueue("x", name=17),
     "metadata of a number": lambda queue: queue.enqueue("x", metadata={"a": 1}),
     "expires before it begins": lambda queue: queue.presign(expires=-1),
+    "a URL for less than a second": lambda queue: queue.presign(expires=0.5),
+    "a URL for longer than S3 signs": lambda queue: queue.presign(expires=timedelta(days=7, seconds=1)),
     "negative timeout": lambda queue: queue.claim(queue.enqueue("x"), timeout=-5),
     "no timeout at all": lambda queue: queue.claim(queue.enqueue("x"), timeout=0),
     "extension by nothing": lambda queue: queue.extend(queue.claim(queue.enqueue("x")), 0),

@@ -183,3 +183,16 @@ def test_work_for_pull_workers_alone_cannot_go_to_spark():
     assert QueueSettings.of(engine="pull").uses_spark is False
     with pytest.raises(InvalidRequest, match="heavy_above"):
         QueueSettings.of(engine="pull", heavy_above=1000)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"executor_memory_mib": 100}, "executor_memory_mib must be a whole number of at least 512"),
+        ({"driver_python_mib": 0}, "driver_python_mib must be a whole number of at least 384"),
+        ({"executor_memory_mib": 9000, "executor_python_mib": 9000}, "at most 16384 together"),
+    ],
+)
+def test_memory_that_no_run_can_have_is_refused_by_name(settings, said):
+    with pytest.raises(InvalidRequest, match=said):
+        QueueSettings.of(engine="spark", **settings)

@@ -23,6 +23,7 @@ from .commands import (
     init,
     locks,
     partitions,
+    presign,
     queues,
     replay,
     schedules,
@@ -30,6 +31,7 @@ from .commands import (
     show,
     stats,
     tail,
+    up,
     work,
     workers,
 )
@@ -38,8 +40,8 @@ from .doctor import command as doctor
 __all__ = ["program"]
 #: Imported for what they register; `command.ORDER` says how the help lists it.
 _REGISTERED = (
-    *(queues, configure, breaker, send, stats, show, tail, partitions, act, replay, dead, dead_replay),
-    *(work, workers, locks, schedules, flows, archive, bulk, doctor, estimate, dashboard, init),
+    *(queues, configure, breaker, send, presign, stats, show, tail, partitions, act, replay, dead, dead_replay),
+    *(work, workers, locks, schedules, flows, archive, bulk, doctor, estimate, dashboard, init, up),
 )
 
 

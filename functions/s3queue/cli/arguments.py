@@ -64,6 +64,14 @@ ErrorType = Annotated[
     str | None,
     typer.Option("--error-type", help="Only letters with this error, e.g. TimeoutError.", show_default=False),
 ]
+Message = Annotated[
+    str | None,
+    typer.Option(
+        "--message",
+        help="Only letters of this group: its message as `dead errors` prints it, or any error text of it.",
+        show_default=False,
+    ),
+]
 OlderThan = Annotated[
     timedelta | None,
     typer.Option(

@@ -22,8 +22,22 @@ _PANEL = "Global options"
 #: The order of the commands in the help; a panel comes where its first command does.
 ORDER = (
     *("queues", "create", "configure", "set-concurrency", "pause", "resume", "breaker", "purge", "cleanup", "delete"),
-    *("send", "size", "stats", "peek", "show", "list", "partitions", "tail", "cancel", "retry", "release", "replay"),
-    *("dead", "work", "workers", "runs", "locks", "sweep", "dashboard", "doctor", "estimate", "init"),
+    *("send", "presign", "size", "stats", "peek", "show", "list", "partitions", "tail", "cancel", "retry", "release"),
+    *(
+        "replay",
+        "dead",
+        "work",
+        "workers",
+        "runs",
+        "locks",
+        "sweep",
+        "dashboard",
+        "doctor",
+        "estimate",
+        "init",
+        "up",
+        "down",
+    ),
 )
 F = TypeVar("F", bound=Callable[..., Any])
 

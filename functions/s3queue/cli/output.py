@@ -81,8 +81,8 @@ class Output:
             # An empty table is not shown: the note that follows says more than its headings.
             if isinstance(one, Table) and one.columns and not one.row_count:
                 continue
-            # The terminal breaks a line of text: an address that is broken here cannot be opened, or cut out.
-            console.print(one, markup=False, highlight=False, soft_wrap=isinstance(one, Text))
+            # The terminal breaks a line of text: an address or a path that is broken here cannot be used.
+            console.print(one, markup=False, highlight=False, soft_wrap=isinstance(one, (str, Text)))
 
     def document(self, document: Any) -> None:
         """One JSON document, in ASCII only, so that a terminal never gets a control sequence."""

@@ -110,15 +110,16 @@ COPY queues queues
 USER worker
 CMD ["s3queue", "work", "--all"]
 """,
-    ".gitignore": "__pycache__/\n.pytest_cache/\n.venv/\nbuild/\ncdk.out/\n",
+    ".gitignore": "__pycache__/\n.pytest_cache/\n.venv/\n.local/\nbuild/\ncdk.out/\n",
     "README.md": """\
 # @name@
 
-A queue is a module in `queues`. The next four commands:
+A queue is a module in `queues`. The next commands:
 
 ```console
 $ pip install 's3queue[all]>=@version@' pytest
 $ pytest
+$ s3queue up                        # the same stack on this machine, without an account; s3queue down ends it
 $ npx aws-cdk@@cdk@ deploy --all    # on your AWS account; once before: npx aws-cdk@@cdk@ bootstrap
 $ s3queue send orders '{"id": 17, "email": "ada@example.com"}' --url s3://BUCKET    # the stack's output `Bucket`
 ```

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .estimate import WORKER_GB, WORKER_VCPU, Estimate, Function, Runs, estimate
+from .estimate import WORKER_VCPU, Estimate, Function, Runs, estimate
 from .lines import SECONDS, Line
 from .monitoring import GB, sqs_watching, watching
 from .prices import MILLION, PRICES
@@ -64,7 +64,10 @@ def bill_of(found: Estimate) -> Bill:
             price=PRICES.s3_write,
         ),
         Line(
-            what="S3: sweeper's GET", count=found.sweeping.total(read) * SECONDS, price=PRICES.s3_read, how="queue.json"
+            what="S3: sweeper's GET",
+            count=found.sweeping.total(read) * SECONDS,
+            price=PRICES.s3_read,
+            how="queue.json, a sample of records",
         ),
         Line(
             what="S3: storage",
@@ -180,7 +183,14 @@ def _emr(runs: Runs | None) -> list[Line]:
     how = f"{runs.started * SECONDS:,.0f} runs of {runs.seconds:,.0f} s, at most {runs.workers} workers each"
     return [
         Line(what="EMR: vCPU", how=how, count=hours * WORKER_VCPU, price=PRICES.emr_vcpu, unit="vCPU-hours", per=1),
-        Line(what="EMR: memory", how=how, count=hours * WORKER_GB, price=PRICES.emr_gb, unit="GB-hours", per=1),
+        Line(
+            what="EMR: memory",
+            how=how,
+            count=hours * runs.gb / runs.workers,
+            price=PRICES.emr_gb,
+            unit="GB-hours",
+            per=1,
+        ),
     ]
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from s3queue.deployment import SWEEPER_MIB, SWEEPER_STAYS_SECONDS
 from s3queue.protocol.overrides import REFRESH_SECONDS
 from s3queue.sweeper.cleanup import RETENTION_SECONDS
+from s3queue.sweeper.last_hour import BUSY_SECONDS, CLOCK_ERROR, IDLE_SECONDS, LISTS, SAMPLE
 from s3queue.sweeper.sweeper import DUE_SECONDS, LONGEST_PAUSE_SECONDS, SWEEP_REQUESTS
 from s3queue.worker.own_retries import GRACE_SECONDS
 
@@ -33,11 +34,11 @@ EVENT_SECONDS = 0.5
 LAMBDA_CONCURRENCY = 1000
 EMR_VCPU = 16
 LIST_PAGE = 1000
-#: The driver of a run starts about this long after StartJobRun. Each worker has two cores, 4 GB and Spark's overhead,
-#: and is billed for at least a minute.
+#: The driver of a run starts about this long after StartJobRun. Each worker has two cores, and is billed for at least a
+#: minute.
 RUN_START_SECONDS = 60.0
 RUN_LEAST_SECONDS = 60.0
-WORKER_VCPU, WORKER_GB = 2, 5
+WORKER_VCPU = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,8 @@ class Runs:
     max_runs: int
     #: Workers of one run: a driver and its executors.
     workers: int
+    #: Memory of all of them together.
+    gb: int
 
     @property
     def billed_seconds(self) -> float:
@@ -234,7 +237,20 @@ def _sweeping(load: Workload, in_flight: float) -> tuple[RequestCounts, float]:
     letters = load.letters / load.queues * load.settings.dead_retention.total_seconds()
     looked_through = min(math.ceil(letters / LIST_PAGE), SWEEP_REQUESTS) * 60 / RETENTION_SECONDS
     _, _, _, awake = _minute(1 - math.exp(-in_flight * load.queues / load.sweepers), pause)
+    minute += _looking_back(load, is_busy)
     return (minute + operations.RETAIN * looked_through) * (load.queues / 60), awake
+
+
+def _looking_back(load: Workload, is_busy: float) -> RequestCounts:
+    """How one queue's last hour is counted, per minute."""
+    looks = is_busy + (1 - is_busy) * BUSY_SECONDS / IDLE_SECONDS
+    found = load.rate * 60 / (load.batch * load.queues) / looks
+    if not found or not load.settings.history:
+        return operations.LOOK_BACK * 0
+    # A look begins with names that are a little older than what it looks for.
+    listed = found * (1 + CLOCK_ERROR.total_seconds() * looks / BUSY_SECONDS)
+    pages = min(1 + math.ceil(listed / LIST_PAGE) + load.settings.shards, LISTS)
+    return (operations.LOOK_BACK * pages + operations.SAMPLE_RECORD * min(found, SAMPLE)) * looks
 
 
 def _sweeps(load: Workload, in_flight: float) -> tuple[float, float]:
@@ -322,6 +338,7 @@ def _runs(load: Workload) -> Runs | None:
         needed=needed,
         max_runs=settings.max_runs,
         workers=1 + settings.max_executors,
+        gb=settings.run_memory.driver_gb + settings.max_executors * settings.run_memory.executor_gb,
     )
 
 

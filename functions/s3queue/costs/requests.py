@@ -124,6 +124,9 @@ SWEEP_DUE = RequestCounts.of("LIST root", "LIST leases") * 0.5
 #: Each sweep of a queue that has schedules, up to a thousand of them.
 LIST_SCHEDULES = RequestCounts.of("LIST schedules")
 RETAIN = RequestCounts.of("LIST dead")
+#: What has finished in the last hour: the folders of records, pages of them, and a sample.
+LOOK_BACK = RequestCounts.of("LIST records")
+SAMPLE_RECORD = RequestCounts.of("GET records")
 #: While a delayed message is due within a minute, and nothing else is in flight.
 LIST_DELAYED = RequestCounts.of("LIST delayed")
 
@@ -137,9 +140,7 @@ LAUNCH = (
     + RequestCounts.of("LIST root", "LIST messages", "LIST leases")
 )
 #: … the driver takes it over, closes it, and lists the backlog once more.
-DRIVE = RequestCounts.of(
-    "PUT runs", "PUT runs", "PUT runs", "PUT workers", "PUT workers", "HEAD workers", "GET queue.json"
-) + (
+DRIVE = RequestCounts.of("PUT runs", "PUT runs", "PUT workers", "PUT workers", "HEAD workers", "GET queue.json") + (
     RequestCounts.of("GET runs") * 4
     + RequestCounts.of("LIST root", "LIST leases") * 2
     + RequestCounts.of("DELETE runs", "DELETE workers")
@@ -148,7 +149,7 @@ DRIVE = RequestCounts.of(
 ADOPT = CLAIM_AGAIN
 #: The manifest says that a message is started before it is.
 BEGIN = RequestCounts.of("PUT runs")
-NEXT_ROUND = RequestCounts.of("PUT runs", "PUT runs", "LIST root", "LIST messages", "LIST leases")
+NEXT_ROUND = RequestCounts.of("PUT runs", "LIST root", "LIST messages", "LIST leases")
 #: After a round that was not full, the driver lists what has come meanwhile.
 LIST_FOR_MORE = RequestCounts.of("LIST root", "LIST messages", "LIST leases")
 HEARTBEAT = RequestCounts.of("PUT workers")

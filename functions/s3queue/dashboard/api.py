@@ -18,9 +18,11 @@ from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.settings import QueueSettings, with_current_names
 from s3queue.store import ObjectStore
 
-from . import browse, letters, models, requests, stuck
+from . import browse, letters, models, requests, run_models, runs, stuck
 from .bucket_view import BucketView
+from .console import Console
 from .flows import register_flows
+from .last_hour import register_last_hour
 from .pages import register_document, register_pages
 from .partitions import register_partitions
 from .resolver import JSON, Resolver, Role
@@ -62,19 +64,22 @@ def build(
     defined: Mapping[str, QueueSettings] | None = None,
     discover: bool = True,
     role: Role = "operator",
+    console: Console | None = None,
 ) -> Resolver:
     """The API over one bucket; `defined` are the deployed queues, `discover` also finds those that nobody deployed.
 
+    With a `console`, answers hold addresses of logs.
     For a reader, whatever changes something and every payload is refused.
     """
     app = Resolver(role)
-    view = BucketView(store=store, defined=defined or {}, discover=discover)
+    view = BucketView(store=store, defined=defined or {}, discover=discover, console=console or Console())
     _register_queues(app, view)
     _register_messages(app, view)
     _register_dead(app, view)
     register_schedules(app, view, _described)
     register_flows(app, view, _described)
     register_partitions(app, view, _described)
+    register_last_hour(app, view, _described)
     register_pages(app)
     register_document(app, lambda: document(app))
     return app
@@ -129,9 +134,9 @@ def _register_queues(app: Resolver, view: BucketView) -> None:
     def workers(queue: QueueName) -> models.Workers:
         return models.Workers(workers=stuck.workers(view.queue(queue)))
 
-    @app.get("/api/queues/<queue>/runs", summary="Spark runs", tags=["queues"], **_described(models.Runs))
-    def runs(queue: QueueName) -> models.Runs:
-        return stuck.runs(view.queue(queue))
+    @app.get("/api/queues/<queue>/runs", summary="Spark runs", tags=["queues"], **_described(run_models.Runs))
+    def queue_runs(queue: QueueName) -> run_models.Runs:
+        return runs.runs(view.queue(queue), view.console)
 
     changed = _described(models.Paused, changes=True)
 
@@ -207,7 +212,9 @@ def _register_messages(app: Resolver, view: BucketView) -> None:
     ) -> models.MessageLife:
         if body:
             app.check_operator("see payloads")
-        return browse.life(view.queue(queue), path, with_body=body)
+        found = browse.life(view.queue(queue), path, with_body=body)
+        found.logs = view.console.logs_of([found.worker, *(str(one.get("worker", "")) for one in found.attempts)])
+        return found
 
     ended = _described(models.Cancelled, changes=True)
 
@@ -248,9 +255,18 @@ def _register_dead(app: Resolver, view: BucketView) -> None:
         newer_than_seconds: Seconds | None = None,
         cursor: Cursor = "",
         limit: Limit = 50,
+        message: Annotated[
+            str | None,
+            Query(min_length=1, max_length=2000, description="A group: the normalised form, or any text of it."),
+        ] = None,
+        acknowledged: Annotated[bool | None, Query(description="Only those that are, or are not.")] = None,
     ) -> models.DeadPage:
         wanted = letters.Filter(
-            error_type=error_type, older_than_seconds=older_than_seconds, newer_than_seconds=newer_than_seconds
+            error_type=error_type,
+            older_than_seconds=older_than_seconds,
+            newer_than_seconds=newer_than_seconds,
+            message=message,
+            acknowledged=acknowledged,
         )
         return letters.page(view.queue(queue), wanted, cursor, limit)
 
@@ -269,6 +285,24 @@ def _register_dead(app: Resolver, view: BucketView) -> None:
     def replay(queue: QueueName, selection: Annotated[requests.Replay, Body()]) -> models.Replayed:
         to = view.queue(selection.to) if selection.to is not None else None
         return letters.replay(view.queue(queue), selection, to)
+
+    @app.post(
+        "/api/queues/<queue>/dead/delete",
+        summary="Delete dead letters for good",
+        tags=["dead letters"],
+        **_described(models.DeletedLetters, changes=True),
+    )
+    def delete_letters(queue: QueueName, selection: Annotated[requests.DeleteLetters, Body()]) -> models.DeletedLetters:
+        return letters.delete(view.queue(queue), selection)
+
+    @app.post(
+        "/api/queues/<queue>/dead/acknowledge",
+        summary="Let dead letters stay without counting",
+        tags=["dead letters"],
+        **_described(models.Acknowledged, changes=True),
+    )
+    def acknowledge(queue: QueueName, selection: Annotated[requests.Acknowledge, Body()]) -> models.Acknowledged:
+        return letters.acknowledge(view.queue(queue), selection)
 
     gone = _described(models.Deleted, changes=True)
 

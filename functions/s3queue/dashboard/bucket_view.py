@@ -18,6 +18,7 @@ from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
 
 from . import models
+from .console import Console
 from .overview import QueueOverview, overview, queue_names, verdict
 
 T = TypeVar("T")
@@ -42,6 +43,8 @@ class BucketView:
     #: Whether to find queues that are not deployed; this needs the permission to LIST the whole bucket.
     discover: bool = True
     clock: Clock = field(default_factory=SystemClock)
+    #: Where logs are.
+    console: Console = field(default_factory=Console)
 
     def names(self) -> list[str]:
         found = queue_names(self.store) if self.discover else []
@@ -98,14 +101,17 @@ class BucketView:
 
     def statistics(self) -> models.Statistics:
         found = self.store.open(STATISTICS)
+        prices = models.Prices(put=PRICES.s3_write, get=PRICES.s3_read)
         if found is None:
-            return models.Statistics(available=False, modified_at=None, document=None)
+            return models.Statistics(available=False, modified_at=None, document=None, prices=prices)
         try:
             document = parse_json(found.read(STATISTICS_BYTES))
         except (CorruptState, ValueError, RecursionError):
             document = None
         modified_at = format_instant(found.modified_at)
-        return models.Statistics(available=document is not None, modified_at=modified_at, document=document)
+        return models.Statistics(
+            available=document is not None, modified_at=modified_at, document=document, prices=prices
+        )
 
 
 FORMULA = (

@@ -1,19 +1,21 @@
-"""Letters: dead letters a page at a time, grouped by error, replayed one by one or as a group."""
+"""Letters: dead letters a page at a time, grouped by error; replayed, deleted or acknowledged, alone or as a group."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 
+from s3queue.documents.acknowledgements import Acknowledgements
 from s3queue.documents.dead_letter import DeadLetter
-from s3queue.encoding import format_instant
-from s3queue.errors import InvalidRequest, QueueError
+from s3queue.documents.failure_group import Selection, group_key
+from s3queue.errors import InvalidRequest, MessageNotFound, QueueError
+from s3queue.protocol.dead_groups import acknowledge as acknowledge_letters
+from s3queue.protocol.dead_groups import acknowledge_everything, is_acknowledged, parts_of
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.queue import Queue
 
 from . import models, requests
-from .bucket_view import in_parallel
+from .bucket_view import PAGES, in_parallel
 
 #: Dead letters that one call reads at most; each costs a HEAD.
 MOST_READ = 1000
@@ -27,6 +29,8 @@ class Filter:
     error_type: str | None = None
     older_than_seconds: float | None = None
     newer_than_seconds: float | None = None
+    message: str | None = None
+    acknowledged: bool | None = None
 
 
 def scan(queue: Queue, wanted: Filter, cursor: str, limit: int) -> tuple[list[DeadLetter], str | None]:
@@ -38,54 +42,99 @@ def scan(queue: Queue, wanted: Filter, cursor: str, limit: int) -> tuple[list[De
         older_than=_span(wanted.older_than_seconds), newer_than=_span(wanted.newer_than_seconds), after=cursor
     )
     found: list[DeadLetter] = []
+    selection = Selection.of(wanted.error_type, wanted.message)
+    known = Acknowledgements() if wanted.acknowledged is None else DeadLetters(queue).acknowledgements()
     for read, letter in enumerate(letters):
         if len(found) == limit or read == MOST_READ:
             return found, cursor
         cursor = letter.path
-        if wanted.error_type is None or wanted.error_type in letter.counts:
+        if wanted.acknowledged is not None and is_acknowledged(letter, known) is not wanted.acknowledged:
+            continue
+        if _is_selected(queue, letter, selection):
             found.append(letter)
     return found, None
 
 
+def _is_selected(queue: Queue, letter: DeadLetter, selection: Selection) -> bool:
+    if selection.message is not None:
+        return any(map(selection.has, parts_of(queue, letter)))
+    return selection.error_type is None or selection.error_type in letter.counts
+
+
 def page(queue: Queue, wanted: Filter, cursor: str, limit: int) -> models.DeadPage:
     found, next_cursor = scan(queue, wanted, cursor, limit)
-    return models.DeadPage(letters=[models.DeadView(**letter.to_json()) for letter in found], next_cursor=next_cursor)
+    known = DeadLetters(queue).acknowledgements() if found else Acknowledgements()
+    return models.DeadPage(letters=[_view(letter, known) for letter in found], next_cursor=next_cursor)
+
+
+def _view(letter: DeadLetter, known: Acknowledgements) -> models.DeadView:
+    group = group_key(letter.error_type, letter.error)
+    return models.DeadView(**letter.to_json(), message=group.message, acknowledged=is_acknowledged(letter, known))
 
 
 def errors(queue: Queue) -> models.Errors:
-    """Groups by error type, largest first, over the first thousand dead letters."""
+    """Groups by error type and message, largest first, over the first thousand dead letters."""
     read, next_cursor = scan(queue, Filter(), "", MOST_READ)
-    groups: dict[str, list[DeadLetter]] = {}
-    for letter in read:
-        for error_type in letter.counts:
-            groups.setdefault(error_type, []).append(letter)
-    return models.Errors(
-        groups=[
-            _group(error_type, groups[error_type])
-            for error_type in sorted(groups, key=lambda kind: -_count(kind, groups[kind]))
-        ],
-        read=len(read),
-        exact=next_cursor is None,
+    groups = [models.ErrorGroup(**group.to_json()) for group in DeadLetters(queue).groups(read)]
+    return models.Errors(groups=groups, read=len(read), exact=next_cursor is None)
+
+
+def delete(queue: Queue, asked: requests.DeleteLetters) -> models.DeletedLetters:
+    """Delete the letters, or the lines of batches, that the request selects.
+
+    Raises:
+        InvalidRequest: it selects nothing by a filter, and does not say `everything`.
+    """
+    is_filtered = asked.older_than_seconds is not None or asked.newer_than_seconds is not None
+    _check_selected(asked, is_filtered)
+    wanted = Filter(
+        error_type=asked.error_type,
+        message=asked.message,
+        older_than_seconds=asked.older_than_seconds,
+        newer_than_seconds=asked.newer_than_seconds,
+    )
+    found, next_cursor = scan(queue, wanted, asked.cursor, asked.limit)
+    letters = DeadLetters(queue)
+
+    def gone(letter: DeadLetter) -> bool:
+        try:
+            return letters.discard(letter, error_type=asked.error_type, message=asked.message)
+        except MessageNotFound:
+            return False  # it died of something else meanwhile
+
+    deleted = 0 if asked.dry_run else sum(in_parallel(gone, found))
+    return models.DeletedLetters(
+        dry_run=asked.dry_run,
+        selected=len(found),
+        deleted=deleted,
+        next_cursor=next_cursor,
+        examples=[letter.path for letter in found[:EXAMPLES]],
     )
 
 
-def _group(error_type: str, letters: list[DeadLetter]) -> models.ErrorGroup:
-    texts = Counter(letter.error for letter in letters)
-    example = texts.most_common(1)[0][0]
-    ages = [letter.died_at for letter in letters]
-    return models.ErrorGroup(
-        error_type=error_type,
-        count=_count(error_type, letters),
-        example=example,
-        example_path=next(letter.path for letter in letters if letter.error == example),
-        oldest_at=format_instant(min(ages)),
-        newest_at=format_instant(max(ages)),
+def acknowledge(queue: Queue, asked: requests.Acknowledge) -> models.Acknowledged:
+    """Acknowledge the letters of a group, or everything that has died so far.
+
+    Raises:
+        InvalidRequest: it names no group, and does not say `everything`.
+    """
+    _check_selected(asked, False)
+    next_cursor = None
+    selection = Selection.of(asked.error_type, asked.message)
+    if selection.is_all:
+        selected = acknowledge_everything(queue, undo=asked.undo)
+    else:
+        wanted = Filter(error_type=asked.error_type, message=asked.message)
+        found, next_cursor = scan(queue, wanted, asked.cursor, asked.limit)
+        selected = acknowledge_letters(queue, found, selection, undo=asked.undo)
+    return models.Acknowledged(
+        selected=selected, acknowledged=queue.stats(pages=PAGES).acknowledged, next_cursor=next_cursor
     )
 
 
-def _count(error_type: str, letters: list[DeadLetter]) -> int:
-    """Dead messages with this error; a batch counts as its lines."""
-    return sum(letter.counts[error_type] for letter in letters)
+def _check_selected(asked: requests.Acknowledge | requests.DeleteLetters, is_filtered: bool) -> None:
+    if not (is_filtered or asked.everything or asked.error_type is not None or asked.message is not None):
+        raise InvalidRequest("name a group by error_type, message or both; or say everything=true")
 
 
 def replay(queue: Queue, asked: requests.Replay, to: Queue | None = None) -> models.Replayed:
@@ -100,7 +149,7 @@ def replay(queue: Queue, asked: requests.Replay, to: Queue | None = None) -> mod
         if to:
             queue.replay(path, to=to)
         else:
-            letters.replay(path, error_type=asked.error_type)
+            letters.replay(path, error_type=asked.error_type, message=asked.message)
 
     if asked.path is not None:
         # For a single letter, an error is the answer itself, not an entry in it.
@@ -121,10 +170,12 @@ def replay(queue: Queue, asked: requests.Replay, to: Queue | None = None) -> mod
         error_type=asked.error_type,
         older_than_seconds=asked.older_than_seconds,
         newer_than_seconds=asked.newer_than_seconds,
+        message=asked.message,
     )
     found, next_cursor = scan(queue, wanted, asked.cursor, asked.limit)
     selected = [letter.path for letter in found]
-    mixed = {letter.path for letter in found if asked.error_type and not letter.has_only(asked.error_type)}
+    selection = Selection.of(asked.error_type, asked.message)
+    mixed = {letter.path for letter in found if to and letter.lines and not _is_whole(queue, letter, selection)}
 
     def one(path: str) -> models.Failed | None:
         try:
@@ -145,6 +196,13 @@ def replay(queue: Queue, asked: requests.Replay, to: Queue | None = None) -> mod
         next_cursor=next_cursor,
         examples=selected[:EXAMPLES],
     )
+
+
+def _is_whole(queue: Queue, letter: DeadLetter, selection: Selection) -> bool:
+    """Whether all lines of a batch are selected."""
+    if selection.message is None:
+        return selection.error_type is None or letter.has_only(selection.error_type)
+    return all(map(selection.has, parts_of(queue, letter)))
 
 
 def _span(seconds: float | None) -> timedelta | None:

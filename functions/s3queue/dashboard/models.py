@@ -45,6 +45,8 @@ class Counts(Answer):
         "late; null: no sweeper has counted."
     )
     exact: bool = Field(description="False: a count stopped at its page limit and is a lower bound.")
+    acknowledged: int = Field(description="Dead letters that an operator acknowledged; `health` does not count them.")
+    busy_seconds: float | None = Field(description="Age of the oldest object of an unfinished message.")
     total: int
     at: str
 
@@ -195,6 +197,7 @@ class MessageLife(Answer):
     result: AnyJson = None
     result_error: str | None = None
     kept_payload: str | None = Field(default=None, description="The key of a completed message's payload, if kept.")
+    logs: dict[str, str] = Field(default={}, description="Worker → where its log lines are, in AWS's console.")
     lines: dict[str, AnyJson] | None = None
     problem: str | None = None
     body: Body | None = Field(default=None, description="Only with `body=1`.")
@@ -215,6 +218,8 @@ class DeadView(Answer):
     worker: str
     lines: int
     enqueued_at: str | None
+    message: str = Field(description="The error's normalised text, which names its group; of a batch, its first one's.")
+    acknowledged: bool
 
 
 class DeadPage(Answer):
@@ -224,9 +229,12 @@ class DeadPage(Answer):
 
 class ErrorGroup(Answer):
     error_type: str
-    count: int
-    example: str = Field(description="The most frequent error text.")
+    message: str = Field(description="Numbers, ids, quoted parts, addresses, URLs and keys are `*`.")
+    count: int = Field(description="A batch counts as its lines.")
+    acknowledged: int = Field(description="How many of them an operator has acknowledged.")
+    example: str = Field(description="The newest error text.")
     example_path: str
+    samples: list[str] = Field(description="Paths of some letters, newest first.")
     oldest_at: str
     newest_at: str
 
@@ -256,6 +264,24 @@ class Replayed(Answer):
 
 class Deleted(Answer):
     path: str
+
+
+class DeletedLetters(Answer):
+    dry_run: bool
+    selected: int
+    deleted: int = Field(description="Less than `selected` if some died anew, or were replayed, meanwhile.")
+    next_cursor: str | None = Field(
+        description="There may be more: call again with this `cursor`; null: these were all."
+    )
+    examples: list[str] = Field(description="Some of the selected paths.")
+
+
+class Acknowledged(Answer):
+    selected: int = Field(description="Dead letters that the request selected.")
+    acknowledged: int = Field(description="Dead letters of the queue that are acknowledged now.")
+    next_cursor: str | None = Field(
+        description="There may be more: call again with this `cursor`; null: these were all."
+    )
 
 
 class Cancelled(Answer):
@@ -313,12 +339,13 @@ class Workers(Answer):
     workers: list[WorkerView]
 
 
-class Runs(Answer):
-    runs: list[Run]
-    exact: bool
+class Prices(Answer):
+    put: float = Field(description="Dollars per million writes and LISTs; a DELETE is free.")
+    get: float = Field(description="Dollars per million reads.")
 
 
 class Statistics(Answer):
     available: bool
     modified_at: str | None
     document: AnyJson = Field(description="The content of analytics/latest.json, which the Spark job wrote.")
+    prices: Prices = Field(description="What S3's requests cost, for the cost of an hour.")

@@ -44,6 +44,7 @@ WHOLE = BeforeValidator(_is_number)
 Instant = Annotated[AwareDatetime, BeforeValidator(_is_text)]
 Seconds = Annotated[float, Field(ge=0, le=LONGEST_SECONDS, allow_inf_nan=False, strict=True)]
 Text = Annotated[str, Field(max_length=1000)]
+Message = Annotated[str, Field(min_length=1, max_length=2000)]
 
 
 def _given(**types: str) -> dict[str, Any]:
@@ -164,6 +165,7 @@ class Replay(Request):
                     _given(path="string", error_type="string"),
                     _given(path="string", older_than_seconds="number"),
                     _given(path="string", newer_than_seconds="number"),
+                    _given(path="string", message="string"),
                 ]
             }
         }
@@ -179,10 +181,54 @@ class Replay(Request):
     to: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")] | None = Field(
         default=None, description="Another queue that they go to; of a batch, then, all its dead lines."
     )
+    message: Message | None = Field(default=None, description="A group: the normalised form, or any text of it.")
 
-    @field_validator("error_type", "older_than_seconds", "newer_than_seconds")
+    @field_validator("error_type", "older_than_seconds", "newer_than_seconds", "message")
     @classmethod
     def _is_no_filter_of_one(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None and info.data.get("path") is not None:
             raise ValueError("give a path or a filter, not both")
         return value
+
+
+_SELECTING: Any = [
+    _given(error_type="string"),
+    _given(message="string"),
+    {"required": ["everything"], "properties": {"everything": {"const": True}}},
+]
+
+
+class _Group(Request):
+    """Dead letters of a group, or all of them; never all by mistake."""
+
+    error_type: Text | None = None
+    message: Message | None = Field(default=None, description="A group: the normalised form, or any text of it.")
+    everything: Annotated[bool, Field(strict=True, description="Every dead letter, if no filter is given.")] = False
+    cursor: Annotated[str, Field(max_length=1024)] = ""
+    limit: Annotated[int, Field(ge=1, le=MOST_REPLAYS), WHOLE] = MOST_REPLAYS
+
+
+class DeleteLetters(_Group):
+    """Dead letters that go for good; of a batch, the lines of the group."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                *_SELECTING,
+                _given(older_than_seconds="number"),
+                _given(newer_than_seconds="number"),
+            ]
+        }
+    )
+
+    older_than_seconds: Seconds | None = None
+    newer_than_seconds: Seconds | None = None
+    dry_run: Annotated[bool, Field(strict=True)] = False
+
+
+class Acknowledge(_Group):
+    """Dead letters that stay, and count no more; what dies later counts again."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": _SELECTING})
+
+    undo: Annotated[bool, Field(strict=True, description="They count again.")] = False

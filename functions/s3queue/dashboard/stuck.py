@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 
 from s3queue.documents.breaker_document import StoredBreaker
 from s3queue.documents.lease import GRAIN
-from s3queue.documents.run_documents import MANIFEST_BYTES
-from s3queue.encoding import format_instant, parse_json
+from s3queue.encoding import format_instant
 from s3queue.errors import CorruptState
 from s3queue.paths import is_ordered, is_partition, partition_of
 from s3queue.protocol.liveness import LiveOwners
@@ -16,15 +15,11 @@ from s3queue.queue import Queue
 from s3queue.store import ObjectInfo
 
 from . import models
-from .bucket_view import in_parallel
 from .overview import live_workers
+from .runs import runs
 
 #: How many leases that seem to be overdue are read, oldest first.
 LEASES_READ = 20
-RUNS_READ = 50
-#: While its driver runs, the object of a run is younger than this.
-RUN_SILENT = timedelta(minutes=15)
-ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
 
 
 def breaker(name: str, found: StoredBreaker) -> models.BreakerView:
@@ -57,7 +52,7 @@ def stuck(queue: Queue) -> models.Stuck:
         at=format_instant(page.at),
         leases=leases,
         silent_workers=[worker for worker in workers(queue) if not worker.is_fresh],
-        stale_runs=[run for run in listed.runs if _is_stale(run)],
+        stale_runs=[run for run in listed.runs if run.is_silent],
         oldest_dead_seconds=max(ages, default=None),
         exact=page.next_after is None and dead.next_after is None and len(overdue) <= LEASES_READ,
     )
@@ -65,32 +60,6 @@ def stuck(queue: Queue) -> models.Stuck:
 
 def workers(queue: Queue) -> list[models.WorkerView]:
     return [models.WorkerView(**worker.to_json()) for worker in live_workers(queue)]
-
-
-def runs(queue: Queue) -> models.Runs:
-    """The objects under `runs/`: manifests and slots."""
-    page = queue.store.list(queue.keys.prefix("runs"), limit=RUNS_READ)
-
-    def read(entry: ObjectInfo) -> models.Run:
-        found = queue.store.open(entry.key)
-        try:
-            document = parse_json(found.read(MANIFEST_BYTES)) if found else None
-        except (CorruptState, ValueError, RecursionError):
-            document = None
-        return models.Run(
-            name=entry.key.removeprefix(queue.keys.prefix("runs")),
-            modified_at=format_instant(entry.modified_at),
-            age_seconds=(page.at - entry.modified_at).total_seconds(),
-            size=entry.size,
-            document=document,
-        )
-
-    return models.Runs(runs=in_parallel(read, page.objects), exact=page.next_after is None)
-
-
-def _is_stale(run: models.Run) -> bool:
-    state = run.document.get("state") if isinstance(run.document, dict) else None
-    return run.age_seconds > RUN_SILENT.total_seconds() and str(state).upper() not in ENDED
 
 
 def _stuck_lease(queue: Queue, entry: ObjectInfo, now: datetime, owners: LiveOwners) -> models.StuckLease | None:

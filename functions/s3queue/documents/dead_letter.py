@@ -41,7 +41,7 @@ _ERROR_CHARACTERS = 600
 TYPES_CHARACTERS = _FACTS_BYTES // 2
 #: A dead line begins with its number and its error, and its body comes last.
 _HEAD = re.compile(
-    rb'\{"line": [0-9]+, "error_type": (?P<type>"(?:[^"\\]|\\.)*"), "error": "(?:[^"\\]|\\.)*", '
+    rb'\{"line": [0-9]+, "error_type": (?P<type>"(?:[^"\\]|\\.)*"), "error": (?P<error>"(?:[^"\\]|\\.)*"), '
     rb'(?="body(?:_base64)?": ")'
 )
 #: Longer than any such head: texts are cut to 2,000 characters, of at most 12 bytes each.
@@ -170,6 +170,8 @@ class DeadLetter:
     is_unreadable: bool = False
     #: The ETag, for conditional deletes.
     etag: str = ""
+    #: When the letter was written, by S3's clock.
+    written_at: datetime | None = field(default=None, compare=False)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -223,6 +225,7 @@ class DeadLetter:
             generation=generation,
             is_unreadable=facts.get("unreadable") == "true",
             etag=info.etag,
+            written_at=info.modified_at,
         )
 
 
@@ -232,19 +235,22 @@ def dead_lines(letter: IO[bytes]) -> list[DeadLine]:
         return [dead for _, line in read_lines(letter) if (dead := DeadLine.from_bytes(line))]
 
 
-def count_lines(letter: IO[bytes]) -> dict[str, int]:
-    """How many lines of a letter died of which error. Only the beginning of a line is ever in memory."""
-    counts: Counter[str] = Counter()
+def line_failures(letter: IO[bytes]) -> Iterator[Failure]:
+    """Why each line of a letter died. Only the beginning of a line is ever in memory."""
     with letter:
         while line := letter.readline(_HEAD_BYTES):
             tail = line
             while not tail.endswith(b"\n") and (tail := letter.readline(PIECE_BYTES)):
                 pass
             if head := _HEAD.match(line):
-                counts[json.loads(head["type"])] += 1
+                yield Failure(json.loads(head["type"]), json.loads(head["error"]))
             elif dead := DeadLine.from_bytes(line):
-                counts[dead.failure.type] += 1
-    return dict(counts.most_common())
+                yield dead.failure
+
+
+def count_lines(letter: IO[bytes]) -> dict[str, int]:
+    """How many lines of a letter died of which error."""
+    return dict(Counter(failure.type for failure in line_failures(letter)).most_common())
 
 
 def count_by_error_type(letters: Iterable[DeadLetter]) -> dict[str, int]:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 from s3queue.encoding import with_put_id
 from s3queue.errors import InvalidRequest
@@ -20,7 +19,11 @@ _NDJSON = "application/x-ndjson"
 _BOM = b"\xef\xbb\xbf"
 #: Of the sender's name, in the names of what it sends into a group.
 _ORDER_BYTES = 240
-_SENT = re.compile(r"(.+-[0-9a-f]{7})-sent-[0-9a-f]{20}")
+#: Of the sender's digest, in these names: what two messages sent has an order, which their own sends keep.
+_DIGITS = 8
+#: What would sort before the separator, or be one.
+_LOW = re.compile(r"[\x00-!]")
+_SENT = re.compile(r"(.+![0-9a-f]{15})-sent-[0-9a-f]{20}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,8 @@ def addressed(sends: Sequence[Send], queue: str, path: str, generation: Generati
         place = first.place if is_single else _place_of_batch(first)
         if partition_of(place):
             # In the order of their numbers, and with a mark that the name cannot have: names are for the order here.
-            name = f"{_order_of(path, generation)}-{part:04x}{index:03x}-sent-{digest}"
+            # The separator sorts before what may follow in a longer name.
+            name = f"{_order_of(path, generation)}!{part:04x}{index:03x}{digest[:_DIGITS]}-sent-{digest}"
             put_id = f"{SENT_ONCE}{max(0, int(generation.put_at.timestamp())):x}-{put_id}"
         objects.append(
             SentObject(
@@ -84,9 +88,11 @@ def _order_of(path: str, generation: Generation) -> str:
     if not partition or not is_ordered(partition):
         return name_before(generation.put_at)
     name = path.removeprefix(partition_path(partition))
-    # Without the digest of what sent the sender: in a long chain, it would push what orders them out of the name.
+    # Without the whole digest of what sent the sender: in a long chain, it would push what orders them out of the name.
     sent = _SENT.fullmatch(name)
-    return quote((sent[1] if sent else name).encode("utf-8", "surrogatepass"), safe="~")[:_ORDER_BYTES]
+    # As it is, if possible: quoted, names would have another order.
+    order = sent[1] if sent else _LOW.sub(lambda found: f"!x{ord(found[0]):02x}", name)
+    return order.encode("utf-8", "surrogatepass")[:_ORDER_BYTES].decode("utf-8", "ignore")
 
 
 def _place_of_batch(send: Send) -> str:

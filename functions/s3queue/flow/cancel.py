@@ -15,11 +15,11 @@ from dataclasses import replace
 
 from s3queue.documents.lease import NEVER, Lease, StoredLease
 from s3queue.documents.message import Generation
-from s3queue.documents.once import was_finished
+from s3queue.documents.once import is_once, was_finished
 from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of
 from s3queue.errors import Cancelled, Conflict, CorruptState, InvalidRequest, MessageNotFound, NewerFormat, Unavailable
-from s3queue.paths import partition_of
+from s3queue.paths import named_at, partition_of
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes
@@ -67,10 +67,10 @@ def cancel(leases: LeaseProtocol, path: str) -> Record:
             if record:
                 return record
             lease = held.lease if held else None
-            if held and _is_behind(held, stored):
+            if held and _is_behind(path, held, stored):
                 raise Conflict(
-                    f"not cancelled: {queue.name}/{path} was PUT anew while the message before it is processed; try "
-                    "again when that is finished"
+                    f"not cancelled: {queue.name}/{path} was PUT anew while the message before it is processed, or may "
+                    "have been: its claim is of the same second, and names no ETag; try again when that is finished"
                 )
             # Without a lease of the own, as a zombie's completion: it counts if nothing is recorded yet.
             record = _write(leases, path, stored, lease, lambda: False)
@@ -86,10 +86,14 @@ def cancel(leases: LeaseProtocol, path: str) -> Record:
     raise Unavailable(f"not cancelled: {queue.name}/{path} changes hands all the time; try again")
 
 
-def _is_behind(held: StoredLease, stored: ObjectInfo) -> bool:
+def _is_behind(path: str, held: StoredLease, stored: ObjectInfo) -> bool:
     """Whether what lies there is another message than the one at work, whose worker would replace its record."""
-    leased = held.lease.leased_etag
-    return leased != stored.etag if leased else stored.modified_at > held.written_at
+    if leased := held.lease.leased_etag:
+        return leased != stored.etag
+    if stored.modified_at == held.written_at:
+        # S3's dates have whole seconds: either may have come first. Only a name that nobody uses twice tells.
+        return not (named_at(path.removesuffix(".ndjson")) or is_once(path, stored.metadata))
+    return stored.modified_at > held.written_at
 
 
 def _lease(leases: LeaseProtocol, path: str) -> tuple[StoredLease | None, bool]:

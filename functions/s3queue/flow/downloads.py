@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from urllib.parse import unquote
 
-from s3queue.clock import as_positive_duration
+from s3queue.clock import as_signing_time
 from s3queue.documents.kept_payload import is_payload_of
 from s3queue.documents.record import Record
 from s3queue.errors import InvalidRequest, MessageNotFound
@@ -13,22 +13,18 @@ from s3queue.keys import RESERVED, owner_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.outcomes import Outcomes
 
-#: S3 signs for no longer.
-LONGEST = timedelta(days=7)
 KEY_BYTES = 1024
 
 
 def presign_get(queue: QueueAccess, outcomes: Outcomes, what: str, expires: float | timedelta) -> str:
     """See `Queue.presign_get`. HEAD object; of a message, GET record first."""
-    wait = as_positive_duration(expires, "expires")
-    if wait < timedelta(seconds=1) or wait > LONGEST:
-        raise InvalidRequest(f"expires must be from a second to 7 days, which is S3's limit, not {wait}")
+    seconds = as_signing_time(expires)
     key, record = _found(queue, outcomes, what)
     stored = queue.store.head(key)
     # Under a name that was used before, an earlier message's payload may lie there.
     if stored is None or (record and not is_payload_of(stored, record)):
         raise MessageNotFound(f"nothing to download: there is no {queue.store.url}/{key}")
-    return queue.store.presign_get(key, seconds=int(wait.total_seconds()))
+    return queue.store.presign_get(key, seconds=seconds)
 
 
 def _found(queue: QueueAccess, outcomes: Outcomes, what: str) -> tuple[str, Record | None]:

@@ -19,7 +19,7 @@ from s3queue.protocol.claim import Claim
 from s3queue.protocol.journal import outcome_in
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.misnamed import bury_misnamed
-from s3queue.protocol.opening import message_of
+from s3queue.protocol.opening import described_metadata, message_of
 from s3queue.store import ObjectInfo
 
 from .held_lease import HeldLease
@@ -208,6 +208,10 @@ class Hold:
             known = self._clearing.read.get(path)
             if known is None or known.etag != info.etag:
                 self._clearing.read[path] = info
+            if isinstance(problem, AccessDenied):
+                metadata = described_metadata(self.queue, path, info.etag)
+                if metadata is not None and self._is_repeated(replace(message, metadata=metadata)):
+                    return None
             self.leases.fail(self.leases.claim(message, self._waiting.get(path), info.at, before), problem)
             self._is_closed = self._is_closed or isinstance(problem, Unavailable)
             return None
@@ -226,13 +230,8 @@ class Hold:
             return None
         self._clearing.read[path] = message.stored(info.key, found.at)
         claim = self.leases.claim(message, self._waiting.get(path), found.at, before)
-        if is_once(path, message.metadata):
-            record = self._ended_here(path, message.put_id) or self._journals.find(message)
-            if was_finished(path, message.metadata, record):
-                with self._mutex:
-                    self._repeated[path] = self._clearing.read.pop(path)
-                    self._forget(path)
-                return None
+        if self._is_repeated(message):
+            return None
         if is_batch(path):
             said = "a batch cannot belong to a partition: put it under messages/, or enqueue its lines one by one"
             self.leases.bury(claim, Failure("InvalidName", said))
@@ -244,6 +243,19 @@ class Hold:
             self.leases.bury(claim, failure)
             return None
         return claim
+
+    def _is_repeated(self, message: Message) -> bool:
+        """Whether it was finished before, and was PUT again since: the next commit deletes it."""
+        path = message.path
+        if not is_once(path, message.metadata):
+            return False
+        record = self._ended_here(path, message.put_id) or self._journals.find(message)
+        if not was_finished(path, message.metadata, record):
+            return False
+        with self._mutex:
+            self._repeated[path] = self._clearing.read.pop(path)
+            self._forget(path)
+        return True
 
     def _ended_here(self, path: str, put_id: str) -> Record | None:
         """An outcome that is not committed yet: two messages that carry one id may be taken together."""
@@ -369,8 +381,7 @@ class Hold:
         """
         if not ended:
             return ""
-        at = max(self.claim.now(), self.queue.journaled_at + timedelta(milliseconds=1))
-        self.queue.journaled_at = at
+        at = self.queue.journaled_at.next(self.claim.now())
         return f"{self.queue.chance.name(at)}-{len(ended)}"
 
     def _plan(self, *, relist: bool = False) -> list[ObjectInfo]:

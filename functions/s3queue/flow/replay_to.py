@@ -10,8 +10,8 @@ from s3queue.encoding import put_id_of, with_put_id
 from s3queue.errors import Conflict, InvalidName, InvalidRequest, MessageNotFound
 from s3queue.paths import LINES, partition_of
 from s3queue.protocol.access import QueueAccess
-from s3queue.protocol.dead_letters import PUT_BYTES
 from s3queue.protocol.journal import find_outcome
+from s3queue.protocol.letter_writes import PUT_BYTES
 from s3queue.protocol.partition_replay import arrival
 from s3queue.protocol.removal import delete_letter
 from s3queue.store import Object

@@ -64,8 +64,8 @@ class ScheduleFiring:
     _known: dict[str, _Known] = field(default_factory=dict)
     #: Name → ETag of a document that cannot be read: it is not read again.
     _unreadable: dict[str, str] = field(default_factory=dict)
-    #: The name with which the next sweep begins, if the budget ended the last one; None: this process has made none.
-    _cursor: str | None = None
+    #: The name with which the next sweep begins, if the budget ended the last one; None: nobody knows of a last one.
+    cursor: str | None = None
 
     def fire(
         self,
@@ -96,7 +96,7 @@ class ScheduleFiring:
         names = sorted(entries.keys() | defined.keys())
         begin = self._begin(names)
         for name in sorted(names, key=lambda name: (name < begin, name)):
-            self._cursor = name
+            self.cursor = name
             check()
             try:
                 placed += self._fire(store, name, entries.get(name), defined.get(name), now, corrupt)
@@ -110,16 +110,16 @@ class ScheduleFiring:
                 # Whatever someone wrote there, or a bug: one schedule must not keep the others from being fired.
                 _log.exception("unexpected error, continuing with the next schedule: %s/%s", self.queue.name, name)
                 self._known.pop(name, None)
-        self._cursor = ""
+        self.cursor = ""
         return placed
 
     def _begin(self, names: Sequence[str]) -> str:
         """The name to begin with. A process that has swept before goes on; one that is new, among so many that a budget
         may not be enough, begins anywhere: otherwise those at the end would wait for ever.
         """
-        if self._cursor is None and len(names) > FEW:
+        if self.cursor is None and len(names) > FEW:
             return names[int(self.queue.chance.token(), 16) % len(names)]
-        return self._cursor or ""
+        return self.cursor or ""
 
     def _entries(self, found: Iterable[ObjectInfo]) -> Iterable[tuple[str, ObjectInfo]]:
         for entry in found:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 
-from s3queue.clock import Chance, Clock, RandomChance, SystemClock
+from s3queue.clock import Ascending, Chance, Clock, RandomChance, SystemClock
 from s3queue.documents.lease import StoredLease
 from s3queue.documents.record import Record
-from s3queue.encoding import EARLIEST
 from s3queue.events import Events
 from s3queue.keys import Keys
 from s3queue.paths import partition_of
@@ -55,7 +53,7 @@ class QueueAccess:
     #: Called between the many requests that one message's sends may need: a sweep's ends them when its budget does.
     pace: Callable[[], None] = field(init=False, default=lambda: None, repr=False)
     #: When the last journal of a partition was named.
-    journaled_at: datetime = field(init=False, default=EARLIEST, repr=False)
+    journaled_at: Ascending = field(init=False, default_factory=Ascending, repr=False)
     #: How many claims the gate did not permit: they say nothing about what others do.
     held_back: int = field(init=False, default=0, repr=False)
     #: The message of a partition that the gate held back last: `free_at` of it says when to look again.

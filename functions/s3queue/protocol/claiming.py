@@ -37,7 +37,7 @@ from .gate import Permit
 from .lease_protocol import LeaseProtocol
 from .liveness import LiveOwners
 from .misnamed import bury_misnamed
-from .opening import message_of
+from .opening import described_metadata, message_of
 
 _log = logging.getLogger(__name__)
 
@@ -298,5 +298,10 @@ class Claiming:
         record = self.leases.outcomes.read(path)
         if record and record.generation == generation:
             self.leases.finish(claim, record)
+            return
+        metadata = described_metadata(self.queue, path, generation.etag) if record else None
+        if record and metadata is not None and was_finished(path, metadata, record):
+            # A late repetition. Its death would take the place of the outcome.  [P3]
+            self.leases.clear_repeated(claim, record)
         else:
             self.leases.fail(claim, refused)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import builtins
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from s3queue.clock import as_duration
-from s3queue.documents.batch import spooled
+from s3queue.documents.acknowledgements import Acknowledgements
 from s3queue.documents.dead_letter import (
     DEAD_METADATA,
     DeadLetter,
@@ -19,17 +18,18 @@ from s3queue.documents.dead_letter import (
     count_by_error_type,
     count_lines,
     dead_lines,
-    kept_metadata,
 )
-from s3queue.documents.message import MOVED, Generation
+from s3queue.documents.failure_group import FailureGroup, Selection, group_key
+from s3queue.documents.message import MOVED
 from s3queue.documents.record import Record
 from s3queue.encoding import with_put_id
 from s3queue.errors import Conflict, InvalidRequest, MessageNotFound, QueueError
 from s3queue.paths import LINES, is_lines, name_of
-from s3queue.store import Object, ObjectInfo, delete_seen, delete_unique, listing
+from s3queue.store import Object, ObjectInfo, listing
 
 from .access import QueueAccess
-from .outcomes import NDJSON
+from .dead_line_choice import discard_lines, replay_lines
+from .letter_writes import delete_in_place, is_of, no_such_letter, put_back, replay_in_place
 from .partition_replay import goes_to_end, is_replayed_to_end, replay_to_end
 from .removal import delete_letter
 
@@ -37,8 +37,6 @@ from .removal import delete_letter
 READERS = 16
 #: HEADs that are asked for before the first result is used.
 PORTION = 4 * READERS
-#: The most that S3 takes in one PUT.
-PUT_BYTES = 5 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +52,14 @@ class DeadLetters:
         older_than: float | timedelta | None = None,
         newer_than: float | timedelta | None = None,
         after: str = "",
+        message: str | None = None,
     ) -> Iterator[DeadLetter]:
         """Dead letters in the order of their paths, starting after `after`; one HEAD each, page by page.
 
-        A batch whose lines died of more errors than its letter's metadata can name is read.
+        `message` selects a group: its normalised form, as `groups` shows it, or the text of any failure in it. A batch
+        whose lines died of more errors than its letter's metadata can name is read, and with `message` every batch.
         """
+        selection = Selection.of(error_type, message)
         keys, store = self.queue.keys, self.queue.store
         start = keys.dead(after) if after else ""
         with ThreadPoolExecutor(READERS) as readers:
@@ -69,7 +70,7 @@ class DeadLetters:
                 # In portions: a caller who takes only the first few should not pay for a thousand.
                 for first in range(0, len(wanted), PORTION):
                     for letter in readers.map(lambda entry: self._listed(entry.key), wanted[first : first + PORTION]):
-                        if letter and (error_type is None or error_type in letter.counts):
+                        if letter and self._is_selected(letter, selection):
                             yield letter
 
     def get(self, path: str) -> tuple[DeadLetter, bytes, Record | None]:
@@ -106,8 +107,52 @@ class DeadLetters:
         found = self.queue.store.head(self.queue.keys.dead(path))
         letter = self._letter(found) if found else None
         if letter is None:
-            raise self._missing(path)
+            raise no_such_letter(self.queue, path)
         return letter
+
+    def groups(self, letters: Iterable[DeadLetter] | None = None) -> builtins.list[FailureGroup]:
+        """These letters, or all, by error type and normalised message, largest group first; a batch is read, and counts
+        as its lines.
+        """
+        from .dead_groups import groups_of
+
+        return groups_of(self.queue, self.list() if letters is None else letters)
+
+    def acknowledgements(self) -> Acknowledgements:
+        """What operators have acknowledged. One GET.
+
+        Raises:
+            CorruptState: the document cannot be read; delete it.
+        """
+        from .dead_groups import read_acknowledgements
+
+        return read_acknowledgements(self.queue)[0]
+
+    def acknowledge(
+        self,
+        *,
+        error_type: str | None = None,
+        message: str | None = None,
+        everything: bool = False,
+        undo: bool = False,
+    ) -> int:
+        """Let the letters of a group stay without counting for the verdict any more; returns how many were selected.
+
+        What dies later counts again, also in the same group. Of a batch, all lines have to be acknowledged before its
+        letter is. With `undo`, they count again.
+
+        Raises:
+            InvalidRequest: nothing was named, or more letters than the document has room for.
+            Unavailable: unknown whether it was written; calling again is safe.
+        """
+        from .dead_groups import acknowledge, acknowledge_everything
+
+        selection = Selection.of(error_type, message)
+        if selection.is_all == (not everything):
+            raise InvalidRequest("name a group by error_type, message or both; or acknowledge everything")
+        if everything:
+            return acknowledge_everything(self.queue, undo=undo)
+        return acknowledge(self.queue, self.list(error_type=error_type, message=message), selection, undo=undo)
 
     def by_error_type(self) -> dict[str, int]:
         """How many died of which error, most frequent first."""
@@ -126,16 +171,16 @@ class DeadLetters:
             "by_error_type": count_by_error_type(letters),
         }
 
-    def replay(self, path: str, *, error_type: str | None = None) -> str:
+    def replay(self, path: str, *, error_type: str | None = None, message: str | None = None) -> str:
         """Put a dead letter back as a message that has all its attempts again; returns the message's path.
 
         Written first and deleted then: a crash in between leaves both, and replaying again is safe. What was replayed
         before and has its outcome since is not run again: only its letter is deleted. Of a batch's dead lines,
-        `error_type` replays those with that error; the others stay. A large letter goes through the temporary folder.
-        A message of a group goes to its end.
+        `error_type` and `message` (see `list`) replay those with that error; the others stay. A large letter goes
+        through the temporary folder. A message of a group goes to its end.
 
         Raises:
-            MessageNotFound: no dead letter has this path, or no line of it has this error.
+            MessageNotFound: no dead letter has this path, or nothing in it has this error.
             Conflict: a message of that name is there already, or its burial is not finished.
             Unreadable: the message still cannot be read where it lies.
             NoSpace: the temporary folder cannot hold it.
@@ -145,11 +190,12 @@ class DeadLetters:
         target = f"messages/{name_of(letter.origin)}"
         is_last = goes_to_end(letter.origin)
         self._check_buried(letter, found, "" if is_last else target)
-        if error_type is not None and not letter.has_only(error_type):
-            return self._replay_lines(letter, found, error_type)
+        selection = Selection.of(error_type, message)
+        if not self._is_whole(letter, selection):
+            return replay_lines(self.queue, letter, found, selection)
         if letter.is_unreadable:
             found.stream.close()
-            return self._replay_in_place(letter, found)
+            return replay_in_place(self.queue, letter, found)
         if is_last:
             return replay_to_end(self.queue, letter, found)
         if self.is_replayed(letter):
@@ -160,7 +206,7 @@ class DeadLetters:
                 self.queue.clock.sleep(1.0)
             own = {name: text for name, text in found.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
             try:
-                self._put(target, found, with_put_id(own, letter.replay_id), if_absent=True)
+                put_back(self.queue, target, found, with_put_id(own, letter.replay_id), if_absent=True)
             except Conflict as conflict:
                 said = f"{self.queue.name}/{target} exists already: let it finish, or delete one of the two"
                 raise Conflict(said) from conflict
@@ -173,21 +219,9 @@ class DeadLetters:
         key = self.queue.keys.message(letter.origin.removesuffix(LINES))
         is_same = letter.is_unreadable or key == self.queue.keys.message(target)
         message = None if is_same else self.queue.store.head(key)
-        if message and _is_of(message, letter):
+        if message and is_of(message, letter):
             found.stream.close()
             raise Conflict(f"{key} is still being buried; replay its letter when the sweeper has deleted it")
-
-    def _put(self, path: str, found: Object, metadata: Mapping[str, str], **condition: Any) -> None:
-        """PUT what was read as a message. No COPY: it overwrites what a producer has PUT there meanwhile.  [P1]"""
-        key = self.queue.keys.message(path)
-        if found.size > PUT_BYTES:
-            found.stream.close()
-            raise InvalidRequest(
-                f"{found.key} has {found.size} bytes, S3 takes {PUT_BYTES} in one conditional PUT; see that nobody "
-                f"writes {key}, then move it: `aws s3 mv`"
-            )
-        with spooled(found.stream) as body:
-            self.queue.store.put(key, body, metadata=metadata, content_type=found.content_type, once=True, **condition)
 
     def is_replayed(self, letter: DeadLetter) -> bool:
         """Whether this very letter was replayed before, and has its outcome; a death has a letter of its own."""
@@ -197,93 +231,29 @@ class DeadLetters:
         before = letter.replay_id.removeprefix(MOVED)  # what older versions gave it
         return record is not None and record.put_id in (letter.replay_id, before)
 
-    def _replay_in_place(self, letter: DeadLetter, info: ObjectInfo) -> str:
-        """A message that could not be read lies where it was PUT: PUT it once more, which makes it a new one."""
-        message = self.queue.store.open(self.queue.keys.message(letter.origin))
-        if message and _is_of(message, letter):
-            self._put(letter.origin, message, message.metadata, if_match=message.etag)
-        elif message:
-            message.stream.close()  # PUT anew since, by a producer or by an earlier replay: it runs as it is
-        self._free(letter)
-        delete_letter(self.queue, info)
-        if message is None:
-            raise self._missing(letter.path)
-        return letter.origin
-
-    def _free(self, letter: DeadLetter) -> None:
-        """Delete the lease that kept workers off an unreadable message; not that of another one of its name."""
-        held = self.queue.read_lease(letter.origin)
-        if held and held.lease.state == "waiting" and held.lease.generation == letter.generation:
-            delete_unique(self.queue.store, held.key, if_match=held.etag)
-
-    def _replay_lines(self, letter: DeadLetter, found: Object, error_type: str) -> str:
-        """Those lines of a batch that died of one error, as a batch of their own; the letter keeps the others."""
-        lines = dead_lines(found.stream)
-        chosen = [line for line in lines if line.failure.type == error_type]
-        if not chosen:
-            raise MessageNotFound(f"no line of {self.queue.name}/{letter.path} died of {error_type}")
-        stem = letter.origin.removesuffix(LINES).removesuffix(".ndjson")
-        # The same letter and choice give the same name: whoever repeats it after a crash makes no second batch.
-        named = f"{letter.replay_id.removeprefix(MOVED)} {error_type}"
-        mark = hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-        target = f"messages/{name_of(stem)}-{mark}.ndjson"
-        if self.queue.outcome_of(target) is None:
-            key, body = self.queue.keys.message(target), b"".join(line.body + b"\n" for line in chosen)
-            with suppress(Conflict):
-                marked = with_put_id({}, MOVED + mark)
-                self.queue.store.put(key, body, if_absent=True, metadata=marked, content_type=NDJSON, once=True)
-        self._keep(found, [line for line in lines if line.failure.type != error_type])
-        return target
-
-    def _keep(self, letter: ObjectInfo, lines: Sequence[DeadLine]) -> None:
-        """Write the letter anew with fewer lines.
-
-        Raises:
-            Conflict: it was changed since it was read.
-        """
-        if not lines:
-            delete_letter(self.queue, letter)
-            return
-        self.queue.store.put(
-            letter.key,
-            b"".join(line.to_bytes() for line in lines),
-            if_match=letter.etag,
-            metadata=kept_metadata(letter, lines),
-            content_type=letter.content_type,
-            once=True,
-        )
-
-    def discard(self, letter: DeadLetter, *, error_type: str | None = None) -> bool:
+    def discard(self, letter: DeadLetter, *, error_type: str | None = None, message: str | None = None) -> bool:
         """Delete a letter that was listed; False if it is gone, or the message has died again since.
 
-        Of a batch's dead lines, `error_type` deletes those with that error; the others stay.
+        Of a batch's dead lines, `error_type` and `message` delete those with that error; the others stay.
         """
-        if error_type is not None and not letter.has_only(error_type):
-            return self._discard_lines(letter, error_type)
+        selection = Selection.of(error_type, message)
+        if not self._is_whole(letter, selection):
+            return discard_lines(self.queue, letter, selection)
         found = self.queue.store.head(self.queue.keys.dead(letter.path))
         if found is None or self._letter(found) != letter:
             return False
         if letter.is_unreadable:
-            self._delete_in_place(letter)
+            delete_in_place(self.queue, letter)
         return delete_letter(self.queue, found)
 
-    def _delete_in_place(self, letter: DeadLetter) -> None:
-        """An unreadable message lies where it was PUT, and goes with its letter: the message first, then its lease.
-
-        What was PUT under its name since is not what the letter stands for.  [P1]
-        """
-        key = self.queue.keys.message(letter.origin)
-        message = next((entry for entry in self.queue.store.list(key, limit=1).objects if entry.key == key), None)
-        if message and _is_of(message, letter):
-            delete_seen(self.queue.store, key, etag=message.etag, modified_at=message.modified_at)
-        self._free(letter)
-
-    def replay_many(self, paths: Iterable[str], *, error_type: str | None = None) -> dict[str, str]:
+    def replay_many(
+        self, paths: Iterable[str], *, error_type: str | None = None, message: str | None = None
+    ) -> dict[str, str]:
         """Replay each; path → the new message's path, or, if it failed, the error's name and text."""
         done: dict[str, str] = {}
         for path in paths:
             try:
-                done[path] = self.replay(path, error_type=error_type)
+                done[path] = self.replay(path, error_type=error_type, message=message)
             except QueueError as error:
                 done[path] = f"{type(error).__name__}: {error}"
         return done
@@ -294,10 +264,11 @@ class DeadLetters:
         error_type: str | None = None,
         older_than: float | timedelta | None = None,
         newer_than: float | timedelta | None = None,
+        message: str | None = None,
     ) -> dict[str, str]:
         """Replay the letters that the filter selects; see `list` and `replay_many`."""
-        selected = self.list(error_type=error_type, older_than=older_than, newer_than=newer_than)
-        return self.replay_many([letter.path for letter in selected], error_type=error_type)
+        selected = self.list(error_type=error_type, older_than=older_than, newer_than=newer_than, message=message)
+        return self.replay_many([letter.path for letter in selected], error_type=error_type, message=message)
 
     def delete(self, path: str) -> None:
         """Delete one dead letter for good; its record stays.
@@ -307,20 +278,38 @@ class DeadLetters:
         """
         self.discard(self.describe(path))
 
-    def purge(self, *, error_type: str | None = None, older_than: float | timedelta | None = None) -> int:
+    def purge(
+        self,
+        *,
+        error_type: str | None = None,
+        older_than: float | timedelta | None = None,
+        message: str | None = None,
+    ) -> int:
         """Delete the letters that the filter selects for good; returns how many."""
-        selected = list(self.list(error_type=error_type, older_than=older_than))
-        return sum(self.discard(letter, error_type=error_type) for letter in selected)
+        selected = list(self.list(error_type=error_type, older_than=older_than, message=message))
+        return sum(self.discard(letter, error_type=error_type, message=message) for letter in selected)
 
-    def _discard_lines(self, letter: DeadLetter, error_type: str) -> bool:
-        """Delete the lines of a letter that died of one error; False if the letter was changed since it was listed."""
-        found = self.queue.store.open(self.queue.keys.dead(letter.path))
-        if found is None or found.etag != letter.etag:
+    def _is_selected(self, letter: DeadLetter, selection: Selection) -> bool:
+        """Whether something in it is; the lines of a batch are read if their messages matter."""
+        if selection.error_type is not None and selection.error_type not in letter.counts:
             return False
-        with suppress(Conflict):
-            self._keep(found, [line for line in dead_lines(found.stream) if line.failure.type != error_type])
+        if selection.message is None:
             return True
-        return False
+        from .dead_groups import parts_of
+
+        return any(map(selection.has, parts_of(self.queue, letter)))
+
+    def _is_whole(self, letter: DeadLetter, selection: Selection) -> bool:
+        """Whether the whole letter is meant, and not some lines of a batch.
+
+        Raises:
+            MessageNotFound: it is a whole message, and died of something else by now.
+        """
+        if selection.message is None:
+            return selection.error_type is None or letter.has_only(selection.error_type)
+        if not letter.lines and not selection.has(group_key(letter.error_type, letter.error)):
+            raise MessageNotFound(f"{self.queue.name}/{letter.path} did not die of {selection.describe()}")
+        return not letter.lines
 
     def _listed(self, key: str) -> DeadLetter | None:
         info = self.queue.store.head(key)
@@ -339,16 +328,8 @@ class DeadLetters:
         found = self.queue.store.open(self.queue.keys.dead(path))
         letter = self._letter(found) if found else None
         if found is None or letter is None:
-            raise self._missing(path)
+            raise no_such_letter(self.queue, path)
         return letter, found
-
-    def _missing(self, path: str) -> MessageNotFound:
-        return MessageNotFound(f"no such dead letter: {self.queue.name}/{path}; `s3queue dead list` shows all of them")
-
-
-def _is_of(message: ObjectInfo, letter: DeadLetter) -> bool:
-    """Whether a letter stands for this message, and not for another one of its name."""
-    return Generation(etag=message.etag, put_at=message.modified_at) == letter.generation
 
 
 def _is_within(age: timedelta, older_than: float | timedelta | None, newer_than: float | timedelta | None) -> bool:

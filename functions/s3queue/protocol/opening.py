@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import IO
 
 from s3queue.documents.message import INLINE_BYTES, Generation, Message
 from s3queue.encoding import decode_metadata
-from s3queue.errors import Conflict
+from s3queue.errors import AccessDenied, Conflict
 from s3queue.store import Object, ObjectInfo
 
 from .access import QueueAccess
@@ -31,6 +32,17 @@ def message_of(queue: QueueAccess, path: str, found: ObjectInfo) -> Message:
         inline=inline,
         reopen=_opener(queue, path, found.etag),
     )
+
+
+def described_metadata(queue: QueueAccess, path: str, etag: str) -> Mapping[str, str] | None:
+    """The metadata of a message that cannot be read: an archived one can be described. None if that is refused, too, or
+    if another message lies there by now.
+    """
+    with suppress(AccessDenied):
+        described = queue.store.head(queue.keys.message(path))
+        if described and described.etag == etag:
+            return decode_metadata(described.metadata)
+    return None
 
 
 def _opener(queue: QueueAccess, path: str, etag: str) -> Callable[[], IO[bytes] | None]:

@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from s3queue import paths as names
-from s3queue.clock import as_positive_duration
+from s3queue.clock import Ascending, as_signing_time
 from s3queue.documents.batch import join_lines
 from s3queue.documents.message import due_instant, encode_body
-from s3queue.encoding import EARLIEST, encode_metadata, put_id_of, with_put_id
+from s3queue.encoding import encode_metadata, put_id_of, with_put_id
 from s3queue.errors import (
     AccessDenied,
     Conflict,
@@ -64,7 +64,7 @@ class Producer:
     _depth: int = field(init=False, default=0)
     _depth_read: float = field(init=False, default=float("-inf"))
     _enqueues_since: float = field(init=False, default=float("inf"))
-    _named_at: datetime = field(init=False, default=EARLIEST)
+    _named_at: Ascending = field(init=False, default_factory=Ascending)
 
     def enqueue(
         self,
@@ -193,7 +193,7 @@ class Producer:
     ) -> tuple[str, str]:
         """See `Queue.presign`. No request is sent."""
         path = self._path(name, priority, None, None)
-        seconds = int(as_positive_duration(expires, "expires").total_seconds())
+        seconds = as_signing_time(expires)
         return self.queue.store.presign_put(self.queue.keys.message(path), seconds=seconds, if_absent=once), path
 
     def _put(
@@ -292,7 +292,7 @@ class Producer:
             folder = self._group(group, priority, is_delayed=is_delayed)
             if name is None:
                 # One after the other, also within a millisecond, or if the clock is set back: order is what it is for.
-                self._named_at = now = max(now, self._named_at + timedelta(milliseconds=1))
+                now = self._named_at.next(now)
         name = names.check_name(name) if name is not None else self.queue.chance.name(now) + suffix
         if group is not None and names.is_batch(name):
             raise InvalidRequest(f"{name} is a batch, which no group can have: enqueue its lines one by one")

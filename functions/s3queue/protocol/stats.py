@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
+from s3queue.documents.acknowledgements import Acknowledgements
 from s3queue.documents.message import is_placeholder
 from s3queue.encoding import NONSENSE, as_number, as_whole, cut, dump, format_instant, load, parse_instant
 from s3queue.errors import CorruptState
@@ -14,6 +16,7 @@ from s3queue.keys import Keys
 from s3queue.paths import due_of, is_lines, without_mark
 from s3queue.store import ObjectInfo, ObjectStore, Page, listing
 
+_log = logging.getLogger(__name__)
 #: The kinds of objects that a queue can have, in the order of their keys.
 KINDS = (
     "bulk",
@@ -36,7 +39,7 @@ PAGES = 20
 #: Larger objects are not read: a dozen numbers.
 STATS_BYTES = 64 * 1024
 #: Numbers that may be unknown.
-_UNKNOWN = ("oldest_seconds", "newest_seconds", "finished_per_minute", "rescued")
+_UNKNOWN = ("oldest_seconds", "newest_seconds", "finished_per_minute", "rescued", "busy_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,10 @@ class Stats:
     rescued: int | None = None
     #: False: a count stopped at the page limit and is a lower bound.
     exact: bool = True
+    #: Of the dead letters, those that an operator has acknowledged: they do not count for the verdict.
+    acknowledged: int = 0
+    #: Age of the oldest object that belongs to an unfinished message; None if there is none.
+    busy_seconds: float | None = None
     at: datetime
 
     @property
@@ -108,19 +115,27 @@ class Counter:
     delayed: int = 0
     oldest: datetime | None = None
     newest: datetime | None = None
+    #: Since when there is work: of a message that is processed or delayed, too.
+    busy_since: datetime | None = None
+    #: When the first of all messages that may run was PUT or due, also of those that have a lease.
+    first_at: datetime | None = None
 
     def add(self, messages: Iterable[ObjectInfo], leased: set[str]) -> None:
         for message in messages:
             path = self.keys.path(message.key)
-            if path is None or path in leased or is_placeholder(message):
+            if path is None or is_placeholder(message):
                 continue
+            self.busy_since = min(self.busy_since or message.modified_at, message.modified_at)
             due_at = due_of(path)
-            if due_at and due_at > self.now:
+            # The age of a delayed message counts from its due time, not from its PUT: it was asked to wait.
+            since = due_at or message.modified_at
+            self.first_at = min(self.first_at or since, since)
+            if path in leased:
+                continue
+            if since > self.now and due_at:
                 self.delayed += 1
                 continue
             self.unleased += 1
-            # The age of a delayed message counts from its due time, not from its PUT: it was asked to wait.
-            since = due_at or message.modified_at
             self.oldest = min(self.oldest or since, since)
             self.newest = max(self.newest or since, since)
 
@@ -161,7 +176,8 @@ def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Sta
 
     exact = True
     recent: int | None = 0
-    recorded_dead = 0
+    recorded_dead = acknowledged = 0
+    seen = _acknowledgements(store, keys, root) if "dead" in kinds else Acknowledgements()
     for kind in _COUNTED:
         counts[kind] = 0
         if kind not in kinds:
@@ -176,6 +192,8 @@ def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Sta
                 counter.add(page.objects, leased)
             elif kind == "dead":
                 recorded_dead += sum(not is_lines(without_mark(entry.key)) for entry in page.objects)
+                paths = ((keys.path_under(kind, entry.key), entry.modified_at) for entry in page.objects)
+                acknowledged += sum(seen.covers(path, written_at) for path, written_at in paths if path)
             elif kind == "records":
                 minute = timedelta(minutes=1)
                 written = (records_at(entry) for entry in page.objects if page.at - entry.modified_at <= minute)
@@ -195,8 +213,24 @@ def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Sta
         newest_seconds=counter.age(counter.newest),
         finished_per_minute=recent,
         exact=exact,
+        acknowledged=acknowledged,
+        busy_seconds=counter.age(counter.busy_since),
         at=root.at,
     )
+
+
+def _acknowledgements(store: ObjectStore, keys: Keys, root: Page) -> Acknowledgements:
+    """What operators have acknowledged. One GET, if the LIST of the root shows that there is something to read.
+
+    What cannot be read hides no letter: then all of them count.
+    """
+    is_there = root.next_after is not None or any(entry.key == keys.acknowledged for entry in root.objects)
+    found = store.open(keys.acknowledged) if is_there else None
+    try:
+        return Acknowledgements.read(found) if found else Acknowledgements()
+    except CorruptState as error:
+        _log.warning("acknowledgements not read, all dead letters count: %s", error)
+        return Acknowledgements()
 
 
 def published_stats(store: ObjectStore, keys: Keys) -> Stats | None:

@@ -22,6 +22,7 @@ from botocore.exceptions import (
 
 from s3queue.deployment import Deployment
 from s3queue.errors import AccessDenied, Unavailable
+from s3queue.run_memory import RunMemory
 from s3queue.settings import aws_region
 
 from .service import Job, JobRequest, NotStarted, Phase
@@ -94,6 +95,7 @@ class EmrServerless:
             ],
             minutes=minutes + WRAP_UP_MINUTES,
             max_executors=request.max_executors,
+            memory=request.memory,
             tags={QUEUE_TAG: request.queue, RUN_TAG: request.run},
         )
 
@@ -127,6 +129,7 @@ def start_job_run(
     minutes: int,
     max_executors: int,
     tags: Mapping[str, str],
+    memory: RunMemory | None = None,
 ) -> dict[str, Any]:
     """A StartJobRun request for this code, limited in time and size, with logs. The stack's schedules send it, too."""
     monitoring: dict[str, Any] = {"managedPersistenceMonitoringConfiguration": {"enabled": True}}
@@ -145,7 +148,7 @@ def start_job_run(
             "sparkSubmit": {
                 "entryPoint": deployment.spark_entry_point,
                 "entryPointArguments": list(arguments),
-                "sparkSubmitParameters": _parameters(deployment, max_executors),
+                "sparkSubmitParameters": _parameters(deployment, max_executors, memory or RunMemory()),
             }
         },
         "configurationOverrides": {"monitoringConfiguration": monitoring},
@@ -153,19 +156,13 @@ def start_job_run(
     }
 
 
-def _parameters(deployment: Deployment, max_executors: int) -> str:
+def _parameters(deployment: Deployment, max_executors: int, memory: RunMemory) -> str:
     settings = {
         "spark.dynamicAllocation.enabled": "true",
         # Without this, EMR's limit is infinite.
         "spark.dynamicAllocation.maxExecutors": str(max_executors),
         "spark.dynamicAllocation.initialExecutors": "1",
-        # Payloads go through Python, whose memory is the overhead; unless it is set, that is a tenth of the heap.
-        "spark.driver.cores": "2",
-        "spark.driver.memory": "2g",
-        "spark.driver.memoryOverhead": "3g",
-        "spark.executor.cores": "2",
-        "spark.executor.memory": "2g",
-        "spark.executor.memoryOverhead": "3g",
+        **memory.spark_settings(),
         "spark.sql.session.timeZone": "UTC",
     }
     environment = {"AWS_REGION": deployment.spark_region} if deployment.spark_region else {}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
 from s3queue.errors import QueueError
+from s3queue.run_memory import RunMemory
 from s3queue.settings import QueueSettings
 
 #: `starting`: asked for, but its driver does not run yet. `ended`: it will not run any more.
@@ -26,11 +27,17 @@ class JobRequest:
     bucket: str
     timeout: timedelta
     max_executors: int
+    memory: RunMemory = field(default_factory=RunMemory)
 
     @classmethod
     def of(cls, run: str, queue: str, bucket: str, settings: QueueSettings) -> JobRequest:
         return cls(
-            run=run, queue=queue, bucket=bucket, timeout=settings.run_timeout, max_executors=settings.max_executors
+            run=run,
+            queue=queue,
+            bucket=bucket,
+            timeout=settings.run_timeout,
+            max_executors=settings.max_executors,
+            memory=settings.run_memory,
         )
 
 

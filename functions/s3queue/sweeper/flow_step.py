@@ -15,6 +15,7 @@ from s3queue.protocol.access import QueueAccess
 from s3queue.store import ObjectInfo
 
 from .budget import OutOfBudget
+from .progress import Progress
 from .report import Report
 
 _log = logging.getLogger(__name__)
@@ -35,21 +36,20 @@ class FlowStep:
     queue: QueueAccess
     #: Marker → when its flow is looked at again, by the age that it has then.
     _next: dict[str, timedelta] = field(default_factory=dict)
-    #: The marker after which a step goes on that the budget ended.
-    _cursor: str = ""
 
-    def take(self, kinds: set[str], report: Report) -> None:
+    def take(self, kinds: set[str], report: Report, progress: Progress) -> None:
         if "flows" not in kinds or self.queue.flows is False:
             self._next.clear()
+            progress.flows = ""
             return
         with report.budget.step(SHARE):
             try:
                 prefix = self.queue.keys.prefix("flows")
-                for page in report.budget.pages(prefix, self._cursor or prefix):
+                for page in report.budget.pages(prefix, progress.flows or prefix):
                     for entry in page.objects:
                         self._look(entry, page.at - entry.modified_at, report)
-                        self._cursor = entry.key
-                self._cursor = ""
+                        progress.flows = entry.key
+                progress.flows = ""
             except OutOfBudget:
                 report.complete = False
 

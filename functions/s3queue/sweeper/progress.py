@@ -15,7 +15,7 @@ from s3queue.protocol.access import QueueAccess
 from s3queue.store import ObjectStore, Page
 
 _log = logging.getLogger(__name__)
-#: Larger objects are not read: four keys and four numbers.
+#: Larger objects are not read: six keys and four numbers.
 PROGRESS_BYTES = 64 * 1024
 
 
@@ -31,6 +31,9 @@ class Progress:
     messages: str = ""
     #: The key after which the clean-up goes on.
     cleanup: str = ""
+    #: The name of the schedule with which the next sweep begins, and the key after which the LIST of flows goes on.
+    schedules: str = ""
+    flows: str = ""
     #: What the LISTs before `messages` have counted, and what the last complete count was.
     pending: int = 0
     delayed: int = 0
@@ -46,7 +49,7 @@ class Progress:
 
     def is_resumed(self) -> bool:
         """Whether a step has not come to its end."""
-        return bool(self.leases or self.overdue or self.messages or self.cleanup)
+        return any(getattr(self, name) for name in _CURSORS)
 
     @classmethod
     def read(cls, queue: QueueAccess, store: ObjectStore, root: Page) -> Progress:
@@ -67,6 +70,13 @@ class Progress:
             _log.warning("progress of the last sweep ignored: %s", error)
         return cls()
 
+    def keep(self, queue: QueueAccess, store: ObjectStore, *, was_resumed: bool) -> None:
+        """At the end of a sweep: for the next process, if there is something to go on with."""
+        if self.is_resumed():
+            self.write(queue, store)
+        elif was_resumed:
+            self.forget(queue, store)
+
     def write(self, queue: QueueAccess, store: ObjectStore) -> None:
         """Last writer wins: two sweepers at once only repeat some of each other's work."""
         try:
@@ -82,4 +92,4 @@ class Progress:
             _log.warning("progress of the sweep not deleted, trying again: %s: %s", queue.name, error)
 
 
-_CURSORS = frozenset({"leases", "overdue", "messages", "cleanup"})
+_CURSORS = frozenset({"leases", "overdue", "messages", "cleanup", "schedules", "flows"})

@@ -8,8 +8,10 @@ from datetime import datetime
 
 from s3queue.errors import QueueError
 from s3queue.protocol.access import QueueAccess
-from s3queue.protocol.stats import Stats
+from s3queue.protocol.stats import STATS_BYTES, Stats
+from s3queue.store import Page
 
+from .last_hour import LastHourStep
 from .report import Report
 
 _log = logging.getLogger(__name__)
@@ -24,6 +26,8 @@ class Publication:
     queue: QueueAccess
     #: Published with the stats, see `Sweeper.publishes_as`.
     by: str
+    #: None: what has finished is not counted.
+    last_hour: LastHourStep | None = None
     _is_idle: bool = False
     #: (when, how many) for each sweep that rescued messages.
     _rescues: list[tuple[float, int]] = field(default_factory=list)
@@ -38,22 +42,34 @@ class Publication:
             self._rescues.append((now, report.orphans))
         return sum(many for _, many in self._rescues)
 
-    def publish(self, report: Report) -> None:
-        """Publish the report's stats."""
+    def publish(self, report: Report, kinds: set[str], root: Page, oldest_at: datetime | None) -> None:
+        """Publish the report's stats. `oldest_at`: of all messages that the sweep has seen; None: it saw none."""
         self._is_idle = False
+        if self.last_hour:
+            self.last_hour.take(kinds, report, root, oldest_at=oldest_at, is_busy=True)
         self._put(report)
 
-    def publish_idle(self, report: Report, at: datetime) -> None:
-        """Publish the stats of an idle queue once, and again only after there was work: idle, it costs one LIST."""
-        report.stats = Stats(rescued=self.rescued(report), at=at)
-        if not self._is_idle:
+    def publish_idle(self, report: Report, kinds: set[str], root: Page) -> None:
+        """Publish the stats of an idle queue once, and again only after there was work: idle, it costs one LIST, and
+        every ten minutes a look for what has come and gone between two sweeps.
+        """
+        report.stats = Stats(rescued=self.rescued(report), at=root.at)
+        has_news = self.last_hour is not None and self.last_hour.take(
+            kinds, report, root, oldest_at=None, is_busy=not self._is_idle
+        )
+        if has_news or not self._is_idle:
             self._put(report)
             self._is_idle = True
 
     def _put(self, report: Report) -> None:
         assert report.stats is not None
+        hour = self.last_hour.hour if self.last_hour else None
+        by = {"by": self.by} if self.by else {}
         try:
-            body = report.stats.to_bytes({"by": self.by} if self.by else None)
+            body = report.stats.to_bytes(by | ({"hour": hour.to_json()} if hour else {}))
+            if len(body) > STATS_BYTES:
+                # Nobody would read it. It takes durations from milliseconds to days, in every five minutes.
+                body = report.stats.to_bytes(by)
             report.budget.store.put(self.queue.keys.stats, body, content_type="application/json")
         except QueueError as error:
             _log.warning("stats not published, trying again at the next sweep: %s: %s", self.queue.name, error)

@@ -11,6 +11,7 @@ from s3queue.protocol.access import QueueAccess
 from s3queue.store import ObjectInfo
 
 from .budget import OutOfBudget
+from .progress import Progress
 from .report import Report
 
 if TYPE_CHECKING:
@@ -31,17 +32,21 @@ class ScheduleStep:
     #: Made when there is a schedule.
     _firing: ScheduleFiring | None = None
 
-    def take(self, code: Sequence[Schedule] | None, kinds: set[str], report: Report, now: datetime) -> None:
+    def take(
+        self, code: Sequence[Schedule] | None, kinds: set[str], report: Report, now: datetime, progress: Progress
+    ) -> None:
         """Put what is wanted, and add `delayed` to the kinds if anything was. Also if the queue is paused: its messages
         wait.
         """
         if not code and "schedules" not in kinds:
+            progress.schedules = ""
             return
         if self._firing is None:
             # Not before: a queue without a schedule imports nothing for it.
             from s3queue.flow.schedule_firing import ScheduleFiring
 
             self._firing = ScheduleFiring(self.queue, code)
+        self._firing.cursor = progress.schedules or self._firing.cursor
         with report.budget.step(SHARE):
             try:
                 listed: list[ObjectInfo] = []
@@ -57,5 +62,6 @@ class ScheduleStep:
                 )
             except OutOfBudget:
                 report.complete = False
+        progress.schedules = self._firing.cursor or ""
         if report.scheduled:
             kinds.add("delayed")

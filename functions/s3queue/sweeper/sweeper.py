@@ -28,6 +28,7 @@ from .due_messages import DueMessages
 from .expired_leases import ExpiredLeases
 from .flow_step import FlowStep
 from .hand_over import Dispatch, HandOver
+from .last_hour import LastHourStep
 from .progress import Progress
 from .publication import Publication
 from .report import Report
@@ -66,6 +67,8 @@ class Sweeper:
     publishes_as: str = ""
     #: The schedules of the queue's definition; None: this process does not know the definition.
     schedules: Sequence[Schedule] | None = None
+    #: Whether to count what has finished in the last hour; published with the stats.
+    counts_hour: bool = False
     #: Where the next sweep goes on; None: what the last process left has not been read.
     _progress: Progress | None = None
     _in_flight: bool = True
@@ -98,7 +101,9 @@ class Sweeper:
         )
         self._due = DueMessages(self.queue, self._hand_over)
         self._unleased = UnleasedMessages(self.queue, self._hand_over, self._expired_leases)
-        self._publication = Publication(self.queue, self.publishes_as)
+        self._publication = Publication(
+            self.queue, self.publishes_as, LastHourStep(self.queue) if self.counts_hour else None
+        )
         self._schedule_step = ScheduleStep(self.queue)
         self._flow_step = FlowStep(self.queue)
 
@@ -198,27 +203,29 @@ class Sweeper:
         queue, store = self.queue, report.budget.store
         root = self._find_kinds()
         self._check_runs()
-        self._schedule_step.take(self.schedules, self._kinds, report, root.at)
-        self._flow_step.take(self._kinds, report)
+        progress = self._progress = self._progress or Progress.read(queue, store, root)
+        was_resumed = progress.is_resumed()
+        self._schedule_step.take(self.schedules, self._kinds, report, root.at, progress)
+        self._flow_step.take(self._kinds, report, progress)
+        if progress.schedules or progress.flows:
+            # Now: should the rest of a sweep kill its process, again and again, the last names would never be reached.
+            progress.write(queue, store)
         if not self._kinds & BUSY_KINDS:
             self._in_flight = False
+            progress.leases = progress.overdue = progress.messages = ""
             try:
-                self._cleanup.remove_left_behind(self._kinds, report)
+                self._clean_up(progress)
             except OutOfBudget:
                 report.complete = False
-            self._publication.publish_idle(report, root.at)
+            progress.keep(queue, store, was_resumed=was_resumed)
+            self._publication.publish_idle(report, self._kinds, root)
             return report
         # Not before: an idle queue costs one LIST, and its settings are not needed.
         queue.refresh()
-        progress = self._progress = self._progress or Progress.read(queue, store, root)
-        was_resumed = progress.is_resumed()
         counter = Counter(queue.keys, root.at)
         self._take_steps(progress, counter)
         pending, delayed = progress.counts()
-        if progress.is_resumed():
-            progress.write(queue, store)
-        elif was_resumed:
-            Progress.forget(queue, store)
+        progress.keep(queue, store, was_resumed=was_resumed)
         failed = min(report.reminders, len(self._expired_leases.known))
         report.stats = Stats(
             pending=pending,
@@ -229,6 +236,7 @@ class Sweeper:
             newest_seconds=counter.age(counter.newest),
             rescued=self._publication.rescued(report),
             exact=report.complete and not was_resumed,
+            busy_seconds=counter.age(counter.busy_since),
             at=root.at,
         )
         soon = root.at + SOON
@@ -240,7 +248,7 @@ class Sweeper:
         report.in_flight = self._in_flight = bool(
             is_due_soon or self._expired_leases.need_check_soon(soon) or is_wanted
         )
-        self._publication.publish(report)
+        self._publication.publish(report, self._kinds, root, counter.first_at)
         return report
 
     def _take_steps(self, progress: Progress, counter: Counter) -> None:

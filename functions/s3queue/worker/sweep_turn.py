@@ -31,7 +31,13 @@ class SweepTurn:
         self._sweeper = self._new()
 
     def _new(self) -> Sweeper:
-        return Sweeper(queue=self._queue, dispatch=self._dispatch, publishes_as=BY_WORKER, schedules=self._schedules)
+        return Sweeper(
+            queue=self._queue,
+            dispatch=self._dispatch,
+            publishes_as=BY_WORKER,
+            schedules=self._schedules,
+            counts_hour=True,
+        )
 
     def sweep(self, turns: SweepTurns, *, expects_leases: bool) -> float:
         """Sweep if it is this worker's turn; returns how many seconds to wait. Never raises."""

@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from infra.local.processes import command_of, end_group
-from spark.runtime.session import LOCAL_SETTINGS, local_environment
+from ..processes import command_of, end_group
 
 ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
 #: What EMR's workers have and this machine has not, or has already.
@@ -138,6 +137,8 @@ class JobRun:
         """The job as a command of this machine; its code is fetched for it."""
         import pyspark
 
+        from spark.runtime.session import LOCAL_SETTINGS
+
         spark = self.request["jobDriver"]["sparkSubmit"]
         given = list(options_of(spark.get("sparkSubmitParameters") or ""))
         settings = dict(value.split("=", 1) for option, value in given if option == "--conf")
@@ -158,6 +159,8 @@ class JobRun:
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK_", "PYSPARK_"))
         }
+        from spark.runtime.session import local_environment
+
         ours = local_environment()
         # Our own code comes as on EMR, by --py-files.
         del ours["PYTHONPATH"]

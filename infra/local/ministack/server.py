@@ -13,11 +13,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from infra.local import toolchain
-from infra.local.home import Home, State
-from infra.local.processes import command_of, end_group
-from infra.local.steps import TAIL_LINES, StepFailed, Steps
-
+from .. import toolchain
+from ..home import Home, State
+from ..processes import command_of, end_group
+from ..steps import TAIL_LINES, StepFailed, Steps
 from .certificate import write_certificate
 
 GATEWAY = Path(__file__).parent / "gateway.py"

@@ -12,8 +12,8 @@ BUGS = (
     Mutation(
         "what is sent to a group is named without leading zeros",
         "documents/sent_objects.py",
-        "-{part:04x}{index:03x}-sent-",
-        "-{part:x}{index:x}-sent-",
+        "!{part:04x}{index:03x}{digest[:_DIGITS]}-sent-",
+        "!{part:x}{index:x}{digest[:_DIGITS]}-sent-",
         test=f"{_TESTS}test_the_sends_of_one_message_to_a_group_run_in_their_order",
     ),
     Mutation(

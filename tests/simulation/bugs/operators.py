@@ -70,20 +70,20 @@ BUGS = (
     ),
     Mutation(
         "replaying some dead lines takes the others with them",
-        "protocol/dead_letters.py",
-        "self._keep(found, [line for line in lines if line.failure.type != error_type])",
-        "self._keep(found, [])",
+        "protocol/dead_line_choice.py",
+        "_keep(queue, found, [line for line in lines if not _is_in(selection, line)])",
+        "_keep(queue, found, [])",
     ),
     Mutation(
         "lines that are replayed stay in their letter",
-        "protocol/dead_letters.py",
-        "self._keep(found, [line for line in lines if line.failure.type != error_type])",
-        "self._keep(found, lines)",
+        "protocol/dead_line_choice.py",
+        "_keep(queue, found, [line for line in lines if not _is_in(selection, line)])",
+        "_keep(queue, found, lines)",
     ),
     Mutation(
         "a purge of one error takes the lines of the others",
         "protocol/dead_letters.py",
-        "            return self._discard_lines(letter, error_type)\n",
+        "            return discard_lines(self.queue, letter, selection)\n",
         "            pass\n",
     ),
     Mutation(

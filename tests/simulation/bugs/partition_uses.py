@@ -39,8 +39,8 @@ BUGS = (
     Mutation(
         "a replay that lies in its group twice runs twice",
         "flow/partition_hold.py",
-        "            if was_finished(path, message.metadata, record):\n",
-        "            if record is None and not path:\n",
+        "        if not was_finished(path, message.metadata, record):\n",
+        "        if record is None or path:\n",
     ),
     Mutation(
         "without history, the ids of a partition's messages are forgotten",

@@ -10,6 +10,7 @@ _CRON = "tests/unit/flow/test_cron.py::"
 _FIRING = "tests/unit/flow/test_schedule_firing.py::"
 _LATE = "tests/unit/protocol/test_late_replays.py::"
 _CANCEL = "tests/unit/flow/test_cancel.py::"
+_UNREADABLE = "tests/unit/protocol/test_unreadable.py::"
 _BREAKER = "tests/unit/flow/test_breaker.py::"
 
 BUGS = (
@@ -255,7 +256,7 @@ BUGS = (
     ),
     Mutation(
         "a replay of some lines whose first PUT lands late runs again",
-        "protocol/dead_letters.py",
+        "protocol/dead_line_choice.py",
         "with_put_id({}, MOVED + mark)",
         "with_put_id({}, mark)",
         test=f"{_LATE}test_the_replay_of_some_lines",
@@ -280,5 +281,26 @@ BUGS = (
         "        postponed=before.postponed,\n",
         "",
         test=f"{_CANCEL}test_a_canceller_that_crashes_does_not_forget_how_often_a_message_was_postponed",
+    ),
+    Mutation(
+        "a message that was PUT anew within the second of a claim is called cancelled",
+        "flow/cancel.py",
+        '        return not (named_at(path.removesuffix(".ndjson")) or is_once(path, stored.metadata))\n',
+        "        return False\n",
+        test=f"{_CANCEL}test_another_message_behind_one_that_was_claimed_in_the_same_second_is_not_cancelled",
+    ),
+    Mutation(
+        "a late repetition that cannot be read dies in the place of its outcome",
+        "protocol/claiming.py",
+        "        if record and metadata is not None and was_finished(path, metadata, record):\n",
+        "        if not path and record:\n",
+        test=f"{_UNREADABLE}test_a_late_repetition_that_cannot_be_read_is_cleared_and_keeps_its_outcome",
+    ),
+    Mutation(
+        "a late repetition in a partition that cannot be read dies in the place of its outcome",
+        "flow/partition_hold.py",
+        "                if metadata is not None and self._is_repeated(replace(message, metadata=metadata)):\n",
+        "                if not path and metadata:\n",
+        test=f"{_UNREADABLE}test_a_late_repetition_that_cannot_be_read_is_cleared_and_keeps_its_outcome",
     ),
 )

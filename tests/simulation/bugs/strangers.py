@@ -37,7 +37,7 @@ BUGS = (
     ),
     Mutation(
         "the letter of what cannot be read takes what was PUT since",
-        "protocol/dead_letters.py",
+        "protocol/letter_writes.py",
         "return Generation(etag=message.etag, put_at=message.modified_at) == letter.generation",
         "return message is not None",
     ),

@@ -127,4 +127,19 @@ BUGS = (
         "        return min(self._time.seconds_until(self._look_after), self.lock.ttl.total_seconds())\n",
         "        return 3600.0\n",
     ),
+    Mutation(
+        "where schedules and flows ended is known to this process alone",
+        "sweeper/progress.py",
+        '"messages", "cleanup", "schedules", "flows"})',
+        '"messages", "cleanup"})',
+        more=(("sweeper/sweeper.py", "            progress.write(queue, store)\n", "            pass\n"),),
+        test="tests/unit/sweeper/test_progress.py",
+    ),
+    Mutation(
+        "a sweeper that is killed begins with the same flows again",
+        "sweeper/sweeper.py",
+        "        if progress.schedules or progress.flows:\n",
+        "        if not queue:\n",
+        test="tests/unit/sweeper/test_progress.py::test_no_flow_starves_if_each_sweeper_is_killed",
+    ),
 )

@@ -1,4 +1,4 @@
-"""Bugs of the pull worker's real threads, which no scheduler here can hold: tests with real threads catch them."""
+"""Bugs of real threads, of pull workers and producers, which no scheduler here can hold: tests with threads do."""
 
 from __future__ import annotations
 
@@ -32,5 +32,12 @@ BUGS = (
         "    def _follow_settings(self) -> None:\n        self._crew.resize(self._concurrency)\n",
         "    def _follow_settings(self) -> None:\n",
         test="tests/unit/worker/test_worker_settings.py::test_running_workers_follow_the_concurrency_within_ten_seconds",
+    ),
+    Mutation(
+        "two threads of a producer are given one instant",
+        "clock.py",
+        "        with self._mutex:\n            self._last = max(",
+        "        if True:\n            self._last = max(",
+        test="tests/unit/protocol/test_producer.py::test_threads_that_share_a_queue_never_share_an_instant_in_a_group",
     ),
 )

@@ -19,8 +19,9 @@ def main(arguments: list[str]) -> int:
     place.enter("driver", HEAVY)
     import queues
     from queues import heavy  # type: ignore[attr-defined]
-    from spark.heavy.driver import Driver, NotOurs, RunLost
+    from spark.heavy.driver import Driver
     from spark.heavy.messages import MessageWork
+    from spark.heavy.run_manifest import NotOurs, RunLost
 
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stopping.set())

@@ -38,6 +38,15 @@ def test_a_run_is_paid_for_a_minute_at_least():
     assert found.billed_seconds == pytest.approx(found.started * 60 * (1 + QueueSettings().max_executors))
 
 
+def test_a_run_is_paid_for_the_memory_that_it_asks_for():
+    usual = estimate(Workload(rate=1, heavy=1.0)).runs
+    large = estimate(
+        Workload(rate=1, heavy=1.0, settings=QueueSettings.of(engine="spark", executor_python_mib=6 * 1024))
+    ).runs
+    # A driver and four executors of 5 GB; then executors of 8.
+    assert (usual.gb, large.gb) == (25, 37)
+
+
 def test_a_record_is_as_large_as_the_bill_says(bench):
     queue = bench.queue()
     WorkerFunction(queue, lambda body: None).invoke(queue.enqueue({}), notified_at=bench.clock.now())

@@ -401,6 +401,27 @@ def test_without_history_a_cancellation_is_recorded(bench):
     assert outcome(queue, path) == "cancelled"
 
 
+def test_without_history_what_ends_at_work_stays_cancelled_and_sends_nothing(bench):
+    """A completion leaves no record then, so its worker does not look for one: only the cancellation is to be seen."""
+    queue = bench.queue(history=False)
+    path = queue.enqueue({})
+
+    def handle(body: dict, context: Context) -> str:
+        bench.queue(history=False).cancel(path)
+        if body.get("sends"):
+            context.send("emails", {})
+        return "done"
+
+    processor = bench.processor(queue, handle, sends_to=["emails"])
+    processor.run(path)
+    assert (outcome(queue, path), is_clear(bench, path)) == ("cancelled", True)
+
+    path = queue.enqueue({"sends": True})
+    assert processor.run(path) == "cancelled"
+    assert (outcome(queue, path), is_clear(bench, path)) == ("cancelled", True)
+    assert bench.keys("emails/") == []
+
+
 def test_what_a_cancellation_costs(bench, queue):
     path = queue.enqueue(b"x")
     bench.store.take()
@@ -444,6 +465,23 @@ def test_another_message_behind_the_one_at_work_is_not_cancelled(bench, queue):
 
     worker.complete(claim)
     assert queue.cancel(path).outcome == "cancelled"
+
+
+def test_another_message_behind_one_that_was_claimed_in_the_same_second_is_not_cancelled(bench, queue):
+    """[P3] S3's dates do not tell which of the two came first, and the lease names neither."""
+    path = queue.enqueue({"n": 1}, name="a")
+    worker = bench.queue(worker_id="worker")
+    claim = worker.claim(path)
+    queue.enqueue({"n": 2}, name="a")
+
+    with pytest.raises(Conflict, match="same second"):
+        queue.cancel(path)
+
+    assert worker.complete(claim, "done").outcome == "completed"
+    assert queue.cancel(path).outcome == "cancelled"
+    ran: list[object] = []
+    bench.settle(queue, ran.append)
+    assert (ran, outcome(queue, path)) == ([], "cancelled")
 
 
 def test_a_lease_that_names_no_message_is_not_given_back_as_free_if_its_message_was_cancelled(bench, queue):

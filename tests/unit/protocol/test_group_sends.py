@@ -84,6 +84,40 @@ def test_order_survives_a_chain_of_groups(bench):
     assert found == sorted(found)
 
 
+def pass_on(to: str, count: int):
+    """Sends what it gets, with a number, so often."""
+
+    def handler(body: list, context: Context) -> None:
+        for index in range(count):
+            context.send(to, [*body, index], group="a")
+
+    return handler
+
+
+def test_what_two_senders_of_one_second_sent_keeps_its_order_in_the_next_group(bench, queue):
+    """Found by the simulation: the names of the second group said whose it was only at their end."""
+    middle = bench.queue(name="middle")
+    for number in range(8):
+        processor(queue, pass_on("middle", 1), sends_to=["middle"]).run(queue.enqueue([number]))
+    order = [one[0] for one in bodies(bench, "middle")]
+
+    processor(middle, pass_on("emails", 2)).run(sent(bench, "middle")[0])
+
+    assert order != sorted(order)
+    assert bodies(bench) == [[number, 0, index] for number in order for index in range(2)]
+
+
+NAMES = ["a", "a ", "a b", "a!", "a!b", "a-", "a-b", "a.b", "a/b", "a0", "a:b", "aä", "b", "b" * 250]
+
+
+def test_the_order_of_the_senders_is_that_of_their_names_whatever_these_are(bench, queue):
+    paths = [queue.enqueue([name], name=name, group="a") for name in reversed(NAMES)]
+
+    processor(queue, pass_on("emails", 1)).run(paths[0])
+
+    assert [one[0] for one in bodies(bench)] == sorted(NAMES, key=str.encode)
+
+
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("group", [None, "ada"])
 def test_a_crash_at_any_request_loses_and_repeats_nothing(bench, group, late):

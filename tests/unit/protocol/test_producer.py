@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -52,6 +55,27 @@ def test_names_made_by_the_library_sort_by_time(bench, queue):
 
     assert paths == sorted(paths)
     assert len(set(paths)) == 5
+
+
+def test_threads_that_share_a_queue_never_share_an_instant_in_a_group(bench, queue):
+    queue.enqueue(b"x", group="a")
+    both = threading.Barrier(2)
+
+    class Instant(datetime):
+        """Whoever compares it waits for a second thread that does: a lock lets none come."""
+
+        def __lt__(self, other: datetime) -> bool:
+            with suppress(threading.BrokenBarrierError):
+                both.wait(0.3)
+            return super().__lt__(other)
+
+    now = bench.clock.now()
+    bench.clock.now = lambda: Instant.fromtimestamp(now.timestamp(), UTC)
+    with ThreadPoolExecutor(2) as producers:
+        tasks = [producers.submit(queue.enqueue, b"x", group="a") for _ in range(2)]
+        times = {task.result().rpartition("/")[2][:13] for task in tasks}
+
+    assert len(times) == 2
 
 
 def test_a_priority_becomes_part_of_the_name(queue):

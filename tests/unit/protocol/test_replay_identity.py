@@ -9,7 +9,7 @@ import pytest
 
 from s3queue import Conflict, DeadLetters, InvalidRequest, MessageNotFound
 from s3queue.errors import Unavailable, Unreadable
-from s3queue.protocol import dead_letters
+from s3queue.protocol import letter_writes
 
 LARGE = 9 * 1024 * 1024
 
@@ -137,7 +137,7 @@ def test_a_large_letter_is_replayed_as_it_was(bench, queue, letters):
 def test_a_letter_larger_than_one_put_is_refused_with_the_way_out(bench, queue, letters, monkeypatch):
     path = queue.enqueue(b"large", name="large")
     die(queue, path)
-    monkeypatch.setattr(dead_letters, "PUT_BYTES", 4)
+    monkeypatch.setattr(letter_writes, "PUT_BYTES", 4)
 
     with pytest.raises(InvalidRequest, match="aws s3 mv"):
         letters.replay(path)

@@ -31,6 +31,7 @@ def test_stats_count_every_state(bench):
         oldest_seconds=10.0,
         newest_seconds=0.0,
         finished_per_minute=2,
+        busy_seconds=10.0,
         at=bench.clock.now(),
     )
     assert stats.total == 10

@@ -200,3 +200,52 @@ def test_another_unreadable_put_of_its_name_has_all_its_attempts(bench: Workbenc
 
     lease = queue.status(path).lease
     assert (lease.state, lease.attempt, len(lease.attempts)) == ("waiting", 1, 1)
+
+
+@pytest.mark.parametrize("group", [None, "a"], ids=["a lease of its own", "a group"])
+def test_a_late_repetition_that_cannot_be_read_is_cleared_and_keeps_its_outcome(
+    bench: Workbench, group: str | None
+) -> None:
+    """[P3] Its attempts, and at last its death, would take the place of what became of the message."""
+    queue = bench.queue(max_attempts=1)
+    path = queue.enqueue({}, dedup_id="order-17", dedup_for=300, group=group)
+    stored = bench.memory.head(f"orders/{path}")
+    assert stored is not None
+    processor = bench.processor(queue, lambda body: "shipped")
+    processor.run(path)
+    bench.clock.advance(10)
+    bench.put(f"orders/{path}", b"{}", metadata=stored.metadata)
+    lock(bench, path, ARCHIVED)
+
+    processor.run(path)
+
+    bench.around = None
+    record = queue.outcome_of(path)
+    assert record is not None
+    assert (record.outcome, record.result) == ("completed", "shipped")
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == bench.keys("orders/dead/") == []
+
+
+def test_what_was_moved_back_and_can_neither_be_read_nor_described_is_not_taken_for_a_repetition(
+    bench: Workbench,
+) -> None:
+    """[P1] Nobody can tell: it dies as anything that cannot be read, and stays where it is."""
+    queue = bench.queue(max_attempts=1)
+    path = queue.enqueue({}, dedup_id="order-17", dedup_for=300)
+    stored = bench.memory.head(f"orders/{path}")
+    assert stored is not None
+    bench.processor(queue, lambda body: "shipped").run(path)
+    bench.clock.advance(10)
+    bench.put(f"orders/{path}", b"{}", metadata=stored.metadata)
+
+    def refuse(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "copy" or (operation in ("get", "head") and key == f"orders/{path}"):
+            raise FORBIDDEN
+        return perform()
+
+    bench.around = refuse
+    assert queue.claim(path) is None
+
+    bench.around = None
+    assert queue.status(path).state == "dead"
+    assert bench.read(f"orders/{path}") == b"{}"

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+
+from s3queue import Flow
 from s3queue.errors import AccessDenied, QueueFull
 from support.workbench import Workbench
 
@@ -55,6 +62,71 @@ def test_a_sweeper_that_is_killed_after_every_sweep_goes_on_where_it_was(bench, 
     # The sweep that comes to the end of everything removes it.
     bench.sweeper(queue).sweep()
     assert not bench.keys("orders/sweep.json")
+
+
+class Died(BaseException):
+    pass
+
+
+def kill_after_the_first_steps(operation: str, key: str, perform):
+    if operation == "list" and key.startswith(("orders/leases/", "orders/messages/")):
+        raise Died
+    return perform()
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["after each sweep", "within each sweep"])
+def test_no_schedule_starves_if_each_sweeper_is_killed(bench, queue, is_killed):
+    """[P10] As few as begin with the first one."""
+    names = {f"s{number:02}" for number in range(12)}
+    for name in names:
+        queue.every("* * * * *", name=name)
+    queue.claim(queue.enqueue(b"x"), timeout=86_400)
+    fired: Counter[str] = Counter()
+
+    for _ in range(40):
+        bench.clock.advance(60)
+        lying = set(bench.keys("orders/delayed/"))
+        bench.around = kill_after_the_first_steps if is_killed else None
+        with suppress(Died):
+            bench.sweeper(bench.queue(worker_id="new")).sweep(requests=40)
+        bench.around = None
+        fired.update(key.rpartition("scheduled-")[2] for key in set(bench.keys("orders/delayed/")) - lying)
+
+    assert fired.keys() == names
+    assert min(fired.values()) >= max(fired.values()) / 3
+
+    bench.sweeper(queue).sweep()
+    bench.sweeper(queue).sweep()
+    assert not bench.keys("orders/sweep.json")
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["after each sweep", "within each sweep"])
+@pytest.mark.parametrize("is_idle", [False, True])
+def test_no_flow_starves_if_each_sweeper_is_killed(bench, queue, is_killed, is_idle):
+    """[P8]"""
+    flows = [Flow(queue) for _ in range(9)]
+    for flow in flows:
+        flow.add("emails", {})
+        flow.start()
+    if not is_idle:
+        queue.claim(queue.enqueue(b"x"), timeout=86_400)
+    for flow in flows:
+        # Its home is this queue, whose sweeper alone looks after it.
+        document = json.loads(bench.read(f"flows/{flow.id}/flow.json"))
+        bench.put(f"flows/{flow.id}/flow.json", json.dumps(document | {"home": "orders"}).encode())
+        bench.put(f"orders/flows/{flow.id}", b"")
+    bench.clock.advance(600)
+    bench.store.take()
+
+    for _ in range(12):
+        bench.around = kill_after_the_first_steps if is_killed else None
+        with suppress(Died):
+            bench.sweeper(bench.queue(worker_id="new")).sweep(requests=40)
+        bench.around = None
+        bench.clock.advance(1)
+
+    looked_at = {key for operation, key in bench.store.log if operation == "get" and key.endswith("/flow.json")}
+    assert looked_at == {f"flows/{flow.id}/flow.json" for flow in flows}
 
 
 def test_a_queue_whose_sweeps_finish_pays_nothing_for_the_progress(bench, queue):

@@ -10,6 +10,7 @@ from rich.text import Text
 from s3queue.cli.command import command, program
 from s3queue.cli.session import Session
 from s3queue.errors import InvalidRequest
+from s3queue.settings import aws_region
 
 if TYPE_CHECKING:
     from s3queue.dashboard.resolver import Resolver
@@ -77,8 +78,11 @@ def dashboard(
 
 def _of_bucket(session: Session, read_only: bool) -> Resolver:
     from s3queue.dashboard.api import build
+    from s3queue.dashboard.console import Console
 
-    return build(session.store(), role="reader" if read_only else "operator")
+    # Another server than AWS has no console.
+    console = Console(region="" if session.endpoint else session.region or aws_region() or "")
+    return build(session.store(), role="reader" if read_only else "operator", console=console)
 
 
 def _deployed(session: Session, url: str, read_only: bool) -> Resolver:

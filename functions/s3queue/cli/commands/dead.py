@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from s3queue.cli.arguments import ErrorType, NewerThan, OlderThan, QueueName, paths_like
+from s3queue.cli.arguments import ErrorType, Message, NewerThan, OlderThan, QueueName, paths_like
 from s3queue.cli.bodies import Body
 from s3queue.cli.command import BAD, command, group, program
 from s3queue.cli.output import facts, table
@@ -35,7 +35,13 @@ def rows(letters: Sequence[DeadLetter], queue: Queue) -> Any:
     )
 
 
-@command(dead, "dead list orders", "dead list orders --error-type TimeoutError --newer-than 1h", name="list")
+@command(
+    dead,
+    "dead list orders",
+    "dead list orders --error-type TimeoutError --newer-than 1h",
+    "dead list orders --message 'no answer from * after * s'",
+    name="list",
+)
 def list_(
     ctx: typer.Context,
     queue: QueueName = None,
@@ -43,6 +49,7 @@ def list_(
     older_than: OlderThan = None,
     newer_than: NewerThan = None,
     limit: Limit = 100,
+    message: Message = None,
 ) -> None:
     """List dead letters and their errors. Exit code 1 if a filter selects none.
 
@@ -52,7 +59,10 @@ def list_(
     opened = session.queue(queue)
     found: list[DeadLetter] = []
     is_cut = False
-    for letter in DeadLetters(opened).list(error_type=error_type, older_than=older_than, newer_than=newer_than):
+    letters = DeadLetters(opened).list(
+        error_type=error_type, older_than=older_than, newer_than=newer_than, message=message
+    )
+    for letter in letters:
         if limit and len(found) == limit:
             is_cut = True
             break
@@ -62,7 +72,7 @@ def list_(
         session.note(f"only the first {limit} are shown; --limit N shows more")
     if not found:
         session.note(f"{opened.name} has no such dead letter")
-        if error_type or older_than or newer_than:
+        if error_type or older_than or newer_than or message is not None:
             raise typer.Exit(BAD)
 
 
@@ -108,36 +118,37 @@ def show(
     session.answer(document, *shown)
 
 
-@command(dead, "dead errors orders", "dead errors orders --newer-than 1h")
+@command(
+    dead,
+    "dead errors orders",
+    "dead errors orders --newer-than 1h",
+    "dead errors orders --json | jq -r '.[] | [.count, .error_type, .message] | @tsv'",
+)
 def errors(
     ctx: typer.Context, queue: QueueName = None, older_than: OlderThan = None, newer_than: NewerThan = None
 ) -> None:
-    """Count dead letters by error, most frequent first, with an example of each.
+    """Group dead letters by error and message, largest group first; in a message, `*` stands for what differs.
 
-    JSON: a list of error_type, count, newest_at, example (a path), error.
+    JSON: a list of error_type, message, count, acknowledged, newest_at, oldest_at, example and samples (paths), error.
     """
     session = Session.of(ctx)
     opened = session.queue(queue)
-    letters = list(DeadLetters(opened).list(older_than=older_than, newer_than=newer_than))
-    counts: Counter[str] = Counter()
-    for letter in letters:
-        counts.update(letter.counts)
-    newest = {kind: letter for letter in sorted(letters, key=lambda one: one.died_at) for kind in letter.counts}
-    found = [
-        {
-            "error_type": kind,
-            "count": count,
-            "newest_at": newest[kind].to_json()["died_at"],
-            "example": newest[kind].path,
-            "error": newest[kind].error,
-        }
-        for kind, count in counts.most_common()
-    ]
+    letters = DeadLetters(opened)
+    groups = letters.groups(letters.list(older_than=older_than, newer_than=newer_than))
     now = opened.clock.now()
     rows = [
-        [kind, count, age(now - newest[kind].died_at) + " ago", one_line(newest[kind].error), newest[kind].path]
-        for kind, count in counts.most_common()
+        [
+            group.key.error_type,
+            group.count,
+            group.acknowledged or "",
+            age(max(timedelta(), now - group.newest_at)) + " ago",
+            one_line(group.key.message),
+            group.samples[0],
+        ]
+        for group in groups
     ]
-    session.answer(found, table(["error", ">count", "newest", "~message", "=example"], rows))
+    # `example` was a path before there were groups by message.
+    found = [group.to_json() | {"example": group.samples[0], "error": group.example} for group in groups]
+    session.answer(found, table(["error", ">count", ">seen", "newest", "~message", "=example"], rows))
     if not found:
         session.note(f"{opened.name} has no dead letter" + (" of that age" if older_than or newer_than else ""))

@@ -1,4 +1,4 @@
-"""dead replay | delete | purge: replay or delete dead letters, by path or by filter."""
+"""dead replay | delete | purge | acknowledge: what to do with dead letters, by path or by filter."""
 
 from __future__ import annotations
 
@@ -8,12 +8,24 @@ from typing import Annotated, Any
 
 import typer
 
-from s3queue.cli.arguments import DryRun, ErrorType, NewerThan, OlderThan, QueueName, Yes, paths_like, queues_like
+from s3queue.cli.arguments import (
+    DryRun,
+    ErrorType,
+    Message,
+    NewerThan,
+    OlderThan,
+    QueueName,
+    Yes,
+    paths_like,
+    queues_like,
+)
 from s3queue.cli.command import BAD, command
 from s3queue.cli.session import Session
 from s3queue.cli.words import counted, moment
 from s3queue.documents.dead_letter import DeadLetter
+from s3queue.documents.failure_group import Selection
 from s3queue.errors import InvalidRequest, MessageNotFound, QueueError
+from s3queue.protocol.dead_groups import parts_of
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.queue import Queue
 
@@ -40,21 +52,25 @@ def _selected(
     older_than: timedelta | None,
     newer_than: timedelta | None,
     everything: bool,
+    message: str | None = None,
 ) -> list[DeadLetter]:
     """The dead letters that the paths or the filters select.
 
     Raises:
         InvalidRequest: neither was given, or both. MessageNotFound: no dead letter has this path.
     """
-    is_filtered = error_type is not None or older_than is not None or newer_than is not None
+    is_filtered = any(one is not None for one in (error_type, older_than, newer_than, message))
     if sum((bool(paths), is_filtered or everything)) != 1:
-        raise InvalidRequest("give either PATHs, or a filter (--error-type, --older-than, --newer-than), or --all")
+        raise InvalidRequest(
+            "give either PATHs, or a filter (--error-type, --message, --older-than, --newer-than), or --all"
+        )
     letters = DeadLetters(queue)
     if paths:
         return [letters.describe(path) for path in paths]
     with session.progress("read", None) as bar:
         found = []
-        for letter in letters.list(error_type=error_type, older_than=older_than, newer_than=newer_than):
+        selected = letters.list(error_type=error_type, older_than=older_than, newer_than=newer_than, message=message)
+        for letter in selected:
             found.append(letter)
             bar.advance(bar.task_ids[0])
     return found
@@ -64,6 +80,7 @@ def _selected(
     dead,
     "dead replay orders messages/0199b3c4-…",
     "dead replay orders --error-type TimeoutError --newer-than 1h --dry-run",
+    "dead replay orders --error-type Reject --message 'no address * for customer *'",
     "dead replay orders --all",
     "dead replay orders messages/0199b3c4-… --to orders-by-hand",
 )
@@ -80,6 +97,7 @@ def replay(
         typer.Option("--to", metavar="QUEUE", help="Into this queue instead.", autocompletion=queues_like),
     ] = None,
     dry_run: DryRun = False,
+    message: Message = None,
 ) -> None:
     """Put dead letters back as messages, with all their attempts; of a batch, the lines with that error.
 
@@ -89,21 +107,22 @@ def replay(
     """
     session = Session.of(ctx)
     opened, given = _arguments(session, queue, paths)
-    letters = _selected(session, opened, given, error_type, older_than, newer_than, everything)
+    letters = _selected(session, opened, given, error_type, older_than, newer_than, everything, message)
     if _is_only_shown(session, opened, letters, "replayed", "would replay", dry_run):
         return
     store = DeadLetters(opened)
     target = session.queue(to) if to is not None else None
-    if target and error_type is not None and any(not letter.has_only(error_type) for letter in letters):
+    selection = Selection.of(error_type, message)
+    if target and any(letter.lines and not _is_whole(opened, letter, selection) for letter in letters):
         raise InvalidRequest(
-            "--to takes a batch's dead lines together; leave --error-type out, or replay them here first"
+            "--to takes a batch's dead lines together; leave --error-type and --message out, or replay them here first"
         )
 
     def deal(letter: DeadLetter) -> str | QueueError:
         try:
             if target:
                 return opened.replay(letter.path, to=target)
-            return store.replay(letter.path, error_type=error_type)
+            return store.replay(letter.path, error_type=error_type, message=message)
         except QueueError as error:
             return error
 
@@ -140,6 +159,7 @@ def delete(
     dead,
     "dead purge orders --older-than 7d --dry-run",
     "dead purge orders --error-type Reject --yes",
+    "dead purge orders --message 'no address * for customer *' --yes",
     "dead purge orders --all",
 )
 def purge(
@@ -151,6 +171,7 @@ def purge(
     everything: Annotated[bool, typer.Option("--all", help="Every dead letter.")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
+    message: Message = None,
 ) -> None:
     """Delete the dead letters that a filter selects, for good; of a batch, the lines with that error. Records stay.
 
@@ -158,8 +179,48 @@ def purge(
     """
     session = Session.of(ctx)
     opened = session.queue(queue)
-    letters = _selected(session, opened, (), error_type, older_than, newer_than, everything)
-    _delete(session, opened, letters, yes, dry_run, error_type)
+    letters = _selected(session, opened, (), error_type, older_than, newer_than, everything, message)
+    _delete(session, opened, letters, yes, dry_run, error_type, message)
+
+
+@command(
+    dead,
+    "dead acknowledge orders --error-type Reject --message 'no address * for customer *'",
+    "dead acknowledge orders --all",
+    "dead acknowledge orders --error-type Reject --undo",
+)
+def acknowledge(
+    ctx: typer.Context,
+    queue: QueueName = None,
+    error_type: ErrorType = None,
+    message: Message = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every dead letter that there is now.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Let them count again.")] = False,
+) -> None:
+    """Let dead letters stay without counting for the verdict. They can still be replayed; what dies later counts again.
+
+    JSON: queue, selected, acknowledged (how many of the queue's dead letters are now).
+    """
+    session = Session.of(ctx)
+    opened = session.queue(queue)
+    if everything == (error_type is not None or message is not None):
+        raise InvalidRequest("give either a group (--error-type, --message or both), or --all")
+    selected = DeadLetters(opened).acknowledge(error_type=error_type, message=message, everything=everything, undo=undo)
+    if not selected:
+        raise MessageNotFound(
+            f"{opened.name} has no such dead letter; s3queue dead errors {opened.name} shows all errors"
+        )
+    stats = opened.stats()
+    session.done(
+        {"queue": opened.name, "selected": selected, "acknowledged": stats.acknowledged},
+        f"{opened.name}: {counted(selected, 'dead letter')} {'counted again' if undo else 'acknowledged'}; "
+        f"{stats.acknowledged} of {stats.dead} acknowledged",
+    )
+
+
+def _is_whole(queue: Queue, letter: DeadLetter, selection: Selection) -> bool:
+    """Whether every line of a batch is selected."""
+    return selection.is_all or all(map(selection.has, parts_of(queue, letter)))
 
 
 def _delete(
@@ -169,13 +230,17 @@ def _delete(
     yes: bool,
     dry_run: bool,
     error_type: str | None = None,
+    message: str | None = None,
 ) -> None:
     if _is_only_shown(session, queue, letters, "deleted", "would delete", dry_run):
         return
     session.confirm(f"Delete {counted(len(letters), 'dead letter')} of {queue.name} for good?", yes=yes)
 
     def deal(letter: DeadLetter) -> bool:
-        return DeadLetters(queue).discard(letter, error_type=error_type)
+        try:
+            return DeadLetters(queue).discard(letter, error_type=error_type, message=message)
+        except MessageNotFound:
+            return False  # it died of something else meanwhile
 
     gone = [letter.path for letter, is_gone in session.each("delete", letters, deal) if is_gone]
     session.done(

@@ -23,6 +23,7 @@ from s3queue.dashboard.overview import QueueOverview, overview
 from s3queue.documents.message import is_placeholder
 from s3queue.encoding import format_instant
 from s3queue.paths import due_of, is_batch, priority_of
+from s3queue.protocol.last_hour import LastHour
 from s3queue.protocol.partition_status import busy_paths
 from s3queue.protocol.stats import PAGES
 from s3queue.queue import Queue
@@ -50,7 +51,14 @@ def size(ctx: typer.Context, queue: QueueName = None, exact: Exact = False) -> N
         session.note("a lower bound: the count stopped at its page limit; --exact counts everything")
 
 
-@command(program, "stats orders", "stats orders --watch", "stats orders --json | jq .pending", panel=PANEL)
+@command(
+    program,
+    "stats orders",
+    "stats orders --watch",
+    "stats orders --last-hour",
+    "stats orders --json | jq .pending",
+    panel=PANEL,
+)
 def stats(
     ctx: typer.Context,
     queue: QueueName = None,
@@ -63,14 +71,26 @@ def stats(
         ),
     ] = timedelta(seconds=2),
     stop_after: For = None,
+    last_hour: Annotated[
+        bool, typer.Option("--last-hour", help="What finished in the last hour, as the sweeper counted it; one GET.")
+    ] = False,
 ) -> None:
     """Show the counts, ages and rate of one queue, and a verdict.
 
     JSON: queue, health, reason, paused, swept_at, and pending, delayed, processing, failed, completed, dead, total,
     oldest_seconds, newest_seconds, finished_per_minute, rescued, exact, at. With --watch one document per line.
+    With --last-hour: queue, available, reason, since, counted_at, finished, messages, completed, dead, cancelled,
+    retried, success_rate, wait_p50_seconds to run_p99_seconds, errors, minutes, read, sampled, rank_error, value_error,
+    complete.
     """
     session = Session.of(ctx)
     watched = session.queue(queue)
+    if last_hour:
+        if watch or exact:
+            raise typer.BadParameter("--last-hour goes with neither --watch nor --exact: the sweeper has counted")
+        hour = watched.last_hour()
+        session.answer(hour.to_json(), hour_panel(hour))
+        return
     pages = None if exact else PAGES
 
     def measure() -> QueueOverview:
@@ -93,6 +113,31 @@ def stats(
     with Live(console=session.console(), auto_refresh=False) as live:
         for _ in counts:
             live.update(_panel(measure()), refresh=True)
+
+
+def hour_panel(hour: LastHour) -> Together:
+    """The last hour for people."""
+    if not hour.available or not hour.counted_at:
+        return Together(facts([("queue", hour.queue), ("last hour", f"no figures: {hour.reason}")]))
+    about = "about " if hour.sampled else ""
+    rank = f"ranks within {hour.rank_error:.1%}, " if hour.sampled else ""
+    numbers = facts(
+        [
+            ("queue", hour.queue),
+            ("since", format_instant(hour.since) if hour.since else ""),
+            ("counted", format_instant(hour.counted_at)),
+            ("finished", f"{hour.finished:,}{'' if hour.complete else ' or more'}"),
+            ("messages", f"{about}{hour.messages:,.0f}"),
+            ("completed", f"{about}{hour.completed:,.0f}"),
+            ("dead", f"{about}{hour.dead:,.0f}"),
+            ("took more than one attempt", f"{about}{hour.retried:,.0f}"),
+            ("waited, p50 / p95 / p99", " / ".join(age(hour.wait[name]) for name in ("p50", "p95", "p99"))),
+            ("ran, p50 / p95 / p99", " / ".join(age(hour.run[name]) for name in ("p50", "p95", "p99"))),
+            ("right within", f"{rank}durations within {hour.value_error:.0%}; {hour.read:,} records read"),
+        ]
+    )
+    rows = [[name, f"{about}{count:,.0f}"] for name, count in hour.errors]
+    return Together(numbers, "", table(["error", ">failed attempts"], rows)) if rows else Together(numbers)
 
 
 def _every(interval: timedelta, stop_after: timedelta | None) -> Iterator[int]:

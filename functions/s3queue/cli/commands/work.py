@@ -237,7 +237,8 @@ def sweep(
     swept = session.queue(queue, settings=settings if known else replace(settings, paused=True))
     dispatch = dispatcher(session, known) if known else (lambda paths: None)
     schedules = definition.schedules if definition else None
-    report = Sweeper(queue=swept, dispatch=dispatch, schedules=schedules).sweep(seconds=300.0, requests=100_000)
+    sweeper = Sweeper(queue=swept, dispatch=dispatch, schedules=schedules, counts_hour=True)
+    report = sweeper.sweep(seconds=300.0, requests=100_000)
     document = report.to_json() | {"function": known}
     endings = ", ".join(f"{count} {ending}" for ending, count in report.endings.items()) or "none"
     handed = f"handed to {known}" if known else "left to pull workers: the worker function is unknown"

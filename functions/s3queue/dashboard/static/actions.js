@@ -51,21 +51,36 @@ const actions = {
     if (done) tell(`The breaker of ${queue} is closed.`);
   },
 
-  async "replay-group"({ queue, error }) {
+  async "replay-group"({ queue, error, message }) {
     const started = Date.now();
-    const planned = await post(queueUrl(queue, "/dead/replay"), { error_type: error, dry_run: true });
+    const group = message === undefined ? { error_type: error } : { error_type: error, message };
+    const planned = await post(queueUrl(queue, "/dead/replay"), { ...group, dry_run: true });
     const many = planned.next_cursor ? `at least ${count(planned.selected)}` : count(planned.selected);
     const done = await ask({
       title: `Replay ${error} in ${queue}?`,
       says: [
         `${many} dead ${planned.selected === 1 ? "letter" : "letters"} with the error ${error} will become ` +
-          "messages again, with all their attempts.",
+          "messages again, with all their attempts.", ...(message ? [message] : []),
         "If the cause of the error is not repaired, they will die again.",
       ],
       button: planned.selected === 1 ? "Replay 1 letter" : `Replay ${many} letters`,
-      perform: (progress) => replayAll(queue, error, started, progress),
+      perform: (progress) => replayAll(queue, group, started, progress),
     });
     if (done) report(done);
+  },
+
+  async "acknowledge-group"({ queue, error, message }) {
+    const done = await ask({
+      title: `Acknowledge ${error} in ${queue}?`,
+      says: [
+        ...(message ? [message] : []),
+        "These dead letters stay, and can be replayed; they do not count for the verdict any more. " +
+          "What dies later counts again.",
+      ],
+      button: "Acknowledge",
+      perform: (progress) => acknowledgeAll(queue, { error_type: error, message }, progress),
+    });
+    if (done) tell(`${plural(done, "dead letter")} acknowledged.`);
   },
 
   async "replay-one"({ queue, path }) {
@@ -189,13 +204,25 @@ const actions = {
   },
 };
 
-async function replayAll(queue, error, started, progress) {
+async function acknowledgeAll(queue, group, progress) {
+  let selected = 0;
+  let cursor = "";
+  do {
+    const answer = await post(queueUrl(queue, "/dead/acknowledge"), { ...group, cursor });
+    selected += answer.selected;
+    cursor = answer.next_cursor;
+    progress(`${count(selected)} acknowledged…`);
+  } while (cursor);
+  return selected;
+}
+
+async function replayAll(queue, group, started, progress) {
   const done = { replayed: 0, failed: [] };
   let cursor = "";
   do {
     // Only letters that were dead when the operator agreed: one that dies again meanwhile must not be replayed for ever.
     const older = (Date.now() - started) / 1000;
-    const body = { error_type: error, older_than_seconds: cursor ? older : 0, cursor };
+    const body = { ...group, older_than_seconds: cursor ? older : 0, cursor };
     const answer = await post(queueUrl(queue, "/dead/replay"), body);
     done.replayed += answer.replayed;
     done.failed.push(...answer.failed);

@@ -23,6 +23,7 @@ function show(from = page) {
   if (from !== page) return;
   const focused = document.activeElement;
   morphChildren(main, page.render());
+  page.after?.(main);
   // A row that moves within the list loses the focus.
   if (focused !== document.activeElement && main.contains(focused)) focused.focus({ preventScroll: true });
   document.getElementById("bucket").textContent = overview.data?.bucket ?? "";
@@ -54,7 +55,7 @@ function route() {
   else if (kind === "queue" && name) page = Object.assign(new QueuePage(name, tab), page.name === name ? kept(page) : {});
   else if (kind === "flow" && name) page = new FlowPage(name);
   else if (kind === "flows") page = new FlowsPage();
-  else if (kind === "statistics") page = new StatisticsPage();
+  else if (kind === "statistics") page = Object.assign(new StatisticsPage(name, tab), page instanceof StatisticsPage ? read(page) : {});
   else page = overview;
   const here = { queue: "", flow: "flows", flows: "flows", statistics: "statistics" }[kind] ?? "overview";
   const title = kind === "queue" || kind === "flow" ? name : { flows: "Flows", statistics: "Statistics" }[kind] ?? "Overview";
@@ -65,6 +66,10 @@ function route() {
   }
   show();
   poll.now();
+}
+
+function read({ found, recent }) {
+  return { found, recent };
 }
 
 function kept({ view, flow, flowAt }) {

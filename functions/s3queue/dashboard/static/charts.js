@@ -66,22 +66,3 @@ export function flowChart(flow) {
       h("span", { class: "key in" }, "in"), h("span", { class: "key out" }, "out"), h("span", { class: "key died" }, "died"),
       h("span", { class: "quiet" }, flowWords(flow))));
 }
-
-// One column of numbers over time, for statistics with any names.
-export function barChart(title, labels, values) {
-  const [width, height] = [1100, 150];
-  const most = Math.max(1e-9, ...values);
-  const step = width / values.length;
-  const peak = `${title}: highest ${count(Math.max(...values))}, latest ${count(values[values.length - 1])}`;
-  return h("figure", { class: "figure" }, h("h3", {}, title),
-    svg("svg", { class: "chart", viewBox: `0 -16 ${width} ${height + 40}`, role: "img", "aria-label": peak },
-      svg("line", { class: "grid", x1: 0, x2: width, y1: height, y2: height }),
-      values.map((value, index) => svg("rect", {
-        class: "bar", x: (index * step + step * 0.12).toFixed(1), width: (step * 0.76).toFixed(1), rx: 2,
-        y: (height - (Math.max(0, value) / most) * height).toFixed(1),
-        height: ((Math.max(0, value) / most) * height).toFixed(1),
-      }, svg("title", {}, `${labels[index]}: ${count(value)}`))),
-      svg("text", { class: "tick", x: 0, y: -5 }, count(Math.max(...values))),
-      svg("text", { class: "tick", x: 0, y: height + 18 }, labels[0]),
-      svg("text", { class: "tick", x: width, y: height + 18, "text-anchor": "end" }, labels[labels.length - 1])));
-}

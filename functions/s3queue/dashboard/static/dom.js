@@ -2,6 +2,8 @@
 // message, a name or an error can become markup or script.
 
 const SVG = "http://www.w3.org/2000/svg";
+// Where logs are. Every other address, whoever wrote it, stays on this page.
+const CONSOLE = /^https:\/\/[a-z0-9-]+\.console\.aws\.amazon\.com\/cloudwatch\/home\?region=[a-z0-9-]+#/;
 
 export function h(tag, props, ...children) {
   return filled(document.createElement(tag), props, children);
@@ -15,7 +17,7 @@ function filled(node, props, children) {
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (/^on|^style$|^srcdoc$/i.test(name)) throw new Error(`${name} must not be set from data`);
-    if (/^(href|src)$/i.test(name) && !/^(#|\/(?!\/))/.test(value)) throw new Error(`${name} must stay on this page`);
+    if (/^(href|src)$/i.test(name) && !/^(#|\/(?!\/))/.test(value) && !(tag(node) === "a" && CONSOLE.test(value))) throw new Error(`${name} must stay on this page`);
     node.setAttribute(name, value === true ? "" : String(value));
   }
   for (const child of children.flat(Infinity)) {
@@ -23,6 +25,13 @@ function filled(node, props, children) {
     node.append(child instanceof Node ? child : document.createTextNode(String(child)));
   }
   return node;
+}
+
+const tag = (node) => node.nodeName.toLowerCase();
+
+// A link to AWS's console, in a tab of its own: this page goes on.
+export function logs(address, words = "Logs") {
+  return address && h("a", { href: address, target: "_blank", rel: "noopener noreferrer", class: "logs" }, words);
 }
 
 // Make `from` equal to `to`, and change only what differs: focus, selection, open details and typed text stay.
@@ -37,7 +46,8 @@ export function morph(from, to) {
   for (const { name, value } of to.attributes) {
     if (from.getAttribute(name) !== value && name !== "open") from.setAttribute(name, value);
   }
-  morphChildren(from, [...to.childNodes]);
+  // What somebody else draws, such as a chart, is left to them.
+  if (!from.dataset.own) morphChildren(from, [...to.childNodes]);
 }
 
 export function morphChildren(parent, wanted) {

@@ -136,23 +136,35 @@ export class Overview {
     let exact = true;
     for (const [queue, errors] of this.errors) {
       exact = exact && errors.exact;
-      for (const group of errors.groups) rows.push({ queue, ...group });
+      // What was acknowledged waits on the queue's own page.
+      for (const group of errors.groups) if (group.count > group.acknowledged) rows.push({ queue, ...group });
     }
+    const retries = this.data.totals.failed;
+    const calm = retries ? `Nothing has died; ${plural(retries, "message")} ${retries === 1 ? "waits" : "wait"} for a retry.`
+      : "Nothing has died.";
     rows.sort((one, other) => other.count - one.count);
     return h("section", { class: "card", "data-key": "failures", "aria-labelledby": "failures-title" },
       h("div", { class: "head" }, h("h2", { id: "failures-title" }, "Failures"),
         !exact && h("span", { class: "quiet" }, "of the first 1,000 dead letters of each queue")),
       rows.length ? h("ul", { class: "groups" }, rows.slice(0, 20).map((group) =>
-        h("li", { "data-key": `${group.queue} ${group.error_type}` },
-          h("div", { class: "many" }, count(group.count)),
+        h("li", { "data-key": `${group.queue} ${group.error_type} ${group.message}` },
+          h("div", { class: "many" }, count(group.count - group.acknowledged)),
           h("div", { class: "what" },
             h("div", {}, h("b", {}, group.error_type), " in ",
               h("a", { href: `#/queue/${encodeURIComponent(group.queue)}/dead` }, group.queue)),
-            h("div", { class: "example" }, group.example || "no text"),
+            h("div", { class: "example", title: group.example }, group.message || "no text"),
             h("div", { class: "why" }, `last ${ago(group.newest_at, this.data.at)}, first ${ago(group.oldest_at, this.data.at)}`)),
-          h("button", { type: "button", class: "button small", "data-action": "replay-group", "data-queue": group.queue,
-            "data-error": group.error_type }, "Replay this group"))))
-        : h("p", { class: "quiet" }, this.data.totals.dead ? "Reading the dead letters…" : "Nothing has died."));
+          h("div", { class: "buttons" },
+            h("button", { type: "button", class: "button small", "data-action": "replay-group", "data-queue": group.queue,
+              "data-error": group.error_type, "data-message": group.message }, "Replay this group"),
+            h("button", { type: "button", class: "button small", "data-action": "acknowledge-group", "data-queue": group.queue,
+              "data-error": group.error_type, "data-message": group.message }, "Acknowledge")))))
+        : h("p", { class: "quiet" }, this.isReading() ? "Reading the dead letters…"
+          : this.data.totals.dead ? "All dead letters are acknowledged." : calm));
+  }
+
+  isReading() {
+    return this.data.queues.some((queue) => queue.stats?.dead && !this.errors.has(queue.name));
   }
 
   stuckParts() {

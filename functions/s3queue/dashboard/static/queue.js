@@ -4,6 +4,7 @@ import { get, queueUrl } from "./api.js";
 import { flowChart } from "./charts.js";
 import { h } from "./dom.js";
 import { drains, lifeLink } from "./overview.js";
+import { RUN_TITLES, noRuns, runCells } from "./runs.js";
 import { HEALTH, PARTITION_STATES, STATES, age, ago, bytes, clock, count, plural } from "./words.js";
 
 const SLOW_SECONDS = 30;
@@ -119,6 +120,7 @@ export class QueuePage {
     const { tab, rows } = this;
     if (tab === "settings") return this.settings();
     if (!rows) return h("p", { class: "quiet" }, "Reading…");
+    if (!rows.length && tab === "runs") return noRuns(this.view.settings);
     if (!rows.length) return h("p", { class: "quiet" }, "None.", this.cursor && " There is more to read.", this.more());
     const [titles, cells] = {
       workers: [["Worker", "Alive", "Holds", "Done"], (row) => [row.id, row.is_fresh ? "yes" : `no heartbeat since ${clock(row.seen_at)}`,
@@ -128,8 +130,7 @@ export class QueuePage {
         row.waiting ? h("span", {}, `${count(row.waiting)}${row.next_at ? `, next try ${clock(row.next_at)}` : ""}`,
           row.failure && h("div", { class: "example" }, `${row.failure.type}: ${row.failure.message}`),
           row.next_path && h("div", {}, this.link(row.next_path))) : "–"]],
-      runs: [["Run", "Changed", "Content"], (row) => [row.name, `${age(row.age_seconds)} ago`,
-        h("details", {}, h("summary", {}, bytes(row.size)), h("pre", {}, JSON.stringify(row.document, null, 2)))]],
+      runs: [RUN_TITLES, (row) => runCells(this.name, row)],
       schedules: [["Schedule", "Cron", "Next five times", "If missed", ""], (row) => [row.name,
         h("span", {}, h("code", {}, row.cron), h("div", { class: "example" }, row.tz)), row.paused ? "paused"
           : row.problem || h("ol", { class: "times" }, row.next_at.map((at) => h("li", {}, clock(at)))), row.missed,

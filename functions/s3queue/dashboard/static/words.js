@@ -1,6 +1,7 @@
 // Numbers and times as people read them; the same words as the command line.
 
 const COUNT = new Intl.NumberFormat("en");
+const TIME = { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" };
 
 export function count(number, exact = true) {
   return (exact ? "" : "≥ ") + COUNT.format(number);
@@ -23,12 +24,28 @@ export function ago(instant, now) {
   return instant ? `${age((Date.parse(now) - Date.parse(instant)) / 1000)} ago` : "never";
 }
 
+// Day, time and zone: an operator compares it with a log of another day, written in another place.
 export function clock(instant) {
   if (!instant) return "–";
   const at = new Date(instant);
-  const day = at.toLocaleDateString("en-CA");
-  const time = at.toLocaleTimeString("en-GB");
-  return day === new Date().toLocaleDateString("en-CA") ? time : `${day} ${time}`;
+  if (Number.isNaN(at.getTime())) return String(instant);
+  return `${at.toLocaleDateString("en-CA")} ${at.toLocaleTimeString("en-GB", TIME)}`;
+}
+
+// A duration with as many digits as help; `age` is for what is long.
+export function seconds(value) {
+  if (value === null || value === undefined) return "–";
+  if (value === 0) return "0 s";
+  if (value < 0.9995) return `${Math.round(value * 1000)} ms`;
+  if (value < 99.5) return `${value < 9.95 ? value.toFixed(1) : Math.round(value)} s`;
+  return age(value);
+}
+
+export function percent(part) {
+  const shown = part * 100;
+  // 99.996 % is not all of it.
+  if (shown > 99.9 && shown < 100) return "> 99.9 %";
+  return `${Number.isInteger(shown) ? shown : shown.toFixed(1)} %`;
 }
 
 export function bytes(size) {
@@ -46,6 +63,13 @@ export function dollars(amount) {
   if (amount === 0) return "$0";
   if (amount < 0.01) return "< $0.01";
   return `$${amount.toFixed(2)}`;
+}
+
+// The cost of an hour may be a thousandth of a cent.
+export function money(amount) {
+  if (amount === null || amount === undefined) return "–";
+  if (amount === 0 || amount >= 0.01) return dollars(amount);
+  return `$${amount.toFixed(Math.min(8, 1 - Math.floor(Math.log10(amount))))}`;
 }
 
 export function rate(perMinute) {

@@ -1,0 +1,73 @@
+"""What a replay or a deletion of a dead letter writes besides the letter: its message, and the lease in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from s3queue.documents.batch import spooled
+from s3queue.documents.dead_letter import DeadLetter
+from s3queue.documents.message import Generation
+from s3queue.errors import InvalidRequest, MessageNotFound
+from s3queue.store import Object, ObjectInfo, delete_seen, delete_unique
+
+from .access import QueueAccess
+from .removal import delete_letter
+
+#: The most that S3 takes in one PUT.
+PUT_BYTES = 5 * 1024**3
+
+
+def is_of(message: ObjectInfo, letter: DeadLetter) -> bool:
+    """Whether a letter stands for this message, and not for another one of its name."""
+    return Generation(etag=message.etag, put_at=message.modified_at) == letter.generation
+
+
+def no_such_letter(queue: QueueAccess, path: str) -> MessageNotFound:
+    return MessageNotFound(f"no such dead letter: {queue.name}/{path}; `s3queue dead list` shows all of them")
+
+
+def put_back(queue: QueueAccess, path: str, found: Object, metadata: Mapping[str, str], **condition: Any) -> None:
+    """PUT what was read as a message. No COPY: it overwrites what a producer has PUT there meanwhile.  [P1]"""
+    key = queue.keys.message(path)
+    if found.size > PUT_BYTES:
+        found.stream.close()
+        raise InvalidRequest(
+            f"{found.key} has {found.size} bytes, S3 takes {PUT_BYTES} in one conditional PUT; see that nobody "
+            f"writes {key}, then move it: `aws s3 mv`"
+        )
+    with spooled(found.stream) as body:
+        queue.store.put(key, body, metadata=metadata, content_type=found.content_type, once=True, **condition)
+
+
+def replay_in_place(queue: QueueAccess, letter: DeadLetter, info: ObjectInfo) -> str:
+    """A message that could not be read lies where it was PUT: PUT it once more, which makes it a new one."""
+    message = queue.store.open(queue.keys.message(letter.origin))
+    if message and is_of(message, letter):
+        put_back(queue, letter.origin, message, message.metadata, if_match=message.etag)
+    elif message:
+        message.stream.close()  # PUT anew since, by a producer or by an earlier replay: it runs as it is
+    _free(queue, letter)
+    delete_letter(queue, info)
+    if message is None:
+        raise no_such_letter(queue, letter.path)
+    return letter.origin
+
+
+def delete_in_place(queue: QueueAccess, letter: DeadLetter) -> None:
+    """An unreadable message lies where it was PUT, and goes with its letter: the message first, then its lease.
+
+    What was PUT under its name since is not what the letter stands for.  [P1]
+    """
+    key = queue.keys.message(letter.origin)
+    message = next((entry for entry in queue.store.list(key, limit=1).objects if entry.key == key), None)
+    if message and is_of(message, letter):
+        delete_seen(queue.store, key, etag=message.etag, modified_at=message.modified_at)
+    _free(queue, letter)
+
+
+def _free(queue: QueueAccess, letter: DeadLetter) -> None:
+    """Delete the lease that kept workers off an unreadable message; not that of another one of its name."""
+    held = queue.read_lease(letter.origin)
+    if held and held.lease.state == "waiting" and held.lease.generation == letter.generation:
+        delete_unique(queue.store, held.key, if_match=held.etag)

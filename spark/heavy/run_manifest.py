@@ -1,0 +1,177 @@
+"""RunManifest: what a run says about itself in the bucket, and its slot.  [P1] [P5]
+
+The manifest names every message that the run holds, those that may have been started first. Whoever finds the run dead
+fails the first ones, and gives the others back. Every write is conditional: a run that was given up learns it there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from s3queue.documents.run_documents import Manifest
+from s3queue.errors import Conflict
+from s3queue.protocol.claim import Claim
+from s3queue.queue import Queue
+from s3queue.spark_runs.slots import RunStore
+
+_log = logging.getLogger(__name__)
+
+
+class NotOurs(Exception):
+    """The run has another driver, or none any more: nothing was touched."""
+
+
+class RunLost(Exception):
+    """Someone judged this run dead: stop at once, and write nothing more about it."""
+
+
+class RunManifest:
+    """The manifest and the slot of one run, `queue.worker_id`. Its methods may be called by several threads."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._run = queue.worker_id
+        self._book = RunStore(queue)
+        self._mutex = threading.RLock()
+        self._manifest: Manifest | None = None
+        self._etag = ""
+        self._job = ""
+        #: What the manifest names and has not ended.
+        self._open: dict[str, Claim] = {}
+        #: Whether the others gave this run up.
+        self.is_lost = False
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return self._known().paths
+
+    @property
+    def unstarted(self) -> tuple[str, ...]:
+        """The named messages that have certainly not been started."""
+        manifest = self._known()
+        return manifest.paths[manifest.started :]
+
+    def take_over(self) -> None:
+        """Become the driver of this run.
+
+        Raises:
+            NotOurs: another driver has, or had, this run.
+        """
+        found = self._book.manifest(self._run)
+        if found is None:
+            raise NotOurs(f"{self._run} has no manifest: it was given up before its driver started")
+        manifest, etag = found
+        if manifest.state != "launching":
+            raise NotOurs(f"{self._run} is {manifest.state}: another driver has had it")
+        held = self._book.slot(manifest.slot)
+        if held is None or held.slot.run != self._run:
+            raise NotOurs(f"{self._run} lost its slot before its driver started")
+        self._job = held.slot.job
+        try:
+            self._manifest, self._etag = self._book.write_manifest(replace(manifest, state="running"), etag)
+        except Conflict:
+            raise NotOurs(f"{self._run} was taken over by another driver this very moment") from None
+        _log.info("run takes messages over: %s: %s: %d", self._queue.name, self._run, len(manifest.paths))
+
+    def adopted(self, claims: Sequence[Claim]) -> None:
+        """These were named by the launcher, and are this driver's now."""
+        with self._mutex:
+            self._open |= {claim.path: claim for claim in claims}
+            if claims:
+                # Written with the next change: it is only a count.
+                self._manifest = replace(self._known(), rounds=self._known().rounds + 1)
+
+    def name(self, claims: Sequence[Claim]) -> None:
+        """Name newly claimed messages beside those that have not ended; only then may the heartbeat keep them.
+
+        Raises:
+            RunLost: the run is not ours any more.
+        """
+        with self._mutex:
+            manifest, new = self._known(), {claim.path: claim for claim in claims}
+            # A message may have failed, and been claimed anew, before the thread that ran it has said that it ended.
+            left = [path for path in manifest.paths if path in self._open and path not in new]
+            started = set(manifest.paths[: manifest.started])
+            paths = (*left, *new)
+            self._write(paths=paths, started=sum(path in started for path in left), rounds=manifest.rounds + 1)
+            self._open |= new
+
+    def begin(self, claims: Sequence[Claim]) -> None:
+        """Say that these are started, before they are: after a crash, only what was started has had its attempt.
+
+        Raises:
+            RunLost: the run is not ours any more; start nothing.
+        """
+        with self._mutex:
+            manifest = self._known()
+            started, waiting = manifest.paths[: manifest.started], manifest.paths[manifest.started :]
+            wanted = {claim.path for claim in claims}
+            begun = [path for path in waiting if path in wanted]
+            if begun:
+                rest = [path for path in waiting if path not in wanted]
+                self._write(paths=(*started, *begun, *rest), started=len(started) + len(begun))
+
+    def ended(self, claim: Claim, outcome: str) -> None:
+        """A message came to its end, as far as this run is concerned."""
+        with self._mutex:
+            if self._open.get(claim.path) is claim:
+                del self._open[claim.path]
+        self.count(outcome)
+
+    def count(self, outcome: str) -> None:
+        with self._mutex:
+            self.counts[outcome] += 1
+
+    def progressed(self) -> None:
+        """Say how far the run is. Raises RunLost if it is not ours any more."""
+        self._write()
+
+    def close(self) -> None:
+        """Nothing is held any more: free the slot. Raises RunLost if the run is not ours any more."""
+        manifest = self._known()
+        held = self._book.slot(manifest.slot)
+        # The launcher may have learnt the job's id after this driver had started.
+        self._job = held.slot.job if held and held.slot.run == self._run else self._job
+        self._open.clear()
+        self._write(state="closed", paths=(), started=0)
+        self.free_slot()
+        _log.info(
+            "run closes: %s: %s after %d rounds: %s", self._queue.name, self._run, manifest.rounds, dict(self.counts)
+        )
+
+    def reopen(self) -> bool:
+        """Take the slot again for what came late; False if someone else has: they do it."""
+        manifest = self._known()
+        try:
+            held = self._book.open_slot(manifest.slot, self._run)
+            self._book.write_slot(held, state="started", job=self._job)
+        except Conflict:
+            return False
+        self._write(state="running")
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        """Say why the run gives up. Raises RunLost if it is not ours any more."""
+        self._write(state="failed", note=repr(error)[:500])
+
+    def free_slot(self) -> None:
+        self._book.free_slot(self._known().slot, self._run)
+
+    def _known(self) -> Manifest:
+        assert self._manifest is not None
+        return self._manifest
+
+    def _write(self, **changes: Any) -> None:
+        with self._mutex:
+            changed = replace(self._known(), counts=dict(self.counts), **changes)
+            try:
+                self._manifest, self._etag = self._book.write_manifest(changed, self._etag)
+            except Conflict as conflict:
+                self.is_lost = True
+                raise RunLost(f"{self._run}: {conflict}") from conflict

@@ -1,0 +1,210 @@
+"""A run claims its next messages while the last ones still run: a slow message holds up nobody. No JVM."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from s3queue import Queue, QueueSettings
+from s3queue.spark_runs.launcher import Launcher
+from s3queue.spark_runs.slots import as_run
+from s3queue.stores.memory import MemoryStore
+from spark.heavy import feed as feeding
+from spark.heavy.driver import Driver
+from spark.heavy.messages import MessageWork
+from spark.heavy.run_manifest import RunLost, RunManifest
+from support.fake_jobs import FakeJobs
+from support.killed_store import Killed, KilledStore
+from support.run_world import WORK, World, check_everything
+
+MOST_SECONDS = 20
+
+
+class Running:
+    """A queue with a run whose driver is a thread, in real time."""
+
+    def __init__(self, per_message, *, messages: int, **settings) -> None:
+        self.store = MemoryStore("feed")
+        self.settings = QueueSettings.of(
+            **{"engine": "spark", "messages_per_run": 3, "visibility_timeout": 60, "retry_base": 0.1} | settings
+        )
+        self.queue = Queue(store=self.store, name="exports", settings=self.settings)
+        for n in range(messages):
+            self.queue.enqueue({"do": n})
+        self.jobs = FakeJobs()
+        assert Launcher(self.jobs, "bench").launch(self.queue, []) == "started"
+        (self.run,) = self.jobs.started
+        mine = as_run(Queue(store=self.store, name="exports", settings=self.settings), self.run)
+        self.driver = Driver(mine, MessageWork(mine, per_message, None, parallel=3), seconds=600)
+
+
+def test_a_slow_message_holds_up_nobody():
+    """The first message ends after all others have: with a barrier after each three, it never would."""
+    others = threading.Semaphore(0)
+    seen = []
+
+    def per_message(spark, message: dict, context):
+        if message["do"] == 0:
+            for _ in range(10):
+                assert others.acquire(timeout=MOST_SECONDS), f"only {sorted(seen)} ran beside a slow message"
+        else:
+            others.release()
+        seen.append(message["do"])
+
+    running = Running(per_message, messages=11)
+
+    assert running.driver.drain() == {"completed": 11}
+    assert seen[-1] == 0
+
+
+def test_what_comes_and_what_fails_while_a_slow_message_runs_is_run_beside_it(monkeypatch):
+    monkeypatch.setattr(feeding, "LOOK_SECONDS", 0.05)
+    both = threading.Barrier(2, timeout=MOST_SECONDS)
+    attempts = []
+
+    def per_message(spark, message: dict, context):
+        if message["do"] == 0:
+            late = running.queue.enqueue({"do": "late"})
+            assert Launcher(running.jobs, "bench").launch(running.queue, [late]) == "busy"
+            both.wait()
+        elif message["do"] == "late":
+            attempts.append(context.attempt)
+            if context.attempt == 1:
+                raise RuntimeError("did not work")
+            both.wait()
+
+    running = Running(per_message, messages=1)
+
+    assert running.driver.drain() == {"completed": 2, "retried": 1}
+    assert attempts == [1, 2]
+    assert running.queue.stats().pending == 0
+
+
+def test_a_slow_message_is_kept_however_often_others_are_claimed():
+    """Its lease is never written again: the heartbeat keeps what the manifest names."""
+    world = World(messages_per_run=1)
+    for n in range(4):
+        world.queue.enqueue({"do": n})
+    world.launch()
+    world.jobs.becomes("running", "RUNNING")
+    rest = threading.Semaphore(0)
+
+    def per_message(spark, message: dict, context):
+        if message["do"] == 0:
+            for _ in range(3):
+                assert rest.acquire(timeout=MOST_SECONDS)
+                world.bench.clock.advance(25)
+                driver.beat()
+                assert world.sweeper.sweep().endings == {}
+            assert context.path in world.manifest()["paths"]
+        else:
+            rest.release()
+
+    driver = world.driver()
+    driver._work = MessageWork(driver.queue, per_message, None, parallel=2)
+    assert driver.drain() == {"completed": 4}
+
+
+def test_a_run_that_is_given_up_while_it_claims_starts_nothing_more():
+    world = World()
+    for n in range(9):
+        world.queue.enqueue({"do": n})
+    world.launch()
+    given_up = threading.Event()
+
+    def per_message(spark, message: dict, context):
+        world.starts[context.path] += 1
+        if not given_up.is_set():
+            given_up.set()
+            world.jobs.becomes("ended", "FAILED")
+            world.watch.check(world.queue)
+
+    driver = world.driver()
+    driver._work = MessageWork(driver.queue, per_message, None, parallel=2)
+    with pytest.raises(RunLost):
+        driver.drain()
+
+    # The two threads may each have started one before.
+    assert 1 <= sum(world.starts.values()) <= 2
+    world.settle()
+    assert {record.outcome for record in world.records().values()} == {"completed"}
+    assert len(world.records()) == 9
+
+
+@pytest.mark.parametrize("at", range(12, 90, 6))
+def test_killing_a_driver_with_several_threads_loses_nothing(at):
+    world = World()
+    paths = {world.queue.enqueue({"do": what}): what for what in WORK * 2}
+    world.launch()
+    world.jobs.becomes("running", "RUNNING")
+    driver = world.driver(store=KilledStore(world.bench.memory, at))
+    driver._work = MessageWork(driver.queue, world.per_message, None, parallel=3)
+    with pytest.raises(Killed):
+        driver.drain()
+    world.jobs.becomes("ended", "FAILED")
+
+    world.settle(60)
+
+    check_everything(world, paths)
+
+
+# The manifest
+
+
+@pytest.fixture
+def manifest():
+    """A manifest of three messages that its driver has taken over."""
+    world = World()
+    for n in range(5):
+        world.queue.enqueue({"do": n})
+    world.launch()
+    mine = as_run(world.queue, list(world.jobs.started)[-1])
+    found = RunManifest(mine)
+    found.take_over()
+    claims = [mine.adopt(path) for path in found.paths]
+    found.adopted(claims)
+    return world, mine, found, claims
+
+
+def test_only_what_was_begun_counts_as_started_in_whatever_order(manifest):
+    world, _, found, (first, second, third) = manifest
+
+    found.begin([third])
+
+    assert world.manifest()["paths"][0] == third.path
+    assert world.manifest()["started"] == 1
+    assert set(found.unstarted) == {first.path, second.path}
+
+
+def test_what_has_ended_is_named_no_longer_once_others_are_claimed(manifest):
+    world, mine, found, (first, second, third) = manifest
+    found.begin([first])
+    found.begin([second])
+    found.ended(first, "completed")
+    left = [entry.key.removeprefix("exports/") for entry in world.queue.store.list("exports/messages/").objects]
+    fresh = mine.claim(next(path for path in left if path not in found.paths))
+
+    found.name([fresh])
+
+    assert world.manifest()["paths"] == [second.path, third.path, fresh.path]
+    assert (world.manifest()["started"], world.manifest()["batches"]) == (1, 2)
+    assert world.manifest()["counts"] == {"completed": 1}
+
+
+def test_a_retry_that_is_claimed_before_its_thread_says_that_it_failed_is_named_once_and_unstarted(manifest):
+    world, mine, found, (first, second, third) = manifest
+    found.begin([first])
+    mine.fail(first, RuntimeError("did not work"))
+    world.bench.clock.advance(10)
+    again = mine.claim(first.path, read_first=True)
+
+    found.name([again])
+    found.ended(first, "retried")
+
+    assert world.manifest()["paths"] == [second.path, third.path, first.path]
+    assert world.manifest()["started"] == 0
+    found.begin([again])
+    assert world.manifest()["started"] == 1
+    found.name([])
+    assert again.path in world.manifest()["paths"]
