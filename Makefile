@@ -4,6 +4,7 @@ PYTHON     ?= python3
 UV_VERSION := 0.13.7
 JOBS       ?= 2
 ARGS       ?=
+FRESH      ?=
 T          ?=
 
 VENV  := .venv
@@ -86,8 +87,8 @@ bench: $(READY) ## Measure: against the limit, the plugin, PGMQ, boto3; latency,
 demo: $(READY) ## Deploy the stack on this machine and watch it process messages
 	PYTHONPATH=functions:. $(PY) -m infra.local demo $(ARGS)
 
-up: $(READY) ## Keep the stack running on this machine and print how to enqueue
-	PYTHONPATH=functions:. $(PY) -m infra.local up $(ARGS)
+up: $(READY) ## Keep the stack running on this machine, with the port and data of last time (FRESH=1 forgets them)
+	PYTHONPATH=functions:. $(PY) -m infra.local up $(if $(FRESH),--fresh) $(ARGS)
 
 down: $(READY) ## End what `make up` left running
 	PYTHONPATH=functions:. $(PY) -m infra.local down

@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     up = commands.add_parser("up", help="start it, deploy it, and keep it running until Ctrl-C")
     up.add_argument("-c", dest="context", action="append", default=[], help="CDK context, as name=value")
     up.add_argument("--auth", action="store_true", help="judge every request by IAM, over TLS, as AWS does")
+    up.add_argument("--fresh", action="store_true", help="forget port, bucket and data of the last time")
     commands.add_parser("down", help="end the one that is running")
     commands.add_parser("status", help="what is running, and how far its queues are")
     commands.add_parser("demo", help="enqueue a bit of everything and watch it being processed")
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         match chosen.command:
             case "up":
-                return _up(console, auth=chosen.auth, context=chosen.context)
+                return _up(console, auth=chosen.auth, context=chosen.context, fresh=chosen.fresh)
             case "down":
                 return _down(console)
             case "status":
@@ -83,8 +84,14 @@ def _as_interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _up(console: Console, *, auth: bool, context: Sequence[str]) -> int:
-    with local_stack(auth=auth, context=context, steps=Steps(console)) as stack:
+def _up(console: Console, *, auth: bool, context: Sequence[str], fresh: bool) -> int:
+    home = Home()
+    if fresh:
+        if find(home):
+            console.print(f"It is running: end it with `{COMMAND} down`, then start afresh.")
+            return 1
+        home.start_fresh()
+    with local_stack(home, auth=auth, context=context, steps=Steps(console), keep=True) as stack:
         instructions.show(console, stack)
         if not stack.server.owned:
             console.print(f"It was running already; it ends where it was started, or with: {COMMAND} down")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -29,7 +30,8 @@ class State:
     #: Whether IAM is enforced; then the endpoint speaks TLS and this certificate proves it.
     auth: bool = False
     certificate: str = ""
-    #: The account's root user, whom no policy binds; new at every start, and known to nobody who cannot read this file.
+    #: The account's root user, whom no policy binds; known to nobody who cannot read this file. New at every start,
+    #: but for `make up`, whose addresses go on to work.
     key: str = ""
     secret: str = ""
     #: Where the stand-in for EMR Serverless listens; whoever started MiniStack runs it, too. Who knows the token may
@@ -38,6 +40,8 @@ class State:
     emr_token: str = ""
     #: The hash of what was deployed; empty until the first deployment succeeded.
     deployed: str = ""
+    #: Whether its data outlive it: `make up`.
+    keeps: bool = False
 
     @property
     def emr_endpoint(self) -> str:
@@ -76,20 +80,30 @@ class Home:
         """MiniStack's TMPDIR: the unpacked code of every Lambda process. Emptied when the stack stops."""
         return self.path / "tmp"
 
+    @property
+    def kept(self) -> Path:
+        """What `make up` finds again: the bucket's objects, MiniStack's state, and port and keys in `stack.json`."""
+        return self.path / "kept"
+
     def state(self) -> State | None:
-        try:
-            return State(**json.loads(self.state_file.read_text()))
-        except (FileNotFoundError, ValueError, TypeError):
-            return None
+        return _read(self.state_file)
+
+    def kept_state(self) -> State | None:
+        """The stack of the last `make up`, if it is to be found again."""
+        return _read(self.kept / "stack.json")
+
+    def keep(self, state: State, **changes: Any) -> None:
+        """Remember port, keys and what was deployed, for the next `make up`."""
+        self.kept.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(self.kept / "stack.json", replace(state, **changes))
+
+    def start_fresh(self) -> None:
+        """Forget what was kept."""
+        shutil.rmtree(self.kept, ignore_errors=True)
 
     def remember(self, state: State, **changes: Any) -> State:
         state = replace(state, **changes)
-        unfinished = self.state_file.with_suffix(".unfinished")
-        # It holds secrets: nobody else on this machine may read it, not even for a moment.
-        unfinished.unlink(missing_ok=True)
-        unfinished.touch(mode=0o600)
-        unfinished.write_text(json.dumps(asdict(state), indent=2) + "\n")
-        unfinished.replace(self.state_file)
+        _write(self.state_file, state)
         return state
 
     def forget(self) -> None:
@@ -102,3 +116,19 @@ class Home:
         with (self.path / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def _read(file: Path) -> State | None:
+    try:
+        return State(**json.loads(file.read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def _write(file: Path, state: State) -> None:
+    unfinished = file.with_suffix(".unfinished")
+    # It holds secrets: nobody else on this machine may read it, not even for a moment.
+    unfinished.unlink(missing_ok=True)
+    unfinished.touch(mode=0o600)
+    unfinished.write_text(json.dumps(asdict(state), indent=2) + "\n")
+    unfinished.replace(file)

@@ -29,7 +29,7 @@ def show(console: Console, stack: LocalStack) -> None:
     console.print(
         f"""
 [bold]endpoint[/]  {stack.state.endpoint}
-[bold]bucket[/]    {stack.bucket}
+[bold]bucket[/]    {stack.bucket}, kept over a restart
 [bold]queues[/]    {", ".join(sorted(stack.workers))}
 {outbox}[bold]logs[/]      {stack.server.home.server_log}{spark}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from .emr.serverless import EmrServerless, deliver_to
 from .home import Home, State
 from .ministack import gaps
 from .ministack.server import REGION, Server, find, start
-from .steps import Steps
+from .steps import StepFailed, Steps
 
 #: Patient enough for a machine whose cores are all busy running Lambda functions.
 PATIENT = Config(retries={"mode": "standard", "max_attempts": 5}, read_timeout=120, max_pool_connections=32)
@@ -98,6 +99,9 @@ class LocalStack:
         self.cdk.deploy(self.state)
         gaps.fill(self.cdk.stacks(), self.client)
         self.server.state = self.server.home.remember(self.state, deployed=inputs)
+        if self.state.keeps:
+            self.server.save()
+            self.server.home.keep(self.state)
         for stale in ("functions", "sweeper", "deployment"):
             self.__dict__.pop(stale, None)
         return True
@@ -141,8 +145,11 @@ def local_stack(
     context: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
     steps: Steps | None = None,
+    keep: bool = False,
 ) -> Iterator[LocalStack]:
     """The stack, deployed as the working tree says; ended afterwards if it was started here.
+
+    With `keep`, port, keys, bucket and data are those of the last one that was kept.
 
     `variables`: what the queues' handlers read; by default what suits this machine, and what the shell says.
 
@@ -153,9 +160,14 @@ def local_stack(
     server: Server | None = None
     try:
         with home.locked():
-            server = find(home) or start(home, steps, auth=auth)
+            server = find(home) or start(home, steps, auth=auth, keep=keep)
             stack = LocalStack(server, Cdk(home, steps, app=app, context=context, variables=variables))
-            stack.deploy_if_changed()
+            try:
+                stack.deploy_if_changed()
+            except StepFailed:
+                # What CloudFormation left half done is not kept: the next one begins with the last whole stack.
+                server.state = replace(server.state, keeps=False)
+                raise
         # A project of one's own has no queue on Spark.
         runs_spark = server.owned and stack.deployment.spark_entry_point
         with emr_serverless(stack) if runs_spark else nullcontext():

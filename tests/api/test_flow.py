@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from s3queue.clock import RandomChance
+from s3queue.dashboard import throughput
 from s3queue.dashboard.throughput import BUDGET, floor_name, flow, made_at
 from support.workbench import Workbench
 
@@ -35,11 +38,19 @@ def test_a_queue_that_empties_says_when(bench: Workbench) -> None:
     assert found.drain_seconds == len(paths) / found.finished_per_minute * 60
 
 
-def test_names_that_others_chose_do_not_tell_when_they_came(bench: Workbench) -> None:
+def test_names_that_others_chose_do_not_tell_when_they_came_and_the_newest_records_are_read(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue = bench.queue()
-    bench.processor(queue, lambda body: None).run(queue.enqueue({}, name="mine"))
+    for number in range(3):
+        bench.processor(queue, lambda body: None).run(queue.enqueue({}, name=f"mine-{number}"))
+        bench.clock.advance(1)
     found = flow(queue)
-    assert (found.unknown_entries, sum(minute.finished for minute in found.minutes)) == (1, 1)
+    assert (found.unknown_entries, sum(minute.entered for minute in found.minutes)) == (0, 3)
+    monkeypatch.setattr(throughput, "MOST_READ", 2)
+    found = flow(queue)
+    assert (found.unknown_entries, sum(minute.entered for minute in found.minutes)) == (1, 2)
+    assert sum(minute.finished for minute in found.minutes) == 3
 
 
 def test_a_name_tells_when_it_was_made() -> None:

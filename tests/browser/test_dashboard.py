@@ -126,7 +126,7 @@ def test_a_message_is_cancelled_after_asking_and_its_life_says_so(busy: Workbenc
     expect(dialog).to_contain_text("If it waits, it never runs")
     dialog.get_by_role("button", name="Cancel the message").click()
     expect(page.locator(".life")).to_contain_text("Cancelled")
-    expect(page.locator(".verdict .reason")).to_have_text("cancelled")
+    expect(page.locator(".verdict .reason")).to_have_text("Cancelled")
     expect(page.get_by_role("button", name="Cancel", exact=True)).to_have_count(0)
     assert busy.queue("invoices").status(path).state == "cancelled"
 
@@ -142,7 +142,7 @@ def test_messages_are_found_and_their_life_is_told(busy: Workbench, opened: Open
     expect(page.locator("pre.payload")).to_have_text("?")
     shot(page, "-life")
     page.goto(page.url.partition("#")[0] + "#/queue/invoices/pending")
-    page.get_by_role("searchbox").fill("messages/p200/")
+    page.get_by_role("searchbox", name="The beginning of the path").fill("messages/p200/")
     page.get_by_role("button", name="Search").click()
     expect(page.locator("td.path")).to_have_count(3)
 

@@ -29,7 +29,7 @@ def test_a_message_is_taken_from_a_worker_that_is_dead(busy: Workbench, opened: 
     expect(dialog).to_contain_text("lost-worker holds it")
     dialog.get_by_role("button", name="Release", exact=True).click()
     expect(page.get_by_role("status")).to_contain_text("which lost-worker held")
-    expect(page.locator(".verdict .reason")).to_have_text("waiting")
+    expect(page.locator(".verdict .reason")).to_have_text("Waiting for a retry")
     expect(page.get_by_role("button", name="Release", exact=True)).to_have_count(0)
     assert queue.claim(path, read_first=True).attempt == 1
 

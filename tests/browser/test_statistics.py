@@ -103,6 +103,22 @@ def test_a_job_that_never_ran_is_explained(
     shot(page)
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_last_hour_is_there_without_the_job(
+    busy: Workbench, opened: Open, shot: Callable[..., None], width: int
+) -> None:
+    queue = busy.queue("emails")
+    busy.clock.advance(61)
+    queue.enqueue("x")
+    busy.sweeper(queue, counts_hour=True).sweep()
+    page = opened(where="#/statistics", width=width)
+    row = page.locator("[data-key=last-hour] tr", has=page.get_by_role("link", name="emails"))
+    expect(row).to_contain_text("died")
+    expect(row).to_contain_text("%")
+    assert fits(page)
+    shot(page)
+
+
 def test_a_job_that_stopped_running_is_said(bench: Workbench, opened: Open) -> None:
     week_of_statistics(bench, datetime.now(UTC) - timedelta(hours=30))
     page = opened(where="#/statistics")

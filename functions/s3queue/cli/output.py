@@ -48,6 +48,7 @@ STYLES = {
     "retry": "yellow",
     "problem": "bold red",
     "stuck": "bold red",
+    "behind": "bold yellow",
     "failing": "red",
     "dead": "red",
     "cancelled": "dim",

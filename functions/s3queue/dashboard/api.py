@@ -13,6 +13,8 @@ from typing import Annotated, Any
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Body, Path, Query
 
+from s3queue.encoding import format_instant
+from s3queue.flow.effective_settings import effective
 from s3queue.flow.partition_states import has_partitions
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.settings import QueueSettings, with_current_names
@@ -23,10 +25,12 @@ from .bucket_view import BucketView
 from .console import Console
 from .flows import register_flows
 from .last_hour import register_last_hour
+from .operating import register_operating
 from .pages import register_document, register_pages
 from .partitions import register_partitions
 from .resolver import JSON, Resolver, Role
 from .schedules import register_schedules
+from .statistics_models import Statistics
 from .throughput import flow
 
 TITLE = "s3queue"
@@ -79,6 +83,7 @@ def build(
     register_schedules(app, view, _described)
     register_flows(app, view, _described)
     register_partitions(app, view, _described)
+    register_operating(app, view, _described)
     register_last_hour(app, view, _described)
     register_pages(app)
     register_document(app, lambda: document(app))
@@ -111,9 +116,13 @@ def _register_queues(app: Resolver, view: BucketView) -> None:
     def queue_detail(queue: QueueName) -> models.QueueDetail:
         found = view.queue(queue)
         overrides = with_current_names(found.overrides())
+        published = found.published_settings()
+        at = format_instant(published.written_at) if published else ""
         return models.QueueDetail(
             **view.describe(queue).model_dump(),
             settings=found.settings.to_json(),
+            effective=[models.Setting(**one.to_json()) for one in effective(found.defined, overrides)],
+            published_settings=models.SettingsSource(by=published.by, at=at) if published else None,
             overrides=overrides,
             has_partitions=has_partitions(found),
         )
@@ -160,10 +169,8 @@ def _register_queues(app: Resolver, view: BucketView) -> None:
     def force_breaker(queue: QueueName, wanted: Annotated[requests.ForceBreaker, Body()]) -> models.BreakerView:
         return stuck.breaker(queue, view.queue(queue).force_breaker(wanted.state))
 
-    @app.get(
-        "/api/statistics", summary="Statistics computed by Spark", tags=["statistics"], **_described(models.Statistics)
-    )
-    def statistics() -> models.Statistics:
+    @app.get("/api/statistics", summary="Statistics computed by Spark", tags=["statistics"], **_described(Statistics))
+    def statistics() -> Statistics:
         return view.statistics()
 
 

@@ -9,7 +9,7 @@ from typing import cast
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import is_placeholder
 from s3queue.documents.record import Record
-from s3queue.encoding import decode_metadata, format_instant
+from s3queue.encoding import as_whole, decode_metadata, format_instant
 from s3queue.errors import CorruptState, InvalidRequest, MessageNotFound
 from s3queue.flow.listing import ListedState, is_of_partition, listed_in_partition
 from s3queue.paths import due_of, priority_of
@@ -36,7 +36,7 @@ def browse(queue: Queue, state: models.Listed, prefix: str, cursor: str, limit: 
         return _listed(queue, state, prefix, cursor, limit)
     kind = "records" if state == "completed" else "leases"
     page = _page(queue, kind, prefix, cursor, limit)
-    found = in_parallel(lambda entry: _rows(queue, kind, entry), page.objects)
+    found = in_parallel(lambda entry: rows_of(queue, kind, entry), page.objects)
     rows = [row for several in found for row in several]
     wanted = ("processing", "burying", "corrupt") if state == "processing" else (state,)
     return models.Messages(
@@ -68,7 +68,7 @@ def newest(queue: Queue, limit: int) -> models.Messages:
     now = queue.store.list(queue.keys.root, limit=1).at
     recent = Recent(queue, now - timedelta(minutes=MINUTES), timedelta())
     entries = sorted(recent.objects("records"), key=lambda entry: entry.modified_at, reverse=True)[:limit]
-    found = in_parallel(lambda entry: _rows(queue, "records", entry), entries)
+    found = in_parallel(lambda entry: rows_of(queue, "records", entry), entries)
     rows = [row for several in found for row in several if row.state == "completed"]
     return models.Messages(messages=rows, next_cursor=None)
 
@@ -125,7 +125,8 @@ def _leased(queue: Queue, paths: dict[str, ObjectInfo]) -> set[str]:
     return leased
 
 
-def _rows(queue: Queue, kind: str, entry: ObjectInfo) -> list[models.MessageRow]:
+def rows_of(queue: Queue, kind: str, entry: ObjectInfo) -> list[models.MessageRow]:
+    """What one record or lease tells: of a partition, several messages."""
     if not is_of_partition(queue, entry.key):
         row = _row(queue, kind, entry)
         return [row] if row else []
@@ -168,6 +169,8 @@ def _row(queue: Queue, kind: str, entry: ObjectInfo) -> models.MessageRow | None
         if kind == "records":
             record = Record.read(found)
             row.state, row.size, row.attempt, row.worker = record.outcome, record.size, record.attempt, record.worker
+            row.error = f"{record.failure.type}: {record.failure.message}" if record.failure else None
+            row.lines = as_whole((record.lines or {}).get("total", 0)) or None
         else:
             lease = Lease.read(found)
             row.state, row.attempt, row.worker = lease.state, lease.attempt, lease.owner

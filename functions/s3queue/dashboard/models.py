@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, WithJsonSchema
 
-Health = Literal["healthy", "idle", "paused", "stuck", "failing", "unswept", "unknown"]
+Health = Literal["healthy", "idle", "paused", "stuck", "behind", "failing", "unswept", "unknown"]
 State = Literal["pending", "delayed", "processing", "waiting", "burying", "completed", "dead", "cancelled", "corrupt"]
 Listed = Literal["pending", "delayed", "processing", "waiting", "completed", "dead", "cancelled"]
 
@@ -28,6 +28,7 @@ class Problem(Answer):
     message: str = Field(description="What happened.")
     way_out: str = Field(description="What to do about it.")
     fields: list[FieldProblem] = Field(default=[], description="Which fields of the request are wrong, and why.")
+    suggestions: list[str] = Field(default=[], description="Of an unknown queue: names that look like it.")
 
 
 class Counts(Answer):
@@ -93,8 +94,24 @@ class Queues(Answer):
     next_cursor: str | None
 
 
+class Setting(Answer):
+    name: str
+    value: AnyJson = Field(description="Seconds for a duration, bytes for a size.")
+    shown: str = Field(description="For people: `5 min`, `64 MiB`.")
+    origin: Literal["default", "definition", "queue.json"]
+
+
+class SettingsSource(Answer):
+    by: Literal["deployment", "worker"]
+    at: str
+
+
 class QueueDetail(QueueView):
-    settings: dict[str, AnyJson]
+    settings: dict[str, AnyJson] = Field(description="As they apply.")
+    effective: list[Setting] = Field(description="The same, with the origin of each.")
+    published_settings: SettingsSource | None = Field(
+        description="Who published the settings of the definition; null: nobody, unless this API has the definition."
+    )
     overrides: dict[str, AnyJson] = Field(description="The settings that queue.json changes at run time.")
     has_partitions: bool = Field(description="It has `partitions`, or a group has messages or a lease.")
 
@@ -163,6 +180,7 @@ class MessageRow(Answer):
     attempt: int | None = None
     worker: str | None = None
     error: str | None = None
+    lines: int | None = Field(default=None, description="Messages in it, if it is a batch, and that is known.")
 
 
 class Messages(Answer):
@@ -337,15 +355,3 @@ class Removed(Answer):
 
 class Workers(Answer):
     workers: list[WorkerView]
-
-
-class Prices(Answer):
-    put: float = Field(description="Dollars per million writes and LISTs; a DELETE is free.")
-    get: float = Field(description="Dollars per million reads.")
-
-
-class Statistics(Answer):
-    available: bool
-    modified_at: str | None
-    document: AnyJson = Field(description="The content of analytics/latest.json, which the Spark job wrote.")
-    prices: Prices = Field(description="What S3's requests cost, for the cost of an hour.")

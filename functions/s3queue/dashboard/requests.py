@@ -52,6 +52,15 @@ def _given(**types: str) -> dict[str, Any]:
     return {"required": list(types), "properties": {name: {"type": kind} for name, kind in types.items()}}
 
 
+def is_storable(body: Any) -> Any:
+    """The body, unless no message can have it."""
+    try:
+        json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        raise ValueError("cannot be stored: NaN, infinity, half a surrogate pair, or nested too deeply") from None
+    return body
+
+
 class Request(BaseModel):
     #: A misspelt option must not be ignored: with `dry_rum`, letters would be replayed.
     model_config = ConfigDict(extra="forbid", strict=False)
@@ -104,11 +113,7 @@ class Enqueue(Request):
     @field_validator("body")
     @classmethod
     def _is_storable(cls, body: Any) -> Any:
-        try:
-            json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
-        except (ValueError, RecursionError):
-            raise ValueError("cannot be stored: NaN, infinity, half a surrogate pair, or nested too deeply") from None
-        return body
+        return is_storable(body)
 
     @field_validator("group")
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import logging
 import re
@@ -53,6 +54,17 @@ SECURITY_HEADERS = {
     "cache-control": "no-store",
 }
 
+#: What a person sees who opens an address at which there is nothing, or that asks for a key.
+PROBLEM = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>s3queue</title>'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    '<link rel="icon" href="/mark.svg" type="image/svg+xml"><link rel="stylesheet" href="/style.css">'
+    '<link rel="stylesheet" href="/parts.css"></head><body><main><section class="verdict" data-health="unknown">'
+    "<h1>{message}</h1>"
+    '<p class="reason">{way_out}</p><p class="why">{status} · <a href="/">To the dashboard</a></p>'
+    "</section></main></body></html>"
+)
+
 #: Error, status, way out; subclasses first.
 _STATUS: tuple[tuple[type[QueueError], int, str], ...] = (
     (MessageTooLarge, 413, "Send less, raise max_message_size, or PUT the message to the bucket yourself."),
@@ -73,7 +85,13 @@ class Refused(Exception):
     def __init__(self, status: int, error: str, message: str, way_out: str, **headers: str) -> None:
         super().__init__(message)
         self.status = status
-        self.body: dict[str, Any] = {"error": error, "message": message, "way_out": way_out, "fields": []}
+        self.body: dict[str, Any] = {
+            "error": error,
+            "message": message,
+            "way_out": way_out,
+            "fields": [],
+            "suggestions": [],
+        }
         self.headers = {name.replace("_", "-"): text for name, text in headers.items()}
 
 
@@ -82,7 +100,9 @@ def refusal_of(error: QueueError) -> Refused:
     for kind, status, way_out in _STATUS:
         if isinstance(error, kind):
             later = {"retry_after": "2"} if status in (429, 503) else {}
-            return Refused(status, type(error).__name__, str(error), way_out, **later)
+            refused = Refused(status, type(error).__name__, str(error), way_out, **later)
+            refused.body["suggestions"] = list(getattr(error, "suggestions", ()))
+            return refused
     return Refused(500, type(error).__name__, str(error), "Check the log of the API.")
 
 
@@ -137,6 +157,8 @@ class Resolver(LambdaFunctionUrlResolver):
             answered = _built(refused)
         except Exception as error:
             answered = _built(_broken(error))
+        if answered["statusCode"] >= 400 and wants_page(event):
+            answered = problem_page(answered)
         headers = {name: text for name, text in (answered.get("headers") or {}).items() if text}
         own = SECURITY_HEADERS | {ROLE_HEADER: self.role}
         answered["headers"] = own | {name.lower(): text for name, text in headers.items()}
@@ -237,6 +259,22 @@ def _broken(error: Exception) -> Refused:
     """A bug. The log gets its frames, but not its text, which may quote a message."""
     _log.error("request failed: %s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
     return Refused(500, "InternalError", "The API failed.", "Check its log, and try again.")
+
+
+def wants_page(event: Mapping[str, Any]) -> bool:
+    """Whether a person typed this address: the API answers programs, and the page itself, with JSON."""
+    accepted = next((str(text) for name, text in (event.get("headers") or {}).items() if name.lower() == "accept"), "")
+    return "text/html" in accepted and not str(event.get("rawPath", "/")).startswith("/api/")
+
+
+def problem_page(answered: dict[str, Any]) -> dict[str, Any]:
+    """The same answer for people; with the page's own style, since no other may be used here."""
+    said = json.loads(answered.get("body") or "{}")
+    texts = {name: html.escape(str(said.get(name) or "")) for name in ("message", "way_out")}
+    body = PROBLEM.format(status=answered["statusCode"], **texts)
+    kept = {name: text for name, text in answered["headers"].items() if name.lower() != "content-type"}
+    headers = {"content-type": "text/html; charset=utf-8"} | kept
+    return answered | {"headers": headers, "body": body, "isBase64Encoded": False}
 
 
 def _built(refused: Refused) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from s3queue.connect import open_store
 
 from .api import build
 from .pages import is_page
-from .resolver import JSON, MOST_BYTES, SECURITY_HEADERS, Resolver
+from .resolver import JSON, MOST_BYTES, SECURITY_HEADERS, Resolver, problem_page, wants_page
 
 HOST = "127.0.0.1"
 PORT = 8765
@@ -139,7 +139,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Before the body is read, so the connection ends with it: what is unread would be taken for a request."""
         self.close_connection = self._was_refused = True
         body = {"error": error, "message": message, "way_out": way_out, "fields": []}
-        return {"statusCode": status, "headers": {"content-type": JSON}, "body": json.dumps(body)}
+        answer = {"statusCode": status, "headers": {"content-type": JSON}, "body": json.dumps(body)}
+        asked = {"rawPath": urlsplit(self.path).path, "headers": {"accept": self.headers.get("accept", "")}}
+        return problem_page(answer) if wants_page(asked) else answer
 
     def _drain(self) -> None:
         """Take a little of what is still coming: a connection closed over unread bytes loses the answer, too."""

@@ -92,7 +92,7 @@ class SignedApi(Resolver):
             found: dict[str, Any] = super().resolve(event, context)
             return found
         query = str(event.get("rawQueryString") or "")
-        self._check_payload(query)
+        self._check_payload(str(event["rawPath"]), query)
         given = event.get("body") or ""
         body = b64decode(given) if event.get("isBase64Encoded") else given.encode()
         method = event["requestContext"]["http"]["method"]
@@ -107,9 +107,12 @@ class SignedApi(Resolver):
             answer["headers"][ROLE_HEADER] = self.role
         return answer
 
-    def _check_payload(self, query: str) -> None:
-        if any(name == "body" and value.lower() not in _FALSE for name, value in parse_qsl(query)):
+    def _check_payload(self, path: str, query: str) -> None:
+        asked = parse_qsl(query)
+        if any(name == "body" and value.lower() not in _FALSE for name, value in asked):
             self.check_operator("see payloads")
+        if path.endswith("/search") and any(name == "field" for name, _ in asked):
+            self.check_operator("search payloads")
 
     def _pass_on(
         self, method: str, path: str, query: str = "", body: bytes = b"", content_type: str = JSON

@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from s3queue.documents.message import is_placeholder
+from s3queue.documents.record import Record
 from s3queue.encoding import format_instant
+from s3queue.errors import CorruptState
 from s3queue.paths import format_due
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo
 
 from . import models
-from .bucket_view import PAGES
+from .bucket_view import PAGES, in_parallel
 
 MINUTES = 60
 #: LISTs for one kind of object at most, and how many of them for delayed messages.
@@ -32,6 +34,8 @@ NEWEST_FROM = timedelta(minutes=53)
 DEPTH = 2
 #: The rates are averages of this many whole minutes.
 RATE_MINUTES = 5
+#: Records whose names do not show when their messages came, and that are read for it: the newest so many.
+MOST_READ = 100
 _UUID7 = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -115,14 +119,19 @@ def flow(queue: Queue) -> models.Flow:
     entered: Counter[datetime] = Counter()
     finished: Counter[datetime] = Counter()
     died: Counter[datetime] = Counter()
-    unknown = 0
+    unnamed: list[ObjectInfo] = []
     for entry in recent.objects("records"):
         finished[_minute(entry.modified_at)] += 1
         came_at = made_at(entry.key)
         if came_at is None:
-            unknown += 1
+            unnamed.append(entry)
         elif came_at >= first:
             entered[_minute(came_at)] += 1
+    told = in_parallel(lambda entry: _enqueued_at(queue, entry), _newest(unnamed))
+    unknown = len(unnamed) - len(told) + told.count(None)
+    for put_at in told:
+        if put_at is not None and put_at >= first:
+            entered[_minute(put_at)] += 1
     for entry in recent.objects(""):
         entered[_minute(entry.modified_at)] += 1
     for entry in recent.objects("dead"):
@@ -145,6 +154,19 @@ def flow(queue: Queue) -> models.Flow:
         exact=recent.exact and stats.exact,
         unknown_entries=unknown,
     )
+
+
+def _newest(unnamed: list[ObjectInfo]) -> list[ObjectInfo]:
+    return sorted(unnamed, key=lambda entry: entry.modified_at, reverse=True)[:MOST_READ]
+
+
+def _enqueued_at(queue: Queue, entry: ObjectInfo) -> datetime | None:
+    """When the message of a record was PUT, as the record says; None if it does not."""
+    found = queue.store.open(entry.key)
+    try:
+        return Record.read(found).generation.put_at if found else None
+    except CorruptState:
+        return None
 
 
 def _minute(at: datetime) -> datetime:

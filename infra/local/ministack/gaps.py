@@ -4,8 +4,8 @@ Read from the templates, nested ones included, so that nothing has to be listed 
 recursion setting of functions, the lifecycle rules of buckets (stored and shown; nothing expires here), and their
 encryption (shown as well; nothing is encrypted, and no request to KMS is checked).
 
-What stays different on this machine: a throttled event is dropped at once, where Lambda retries it for six hours, so
-bursts lean on the sweeper.
+What stays different on this machine, except in `make up` (throttled_events.py): a throttled event is dropped at once,
+where Lambda retries it for six hours, so bursts lean on the sweeper.
 """
 
 from __future__ import annotations

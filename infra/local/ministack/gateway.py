@@ -10,21 +10,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import hashlib
 import hmac
 import json
 import os
 import resource
-import shutil
 import signal
 import sys
-import tempfile
 import threading
-import types
 import uuid
-import zipfile
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote
 from xml.sax.saxutils import escape
@@ -32,13 +26,20 @@ from xml.sax.saxutils import escape
 import boto3
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
+from ministack import app as ministack_app
 from ministack.app import app
 from ministack.core import iam_actions, iam_evaluator, lambda_runtime, sigv4
 from ministack.services import lambda_svc, sts
 from ministack.services.cloudformation import provisioners
 
+# Beside this file, which is started by its path.
+from nested_updates import remember_attributes
+from shared_code import unpack_once
+from throttled_events import keep_throttled_events
+
 #: Answers which functions are at work, and on how many events each; to those who send the secret as it is.
 AT_WORK = "/_s3queue/at-work"
+SAVE = "/_s3queue/save"
 SECRET_HEADER = "x-s3queue-secret"
 #: Needs no signature: it says whether MiniStack is up.
 READY = "/_ministack/ready"
@@ -52,12 +53,16 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--certificate")
     parser.add_argument("--key")
+    parser.add_argument("--keep-throttled", action="store_true")
     arguments = parser.parse_args()
 
     know_what_a_put_says()
     accept_metric_math()
+    remember_attributes()
     unpack_once()
     keep_failed_events(arguments.port, arguments.certificate)
+    if arguments.keep_throttled:
+        keep_throttled_events(lambda_svc)
     make_roles_unguessable(os.environ["AWS_SECRET_ACCESS_KEY"])
     threading.Thread(target=end_with_starter, daemon=True).start()
     # A burst of messages is a burst of sockets.
@@ -107,9 +112,13 @@ class Guard:
             key, text = name.decode("latin-1").lower(), sigv4.decode_header_value(value)
             headers[key] = f"{headers[key]},{text}" if key in headers else text
         refused = self._foreign(headers)
-        if refused is None and scope["path"] == AT_WORK:
+        if refused is None and scope["path"] in (AT_WORK, SAVE):
             if not hmac.compare_digest(headers.get(SECRET_HEADER, "").encode(), self._secret.encode()):
                 await answer(send, 403, {"message": "the secret is missing"})
+                return
+            if scope["path"] == SAVE:
+                await asyncio.to_thread(save)
+                await answer(send, 200, {})
                 return
             _, in_flight = lambda_svc.executions_in_flight()
             await answer(send, 200, {key.rpartition(":")[2]: count for key, count in in_flight.items()})
@@ -265,9 +274,17 @@ def make_roles_unguessable(secret: str) -> None:
     lambda_runtime.execution_credentials = lambda_svc.execution_credentials = salted
 
 
+def save() -> None:
+    """Write down what every service knows, as MiniStack does when it ends by itself."""
+    ministack_app.save_all(ministack_app._build_persistence_save_dict())
+
+
 def end_with_starter() -> None:
     while sys.stdin.buffer.read(1024):
         pass
+    if os.environ.get("PERSIST_STATE") == "1":
+        # Whoever killed the starter did not mean the data.
+        save()
     # The Lambda processes are in this group too, and would outlive a plain exit.
     os.killpg(os.getpgrp(), signal.SIGKILL) if os.getpgrp() == os.getpid() else os._exit(1)
 
@@ -321,29 +338,6 @@ def keep_failed_events(port: int, certificate: str | None) -> None:
         s3.put_object(Bucket=bucket, Key=key, Body=json.dumps(record | {"responsePayload": result.get("body")}))
 
     lambda_svc._route_async_failure = route
-
-
-def unpack_once() -> None:
-    """Let all processes with the same code share it: unpacking some thousand files for each keeps MiniStack, which is
-    one process itself, from answering anyone for seconds, and clearing them away takes as long."""
-    shared = Path(tempfile.mkdtemp(prefix="code-"))
-    mutex = threading.Lock()
-
-    class Archive(zipfile.ZipFile):
-        def extractall(self, path: Any = None, *arguments: Any, **options: Any) -> None:
-            target = Path(path)
-            if target.name != "code" or self.filename is None:
-                super().extractall(path, *arguments, **options)
-                return
-            unpacked = shared / hashlib.sha256(Path(self.filename).read_bytes()).hexdigest()
-            with mutex:
-                if not unpacked.exists():
-                    super().extractall(f"{unpacked}.unfinished", *arguments, **options)
-                    shutil.move(f"{unpacked}.unfinished", unpacked)
-            target.rmdir()
-            target.symlink_to(unpacked, target_is_directory=True)
-
-    lambda_runtime.zipfile = types.SimpleNamespace(**{**vars(zipfile), "ZipFile": Archive})
 
 
 if __name__ == "__main__":

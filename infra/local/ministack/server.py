@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import secrets
@@ -23,6 +24,9 @@ GATEWAY = Path(__file__).parent / "gateway.py"
 READY_WITHIN = 60.0
 #: As gateway.py knows it.
 SECRET_HEADER = "x-s3queue-secret"
+#: As gateway.py knows it: writes down what MiniStack knows.
+SAVE = "/_s3queue/save"
+SAVED_WITHIN = 15.0
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
 
@@ -47,13 +51,20 @@ class Server:
         Raises:
             RuntimeError: something survived.
         """
+        self.save()
         # The group, not the process: MiniStack ignores SIGTERM at times, and its Lambda processes outlive it and spin.
-        # With little patience: all that it knows is in its memory, and there is nothing to save.
+        # With little patience: what is to be kept is saved.
         end_group(self.state.pid, grace=1)
         if self._process and self._process.stdin:
             self._process.stdin.close()
         shutil.rmtree(self.home.scratch, ignore_errors=True)
         self.home.forget()
+
+    def save(self) -> None:
+        """Let MiniStack write down what it knows, if it is to be found again; objects are on the disk already."""
+        if self.state.keeps:
+            with contextlib.suppress(OSError):
+                ask(self.state, SAVE, patience=SAVED_WITHIN)
 
 
 def find(home: Home) -> Server | None:
@@ -68,8 +79,33 @@ def find(home: Home) -> Server | None:
     return None
 
 
-def start(home: Home, steps: Steps, *, auth: bool = False) -> Server:
-    """Start MiniStack and wait until it answers.
+def kept_or_new(home: Home, *, auth: bool, keep: bool) -> State:
+    """Who the next MiniStack will be: the one that was kept, as far as it still can, or a new one."""
+    before = home.kept_state() if keep else None
+    if before and before.auth != auth:
+        # Its bucket has other policies, and its endpoint another scheme.
+        home.start_fresh()
+        before = None
+    port = before.port if before and _is_free(before.port) else _free_port()
+    emr_port = before.emr_port if before and _is_free(before.emr_port) else _free_port()
+    was_saved = (home.kept / "state" / "cloudformation.json").is_file()
+    return State(
+        pid=0,
+        port=port,
+        endpoint=f"{'https' if auth else 'http'}://127.0.0.1:{port}",
+        starter=0,
+        auth=auth,
+        key=before.key if before else f"LOCAL{secrets.token_hex(8).upper()}",
+        secret=before.secret if before else secrets.token_hex(20),
+        emr_port=emr_port,
+        emr_token=before.emr_token if before else secrets.token_hex(20),
+        deployed=before.deployed if before and was_saved else "",
+        keeps=keep,
+    )
+
+
+def start(home: Home, steps: Steps, *, auth: bool = False, keep: bool = False) -> Server:
+    """Start MiniStack and wait until it answers. With `keep`, it finds the data of the last one that did, and its port.
 
     With `auth`, every request is signed and judged by IAM as AWS would, over TLS, because the buckets refuse anything
     else.
@@ -81,25 +117,20 @@ def start(home: Home, steps: Steps, *, auth: bool = False) -> Server:
     with steps.step("Start MiniStack") as step:
         shutil.rmtree(home.scratch, ignore_errors=True)
         home.scratch.mkdir(parents=True)
-        port = _free_port()
+        state = kept_or_new(home, auth=auth, keep=keep)
+        port = state.port
         command: list[str | Path] = [python, GATEWAY, f"--port={port}"]
-        endpoint = f"{'https' if auth else 'http'}://127.0.0.1:{port}"
-        state = State(
-            pid=0,
-            port=port,
-            endpoint=endpoint,
-            starter=0,
-            auth=auth,
-            key=f"LOCAL{secrets.token_hex(8).upper()}",
-            secret=secrets.token_hex(20),
-            emr_port=_free_port(),
-            emr_token=secrets.token_hex(20),
-        )
         environment = _environment(home, port)
         # Whom MiniStack takes for root. Functions are given credentials of their own.
         environment |= {"AWS_ACCESS_KEY_ID": state.key, "AWS_SECRET_ACCESS_KEY": state.secret}
         # MiniStack knows no EMR Serverless; its functions ask ours, and boto3 alone knows.
         environment |= {"AWS_ENDPOINT_URL_EMR_SERVERLESS": state.emr_endpoint}
+        if keep:
+            kept = home.kept.absolute()
+            kept.mkdir(parents=True, exist_ok=True, mode=0o700)
+            environment |= {"PERSIST_STATE": "1", "STATE_DIR": str(kept / "state")}
+            environment |= {"S3_PERSIST": "1", "S3_DATA_DIR": str(kept / "data")}
+            command.append("--keep-throttled")
         certificate = ""
         if auth:
             pair = write_certificate(home.path)
@@ -128,6 +159,8 @@ def start(home: Home, steps: Steps, *, auth: bool = False) -> Server:
                 step.show()
                 time.sleep(0.1)
             home.remember(state)
+            if keep:
+                home.keep(state)
         except BaseException:
             server.stop()
             raise
@@ -142,16 +175,16 @@ def is_ready(state: State) -> bool:
         return False
 
 
-def ask(state: State, path: str) -> tuple[int, bytes]:
+def ask(state: State, path: str, *, patience: float = 5) -> tuple[int, bytes]:
     """GET something that is not of AWS.
 
     Raises:
         OSError: nobody answers.
     """
-    connection = http.client.HTTPConnection("127.0.0.1", state.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", state.port, timeout=patience)
     if state.certificate:
         trust = ssl.create_default_context(cafile=state.certificate)
-        connection = http.client.HTTPSConnection("127.0.0.1", state.port, timeout=5, context=trust)
+        connection = http.client.HTTPSConnection("127.0.0.1", state.port, timeout=patience, context=trust)
     try:
         connection.request("GET", path, headers={SECRET_HEADER: state.secret})
         answer = connection.getresponse()
@@ -186,6 +219,17 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As MiniStack itself does: connections that have just ended do not hold the port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def _is_ours(state: State) -> bool:

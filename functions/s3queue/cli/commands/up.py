@@ -30,18 +30,20 @@ def up(
         list[str] | None, typer.Option("-c", metavar="NAME=VALUE", help="CDK context, as `cdk deploy` takes it.")
     ] = None,
     auth: Annotated[bool, typer.Option("--auth", help="Judge every request by IAM, over TLS, as AWS does.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget port, bucket and data of the last time.")] = False,
 ) -> None:
     """Deploy this project's CDK app to an emulator on this machine, and keep it running until Ctrl-C.
 
     The folder must have a cdk.json, as `s3queue init` writes it. What it needs (the emulator, the CDK's CLI) is
-    installed into .local at the first call. It prints the variables that other commands need.
+    installed into .local at the first call. It prints the variables that other commands need; port, bucket and data
+    are found again by the next call.
     """
     if not Path("cdk.json").is_file():
         raise InvalidRequest(
             "there is no cdk.json in this folder: s3queue init --into . writes one, or go to the project"
         )
     more = [part for setting in context or () for part in ("-c", setting)]
-    _become("up", *more, *(["--auth"] if auth else []))
+    _become("up", *more, *(["--auth"] if auth else []), *(["--fresh"] if fresh else []))
 
 
 @command(program, "down", panel=PANEL)

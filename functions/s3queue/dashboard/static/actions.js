@@ -10,6 +10,9 @@ export function onChanged(callback) {
   refresh = callback;
 }
 
+// For what is done elsewhere.
+export const changed = () => refresh();
+
 const actions = {
   async pause({ queue }) {
     const done = await ask({

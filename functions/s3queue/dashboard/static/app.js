@@ -2,10 +2,12 @@
 
 import { onChanged, payload } from "./actions.js";
 import { Poll } from "./api.js";
-import { tell } from "./dialog.js";
+import { leave, tell } from "./dialog.js";
 import { h, morphChildren } from "./dom.js";
+import { listen } from "./edit.js";
 import { FlowPage, FlowsPage } from "./flows.js";
 import { MessagePage } from "./message.js";
+import { NoSuchPage, missing, otherQueues } from "./missing.js";
 import { Overview } from "./overview.js";
 import { QueuePage } from "./queue.js";
 import { StatisticsPage } from "./statistics.js";
@@ -22,25 +24,34 @@ function show(from = page) {
   // An answer that comes after the operator has opened another page is not drawn.
   if (from !== page) return;
   const focused = document.activeElement;
-  morphChildren(main, page.render());
-  page.after?.(main);
+  morphChildren(main, page.missing ? missing(page.missing, page) : page.render().filter(Boolean));
+  if (!page.missing) page.after?.(main);
   // A row that moves within the list loses the focus.
   if (focused !== document.activeElement && main.contains(focused)) focused.focus({ preventScroll: true });
   document.getElementById("bucket").textContent = overview.data?.bucket ?? "";
   if (liveText.textContent === "connecting" && (page.data || page.view || page.found)) liveText.textContent = "live";
 }
 
-const poll = new Poll(() => {
+const poll = new Poll(async () => {
   const current = page;
-  return current.load(() => show(current));
+  try {
+    await current.load(() => {
+      current.missing = null;
+      show(current);
+    });
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    // What is not there is a page of its own. It is asked for again, in case it comes.
+    if (!current.missing) await otherQueues(current);
+    current.missing = error;
+    show(current);
+  }
 }, () => page.seconds(), (error, wait) => {
   main.classList.toggle("stale", Boolean(error));
   live.dataset.state = error ? "bad" : "good";
   liveText.textContent = error ? `trying again in ${age(wait)}` : `live, every ${age(wait)}`;
-  const said = error && h("p", {}, h("b", {}, error.status === 404 ? "Not found. " : "No answer. "), error.message, " ",
-    h("span", {}, error.wayOut ?? ""));
+  const said = error && h("p", {}, h("b", {}, "No answer. "), error.message, " ", h("span", {}, error.wayOut ?? ""));
   morphChildren(trouble, said ? [said] : []);
-  if (error?.status === 404) show();
 });
 
 function route() {
@@ -56,6 +67,7 @@ function route() {
   else if (kind === "flow" && name) page = new FlowPage(name);
   else if (kind === "flows") page = new FlowsPage();
   else if (kind === "statistics") page = Object.assign(new StatisticsPage(name, tab), page instanceof StatisticsPage ? read(page) : {});
+  else if (kind && !kind.startsWith("key=")) page = new NoSuchPage(location.hash);
   else page = overview;
   const here = { queue: "", flow: "flows", flows: "flows", statistics: "statistics" }[kind] ?? "overview";
   const title = kind === "queue" || kind === "flow" ? name : { flows: "Flows", statistics: "Statistics" }[kind] ?? "Overview";
@@ -78,6 +90,7 @@ function kept({ view, flow, flowAt }) {
 
 window.addEventListener("hashchange", () => {
   if (location.hash === "#main") return;
+  leave();
   route();
   main.focus({ preventScroll: true });
   scrollTo(0, 0);
@@ -93,7 +106,7 @@ document.addEventListener("input", (event) => {
 document.addEventListener("submit", (event) => {
   if (event.target.dataset.form !== "search") return;
   event.preventDefault();
-  page.prefix = new FormData(event.target).get("prefix").trim();
+  page.search.take(event.target);
   page.pages = 1;
   poll.now();
 });
@@ -123,4 +136,5 @@ onChanged(() => {
   poll.now();
 });
 
+listen(() => page, () => show());
 route();

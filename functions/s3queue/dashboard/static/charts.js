@@ -52,16 +52,17 @@ export function sparkline(flow) {
 export function flowChart(flow) {
   const [width, height] = [1100, 170];
   const { most, parts } = drawn(flow.minutes, width, height);
-  const times = [0, 15, 30, 45, 58].map((index) => {
-    const anchor = index === 0 ? "start" : index === 58 ? "end" : "middle";
-    const at = new Date(flow.minutes[index].at).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
-    return svg("text", { class: "tick", x: (index / 58) * width, y: height + 18, "text-anchor": anchor }, at);
-  });
+  const zone = new Date(flow.at).toLocaleTimeString("en-GB", { timeZoneName: "short" }).split(" ").pop();
+  const times = [0, 15, 30, 45, 58].map((index) =>
+    new Date(flow.minutes[index].at).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }));
   const grid = [0, 0.5, 1].map((part) =>
     svg("line", { class: "grid", x1: 0, x2: width, y1: height * part, y2: height * part }));
+  // The labels are text, not part of the picture: on a phone that would shrink them with it.
   return h("figure", { class: "figure" },
-    svg("svg", { class: "chart", viewBox: `0 -16 ${width} ${height + 40}`, role: "img", "aria-label": flowWords(flow) },
-      grid, parts, times, svg("text", { class: "tick", x: 0, y: -5 }, `${count(most)} per minute`)),
+    h("div", { class: "ticks" }, h("span", {}, `${count(most)} per minute`), h("span", {}, zone)),
+    svg("svg", { class: "chart hour", viewBox: `0 -2 ${width} ${height + 4}`, preserveAspectRatio: "none", role: "img",
+      "aria-label": flowWords(flow) }, grid, parts),
+    h("div", { class: "ticks" }, times.map((time) => h("span", {}, time))),
     h("figcaption", {},
       h("span", { class: "key in" }, "in"), h("span", { class: "key out" }, "out"), h("span", { class: "key died" }, "died"),
       h("span", { class: "quiet" }, flowWords(flow))));

@@ -3,31 +3,53 @@
 import { get, queueUrl } from "./api.js";
 import { flowChart } from "./charts.js";
 import { h } from "./dom.js";
-import { drains, lifeLink } from "./overview.js";
-import { RUN_TITLES, noRuns, runCells } from "./runs.js";
-import { HEALTH, PARTITION_STATES, STATES, age, ago, bytes, clock, count, plural } from "./words.js";
+import { drains } from "./overview.js";
+import { noRuns } from "./runs.js";
+import { Search } from "./search.js";
+import { Selection } from "./selection.js";
+import { table } from "./tables.js";
+import { Tail } from "./tail.js";
+import { HEALTH, STATES, TABS, age, ago, count, plural } from "./words.js";
 
 const SLOW_SECONDS = 30;
+const TAIL_SECONDS = 2;
+// Tab → the count that it shows; of the others, nobody knows one without reading them.
+const COUNTS = {
+  pending: "pending", delayed: "delayed", processing: "processing", waiting: "failed", completed: "completed", dead: "dead",
+};
 
 export class QueuePage {
   constructor(name, tab) {
     this.name = name;
-    this.tab = STATES[tab] ? tab : "pending";
-    this.prefix = "";
+    this.view = null;
     this.rows = null;
     this.cursor = null;
     this.pages = 1;
     this.flow = null;
     this.flowAt = 0;
+    this.open(TABS[tab] ? tab : null);
+  }
+
+  open(tab) {
+    this.tab = tab;
+    this.search = new Search(this.name, tab);
+    this.selection = new Selection(this.name, tab);
+    this.tail = tab === "tail" ? new Tail(this.name) : null;
   }
 
   seconds() {
-    return 5;
+    return this.tail ? TAIL_SECONDS : 5;
   }
 
   async load(show) {
+    // Whoever names no tab sees the one that matters, and stays there.
+    if (!this.tab) {
+      this.view ??= await get(queueUrl(this.name));
+      this.open(matters(this.view));
+    }
     const [view, rows] = await Promise.all([get(queueUrl(this.name)), this.list()]);
     Object.assign(this, { view, rows });
+    this.selection.keep(rows);
     show();
     if (Date.now() - this.flowAt > SLOW_SECONDS * 1000) {
       this.flowAt = Date.now();
@@ -38,19 +60,31 @@ export class QueuePage {
 
   forget() {
     this.flowAt = 0;
+    this.search.found = null;
+  }
+
+  after(main) {
+    this.selection.show(main);
   }
 
   // Every page of rows that the operator has opened is read again, so that rows that left the list disappear.
   async list() {
+    if (this.tail) return this.tail.read();
     if (["workers", "runs", "schedules"].includes(this.tab)) return (await get(queueUrl(this.name, `/${this.tab}`)))[this.tab];
     if (this.tab === "settings") return [];
+    const { search } = this;
+    if (search.isDeep) {
+      const rows = await search.read(this.pages);
+      this.cursor = search.found.cursor;
+      return rows;
+    }
     const rows = [];
     let cursor = "";
     for (let page = 0; page < this.pages && cursor !== null; page += 1) {
       const answer = this.tab === "dead" || this.tab === "partitions"
         ? await get(queueUrl(this.name, `/${this.tab}`, { cursor }))
-        : await get(queueUrl(this.name, "/messages", { state: this.tab, prefix: this.prefix, cursor,
-          newest: this.tab === "completed" && !this.prefix ? 1 : null }));
+        : await get(queueUrl(this.name, "/messages", { state: this.tab, prefix: search.prefix, cursor,
+          newest: this.tab === "completed" && !search.prefix ? 1 : null }));
       rows.push(...(answer.letters ?? answer.partitions ?? answer.messages));
       cursor = answer.next_cursor;
     }
@@ -60,7 +94,7 @@ export class QueuePage {
 
   render() {
     const { view } = this;
-    if (!view) return [h("p", { class: "quiet" }, `Reading ${this.name}…`)];
+    if (!view || !this.tab) return [h("p", { class: "quiet" }, `Reading ${this.name}…`)];
     return [
       h("section", { class: "verdict slim", "data-health": view.health, "data-key": "head" },
         h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview")),
@@ -74,7 +108,8 @@ export class QueuePage {
         this.flow ? flowChart(this.flow) : h("p", { class: "quiet" }, "Reading the last hour…"),
         this.flow?.unknown_entries > 0 && h("p", { class: "why" },
           `“in” does not count ${plural(this.flow.unknown_entries, "finished message")}: the names do not show when they came.`)),
-      h("section", { class: "card", "data-key": "list", "aria-label": "Messages" }, this.tabs(), this.search(), this.table()),
+      h("section", { class: "card", "data-key": "list", "aria-label": "Messages" }, this.tabs(), this.search.render(),
+        this.selection.bar(this.rows), this.content()),
     ];
   }
 
@@ -90,9 +125,9 @@ export class QueuePage {
   facts() {
     const { stats } = this.view;
     if (!stats) return null;
-    const facts = [["Oldest", age(stats.oldest_seconds)], ["Pending", count(stats.pending, stats.exact)],
-      ["Delayed", count(stats.delayed)], ["Processing", count(stats.processing)], ["Waiting for a retry", count(stats.failed)],
-      ["Completed", count(stats.completed, stats.exact)], ["Dead", count(stats.dead, stats.exact)],
+    const facts = [["Oldest", age(stats.oldest_seconds)], [STATES.pending, count(stats.pending, stats.exact)],
+      [STATES.delayed, count(stats.delayed)], [STATES.processing, count(stats.processing)], [STATES.waiting, count(stats.failed)],
+      [STATES.completed, count(stats.completed, stats.exact)], [STATES.dead, count(stats.dead, stats.exact)],
       ["Drains in", drains(this.view, this.flow)], ["Last sweep", ago(this.view.swept_at, stats.at)]];
     if (this.view.breaker !== "closed" || this.view.settings?.breaker) facts.push(["Breaker", this.view.breaker]);
     return h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
@@ -100,89 +135,48 @@ export class QueuePage {
 
   tabs() {
     // Most queues have no partitions, and need no place for them.
-    const shown = Object.entries(STATES).filter(([state]) => state !== "partitions" || this.view.has_partitions || this.tab === state);
-    return h("nav", { class: "tabs", "aria-label": "Messages by state" }, shown.map(([state, words]) =>
-      h("a", { href: `#/queue/${encodeURIComponent(this.name)}/${state}`, "aria-current": state === this.tab ? "page" : null },
-        words)));
+    const shown = Object.entries(TABS).filter(([tab]) => tab !== "partitions" || this.view.has_partitions || this.tab === tab);
+    const { stats } = this.view;
+    return h("nav", { class: "tabs", "aria-label": "Messages by state" }, shown.map(([tab, words]) =>
+      h("a", { href: `#/queue/${encodeURIComponent(this.name)}/${tab}`, "aria-current": tab === this.tab ? "page" : null },
+        words, stats && COUNTS[tab] && h("span", { class: stats[COUNTS[tab]] ? `count ${tab}` : "count none" },
+          count(stats[COUNTS[tab]], stats.exact)))));
   }
 
-  search() {
-    if (["partitions", "workers", "runs", "schedules", "settings", "dead"].includes(this.tab)) return null;
-    return h("form", { class: "search", role: "search", "data-form": "search" },
-      h("input", { type: "search", name: "prefix", placeholder: "messages/…  the beginning of the path",
-        "aria-label": "The beginning of the path" }),
-      h("button", { type: "submit", class: "button small" }, "Search"),
-      h("span", { class: "quiet" }, this.prefix ? `Paths that start with ${this.prefix}`
-        : this.tab === "completed" ? "Finished within the last hour, newest first" : "In the order of their paths"));
-  }
-
-  table() {
+  content() {
     const { tab, rows } = this;
     if (tab === "settings") return this.settings();
     if (!rows) return h("p", { class: "quiet" }, "Reading…");
+    if (this.tail) return this.tail.render();
     if (!rows.length && tab === "runs") return noRuns(this.view.settings);
-    if (!rows.length) return h("p", { class: "quiet" }, "None.", this.cursor && " There is more to read.", this.more());
-    const [titles, cells] = {
-      workers: [["Worker", "Alive", "Holds", "Done"], (row) => [row.id, row.is_fresh ? "yes" : `no heartbeat since ${clock(row.seen_at)}`,
-        count(row.holds.length), Object.entries(row.stats).map(([name, value]) => `${name} ${value}`).join(", ")]],
-      partitions: [["Partition", "Messages", "Oldest", "State", "Waiting retries"], (row) => [row.group ?? `share ${row.partition.slice(2)}`,
-        count(row.messages, row.exact), row.first_at ? clock(row.first_at) : "–", this.held(row),
-        row.waiting ? h("span", {}, `${count(row.waiting)}${row.next_at ? `, next try ${clock(row.next_at)}` : ""}`,
-          row.failure && h("div", { class: "example" }, `${row.failure.type}: ${row.failure.message}`),
-          row.next_path && h("div", {}, this.link(row.next_path))) : "–"]],
-      runs: [RUN_TITLES, (row) => runCells(this.name, row)],
-      schedules: [["Schedule", "Cron", "Next five times", "If missed", ""], (row) => [row.name,
-        h("span", {}, h("code", {}, row.cron), h("div", { class: "example" }, row.tz)), row.paused ? "paused"
-          : row.problem || h("ol", { class: "times" }, row.next_at.map((at) => h("li", {}, clock(at)))), row.missed,
-        h("span", { class: "act" }, this.schedule(row.paused ? "resume-schedule" : "pause-schedule", row))]],
-      dead: [["Path", "Error", "Died", "Attempts", ""], (row) => [this.link(row.path),
-        h("span", {}, h("b", {}, row.error_type), h("div", { class: "example" }, row.error)), clock(row.died_at), row.attempts,
-        h("span", { class: "act" }, this.button("replay-one", "Replay", row.path), this.button("delete-one", "Delete", row.path))]],
-    }[tab] ?? [["Path", "Since", "Priority", "Size", ""], (row) => [this.link(row.path), clock(row.since), row.priority,
-      bytes(row.size), [row.attempt ? `attempt ${row.attempt} ` : "", row.due_at ? `due ${clock(row.due_at)} ` : "",
-        row.error && h("div", { class: "example" }, row.error)]]];
-    return h("div", {},
-      h("table", { class: "rows" },
-        h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title || h("span", { class: "hidden" }, "More"))))),
-        h("tbody", {}, rows.map((row) => h("tr", { "data-key": row.path ?? row.id ?? row.partition ?? row.name },
-          cells(row).map((cell, index) => h("td", { "data-label": titles[index], class: index ? null : "path" }, cell)))))),
-      this.more());
-  }
-
-  held(row) {
-    const words = {
-      held: `${row.worker}, until ${clock(row.until)}, ${count(row.taken)} taken`,
-      overdue: `${row.worker} has not renewed it since ${clock(row.written_at)}`,
-      corrupt: row.problem,
-    }[row.state];
-    return h("span", {}, h("b", {}, PARTITION_STATES[row.state]), words && h("div", { class: "example" }, words));
+    if (!rows.length) return h("p", { class: "quiet" }, "None.", this.cursor && " There is more to read. ", this.more());
+    return h("div", {}, table(tab, this.name, rows, this.selection), this.more());
   }
 
   settings() {
-    const { settings, overrides } = this.view;
-    return h("table", { class: "rows" }, h("tbody", {}, Object.entries(settings).map(([name, value]) => {
-      const isChanged = name in overrides || name.replace(/_seconds$/, "") in overrides;
-      return h("tr", {}, h("th", { scope: "row" }, name),
-        h("td", {}, value === null ? "–" : String(value), isChanged && h("span", { class: "tag" }, "changed at run time")));
-    })));
+    const { settings, overrides, effective } = this.view;
+    const rows = effective ? effective.map(({ name, shown, origin }) => [name, shown, origin === "default" ? null : origin])
+      : Object.entries(settings).map(([name, value]) => {
+        const isChanged = name in overrides || name.replace(/_seconds$/, "") in overrides;
+        return [name, value === null ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value),
+          isChanged && "changed at run time"];
+      });
+    return h("table", { class: "rows" }, h("tbody", {}, rows.map(([name, shown, origin]) =>
+      h("tr", { "data-key": name }, h("th", { scope: "row" }, name), h("td", {}, shown, origin && h("span", { class: "tag" }, origin))))));
   }
 
   more() {
-    return this.cursor && h("button", { type: "button", class: "button small", "data-action": "more" }, "More");
+    return this.cursor && h("button", { type: "button", class: "button small", "data-action": "more" },
+      this.search.isDeep ? "Search on" : "More");
   }
+}
 
-  link(path) {
-    return h("a", { href: lifeLink(this.name, path) }, path);
-  }
-
-  schedule(action, { name }) {
-    const words = action === "pause-schedule" ? "Pause" : "Resume";
-    return h("button", { type: "button", class: "button small", "data-action": action, "data-queue": this.name,
-      "data-name": name, "aria-label": `${words} ${name}` }, words);
-  }
-
-  button(action, words, path) {
-    return h("button", { type: "button", class: "button small", "data-action": action, "data-queue": this.name,
-      "data-path": path, "aria-label": `${words} ${path}` }, words);
-  }
+// What an operator came for: messages that do not move, then those that failed, then those at work.
+function matters({ health, stats }) {
+  if (!stats) return "settings";
+  const stands = ["stuck", "behind", "unswept", "paused"].includes(health);
+  if (stands && stats.pending) return "pending";
+  if (stats.dead - (stats.acknowledged ?? 0) > 0) return "dead";
+  if (stats.failed) return "waiting";
+  return ["pending", "processing", "delayed", "completed"].find((state) => stats[state]) ?? "pending";
 }

@@ -77,7 +77,7 @@ export function rate(perMinute) {
 }
 
 export const HEALTH = {
-  healthy: "Healthy", idle: "Idle", paused: "Paused", stuck: "Stuck", failing: "Failing", unswept: "Unswept",
+  healthy: "Healthy", idle: "Idle", paused: "Paused", stuck: "Stuck", behind: "Behind", failing: "Failing", unswept: "Unswept",
   unknown: "Unknown",
 };
 
@@ -89,7 +89,14 @@ export const PARTITION_STATES = {
   free: "Free", open: "Waits for a retry", held: "Held", overdue: "Overdue", corrupt: "Corrupt",
 };
 
+// One name for each state, in tables, tabs, sums and histories alike.
 export const STATES = {
-  pending: "Pending", delayed: "Delayed", processing: "Processing", waiting: "Waiting for a retry",
-  completed: "Completed", cancelled: "Cancelled", dead: "Dead letters", partitions: "Partitions", workers: "Workers", runs: "Spark runs", schedules: "Schedules", settings: "Settings",
+  pending: "Pending", delayed: "Delayed", processing: "Processing", waiting: "Waiting for a retry", burying: "Being buried",
+  completed: "Completed", cancelled: "Cancelled", dead: "Dead", corrupt: "Corrupt",
+};
+
+const { pending, delayed, processing, waiting, completed, cancelled, dead } = STATES;
+export const TABS = {
+  pending, delayed, processing, waiting, completed, cancelled, dead, tail: "Live tail", partitions: "Partitions",
+  workers: "Workers", runs: "Spark runs", schedules: "Schedules", settings: "Settings",
 };

@@ -1,0 +1,134 @@
+"""Search: messages by the text of their error or a field of their payload, within a bounded number of reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from s3queue.encoding import format_instant
+from s3queue.errors import InvalidRequest, QueueError
+from s3queue.paths import is_batch, is_lines, priority_of
+from s3queue.queue import Queue
+
+from . import models
+from .browse import BODY_BYTES, browse
+from .bucket_view import in_parallel
+from .letters import Filter, scan
+from .search_models import Found
+
+#: GETs and HEADs that one search sends at most, beside its LISTs.
+MOST_READS = 400
+#: Messages that are looked at together, and that are enough to answer with.
+PORTION, ENOUGH = 50, 50
+#: States whose rows are known from a LIST alone; all others cost a read each.
+_LISTED = ("pending", "delayed")
+
+
+def search(
+    queue: Queue, state: models.Listed, *, error: str = "", field: str = "", value: str = "", cursor: str = ""
+) -> Found:
+    """Messages whose error contains the text, and whose payload has the field with the value; case does not matter.
+
+    A field is a path such as `customer.id`; without a value, it is enough that it is there. Of a batch, one line that
+    has it is enough. Text matches if it contains the value, anything else if it is the value.
+
+    Raises:
+        InvalidRequest: neither a text nor a field is given, or there can be no error in this state.
+    """
+    if not error and not field:
+        raise InvalidRequest("say what to search for: a text of the error, or a field of the payload")
+    if error and state in _LISTED:
+        raise InvalidRequest(f"a message that is {state} has not failed; search by a field, or in another state")
+    found: list[models.MessageRow] = []
+    reads = looked = unread = 0
+    after: str | None = cursor
+    while after is not None and len(found) < ENOUGH and reads < MOST_READS:
+        page = _dead(queue, after) if state == "dead" else browse(queue, state, "", after, PORTION)
+        after = page.next_cursor
+        looked += len(page.messages)
+        reads += 0 if state in _LISTED else len(page.messages)
+        rows = [row for row in page.messages if error.lower() in (row.error or "").lower()] if error else page.messages
+        if field and rows:
+            reads += len(rows)
+            has = in_parallel(lambda row: _has(queue, row, field, value), rows)
+            unread += has.count(None)
+            rows = [row for row, is_it in zip(rows, has, strict=True) if is_it]
+        found += rows
+    return Found(
+        messages=found, looked_at=looked, unread=unread, reads=reads, complete=after is None, next_cursor=after
+    )
+
+
+def _dead(queue: Queue, after: str) -> models.Messages:
+    """Dead letters with their errors, one HEAD each: a list of them has no errors."""
+    letters, next_cursor = scan(queue, Filter(), after, PORTION)
+    rows = [
+        models.MessageRow(
+            path=letter.path,
+            state="dead",
+            priority=priority_of(letter.path),
+            size=letter.size,
+            since=format_instant(letter.died_at),
+            attempt=letter.attempts,
+            worker=letter.worker or None,
+            error=f"{letter.error_type}: {letter.error}",
+            lines=letter.lines or None,
+        )
+        for letter in letters
+    ]
+    return models.Messages(messages=rows, next_cursor=next_cursor)
+
+
+def _has(queue: Queue, row: models.MessageRow, field: str, value: str) -> bool | None:
+    """Whether the payload has it; None if it cannot be told: gone, too large, or not JSON."""
+    key = {"dead": queue.keys.dead, "completed": queue.keys.done}.get(row.state, queue.keys.message)(row.path)
+    try:
+        stored = queue.store.open(key)
+        if stored is None:
+            return None
+        with stored.stream as stream:
+            raw = stream.read(BODY_BYTES)
+        bodies = list(_bodies(row.path, raw, is_whole=stored.size <= BODY_BYTES))
+    except QueueError:
+        return None
+    if not bodies:
+        return None
+    return any(_matches(one, value) for body in bodies for one in _values(body, field.split(".")))
+
+
+def _bodies(path: str, raw: bytes, *, is_whole: bool) -> Iterator[Any]:
+    """The JSON documents in it; none if there is none."""
+    if not is_batch(path) and not is_lines(path):
+        lines = [raw] if is_whole else []
+    else:
+        lines = raw.split(b"\n")
+        lines = lines if is_whole else lines[:-1]
+    for line in lines:
+        try:
+            body = json.loads(line) if line.strip() else None
+            if is_lines(path) and isinstance(body, dict) and isinstance(body.get("body"), str):
+                body = json.loads(body["body"])
+        except (ValueError, RecursionError):
+            continue
+        if body is not None:
+            yield body
+
+
+def _values(body: Any, names: list[str]) -> Iterator[Any]:
+    """What lies at the path; a list is looked through."""
+    if isinstance(body, list):
+        for one in body:
+            yield from _values(one, names)
+    elif not names:
+        yield body
+    elif isinstance(body, dict) and names[0] in body:
+        yield from _values(body[names[0]], names[1:])
+
+
+def _matches(found: Any, value: str) -> bool:
+    if not value:
+        return True
+    if isinstance(found, str):
+        return value.lower() in found.lower()
+    return json.dumps(found).lower() == value.lower()

@@ -1,0 +1,93 @@
+"""Replays a dead letter with a payload that an operator repaired. Each death is replayed once, edited or not.  [P1]"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from datetime import timedelta
+
+from s3queue.documents.dead_letter import DEAD_METADATA, DeadLetter
+from s3queue.documents.message import Generation
+from s3queue.encoding import put_id_of, with_put_id
+from s3queue.errors import Conflict, InvalidRequest, MessageNotFound, MessageTooLarge
+from s3queue.paths import is_batch, is_lines, name_of
+from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.dead_letters import DeadLetters
+from s3queue.protocol.partition_replay import goes_to_end, replay_to_end
+from s3queue.protocol.removal import delete_letter
+from s3queue.store import Object
+
+
+def replay_edited(queue: QueueAccess, letters: DeadLetters, path: str, body: bytes) -> str:
+    """See `Queue.replay_edited`. GET letter and record, PUT message, HEAD and DELETE letter: as a plain replay."""
+    letter, found = _open(queue, path)
+    found.stream.close()
+    if len(body) > queue.settings.max_message_size:
+        limit = queue.settings.max_message_size
+        raise MessageTooLarge(f"the edited message is too large: {len(body)} bytes; max_message_size is {limit}")
+    edited = replace(found, stream=io.BytesIO(body), size=len(body))
+    if goes_to_end(letter.origin):
+        return replay_to_end(queue, letter, edited)
+    target = f"messages/{name_of(letter.origin)}"
+    _check_buried(queue, letter, target)
+    if letters.is_replayed(letter):
+        # It ran, edited or not; the letter is what a crash or a lost answer left.
+        delete_letter(queue, found)
+        raise Conflict(f"{queue.name}/{path} was replayed before, and has its outcome: read the status of {target}")
+    if letter.generation and found.at - letter.generation.put_at < timedelta(seconds=1):
+        # Equal bytes within one second are one generation, and that one is dead.  [P3]
+        queue.clock.sleep(1.0)
+    own = {name: text for name, text in found.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
+    try:
+        queue.store.put(
+            queue.keys.message(target),
+            body,
+            if_absent=True,
+            metadata=with_put_id(own, letter.replay_id),
+            content_type=found.content_type,
+            once=True,
+        )
+    except Conflict:
+        if not _is_same(queue, target, letter, body):
+            said = f"{queue.name}/{target} exists already: let it finish, or delete one of the two"
+            raise Conflict(said) from None
+    delete_letter(queue, found)
+    queue.events.emit("message.enqueued", queue=queue.name, path=target, size=len(body), replayed=True)
+    return target
+
+
+def _open(queue: QueueAccess, path: str) -> tuple[DeadLetter, Object]:
+    key = queue.keys.dead(path)
+    found = queue.store.open(key)
+    under = queue.keys.path_under("dead", key)
+    if found is None or under is None:
+        raise MessageNotFound(f"no such dead letter: {queue.name}/{path}; `s3queue dead list` shows all of them")
+    letter = DeadLetter.of(under, found)
+    problem = ""
+    if letter.is_unreadable:
+        problem = "its message could not be read, and lies where it was PUT: PUT it again there"
+    elif is_lines(letter.origin) or is_batch(letter.origin):
+        problem = "a batch is replayed as it is; send a line that you have edited as a message of its own"
+    if problem:
+        found.stream.close()
+        raise InvalidRequest(f"{queue.name}/{path} cannot be edited: {problem}")
+    return letter, found
+
+
+def _check_buried(queue: QueueAccess, letter: DeadLetter, target: str) -> None:
+    """Raises Conflict while its message lies there under another name: its burial would write the letter again."""
+    key = queue.keys.message(letter.origin)
+    message = None if key == queue.keys.message(target) else queue.store.head(key)
+    if message and letter.generation == Generation(etag=message.etag, put_at=message.modified_at):
+        raise Conflict(f"{key} is still being buried; replay its letter when the sweeper has deleted it")
+
+
+def _is_same(queue: QueueAccess, target: str, letter: DeadLetter, body: bytes) -> bool:
+    """Whether what lies there is this very replay, whose answer was lost."""
+    found = queue.store.open(queue.keys.message(target))
+    if found is None:
+        return False
+    if put_id_of(found.metadata) != letter.replay_id or found.size != len(body):
+        found.stream.close()
+        return False
+    return found.read() == body
