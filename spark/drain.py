@@ -67,7 +67,7 @@ def drain(bucket: str, queue: str, run: str, *, seconds: float, should_stop: Cal
         memory = RunMemory.of_session(spark.sparkContext.getConf().get)
         work = BatchWork(job.per_batch, spark, where, memory=memory, queries=queries, is_alive=alive)
     elif job.per_stream:
-        streams = StreamDefinition(queue, connected.settings, job.per_stream, spark, where)
+        streams = StreamDefinition(connected, job.per_stream, spark, where)
         parallel = at_once(spark, connected.settings)
         work = MessageWork(connected, streams, spark, parallel=parallel, is_alive=alive)
     else:

@@ -78,7 +78,7 @@ def drain(spark: SparkSession, bucket: Bucket, name: str, messages: int) -> tupl
     jobs = FakeJobs()
     assert Launcher(jobs, bucket.name).launch(queue, []) == "started"
     mine = as_run(queue, next(iter(jobs.started)))
-    definition = StreamDefinition(name, SETTINGS, job(), spark, bucket)
+    definition = StreamDefinition(mine, job(), spark, bucket)
     work = MessageWork(mine, definition, spark, parallel=at_once(spark, SETTINGS))
     before, began = working_seconds(), time.monotonic()
     counts = Driver(mine, work, seconds=3600).drain()
