@@ -149,7 +149,7 @@ BUGS = (
     ),
     Mutation(
         "the journals of one second have no order",
-        "flow/partition_hold.py",
+        "flow/partition_clearing.py",
         "self.queue.journaled_at.next(self.claim.now())",
         "self.claim.now()",
         test="tests/unit/flow/test_partitions.py::test_the_last_of_two_outcomes_within_a_second_is_told",
