@@ -84,6 +84,7 @@ SHOWN_PREFIXES = "Prefixes of the queues, each by its name: operators look at al
 JOB_PREFIXES = "The heavy queues, each by its name, and the prefixes of the data that Spark jobs work on."
 PIPELINE_PREFIXES = "The queues, each by its name, and the prefixes that history is written to and datasets lie in."
 OWN_RUNS = "The runs of this one application: EMR names them when they start."
+OWN_METRICS = "CloudWatch's metrics have no ARN; a condition holds whoever publishes to the namespace s3queue."
 LOG_GROUPS = "EMR looks for a run's log group by listing them, which cannot be allowed for a single one."
 OWN_FAILURES = "Lambda names the records of this function's failed invocations by date, below this prefix."
 
@@ -147,6 +148,8 @@ def _acknowledge_spark_runs(stack: QueueStack, spark_runs: SparkRuns) -> None:
     ):
         own = [Keys(name).prefix(kind) for name in pipeline.queues for kind in table]
         _acknowledge_prefixes(role, bucket, [*own, *data, *SPARK_LOGS], PIPELINE_PREFIXES)
+    if pipeline.group:
+        _acknowledge(pipeline.history_role, ["AwsSolutions-IAM5[Resource::*]"], OWN_METRICS)
     groups = "arn:<AWS::Partition>:logs:<AWS::Region>:<AWS::AccountId>:log-group:*"
     for runs in (spark_runs, pipeline):
         _acknowledge(runs, [f"AwsSolutions-IAM5[Resource::{groups}]"], LOG_GROUPS)

@@ -41,6 +41,8 @@ class Options:
     metrics: Metrics = "alarms"
     #: `-c kms_key=arn:aws:kms:…:key/…`: buckets, logs and the alarms' topic are encrypted with this key of yours.
     kms_key: str = ""
+    #: `-c athena=true`: the archive is a table of the Glue Data Catalog, which Athena reads.
+    athena: bool = False
 
     @classmethod
     def from_context(cls, node: Node) -> Options:
@@ -57,6 +59,8 @@ class Options:
             raise ValueError(
                 "-c schedule_pipeline=true: an emulator has no such schedules; run spark/archive.py yourself"
             )
+        if target == "local" and chosen["athena"]:
+            raise ValueError("-c athena=true: an emulator has no Athena; read the archive as docs/archive.md says")
         kms_key = node.try_get_context("kms_key") or ""
         if kms_key and not _KEY.fullmatch(str(kms_key)):
             raise ValueError(f"-c kms_key={kms_key}: it is the ARN of a key, arn:aws:kms:REGION:ACCOUNT:key/ID")

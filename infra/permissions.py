@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 
-from s3queue.keys import LATEST_STATISTICS, Keys
+from s3queue.keys import LATEST_STATISTICS, STATISTICS_STATE, Keys
 from s3queue.spark_runs.data import DESTINATION, SOURCES
 
 #: What a worker does to its own queue: g = GET and HEAD, p = PUT, d = DELETE. tests/infra/test_requests.py runs the
@@ -86,7 +86,7 @@ HISTORY_DATA: Mapping[str, str] = {
     "archive/_delta_log/": "gp",
     "archive/queue=*/_log/": "g",
     "archive/queue=*/day=": "gpd",
-    "analytics/hours/": "p",
+    "analytics/hours/": "gp",
 }
 #: Bulk enqueue and replay, which is a PUT of the message and a DELETE of the letter; if only some lines of a batch are
 #: replayed, a PUT of the letter without them. tests/spark/test_roles.py holds these tables, too, against what the jobs
@@ -172,10 +172,10 @@ def job_statements(
 
 def history_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
     """Archive and statistics: outcomes in, Parquet and figures out; no message, no lease, no other object."""
-    data = _below({**HISTORY_DATA, **SPARK_LOGS}) | {STATISTICS: "gp"}
+    data = _below({**HISTORY_DATA, **SPARK_LOGS}) | {STATISTICS: "gp", STATISTICS_STATE: "gp"}
     own = [_patterns(keys, HISTORY) for keys in map(Keys, queues)]
     outcomes = [f"{Keys(queue).prefix(kind)}*" for queue in queues for kind in HISTORY]
-    listed = _list(bucket, [*outcomes, "archive/*", STATISTICS])
+    listed = _list(bucket, [*outcomes, "archive/*", STATISTICS, STATISTICS_STATE, "analytics/hours/*"])
     # What a compaction writes goes in parts if it is large.
     parts = iam.PolicyStatement(
         actions=["s3:AbortMultipartUpload"], resources=[bucket.arn_for_objects("archive/queue=*/day=*")]
@@ -207,7 +207,12 @@ def sweeper_statements(
     for keys in map(Keys, queues):
         table = {**SWEEPER, **(LAUNCHER if keys.queue in heavy else {}), **(FOUND_OUTBOX if queues[keys.queue] else {})}
         table |= FOUND_FLOW_MARKERS if keys.queue in flows else {}
-        own |= _patterns(keys, table) | {keys.overrides: "g", keys.stats: "gp", keys.progress: "gpd"}
+        own |= _patterns(keys, table) | {
+            keys.overrides: "g",
+            keys.stats: "gp",
+            keys.progress: "gpd",
+            keys.settings: "gp",
+        }
     own |= _below(FOUND_FLOW_DATA) if flows else {}
     for target in sorted({target for targets in queues.values() for target in targets} | {*flows}):
         for pattern, letters in _patterns(Keys(target), FOUND_SENDS).items():

@@ -17,6 +17,7 @@ from s3queue.deployment import FAILED_INVOCATIONS
 from s3queue.settings import QueueSettings
 
 from .constructs import api, sweeper
+from .constructs.archive_table import ArchiveTable
 from .constructs.functions import LOGS_KEPT
 from .constructs.monitoring import Monitoring
 from .constructs.pipeline import Pipeline
@@ -126,6 +127,8 @@ class QueueStack(Stack):
             pipeline=self.pipeline,
             key=self.storage.key,
         )
+        if options.athena:
+            ArchiveTable(self, "Archive", bucket=self.storage.bucket)
         self._own_cdks_log_groups()
         self._warn_of_secrets(environment or {})
         self._say_what_concurrency_costs(settings, options)

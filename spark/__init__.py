@@ -6,7 +6,8 @@ Here lies what is started: `drain.py` (a run of heavy messages), `pipeline.py` (
     jobs      the heavy queues' jobs, one module each
     heavy     a run: its driver, and messages one by one or as batches
     history   the archive's rows, and what statistics count
-    bulk      how many batches are enqueued once
+    bulk      how many batches are enqueued once, and what is rejected
+    source    the data source: filters, pieces, streams
     datasets  NDJSON, CSV and Parquet: read, filtered, written
     rows      records, messages and dead letters as rows, and schemas
     storage   the bucket, listed and read by the executors

@@ -20,7 +20,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from s3queue.archive.columns import SCHEMA_VERSION
@@ -33,6 +33,7 @@ from s3queue.dashboard.overview import queue_names
 from s3queue.errors import Conflict, QueueError, Unavailable
 from s3queue.keys import Keys
 from spark.history.archived import read_parts
+from spark.history.lateness import LATE_AFTER, left_behind, publish_age, warn_if_late
 from spark.rows.record_rows import FILE_SCHEMA, read_records
 from spark.rows.schemas import columns
 from spark.storage.bucket import Bucket
@@ -70,6 +71,8 @@ class Report:
     examples: tuple[str, ...] = field(default=())
     #: Commits of the old layout that became commits of the table.
     converted: int = 0
+    #: When S3 stored the oldest record that was not archived before this run; None: none was.
+    oldest_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class Waiting:
 
     objects: Mapping[str, int]
     bytes: Mapping[str, int]
+    oldest_at: datetime | None = None
 
     @property
     def total(self) -> int:
@@ -125,10 +129,11 @@ def archive(
         # Listed once: it is counted, and then read.
         waiting = unarchived(spark, bucket, seen, queue, extent).persist()
         try:
-            written = _written(waiting, bucket, queue, seen.commits(queue) + 1, rows_per_part)
+            found = measured(waiting)
+            written = _written(waiting, found, bucket, queue, seen.commits(queue) + 1, rows_per_part)
         finally:
             waiting.unpersist()
-        report = replace(_report(queue, written), converted=converted)
+        report = replace(_report(queue, written), converted=converted, oldest_at=found.oldest_at)
         if not report.parts:
             return report
         try:
@@ -161,9 +166,10 @@ def not_in(listed: DataFrame, archived: DataFrame) -> DataFrame:
     return listed.join(archived, same, "left_anti")
 
 
-def _written(waiting: DataFrame, bucket: Bucket, queue: str, version: int, rows_per_part: int) -> Sequence[Any]:
+def _written(
+    waiting: DataFrame, found: Waiting, bucket: Bucket, queue: str, version: int, rows_per_part: int
+) -> Sequence[Any]:
     """Read what waits and write it; a row per file, as WRITTEN."""
-    found = measured(waiting)
     if not found.total:
         return []
     records = read_records(in_tasks(waiting, found.total), bucket, queue)
@@ -175,8 +181,11 @@ def measured(waiting: DataFrame) -> Waiting:
     from pyspark.sql import functions as sf
 
     day = sf.date_format("modified_at", "yyyy-MM-dd").alias("day")
-    rows = waiting.groupBy(day).agg(sf.count("*").alias("objects"), sf.sum("size").alias("bytes")).collect()
-    return Waiting({row.day: row.objects for row in rows}, {row.day: row.bytes for row in rows})
+    counted = (sf.count("*").alias("objects"), sf.sum("size").alias("bytes"), sf.min("modified_at").alias("oldest_at"))
+    rows = waiting.groupBy(day).agg(*counted).collect()
+    # Spark hands out naive local times.
+    oldest_at = min((row.oldest_at.astimezone(UTC) for row in rows), default=None)
+    return Waiting({row.day: row.objects for row in rows}, {row.day: row.bytes for row in rows}, oldest_at)
 
 
 def in_tasks(waiting: DataFrame, count: int) -> DataFrame:
@@ -302,26 +311,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--endpoint-url", help="an S3 server other than AWS")
     parser.add_argument("--rows-per-part", type=int, default=ROWS_PER_PART)
     parser.add_argument("--upkeep", action="store_true", help="then merge small files, and delete what was replaced")
+    parser.add_argument("--metric", action="store_true", help="then publish the age of what could not be archived")
+    parser.add_argument("--late-after-days", type=float, default=LATE_AFTER / timedelta(days=1))
     chosen = parser.parse_args(argv)
     from spark.runtime.session import build_session
 
     bucket = Bucket(chosen.bucket, chosen.endpoint_url)
     spark = build_session("s3queue archive")
     totals: Counter[str] = Counter()
+    now, failed = datetime.now(UTC), []
     for queue in chosen.queue or queue_names(bucket.store()):
         try:
             done = archive(spark, bucket, queue, now=datetime.now(UTC), rows_per_part=chosen.rows_per_part)
         except QueueError as error:
             # One broken archive must not cost the others their records, which expire.
             _log.error("queue not archived: %s: %s: %s", queue, type(error).__name__, error)
-            totals.update(failed=1)
+            failed.append(queue)
             continue
+        totals.update(late=warn_if_late(queue, done.oldest_at, now, timedelta(days=chosen.late_after_days)))
         totals.update(records=done.records, files=len(done.parts), problems=done.problems, converted=done.converted)
         _log.info("records archived: %s: %d in %d files", queue, done.records, len(done.parts))
         if done.problems:
             _log.warning("objects skipped, not records: %s: %d: %s", queue, done.problems, "; ".join(done.examples))
+    totals.update(failed=len(failed))
     if chosen.upkeep:
         totals.update(keep_up(bucket))
+    if chosen.metric:
+        publish_age(bucket, left_behind(bucket, failed, now))
     print(dict(totals))
     return 1 if totals["failed"] else 0
 

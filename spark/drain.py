@@ -40,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def drain(bucket: str, queue: str, run: str, *, seconds: float, should_stop: Callable[[], bool]) -> int:
     import queues
     from s3queue.connect import connect
+    from s3queue.run_memory import RunMemory
     from spark import jobs
     from spark.heavy.batches import BatchWork
     from spark.heavy.driver import Driver, Work
@@ -63,9 +64,10 @@ def drain(bucket: str, queue: str, run: str, *, seconds: float, should_stop: Cal
     work: Work
     if job.per_batch:
         queries = min(QUERIES, connected.settings.concurrency)
-        work = BatchWork(job.per_batch, spark, where, queries=queries, is_alive=alive)
+        memory = RunMemory.of_session(spark.sparkContext.getConf().get)
+        work = BatchWork(job.per_batch, spark, where, memory=memory, queries=queries, is_alive=alive)
     elif job.per_stream:
-        streams = StreamDefinition(queue, connected.settings, job.per_stream, spark, where)
+        streams = StreamDefinition(connected, job.per_stream, spark, where)
         parallel = at_once(spark, connected.settings)
         work = MessageWork(connected, streams, spark, parallel=parallel, is_alive=alive)
     else:

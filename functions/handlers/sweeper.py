@@ -14,7 +14,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -23,6 +23,7 @@ from urllib.parse import unquote_plus
 from s3queue.clock import Clock, SystemClock
 from s3queue.connect import open_store
 from s3queue.deployment import FAILED_INVOCATIONS, SWEEPER_STAYS_SECONDS, Deployment
+from s3queue.events import Events, publish_to
 from s3queue.paths import due_of, runs_once
 from s3queue.queue import Queue
 from s3queue.spark_runs.runs import SparkRuns
@@ -45,6 +46,8 @@ AGAIN_SECONDS = 5.0
 #: Lambda accepts 1 MB per asynchronous invocation; emulators and older limits accept 256 KB.
 PAYLOAD_BYTES = 200_000
 EMR_CHANGE = "EMR Serverless Job Run State Change"
+#: How a run ends that did not do its work.
+RUN_FAILED = ("FAILED", "CANCELLED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,10 @@ class Runtime:
     broken: Mapping[str, Exception]
     runs: SparkRuns | None
     clock: Clock
+    #: What is no queue's: a Spark run that failed. Published if the events of any queue are.
+    events: Events = field(default_factory=Events)
+    #: Queues whose settings were published.
+    published: set[str] = field(default_factory=set)
 
 
 @cache
@@ -109,7 +116,7 @@ def runtime() -> Runtime:
         )
         rounds[name] = Round(function, sweeper, telemetry)
     logger.append_keys(worker=worker_id)
-    return Runtime(rounds, broken, runs, SystemClock())
+    return Runtime(rounds, broken, runs, SystemClock(), _own_events(deployment))
 
 
 def handle(event: Any, context: Any) -> dict[str, int]:
@@ -126,12 +133,21 @@ def handle(event: Any, context: Any) -> dict[str, int]:
         return _await_delayed(kept, delayed, context)
     for crashed in _crashed(kept, event):
         crashed.worker_crashed()
+    _publish(kept)
     now, left = kept.clock.monotonic(), context.get_remaining_time_in_millis() / 1000
     try:
         return _sweep(kept, now + min(SWEEPER_STAYS_SECONDS, left - LAST_SWEEP_SECONDS), now + left - SPARE_SECONDS)
     finally:
         for one in kept.rounds.values():
             one.telemetry.flush()
+
+
+def _publish(kept: Runtime) -> None:
+    """Once in each execution environment, so once after a deployment: operators see its queues before any message."""
+    for name, one in kept.rounds.items():
+        if name not in kept.published:
+            kept.published.add(name)
+            one.sweeper.queue.publish_settings("deployment")
 
 
 def _await_delayed(kept: Runtime, delayed: Mapping[str, Sequence[datetime]], context: Any) -> dict[str, int]:
@@ -268,11 +284,23 @@ def _lambda_client() -> Any:
     return boto3.client("lambda", config=config)
 
 
+def _own_events(deployment: Deployment) -> Events:
+    events = Events()
+    if deployment.event_bus:
+        import boto3
+
+        events.on("*", publish_to(deployment.event_bus, boto3.client("events"), "failures"))
+    return events
+
+
 def _job_changed(kept: Runtime, event: Mapping[str, Any]) -> None:
     detail = event.get("detail") or {}
     _log.info("Spark job changed: %s: %s", detail.get("jobRunId"), detail.get("state"))
+    if detail.get("state") in RUN_FAILED:
+        told = {"job": detail.get("jobRunId"), "application": detail.get("applicationId"), "state": detail["state"]}
+        kept.events.emit("run.failed", at=event.get("time"), **told)
     if kept.runs is None:
-        _log.warning("Spark job change ignored, no Spark application deployed: %s", detail.get("jobRunId"))
+        _log.warning("Spark job change ignored, none of the queues has heavy messages: %s", detail.get("jobRunId"))
         return
     kept.runs.job_changed({name: one.sweeper.queue for name, one in kept.rounds.items()}, detail)
 

@@ -15,7 +15,7 @@ SWEEPER_STAYS_SECONDS = 54.0
 SWEEPER_MIB = 512
 #: How many queues one sweeper function has: its role has room for so many with the longest names, and each of them gets
 #: its time.
-QUEUES_PER_SWEEPER = 34
+QUEUES_PER_SWEEPER = 31
 #: Where Lambda puts the records of invocations that it gave up on, by function; the form is documented, not ours to
 #: choose.
 FAILED_INVOCATIONS = "aws/lambda/async/"

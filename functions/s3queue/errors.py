@@ -15,7 +15,8 @@ QueueError
 │   └── QueueFull       wait, or raise max_depth
 ├── NoSpace             the temporary folder is full; the attempt failed, others may succeed
 ├── NotFound            no such bucket
-│   └── MessageNotFound
+│   ├── MessageNotFound
+│   └── QueueNotFound   nothing of that name; the text says what it may have been meant to be
 └── CorruptState        stored bytes cannot be read; stop, and check who wrote them
     └── NewerFormat     a newer version wrote them; upgrade this side
 
@@ -26,6 +27,7 @@ Reject, Retry, Postpone  raised by handlers, to say what happens to the message 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 
@@ -103,6 +105,18 @@ class NotFound(QueueError):
 
 class MessageNotFound(NotFound):
     """No message, record or dead letter has this path."""
+
+
+class QueueNotFound(NotFound):
+    """Nobody serves a queue of this name, and it has no objects: it may be a typo.
+
+    `suggestions` are the names of queues that look like it.
+    """
+
+    def __init__(self, name: str, suggestions: Sequence[str] = ()) -> None:
+        meant = f". Did you mean {' or '.join(suggestions)}?" if suggestions else ""
+        super().__init__(f"there is no queue {name!r}{meant or f'; create it with `s3queue create {name}`'}")
+        self.suggestions = tuple(suggestions)
 
 
 class CorruptState(QueueError):

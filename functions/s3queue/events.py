@@ -27,10 +27,13 @@ Event = Literal[
     "message.postponed",
     "breaker.opened",
     "breaker.closed",
+    "run.failed",
 ]
 NAMES: tuple[Event, ...] = Event.__args__  # type: ignore[attr-defined]
 #: What `events="failures"` publishes.
-FAILURES: frozenset[str] = frozenset({"message.retry", "message.dead", "breaker.opened", "breaker.closed"})
+FAILURES: frozenset[str] = frozenset(
+    {"message.retry", "message.dead", "breaker.opened", "breaker.closed", "run.failed"}
+)
 
 Hook = Callable[[Mapping[str, Any]], None]
 _log = logging.getLogger(__name__)

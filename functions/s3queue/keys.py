@@ -58,6 +58,8 @@ KINDS = frozenset(
 )
 #: The pipeline's figures that the dashboard shows.
 LATEST_STATISTICS = "analytics/latest.json"
+#: What the last computation of them has seen.
+STATISTICS_STATE = "analytics/state.json"
 
 _QUEUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _JOURNAL = re.compile(r"@[^/]+/.*-([0-9]{1,6})\.json")
@@ -90,6 +92,13 @@ def owner_of(key: str) -> str:
     if first in RESERVED:
         return first
     return first if slash and _QUEUE.fullmatch(first) and rest.partition("/")[0] in KINDS else ""
+
+
+def similar_names(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three of the known names that this one may have been meant to be, the likeliest first."""
+    from difflib import get_close_matches
+
+    return get_close_matches(name, sorted(known), n=3, cutoff=0.6)
 
 
 def check_queue(name: str) -> str:

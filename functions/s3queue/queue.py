@@ -202,7 +202,7 @@ class Queue(AsyncQueue, OperatedQueue):
         certain whether the attempt was this message's, or that of one that was PUT under the same name before.
 
         Raises:
-            InvalidRequest: the message belongs to a group or a partition, which is taken as a whole: by a Worker.
+            InvalidRequest: it belongs to a group or a partition, which a Worker, or a Spark run, takes as a whole.
             Unavailable: unknown whether it was claimed; the sweeper takes care of the message.
         """
         self.follow_limits()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .errors import InvalidRequest
@@ -13,6 +14,9 @@ CORES = 2
 LEAST_GB, MOST_GB = 4, 16
 #: Spark refuses to start with less heap; Python, Arrow and boto3 alone take most of the other.
 LEAST_HEAP_MIB, LEAST_PYTHON_MIB = 512, 384
+#: What a row of `per_batch` takes at its worst, for each core, in payloads. Java reads it, copies it into a row, caches
+#: it, and hands it to Python, in buffers that double as they grow; Python has it as bytes and as Arrow.
+COPIES_IN_JAVA, COPIES_IN_PYTHON = 16, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +54,28 @@ class RunMemory:
     def executor_gb(self) -> int:
         """What each executor is billed for."""
         return _billed(self.executor_heap + self.executor_python)
+
+    @property
+    def largest_in_batch(self) -> int:
+        """Bytes of the largest payload that a `per_batch` job can be given without running out of memory."""
+        return min(self.executor_heap // COPIES_IN_JAVA, self.executor_python // COPIES_IN_PYTHON) * MIB // CORES
+
+    @classmethod
+    def of_session(cls, setting: Callable[[str, str], str | None]) -> RunMemory:
+        """As a run was started, by `setting(name, default)` of its session."""
+        usual = cls().spark_settings()
+
+        def mib(name: str) -> int:
+            said = setting(name, usual[name]) or usual[name]
+            # Sizes that someone else has chosen in other words are not ours to know.
+            return int((said if said.endswith("m") else usual[name]).removesuffix("m"))
+
+        return cls(
+            driver_heap=mib("spark.driver.memory"),
+            driver_python=mib("spark.driver.memoryOverhead"),
+            executor_heap=mib("spark.executor.memory"),
+            executor_python=mib("spark.executor.memoryOverhead"),
+        )
 
     def spark_settings(self) -> dict[str, str]:
         """As Spark knows them."""

@@ -60,8 +60,10 @@ class Monitoring(Construct):
         ]
         if pipeline and (dropped := pipeline.dropped()):
             self.alarms.append(self._alarm("PipelineNotStarted", dropped, 0, NOT_STARTED))
-        if pipeline and (failed := pipeline.failed()):
-            self._tell_of_runs(failed)
+        if pipeline and (unarchived := pipeline.unarchived()):
+            self.alarms.append(self._archive_late(unarchived, queues))
+        if pipeline:
+            self.alarms.append(self._tell_of_runs(pipeline.failed()))
         for name, queue in queues.items():
             self.alarms += self._queue_alarms(name, queue)
         for alarm in self.alarms:
@@ -83,8 +85,26 @@ class Monitoring(Construct):
         )
         return topic
 
-    def _tell_of_runs(self, failed: events.EventPattern) -> None:
-        """Straight to the topic: an alarm needs a metric, and EMR's says nothing while its application is stopped.
+    def _archive_late(self, unarchived: cloudwatch.IMetric, queues: Mapping[str, S3Queue]) -> cloudwatch.Alarm:
+        """Half of the shortest retention before records are lost, whether the archive left them or never ran."""
+        kept = min(queue.settings.record_retention for queue in queues.values())
+        return cloudwatch.Alarm(
+            self,
+            "ArchiveLate",
+            metric=unarchived,
+            threshold=kept.total_seconds() / 2,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+            # A night may fail. No night at all is no data at all.
+            evaluation_periods=2,
+            datapoints_to_alarm=2,
+            treat_missing_data=cloudwatch.TreatMissingData.BREACHING,
+            alarm_description="Records wait for the archive, and expire unless it takes them. `s3queue archive show` "
+            "says how many and until when; read the log of its last run, and start it again.",
+        )
+
+    def _tell_of_runs(self, failed: events.EventPattern) -> cloudwatch.Alarm:
+        """Straight to the topic, with the run's id, and as an alarm that can be looked at. It counts what the rule has
+        matched: EMR's own metrics say nothing while its application is stopped.
 
         The topic's policy lets EventBridge in without a condition, as CDK writes it: EventBridge says neither account
         nor rule when it publishes, so that a condition would drop every notice (AWS documents this).
@@ -95,6 +115,20 @@ class Monitoring(Construct):
         text = events.RuleTargetInput.from_text(RUN_FAILED.format(**told))
         rule = events.Rule(self, "RunFailed", description="Tells of Spark runs that failed", event_pattern=failed)
         rule.add_target(targets.SnsTopic(self.topic, message=text))
+        matched = cloudwatch.Metric(
+            namespace="AWS/Events",
+            metric_name="MatchedEvents",
+            dimensions_map={"RuleName": rule.rule_name},
+            statistic="Sum",
+            period=FIVE_MINUTES,
+        )
+        return self._alarm(
+            "RunsFailed",
+            matched,
+            0,
+            "A Spark run failed or was cancelled; the notice RunFailed names it. Read its log. Messages of a heavy run "
+            "are tried again; of archive and statistics, the next turn does what is left, but records expire.",
+        )
 
     def _sweeper_alarms(self, sweeper: lambda_.IFunction, number: int) -> list[cloudwatch.Alarm]:
         which = "" if number == 1 else str(number)

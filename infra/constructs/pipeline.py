@@ -19,6 +19,7 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
+from s3queue.archive.expiry import BUCKET, METRICS_OF, UNARCHIVED
 from s3queue.deployment import Deployment
 from s3queue.spark_runs.emr_serverless import start_job_run
 
@@ -50,7 +51,7 @@ class Turn:
 TURNS = (
     # Records are kept for days, five unless told otherwise: a night or two may fail without a loss.
     # With its upkeep: what a night adds is small, and a day's files are merged when it is over.
-    Turn("archive", "cron(20 2 * * ? *)", 180, ("--upkeep",)),
+    Turn("archive", "cron(20 2 * * ? *)", 180, ("--upkeep", "--metric")),
     Turn("statistics", "cron(5 * * * ? *)", 50),
 )
 
@@ -73,7 +74,10 @@ class Pipeline(Construct):
         self._spark_runs, self._bucket = spark_runs, bucket
         #: Of archive and statistics.
         self.history_role = spark_runs.job_role(
-            self, "HistoryRole", "Archives outcomes and counts them", history_statements(bucket, queues)
+            self,
+            "HistoryRole",
+            "Archives outcomes and counts them",
+            [*history_statements(bucket, queues), *([put_metrics()] if scheduled else [])],
         )
         #: Of bulk enqueue and replay, which an operator starts.
         self.bulk_role = spark_runs.job_role(
@@ -103,10 +107,22 @@ class Pipeline(Construct):
             period=Duration.minutes(5),
         )
 
-    def failed(self) -> events.EventPattern | None:
-        """Runs that were started and failed; None if there are no turns. Heavy runs are among them: an event does not
-        say what a run was for."""
-        return self._spark_runs.ended("FAILED", "CANCELLED") if self.group else None
+    def failed(self) -> events.EventPattern:
+        """Runs that failed, whoever started them: of heavy messages, scheduled, or by hand. An event does not say what
+        a run was for."""
+        return self._spark_runs.ended("FAILED", "CANCELLED")
+
+    def unarchived(self) -> cloudwatch.IMetric | None:
+        """The age of the oldest record that the last archive job left; None if there are no turns."""
+        if self.group is None:
+            return None
+        return cloudwatch.Metric(
+            namespace=METRICS_OF,
+            metric_name=UNARCHIVED,
+            dimensions_map={BUCKET: self._bucket.bucket_name},
+            statistic="Maximum",
+            period=Duration.days(1),
+        )
 
     def _schedule(self) -> scheduler.CfnScheduleGroup:
         stack = Stack.of(self)
@@ -171,6 +187,15 @@ class Pipeline(Construct):
         deployment = Deployment(bucket=self._bucket.bucket_name, workers={}, **known)
         tags = {JOB_TAG: job}
         return start_job_run(deployment, minutes=minutes, max_executors=MAX_EXECUTORS, tags=tags, **request)
+
+
+def put_metrics() -> iam.PolicyStatement:
+    """Metrics of ours. They have no ARN: whoever may publish is held to a namespace."""
+    return iam.PolicyStatement(
+        actions=["cloudwatch:PutMetricData"],
+        resources=["*"],
+        conditions={"StringEquals": {"cloudwatch:namespace": METRICS_OF}},
+    )
 
 
 def as_target_input(request: Mapping[str, Any]) -> dict[str, Any]:

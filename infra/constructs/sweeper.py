@@ -51,6 +51,8 @@ class Sweeper(Construct):
         super().__init__(scope, id)
         self.queues = tuple(queues)
         heavy = [name for name in queues if spark_runs and name in spark_runs.queues]
+        # The first one publishes that a run has failed, also if none of its queues has runs.
+        told = spark_runs if heavy or number == 1 else None
         spark_runs = spark_runs if heavy else None
         publishes = any(queue.settings.events != "off" for queue in queues.values())
         sweeper = QueueFunction(
@@ -99,5 +101,5 @@ class Sweeper(Construct):
             schedule=events.Schedule.rate(EVERY),
             targets=[targets.LambdaFunction(self.function, retry_attempts=0, max_event_age=EVERY)],
         )
-        if spark_runs:
-            spark_runs.tell(self, self.function)
+        if told:
+            told.tell(self, self.function)

@@ -5,18 +5,16 @@
 `source` and `row` are the object or file and the row in it, counted from 1, as far as the reader knows them. A body
 that is not UTF-8 is `body_base64`. A bucket's rows are cut by their bodies alone, so a task that is repeated writes the
 same objects once more, and none is left over. Nothing here is ever enqueued; the bucket's lifecycle deletes it.
+`s3queue bulk rejected` shows it.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
+from s3queue.documents.bulk_run import RejectedRow
 from s3queue.keys import Keys
-from s3queue.store import ObjectStore, listing
+from s3queue.store import ObjectStore
 
 from .plan import Plan
 
@@ -43,7 +41,7 @@ class RejectedRows:
         body = line or b""
         if self._held and self._size + len(body) > REJECTED_BYTES:
             self._put()
-        self._held.append(_encoded(reason, body, source, row))
+        self._held.append(RejectedRow(reason=reason, body=body, source=source, row=row).to_bytes())
         self._size += len(body)
         self._counts[reason] += 1
         if self.example is None:
@@ -64,25 +62,6 @@ class RejectedRows:
 
 def rejected_prefix(queue: str, run: str) -> str:
     return Keys(queue).bulk(run, "rejected/")
-
-
-def rejected_rows(store: ObjectStore, queue: str, run: str) -> Iterator[dict[str, Any]]:
-    """Every row that a run rejected: one LIST per 1,000 objects, one GET each."""
-    for page in listing(store, rejected_prefix(queue, run)):
-        for entry in page.objects:
-            found = store.open(entry.key)
-            if found is not None:
-                yield from map(json.loads, found.read().splitlines())
-
-
-def _encoded(reason: str, body: bytes, source: str | None, row: int | None) -> bytes:
-    told: dict[str, Any] = {"source": source, "row": row, "reason": reason}
-    try:
-        told["body"] = body.decode()
-    except UnicodeDecodeError:
-        told["body_base64"] = base64.b64encode(body).decode()
-    # ASCII, so that a line is a line for every reader.
-    return json.dumps(told).encode() + b"\n"
 
 
 def _place(source: str | None, row: int | None) -> str:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, Literal
+from itertools import pairwise
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 from s3queue.store import listing
 from spark.storage.bucket import Bucket
 from spark.storage.objects import fetch, spread
 
-from .ranged import RangedFile
+from .ranged import RangedFile, RangedLines, lines_from
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +29,8 @@ SourceFormat = Literal["ndjson", "csv", "parquet"]
 SAMPLE_BYTES = 8 * 1024 * 1024
 #: Rows that a reader hands on at once.
 BATCH_ROWS = 20_000
+#: A larger NDJSON object is read in parts, each by a task. A CSV object is not: a line break may be within a value.
+SPLIT_BYTES = 64 * 1024 * 1024
 #: Where a row comes from, if that is asked for: its object, and its number in it, from 1.
 SOURCE, ROW = "s3queue_source", "s3queue_row"
 
@@ -78,9 +82,19 @@ def read(
     if numbered:
         described = described.add(SOURCE, "string").add(ROW, "long")
     # Largest first, so that no executor is left with a giant at the end.
-    keys = [(key,) for key, _ in sorted(objects, key=lambda entry: -entry[1])]
-    asked = spread(spark, spark.createDataFrame(keys, "key string"), len(keys))
+    keys = parts_of(objects, SPLIT_BYTES if format == "ndjson" and not numbered else None)
+    asked = spread(spark, spark.createDataFrame(keys, "key string, start long, end long, size long"), len(keys))
     return asked.mapInArrow(_reader(bucket, format, schema.serialize().to_pybytes(), numbered=numbered), described)
+
+
+def parts_of(objects: Sequence[tuple[str, int]], most: int | None) -> list[tuple[str, int, int, int]]:
+    """(key, start, end, size) of parts that are about equal and have at most so many bytes, the largest first."""
+    parts = []
+    for key, size in objects:
+        count = max(1, -(-size // most)) if most else 1
+        edges = [size * number // count for number in range(count + 1)]
+        parts += [(key, start, end, size) for start, end in pairwise(edges)]
+    return sorted(parts, key=lambda part: part[1] - part[2])
 
 
 def infer(spark: SparkSession, bucket: Bucket, objects: Sequence[tuple[str, int]], format: SourceFormat) -> pa.Schema:
@@ -162,18 +176,33 @@ def _reader(
 
         wanted = pa.ipc.read_schema(pa.py_buffer(schema))
         for batch in batches:
-            for key in batch.column(0).to_pylist():
+            for key, start, end, size in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 number = 0
                 try:
-                    with _opened(bucket, key, whole=True) as (stream, _):
-                        for table in _tables(format, stream, wanted):
+                    with _part(bucket, key, start, end, size) as stream:
+                        for table in _tables(format, stream, wanted) if stream else ():
                             for found in _cast(pa, table, wanted).to_batches(max_chunksize=BATCH_ROWS):
                                 yield _numbered(pa, found, key, number) if numbered else found
                                 number += found.num_rows
-                except (pa.ArrowException, UnicodeDecodeError) as error:
+                except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
                     raise BadDataset(f"{key} cannot be read as the others are: {error}") from error
 
     return run
+
+
+@contextmanager
+def _part(bucket: Bucket, key: str, start: int, end: int, size: int) -> Iterator[IO[bytes] | None]:
+    """The lines of an object that begin in this part of it, as a file; None if there are none."""
+    if end - start == size:
+        with _opened(bucket, key, whole=True) as (stream, _):
+            yield stream
+        return
+    with tempfile.SpooledTemporaryFile(max_size=SAMPLE_BYTES * 4) as file:
+        for line in lines_from(RangedLines(bucket, key, size), start, end):
+            file.write(line)
+        is_empty = not file.tell()
+        file.seek(0)
+        yield None if is_empty else cast(IO[bytes], file)
 
 
 def _numbered(pa: Any, batch: pa.RecordBatch, key: str, before: int) -> pa.RecordBatch:
@@ -238,12 +267,19 @@ def _tables(format: SourceFormat, stream: IO[bytes], wanted: pa.Schema | None) -
     elif format == "csv":
         options = csv.ConvertOptions(strings_can_be_null=True, column_types=wanted)
         parsing = csv.ParseOptions(newlines_in_values=True)
-        table = csv.read_csv(stream, convert_options=options, parse_options=parsing)
-        yield table.schema if wanted is None else table
+        if wanted is None:
+            yield csv.read_csv(stream, convert_options=options, parse_options=parsing).schema
+            return
+        blocks = csv.ReadOptions(block_size=SAMPLE_BYTES)
+        for batch in csv.open_csv(stream, read_options=blocks, convert_options=options, parse_options=parsing):
+            yield pa.Table.from_batches([batch])
     else:
         behaviour = "infer" if wanted is None else "error"
         options = json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior=behaviour)
         # A line longer than a block is an error: blocks of the sample's size.
         blocks = json.ReadOptions(block_size=SAMPLE_BYTES)
-        table = json.read_json(stream, read_options=blocks, parse_options=options)
-        yield table.schema if wanted is None else table
+        if wanted is None:
+            yield json.read_json(stream, read_options=blocks, parse_options=options).schema
+            return
+        for batch in json.open_json(stream, read_options=blocks, parse_options=options):
+            yield pa.Table.from_batches([batch])

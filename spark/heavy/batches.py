@@ -18,6 +18,8 @@ from s3queue.encoding import MOST_LINES
 from s3queue.errors import Conflict, LeaseLost, QueueError, Reject
 from s3queue.paths import is_batch
 from s3queue.protocol.claim import Claim
+from s3queue.run_memory import RunMemory
+from s3queue.settings import QueueSettings
 from s3queue.spark_runs.claims import in_parallel
 from s3queue.worker.unknown import until_known
 from spark.storage.bucket import Bucket
@@ -49,14 +51,16 @@ class BatchWork:
         spark: SparkSession,
         bucket: Bucket,
         *,
+        memory: RunMemory | None = None,
         queries: int = 1,
         is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`queries`: how many run at one time."""
+        """`queries`: how many run at one time. `memory`: of the run; payloads that it is too small for are refused."""
         self._per_batch = per_batch
         self._spark = spark
         self._bucket = bucket
         self._queries = queries
+        self._memory = memory
         self._is_alive = is_alive
 
     def run(self, feed: Feed, driver: Driver) -> None:
@@ -108,11 +112,13 @@ class BatchWork:
 
     def _run_group(self, group: Sequence[Claim], driver: Run, spark: SparkSession) -> None:
         settings = driver.queue.settings
+        longest, why = self._longest(settings)
         sized: list[Claim] = []
         for claim in group:
-            limit = settings.max_batch_size if claim.message.is_batch else settings.max_message_size
+            limit, reason = (settings.max_batch_size, "max_batch_size") if claim.message.is_batch else (longest, why)
             if claim.message.size > limit:
-                self._end(driver, claim, Reject(f"MessageTooLarge: {claim.message.size} bytes, at most {limit}"))
+                said = f"MessageTooLarge: {claim.message.size} bytes, at most {limit}, which is {reason}"
+                self._end(driver, claim, Reject(said))
             elif claim.is_alive():
                 sized.append(claim)
             else:
@@ -128,7 +134,7 @@ class BatchWork:
             if long:
                 messages = messages.where("body is not null").where(~messages.path.isin(endless))
             found = outcomes_of(self._per_batch(spark, messages))
-            said = f"MessageTooLarge: longer than {settings.max_message_size} bytes, which is max_message_size"
+            said = f"MessageTooLarge: longer than {longest} bytes, which is {why}"
             found |= dict.fromkeys(long, (None, said, True))
         except Exception as error:
             if not self._is_alive():
@@ -153,6 +159,20 @@ class BatchWork:
             else:
                 self._write_outcome(driver, claim, sorted(lines.get(claim.path, ())), found)
 
+    def _longest(self, settings: QueueSettings) -> tuple[int, str]:
+        """The longest payload that is run, and what says so. One that the executors have too little memory for would
+        end the query with an OutOfMemoryError, and cost all of its messages an attempt.
+        """
+        fits = self._memory.largest_in_batch if self._memory else settings.max_message_size
+        if fits >= settings.max_message_size:
+            return settings.max_message_size, "max_message_size"
+        assert self._memory
+        heap, python = self._memory.executor_heap, self._memory.executor_python
+        return fits, (
+            f"what per_batch can be given with executor_memory_mib={heap} and executor_python_mib={python}: "
+            "raise both, or write the job with per_stream; then replay it"
+        )
+
     def _messages(self, claims: Sequence[Claim], driver: Run, spark: SparkSession) -> DataFrame:
         keys = driver.queue.keys
         asked = [
@@ -170,7 +190,7 @@ class BatchWork:
         read = partial(
             read_message,
             self._bucket,
-            max_bytes=settings.max_message_size,
+            max_bytes=self._longest(settings)[0],
             max_lines=settings.max_batch_lines,
         )
         return fetch(spark, asked, ASKED, MESSAGES, read)

@@ -17,6 +17,7 @@ from s3queue.documents.message import Message
 from s3queue.documents.record import Failure
 from s3queue.errors import Conflict, MessageNotFound, Postpone, Reject, Retry
 from s3queue.keys import Keys
+from s3queue.queue import Queue
 from s3queue.run_memory import CORES
 from s3queue.settings import QueueSettings
 from s3queue.worker.context import Context
@@ -66,10 +67,8 @@ class _Ended:
 class StreamDefinition(Definition):
     """A queue whose handler has each message run by `per_stream` in an executor."""
 
-    def __init__(
-        self, name: str, settings: QueueSettings, per_stream: PerStream, spark: SparkSession, bucket: Bucket
-    ) -> None:
-        super().__init__(name, settings)
+    def __init__(self, queue: Queue, per_stream: PerStream, spark: SparkSession, bucket: Bucket) -> None:
+        super().__init__(queue.name, queue.settings, queue.sends_to or (), flows=bool(queue.flows))
         self._per_stream = per_stream
         self._context = spark.sparkContext
         self._bucket = bucket
@@ -106,12 +105,15 @@ class StreamDefinition(Definition):
 
 
 def at_once(spark: SparkSession, settings: QueueSettings) -> int:
-    """How many messages are run at one time: one for each core that the run may get."""
+    """How many messages are started at one time: one for each core that the run may get, and half as many that wait.
+
+    Tasks that wait are what makes Spark ask for executors; and a core need not wait for the driver, which records one
+    message and begins another.
+    """
     context = spark.sparkContext
-    if str(context.master).startswith("local"):
-        return context.defaultParallelism
-    # Tasks that wait are what makes Spark ask for executors.
-    return settings.max_executors * CORES
+    is_local = str(context.master).startswith("local")
+    cores = context.defaultParallelism if is_local else settings.max_executors * CORES
+    return cores + max(1, cores // 2)
 
 
 def _call(bucket: Bucket, per_stream: PerStream, etag: str, line: bytes | None, about: StreamContext, _: int) -> _Ended:

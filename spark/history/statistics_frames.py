@@ -7,6 +7,7 @@ are over objects: all lines of a batch wait and run together. Everything belongs
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,19 @@ if TYPE_CHECKING:
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 #: Exact as long as an hour has fewer different durations than this.
 ACCURACY = 10_000
+#: A bucket of a histogram ends where durations are so many times those of the one before; the first ends at 1 ms.
+FIRST_SECONDS, WIDTH = 0.001, 1.05
 #: Types of errors and workers that are told of per group: the first so many.
 LISTED = 20
+
+
+#: What a fact keeps of its record: whose it is.
+OF_A_RECORD = ("queue", "record_key", "record_etag", "finished_at")
+#: What is read of the archive for it.
+READ = (
+    *("queue", "record_key", "record_etag", "finished_at", "messages", "completed", "dead", "attempt", "size"),
+    *("worker", "dead_by_type", "attempts", "enqueued_at", "due_at"),
+)
 
 
 def facts(records: DataFrame, *, since: datetime) -> DataFrame:
@@ -28,9 +40,12 @@ def facts(records: DataFrame, *, since: datetime) -> DataFrame:
     first, last = sf.try_element_at("attempts", sf.lit(1)), sf.try_element_at("attempts", sf.lit(-1))
     ready_at = sf.greatest("enqueued_at", "due_at")
     problem = sf.col("problem") if "problem" in records.columns else sf.lit(None).cast("string")
+    # Of what is read as an object: when S3 stored it, against its worker's time.
+    stored_at = sf.col("modified_at") if "modified_at" in records.columns else sf.lit(None).cast("timestamp")
+    skew = (sf.unix_micros("finished_at") - sf.unix_micros(stored_at)) / sf.lit(1e6)
     failed = sf.filter("attempts", lambda attempt: attempt["error_type"].isNotNull())
     return records.filter(problem.isNotNull() | (sf.col("finished_at") >= sf.lit(since))).select(
-        "queue",
+        *OF_A_RECORD,
         sf.date_trunc("hour", "finished_at").alias("hour"),
         "messages",
         "completed",
@@ -43,6 +58,7 @@ def facts(records: DataFrame, *, since: datetime) -> DataFrame:
         _seconds(ready_at, first["started_at"]).alias("wait_seconds"),
         _seconds(last["started_at"], last["ended_at"]).alias("run_seconds"),
         problem.alias("problem"),
+        skew.alias("skew_seconds"),
     )
 
 
@@ -89,6 +105,20 @@ def summary(known: DataFrame, *by: str) -> DataFrame:
     )
 
 
+def histograms(known: DataFrame, *by: str) -> DataFrame:
+    """How many objects waited and ran for how long, in buckets, per group: `wait` and `run`, bucket → objects."""
+    counted = []
+    for what in ("wait", "run"):
+        seconds = sf.col(f"{what}_seconds")
+        bucket = sf.when(seconds <= FIRST_SECONDS, sf.lit(0)).otherwise(
+            sf.ceil(sf.log(seconds / sf.lit(FIRST_SECONDS)) / sf.lit(math.log(WIDTH)))
+        )
+        found = known.filter(seconds.isNotNull()).groupBy(*by, bucket.cast("int").alias("bucket")).count()
+        counted.append(found.withColumn("what", sf.lit(what)))
+    entries = sf.map_from_entries(sf.collect_list(sf.struct("bucket", "count")))
+    return counted[0].unionByName(counted[1]).groupBy(*by, "what").agg(entries.alias("buckets"))
+
+
 def errors_by(known: DataFrame, *by: str) -> DataFrame:
     """How many messages died of what, and how many attempts failed with it; the most frequent types of each group."""
     died = known.select(*by, sf.explode("dead_by_type").alias("error_type", "dead"))
@@ -100,6 +130,12 @@ def errors_by(known: DataFrame, *by: str) -> DataFrame:
         .agg(sf.sum("dead").alias("dead"), sf.sum("failed_attempts").alias("failed_attempts"))
     )
     return _first(counted, by, sf.desc("dead"), sf.desc("failed_attempts"), sf.asc("error_type"))
+
+
+def problems_by(unread: DataFrame, *by: str) -> DataFrame:
+    """How many objects are no records, and the keys of some."""
+    keys = sf.slice(sf.array_sort(sf.collect_set("record_key")), 1, 1000)
+    return unread.groupBy(*by).agg(sf.count("*").alias("objects"), keys.alias("keys"))
 
 
 def workers_by(known: DataFrame, *by: str) -> DataFrame:

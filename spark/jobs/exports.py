@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,9 @@ from pyspark.errors import (
 )
 
 from queues.exports import Aggregation, Export
+from s3queue.archive.old_log import logged_queues, unconverted
 from s3queue.archive.table import FOLDER
-from s3queue.errors import Reject
+from s3queue.errors import QueueError, Reject
 from s3queue.store import listing
 from s3queue.worker.context import Context
 from spark.datasets import reading
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_log = logging.getLogger(__name__)
 #: Expressions meet values that they do not fit: `amount / 0`, `'x' > 3`.
 DATA_ERRORS = (
     AnalysisException,
@@ -77,7 +80,7 @@ def per_message(spark: SparkSession, export: Export, context: Context) -> dict[s
         "bytes": sum(file.bytes for file in files),
         "objects_read": len(objects),
         "bytes_read": sum(size for _, size in objects),
-    }
+    } | ({"not_converted": left} if (left := old_layouts(bucket, export.sources)) else {})
 
 
 def find_and_read(spark: SparkSession, bucket: Bucket, export: Export) -> tuple[Sequence[tuple[str, int]], DataFrame]:
@@ -100,6 +103,33 @@ def find_and_read(spark: SparkSession, bucket: Bucket, export: Export) -> tuple[
         if not any(part.key.startswith(source) for part in found):
             raise reading.BadDataset(f"the archive has nothing at {source!r}")
     return [(part.key, part.bytes) for part in found], read_parts(spark, bucket, found)
+
+
+def old_layouts(bucket: Bucket, sources: Sequence[str]) -> list[str]:
+    """The queues among the sources that have commits in the layout before the table: what these hold is not exported,
+    and the log says so. Who may not look there is not told.
+    """
+    store = bucket.store()
+    if not any(source.startswith(FOLDER) for source in sources):
+        return []
+    try:
+        asked = [queue for queue in logged_queues(store) if _is_asked_for(queue, sources)]
+        seen = bucket.archive().snapshot() if asked else None
+        left = [queue for queue in asked if unconverted(store, seen, queue)]
+    except QueueError as error:
+        _log.warning("unknown whether the archive has parts in the old layout: %s", error)
+        return []
+    for queue in left:
+        _log.warning(
+            "part of the archive of %s is in the old layout, and not exported: run `s3queue archive convert %s`",
+            *(queue, queue),
+        )
+    return left
+
+
+def _is_asked_for(queue: str, sources: Sequence[str]) -> bool:
+    folder = f"{FOLDER}queue={queue}/"
+    return any(source.startswith(folder) or folder.startswith(source) for source in sources)
 
 
 def shape(

@@ -73,11 +73,15 @@ def _row(path: str, line: int, body: bytes | None, size: int, *last: Any) -> tup
     return (clean(path), line, body, priority, size, etag, *rest)
 
 
-def letter_rows(queue: Queue, key: str) -> Iterator[tuple[Any, ...]]:
-    """A dead letter as a row; nothing if it is gone."""
+def letter_rows(queue: Queue, key: str, listed_at: datetime | None = None) -> Iterator[tuple[Any, ...]]:
+    """A dead letter as a row; nothing if it is gone, or if it is a younger one than was listed."""
     path = queue.keys.path_under("dead", key)
     found = queue.store.open(key) if path else None
     if path is None or found is None:
+        return
+    # In whole seconds, as a GET tells it.
+    if listed_at and found.modified_at.replace(microsecond=0) > listed_at:
+        found.stream.close()
         return
     with found.stream as stream:
         body = stream.read() if found.size <= INLINE_BYTES else None

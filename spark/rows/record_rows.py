@@ -55,14 +55,15 @@ def read_records(listed: DataFrame, bucket: Bucket, queue: str) -> DataFrame:
 
 def read_record(store: ObjectStore, queue: str, key: str, etag: str) -> list[tuple[Any, ...]]:
     """Rows of READ_SCHEMA: one, or as many as a journal has records. None if it is no longer the object that was
-    listed.
+    listed; without an ETag, it is whatever is there.
 
     All rows of a journal, or its problem alone: what is archived is an object, whole.
     """
     try:
-        found = store.open(key, if_match=etag)
+        found = store.open(key, if_match=etag or None)
         if found is None:
             return []
+        etag = found.etag
     except Conflict:
         return []
     try:

@@ -29,7 +29,7 @@ THREADS = 16
 ROWS_PER_BATCH = 2000
 BYTES_PER_BATCH = 16 * 1024 * 1024
 #: Groups that the layout makes and that are worth a LIST of their own: kinds of paths, priorities, shards.
-_GROUP = re.compile(r"(messages|delayed|p[0-9]{3}|[0-9a-f]{2})/")
+GROUP = re.compile(r"(messages|delayed|p[0-9]{3}|[0-9a-f]{2})/")
 LISTED = columns(key="string", etag="string", size="bigint", modified_at="timestamp")
 _RANGE = columns(prefix="string", after="string", until="string")
 Batches = Iterable["pa.RecordBatch"]
@@ -56,7 +56,7 @@ class Extent:
 def survey(store: ObjectStore, prefix: str, *, threads: int = THREADS) -> Extent:
     """The extent of a prefix: one LIST per 1,000 objects, side by side where the layout has groups."""
     with ThreadPoolExecutor(threads) as pool:
-        parts = list(pool.map(lambda leaf: _pages(store, leaf), _leaves(store, prefix)))
+        parts = list(pool.map(lambda leaf: _pages(store, leaf), leaves(store, prefix)))
     oldest = [part.oldest_at for part in parts if part.oldest_at]
     return Extent(
         tuple(found for part in parts for found in part.ranges),
@@ -65,13 +65,13 @@ def survey(store: ObjectStore, prefix: str, *, threads: int = THREADS) -> Extent
     )
 
 
-def _leaves(store: ObjectStore, prefix: str) -> list[str]:
+def leaves(store: ObjectStore, prefix: str) -> list[str]:
     """The prefix itself, or its groups if it holds nothing else: only then can they be listed side by side."""
     leaves, open_prefixes = [], [prefix]
     while open_prefixes:
         here = open_prefixes.pop()
         page = store.list(here, delimiter="/")
-        groups = [group for group in page.prefixes if _GROUP.fullmatch(group.removeprefix(here))]
+        groups = [group for group in page.prefixes if GROUP.fullmatch(group.removeprefix(here))]
         if page.objects or page.next_after or len(groups) < len(page.prefixes):
             leaves.append(here)
         else:

@@ -426,7 +426,34 @@ def test_one_unreadable_queue_does_not_hide_the_others(bench: Workbench, monkeyp
     said = {
         queue["name"]: queue["health"] for queue in asking(build(bench.memory))("GET", "/api/queues").body["queues"]
     }
-    assert said == {"fine": "unswept", "locked": "unknown"}
+    assert said == {"fine": "healthy", "locked": "unknown"}
+
+
+def test_an_unknown_queue_is_404_with_a_suggestion(bench: Workbench, ask: Ask) -> None:
+    bench.queue("emails").enqueue("x")
+    for method, rest, body in (
+        ("GET", "", None),
+        ("GET", "/stats", None),
+        ("GET", "/messages", None),
+        ("GET", "/dead/errors", None),
+        ("POST", "/pause", {}),
+        ("POST", "/messages", {"body": "x"}),
+    ):
+        said = ask(method, f"/api/queues/emailz{rest}", body=body)
+        assert (said.status, said.body["error"], said.body["suggestions"]) == (404, "QueueNotFound", ["emails"])
+        assert said.body["message"] == "there is no queue 'emailz'. Did you mean emails?"
+    assert bench.keys("emailz/") == []
+
+
+def test_settings_have_their_origin_before_the_first_message(bench: Workbench, ask: Ask) -> None:
+    bench.queue(max_attempts=7).publish_settings("deployment")
+    said = ask("GET", ORDERS).body
+    found = {one["name"]: one for one in said["effective"]}
+    assert (found["max_attempts"]["value"], found["max_attempts"]["origin"]) == (7, "definition")
+    assert (found["visibility_timeout"]["shown"], found["visibility_timeout"]["origin"]) == ("30 s", "default")
+    assert said["settings"]["max_attempts"] == 7
+    assert said["published_settings"]["by"] == "deployment"
+    assert [queue["name"] for queue in ask("GET", "/api/queues").body["queues"]] == ["orders"]
 
 
 class TestRefusals:
@@ -437,7 +464,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("ask_for", "status", "error"),
         [
-            (lambda ask: ask("GET", "/api/queues/nope"), 404, "NotFound"),
+            (lambda ask: ask("GET", "/api/queues/nope"), 404, "QueueNotFound"),
             (lambda ask: ask("GET", "/api/queues/Not%20A%20Name"), 422, "InvalidRequest"),
             (lambda ask: ask("GET", f"{ORDERS}/message", query={"path": "messages/none"}), 404, "MessageNotFound"),
             (lambda ask: ask("GET", "/api/nowhere"), 404, "NoSuchRoute"),

@@ -38,19 +38,30 @@ def test_a_queue_that_empties_says_when(bench: Workbench) -> None:
     assert found.drain_seconds == len(paths) / found.finished_per_minute * 60
 
 
-def test_names_that_others_chose_do_not_tell_when_they_came_and_the_newest_records_are_read(
+def test_messages_with_names_that_others_chose_are_not_forgotten_once_they_complete(bench: Workbench) -> None:
+    queue = bench.queue()
+    path = queue.enqueue({}, name="mine")
+    bench.clock.advance(180)
+    before = [minute.entered for minute in flow(queue).minutes]
+    bench.processor(queue, lambda body: None).run(path)
+    found = flow(queue)
+    assert [minute.entered for minute in found.minutes] == before
+    assert [minute.finished for minute in found.minutes[-4:]] == [0, 0, 0, 1]
+    assert found.unknown_entries == 0
+
+
+def test_of_very_many_such_names_the_newest_are_read_and_none_is_forgotten(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(throughput, "RECORDS_READ", 2)
     queue = bench.queue()
-    for number in range(3):
-        bench.processor(queue, lambda body: None).run(queue.enqueue({}, name=f"mine-{number}"))
-        bench.clock.advance(1)
+    for number in range(5):
+        path = queue.enqueue({}, name=f"mine-{number}")
+        bench.clock.advance(60)
+        bench.processor(queue, lambda body: None).run(path)
     found = flow(queue)
-    assert (found.unknown_entries, sum(minute.entered for minute in found.minutes)) == (0, 3)
-    monkeypatch.setattr(throughput, "MOST_READ", 2)
-    found = flow(queue)
-    assert (found.unknown_entries, sum(minute.entered for minute in found.minutes)) == (1, 2)
-    assert sum(minute.finished for minute in found.minutes) == 3
+    assert sum(minute.entered for minute in found.minutes) == 5
+    assert found.unknown_entries == 3
 
 
 def test_a_name_tells_when_it_was_made() -> None:

@@ -51,7 +51,9 @@ def run(bench: Bench) -> None:
         bucket = Bucket(fresh_bucket(client(endpoint, REGION)), endpoint, REGION)
         bench.note("Messages a second here, where the S3 server runs too. Plain Spark reads a row per message;")
         bench.note("of a batch there is one record, so archive and statistics read fewer rows the larger batches are.")
-        for per_object, rows in ROWS.items():
+        for per_object, usual in ROWS.items():
+            # A hundred rows are copied to make the plain ones.
+            rows = bench.scaled(usual, step=100 * per_object)
             scene = Scene(spark, bucket, Path(folder) / str(per_object), per_object, rows)
             scene.prepare()
             for name, (ours, theirs) in scene.jobs().items():

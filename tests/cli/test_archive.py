@@ -38,6 +38,15 @@ def add(store: ObjectStore, bucket: str, queue: str, *names: str, **more) -> Non
     table.commit(seen, queue, [part], committed_at=NOON)
 
 
+def test_records_that_nobody_archives_are_told_of_before_they_expire(cli, store, monkeypatch):
+    put_records(store, "orders", 3)
+    # As if more than half of their five days were over.
+    monkeypatch.setattr("s3queue.archive.expiry.LATE", -1.0)
+    said = cli("archive", "show", "orders").err
+    assert "orders: 3 records are not archived, and the first expires in 4 d 23 h" in said
+    assert "run the archive job" in said
+
+
 def test_an_operator_sees_files_rows_versions_and_what_waits(cli, bucket, store):
     put_records(store, "orders", 3)
     empty = cli("archive", "show")
@@ -55,11 +64,15 @@ def test_an_operator_sees_files_rows_versions_and_what_waits(cli, bucket, store)
     assert (orders["queue"], orders["files"], orders["rows"], orders["days_in_pieces"]) == ("orders", 2, 2, 1)
     assert orders["waiting"]["objects"] == 2
     assert orders["waiting"]["oldest_at"]
+    assert 4.9 * 86400 < orders["waiting"]["expires_in_seconds"] <= 5 * 86400
+    assert expired["waiting"]["expires_in_seconds"] is None
     assert (expired["rows"], expired["first_day"], expired["waiting"]["objects"]) == (2, "2026-11-01", 0)
     assert found["version"] == 3
     assert [one["queue"] for one in found["versions"]] == ["expired", "orders", "orders", ""]
     shown = cli("archive", "show", "orders")
     assert "2026-11-16" in shown.out
+    assert "in 4 d 23 h" in shown.out
+    assert "run the archive job" not in shown.err
     assert "has version 3" in shown.err
     assert cli("archive", "show", "orders", "--no-waiting", "--json").json["queues"][0]["waiting"] is None
 
@@ -84,7 +97,7 @@ def test_an_old_archive_is_shown_as_such_and_converted(cli, bucket, store):
     store.put("archive/queue=NOT A QUEUE/_log/1.json", b"x")
 
     assert "s3queue archive convert orders" in cli("archive", "show", "orders").err
-    assert "1 commits of 1 queues" in cli("archive", "convert", "orders").out
+    assert "1 commit of 1 queue in the table" in cli("archive", "convert", "orders").out
     assert cli("archive", "convert", "--json").json == [
         {"queue": "emails", "commits": 1},
         {"queue": "orders", "commits": 0},

@@ -25,7 +25,9 @@ def test_an_error_of_several_lines_is_one(cli, queue, arguments):
     of = [path] if arguments[-1] == "show" else []
     out = cli(*arguments, "orders", *of, url=URL).out
 
-    assert "2 problems to: missing subject: missing" in out
+    # Groups of errors are told without their numbers.
+    number = "*" if arguments == ("dead", "errors") else "2"
+    assert f"{number} problems to: missing subject: missing" in out
     assert "\\n" not in out.partition("trace")[0]
 
 
@@ -42,3 +44,10 @@ def test_one_message_that_was_sent_is_no_plural(cli, queue, sends, said):
     Worker(queue, definition, concurrency=1, sweep=False).run_until_empty()
 
     assert said in cli("show", "orders", path, url=URL).out
+
+
+def test_a_line_break_in_a_cell_is_a_space():
+    from s3queue.cli.output import words
+
+    assert words("two\nlines\r\nor three").plain == "two lines or three"
+    assert words(1234).plain == "1,234"

@@ -32,6 +32,7 @@ def test_filters_select_and_nothing_selected_is_code_1(cli, paths):
     assert len(cli("dead", "list", "orders", "--newer-than", "1h", "--json").json) == 3
     assert cli("dead", "list", "orders", "--older-than", "1h", "--json", code=1).json == []
     cli("dead", "list", "orders", "--error-type", "Nope", code=1)
+    cli("create", "emails")
     assert cli("dead", "list", "emails", "--json").json == []
 
 

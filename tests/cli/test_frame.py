@@ -61,8 +61,8 @@ def test_global_options_stand_before_or_behind_the_command(cli):
     cli("send", "orders", "a")
     assert cli("--json", "size", "orders").json["size"] == cli("size", "orders", "--json").json["size"] == 1
     assert cli("locks", "--json", "list", "orders").json == []
-    elsewhere = cli("--url", f"{cli.url}-2", "size", "orders", "--json").json
-    assert elsewhere["size"] == 0
+    elsewhere = cli("--url", f"{cli.url}-2", "size", "orders", "--json", code=1)
+    assert "there is no queue 'orders'" in elsewhere.err
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,7 @@ def test_global_options_stand_before_or_behind_the_command(cli):
     ],
 )
 def test_a_mistake_is_one_line_and_a_code(cli, args, code, said):
+    cli("create", "orders")
     ran = cli(*args, code=code)
     assert ran.out == ""
     (line,) = ran.err.splitlines()
@@ -124,11 +125,12 @@ def test_the_url_may_name_the_queue(cli):
     assert cli("show", path, "--json", url=url).json["queue"] == "orders"
     assert cli("configure", "max_attempts=7", "--json", url=url).json["overrides"] == {"max_attempts": 7}
     assert cli("set-concurrency", "9", "--json", url=url).json["concurrency"] == 9
-    assert cli("size", "other", url=url).out == "0\n"
+    assert "there is no queue 'other'" in cli("size", "other", url=url, code=1).err
     assert cli("size", f"{cli.url}/orders", url="memory://elsewhere").out == "1\n"
 
 
 def test_quiet_leaves_only_the_answer(cli):
+    cli("create", "orders")
     assert cli("pause", "orders", "-q").out == ""
     assert cli("send", "orders", "-q", "--count", "3", "x").err == ""
     assert cli("dead", "list", "orders", "--quiet").err == ""
@@ -180,3 +182,17 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(cli, arguments):
     ran = cli(*arguments, code=2)
     assert "AWS_SECRET_ACCESS_KEY" in ran.err
     assert "s3cret" not in ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("file:///tmp/queue", "is a folder, and a queue needs an S3 bucket"),
+        ("s3://key:hidden@127.0.0.1:9000/bucket", "takes no credentials in a URL"),
+        ("bucket", "is not s3://bucket"),
+    ],
+)
+def test_a_url_that_is_none_says_what_to_write(cli, url, said):
+    ran = cli("queues", url=url, code=2)
+    assert said in ran.err
+    assert "hidden" not in ran.err

@@ -251,7 +251,7 @@ def test_a_whole_ndjson_is_one_object(cli, tmp_path):
 
 
 def test_queue_json_limits_what_is_sent(cli):
-    cli("configure", "orders", "max_message_size=10")
+    cli("create", "orders", "max_message_size=10")
     assert "max_message_size is 10" in cli("send", "orders", "eleven bytes", code=2).err
 
 
@@ -523,6 +523,7 @@ def test_tail_prints_what_happens_and_what_looking_costs(cli):
         while not stop.wait(0.2):
             cli.dies(b"x", ValueError("broken"))
 
+    cli("create", "orders")
     thread = threading.Thread(target=act)
     thread.start()
     try:
@@ -535,3 +536,11 @@ def test_tail_prints_what_happens_and_what_looking_costs(cli):
     assert "per hour" in ran.err
     assert "requests, " in ran.err
     assert {"event", "queue", "path", "at"} <= lines[0].keys()
+
+
+def test_a_count_without_a_body_sends_numbered_test_messages(cli):
+    """Also in a script, where stdin is no terminal, and empty."""
+    assert cli("send", "orders", "--count", "3", "--json", stdin="").json["messages"] == 3
+    queue = cli.queue()
+    bodies = {queue.store.open(f"orders/{row.path}").read() for row in queue.list("pending").messages}
+    assert bodies == {b'{"test": true, "n": %d}' % number for number in (1, 2, 3)}

@@ -78,6 +78,7 @@ def test_a_test_message_that_nobody_takes_is_taken_back(cli):
     ran = cli("doctor", "orders", "--races", "0", "--send-test", "--wait", "300ms", "--json", code=1)
     assert verdicts(ran.json["checks"])["test message"] == "problem"
     assert cli.stored_keys("orders/messages/") == []
+    cli("create", "orders")
     cli("pause", "orders")
     ran = cli("doctor", "orders", "--races", "0", "--send-test", "--json", code=None)
     assert verdicts(ran.json["checks"])["test message"] == "skipped"

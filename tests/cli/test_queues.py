@@ -38,6 +38,7 @@ def test_create_writes_settings_once(cli):
 
 
 def test_configure_changes_shows_and_takes_back(cli):
+    cli("create", "orders")
     cli(
         "configure",
         "orders",
@@ -62,11 +63,13 @@ def test_configure_changes_shows_and_takes_back(cli):
 
 
 def test_configure_takes_an_old_name_and_stores_the_new_one(cli):
+    cli("create", "orders")
     cli("configure", "orders", "batch=7")
     assert cli.queue().overrides() == {"messages_per_run": 7}
 
 
 def test_a_mistake_among_several_settings_changes_nothing(cli):
+    cli("create", "orders")
     cli("configure", "orders", "max_attempts=5", "concurrency=0", code=2)
     assert cli.queue().overrides() == {}
 
@@ -81,6 +84,7 @@ def test_pause_and_resume(cli):
 
 
 def test_set_concurrency_without_a_function_is_for_pull_workers(cli):
+    cli("create", "orders")
     answer = cli("set-concurrency", "orders", "8", "--json").json
     assert answer == {"queue": "orders", "concurrency": 8, "function": None}
     assert cli.queue().overrides() == {"concurrency": 8}

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+
+@pytest.fixture(autouse=True)
+def _orders(cli):
+    cli("create", "orders")
+
+
 CRON = ("--cron", "15 9 * * 1-5", "--tz", "Europe/Berlin")
 
 

@@ -122,6 +122,7 @@ def test_a_sweep_fails_what_an_owner_forgot(cli):
 
 
 def test_workers_are_listed_with_what_they_hold(cli):
+    cli("create", "orders")
     assert "no pull worker" in cli("workers", "orders").err
     queue = cli.queue(worker_id="worker-7")
     queue.enqueue(b"x")
@@ -138,6 +139,7 @@ def test_workers_are_listed_with_what_they_hold(cli):
 
 
 def test_runs_are_listed_whatever_they_hold(cli):
+    cli("create", "exports")
     assert cli("runs", "exports", "--json").json == []
     store = cli.queue().store
     store.put("exports/runs/slot-0", json.dumps({"v": 1, "run": "r1", "state": "running"}).encode())
@@ -154,6 +156,7 @@ def test_runs_are_listed_whatever_they_hold(cli):
 
 
 def test_locks_are_listed_explained_and_broken(cli):
+    cli("create", "orders")
     queue = cli.queue()
     assert cli("locks", "list", "orders", "--json").json == []
     assert "free: it was never used" in cli("locks", "why", "orders", "report").out

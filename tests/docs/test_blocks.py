@@ -48,9 +48,13 @@ PRINTED = {
     "def double(order: Order)": "{'price': '19.80', 'placed': '2026-11-16'}\n",
     "print(charged)": "ours: True\n[17]\n",
     'store="direct")': "messages/hello.json\n",
+    "print(revoke(app, later.id), later.state)": "revoked REVOKED\n",
+    "print(result.status, result.return_value)": "SUCCESSFUL sent to ada@example.com\n",
     "TestClient(app)": "202 True\n{'state': 'pending'}\n",
     "app.test_client()": "202\n{'If-None-Match': '*'}\n",
 }
+#: What the readers of a document have in their environment.
+ENVIRONMENT = {"docs/django.md": {"DJANGO_SETTINGS_MODULE": "settings"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,8 @@ def stage(moto_endpoint, tmp_path, monkeypatch) -> Iterator[Stage]:
     application = emr.create_application(name="docs", releaseLabel="emr-7.0.0", type="SPARK")["applicationId"]
     environment = os.environ | {
         "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT / "functions"),
+        # The second for `spark`, which is in no wheel.
+        "PYTHONPATH": f"{ROOT / 'functions'}{os.pathsep}{ROOT}",
         "AWS_ENDPOINT_URL": moto_endpoint,
         "BUCKET": BUCKET,
         "BROWSER": "true",
@@ -158,6 +163,7 @@ def kill_one(queue: Queue) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("document", [document for document in DOCUMENTS if any(blocks(document))])
 def test_every_block_runs_as_it_is(document, stage):
+    stage.environment.update(ENVIRONMENT.get(document, {}))
     for block in filter(is_run, blocks(document)):
         assert block.language in (PYTHON, CONSOLE, JAVASCRIPT), (
             f"{block.where}: a block of {block.language!r} cannot be run"
@@ -225,6 +231,12 @@ def after_queues(stage: Stage) -> None:
     assert stage.queue("emails").store.list("emails/dead/").objects == ()
 
 
+def after_celery(stage: Stage) -> None:
+    celery = stage.queue("celery")
+    assert len(celery.store.list("celery/records/delayed/").objects) == 1  # revoked
+    assert celery.store.list("celery/leases/").objects == celery.store.list("celery/workers/").objects == ()
+
+
 def after_producers(stage: Stage) -> None:
     queue = stage.queue("emails")
     bodies = [queue.store.open(entry.key).read() for entry in queue.store.list("emails/messages/").objects]
@@ -234,10 +246,23 @@ def after_producers(stage: Stage) -> None:
     assert sum(body.count(b"\n") == 3 for body in bodies) == 1
 
 
+def after_spark(stage: Stage) -> None:
+    def lines(name: str) -> list[object]:
+        store = stage.queue(name).store
+        keys = [entry.key for entry in store.list(f"{name}/messages/").objects]
+        return [json.loads(line) for key in keys for line in store.open(key).read().splitlines()]
+
+    assert sorted(body["id"] for body in lines("orders")) == list(range(1000))
+    (alert,) = lines("alerts")
+    assert (alert["path"], alert["error_type"]) == ("messages/died.json", "SMTPServerDisconnected")
+
+
 AFTERWARDS: dict[str, Callable[[Stage], None]] = {
     "README.md": after_readme,
     "docs/queues.md": after_queues,
+    "docs/celery.md": after_celery,
     "docs/producers.md": after_producers,
+    "docs/spark.md": after_spark,
 }
 
 

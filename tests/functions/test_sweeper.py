@@ -18,6 +18,7 @@ from handlers.telemetry import Telemetry, start_tracing
 from s3queue import Queue, Reject, Sweeper, Unavailable
 from s3queue.costs.delays import requests_of_delay
 from s3queue.paths import due_of
+from s3queue.worker.application import Application
 from support.installation import Installation, LambdaContext, Told
 from support.outside_services import AwsEndpoint
 from support.workbench import Workbench
@@ -105,7 +106,7 @@ def test_a_dispatch_that_lambda_refused_leaves_the_reminder(
     assert len(installation.keys("emails/retries/")) == 1
     assert installation.told().line("sweep failed, trying again: emails")["level"] == "ERROR"
     # The other queue had its turn all the same.
-    assert installation.keys("webhooks/") == ["webhooks/stats.json"]
+    assert installation.keys("webhooks/") == ["webhooks/queue-settings.json", "webhooks/stats.json"]
     aws.refuses = ""
     sweeper.handle({}, LambdaContext(90))
     assert [function for function, _ in aws.invocations] == ["s3queue-emails"]
@@ -113,6 +114,9 @@ def test_a_dispatch_that_lambda_refused_leaves_the_reminder(
 
 def test_an_idle_installation_costs_one_look_and_publishes_its_stats_once(installation: Installation) -> None:
     assert sweeper.handle({}, LambdaContext(90)) == {"emails": 1, "webhooks": 1}
+    published = installation.queue().published_settings()
+    assert published
+    assert (published.by, published.settings) == ("deployment", Application().load_one("emails").settings)
     before = installation.s3.head_object(Bucket=installation.bucket, Key="emails/stats.json")["LastModified"]
     assert sweeper.handle({}, LambdaContext(90)) == {"emails": 1, "webhooks": 1}
     after = installation.s3.head_object(Bucket=installation.bucket, Key="emails/stats.json")["LastModified"]
@@ -158,6 +162,21 @@ def test_the_end_of_a_spark_run_is_passed_to_the_runs(
     assert installation.told().line("Spark job changed: 00f9s0pl8vr4mo0l: FAILED")
 
 
+def test_a_spark_run_that_failed_is_an_event_of_ours(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    kept = sweeper.runtime()
+    kept.events.on("run.failed", seen.append)
+    event = installation.event("emr_failed")
+    sweeper.handle(event, LambdaContext(90))
+    sweeper.handle(event | {"detail": event["detail"] | {"state": "SUCCESS"}}, LambdaContext(90))
+    (told,) = seen
+    assert (told["event"], told["job"], told["state"]) == ("run.failed", "00f9s0pl8vr4mo0l", "FAILED")
+    assert told["application"] == event["detail"]["applicationId"]
+    assert told["at"] == event["time"]
+
+
 def test_a_spark_run_without_a_spark_application_is_someone_elses(installation: Installation) -> None:
     sweeper.handle(installation.event("emr_failed"), LambdaContext(90))
     assert installation.told().line("Spark job change ignored")["level"] == "WARNING"
@@ -186,8 +205,12 @@ class Minute:
         self.refusals = 0
         self.rounds: dict[str, Round] = {}
         self.broken: dict[str, Exception] = {}
+        self.published: set[str] = set()
         monkeypatch.setattr(sweeper, "SWEEPER_STAYS_SECONDS", 54.0)
-        monkeypatch.setattr(sweeper, "runtime", lambda: Runtime(self.rounds, self.broken, None, self.clock))
+        monkeypatch.setattr(sweeper, "runtime", self._runtime)
+
+    def _runtime(self) -> Runtime:
+        return Runtime(self.rounds, self.broken, None, self.clock, self.published)
 
     def queue(self, name: str, **settings: Any) -> Queue:
         queue = self.bench.queue(name, **settings)

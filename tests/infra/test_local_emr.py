@@ -25,9 +25,11 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.local.emr.job_runs import JobRun
+from infra.local.emr.memory import mib_of
 from infra.local.emr.serverless import EmrServerless
 from s3queue.deployment import Deployment
 from s3queue.errors import Unavailable
+from s3queue.run_memory import RunMemory
 from s3queue.settings import QueueSettings
 from s3queue.spark_runs.emr_serverless import QUEUE_TAG, RUN_TAG
 from s3queue.spark_runs.emr_serverless import EmrServerless as Jobs
@@ -336,6 +338,72 @@ def test_the_request_has_the_memory_that_the_queue_asks_for():
     assert "spark.executor.memoryOverhead=7000m" in asked
     assert "spark.driver.memory=2048m" in asked
     assert "spark.driver.memoryOverhead=3072m" in asked
+
+
+#: A process with some megabytes of its own; what it is told behind that makes it look like Spark's.
+EATS = "import time; eaten = b'x' * (int({mib}) * 1024 * 1024); time.sleep(60)"
+#: A job whose executor has a daemon with a worker; it ends as its worker does.
+EXECUTOR = """
+import subprocess, sys
+worker = "import subprocess, sys; sys.exit(-subprocess.run([sys.executable, '-c', sys.argv[1]]).returncode)"
+daemon = subprocess.run([sys.executable, "-c", worker, {eats!r}, "-m", "pyspark.daemon"])
+print("the worker ended with signal", daemon.returncode)
+sys.exit(7)
+"""
+#: A job whose JVM has started the driver's Python.
+DRIVER = """
+import subprocess, sys
+sys.exit(-subprocess.run([sys.executable, "-c", {eats!r}]).returncode)
+"""
+
+
+@pytest.mark.parametrize(("place", "script"), [("executor", EXECUTOR), ("driver", DRIVER)])
+def test_python_that_has_more_memory_than_it_would_have_on_emr_is_killed(tmp_path, place, script):
+    eats = EATS.format(mib=500)
+    request = replace(REQUEST, memory=RunMemory(**{f"{place}_python": 400}))
+    with serving(tmp_path, script.format(eats=eats)) as (emr, jobs, _):
+        job = jobs.start(request)
+        assert ended(jobs, job, seconds=60) == "FAILED"
+        details = jobs.get(job).details
+        assert f"the {place}'s Python was killed" in details
+        assert f"spark.{place}.memoryOverhead is 400m" in details
+        assert f"{place}_python_mib" in details
+        assert emr.jobs[job].memory.peaks[place] > 400
+        assert "was killed" in emr.jobs[job].log.read_text()
+        if place == "executor":
+            assert "ended with signal 9" in emr.jobs[job].output.read_text()
+
+
+def test_python_that_has_less_memory_than_it_may_is_left_alone(tmp_path):
+    eats = EATS.format(mib=100).replace("sleep(60)", "sleep(2)")
+    with serving(tmp_path, EXECUTOR.format(eats=eats)) as (emr, jobs, _):
+        job = jobs.start(replace(REQUEST, memory=RunMemory(executor_python=400)))
+        ended(jobs, job)
+        assert "ended with signal 0" in emr.jobs[job].output.read_text()
+        assert 90 < emr.jobs[job].memory.peaks["executor"] < 400
+
+
+@pytest.mark.parametrize(
+    ("said", "mib"), [("3g", 3072), ("384m", 384), ("2048", 2048), ("1048576k", 1024), ("1T", 2**20)]
+)
+def test_sizes_are_read_as_spark_reads_them(said, mib):
+    assert mib_of(said) == mib
+
+
+def test_the_local_jvm_is_a_driver_and_an_executor_of_the_size_that_was_asked_for(tmp_path):
+    asked = Jobs(None, DEPLOYMENT).described(replace(REQUEST, memory=RunMemory(executor_heap=3000)))
+    job = JobRun(
+        id="a",
+        application="b",
+        request=asked,
+        folder=tmp_path,
+        environment={},
+        changed=lambda job, before: None,
+        fetch=lambda uri, folder: folder / Path(uri).name,
+    )
+    command = job.spark_submit()
+    assert "local[2]" in command
+    assert "spark.driver.memory=3000m" in command
 
 
 def test_an_application_is_stopped_when_no_run_is_under_way_and_starts_with_the_next(tmp_path):

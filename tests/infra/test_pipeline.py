@@ -91,7 +91,7 @@ def test_a_scheduled_run_is_bounded_logged_and_named_and_knows_the_queues(
     assert logs["cloudWatchLoggingConfiguration"]["logGroupName"] == "/s3queue/s3queue/spark"
     first, *arguments = submit["entryPointArguments"]
     assert first == job
-    upkeep = ["--upkeep"] if job == "archive" else []
+    upkeep = ["--upkeep", "--metric"] if job == "archive" else []
     assert arguments == ["--bucket", name, *upkeep, *(word for queue in sorted(QUEUES) for word in ("--queue", queue))]
     assert request["executionRoleArn"] == role(template, "HistoryRole").arn
 
@@ -197,7 +197,7 @@ def test_a_run_that_failed_is_told_to_the_alarms_topic(template: Template, tmp_p
     assert not others
     assert rule["EventPattern"]["detail"]["applicationId"] == [APPLICATION]
     (target,) = rule["Targets"]
-    (alarm, *_) = template.of_type("AWS::CloudWatch::Alarm").values()
+    (alarm,) = [one for id, one in template.of_type("AWS::CloudWatch::Alarm").items() if "RunsFailed" in id]
     assert [target["Arn"]] == alarm["AlarmActions"]
     assert "<detail-jobRunId>" in target["InputTransformer"]["InputTemplate"]
     (policy,) = template.of_type("AWS::SNS::TopicPolicy").values()
@@ -209,8 +209,47 @@ def test_a_run_that_failed_is_told_to_the_alarms_topic(template: Template, tmp_p
     assert (allow["Action"], allow["Resource"]) == ("sns:Publish", target["Arn"])
     # EventBridge says neither account nor rule when it publishes: a condition would drop every notice.
     assert "Condition" not in allow
-    quiet = synthesized(tmp_path)
-    assert not [id for id in quiet.of_type("AWS::Events::Rule") if "RunFailed" in id]
+    # Heavy runs, and those that somebody starts by hand, without a schedule.
+    unscheduled = synthesized(tmp_path)
+    assert [id for id in unscheduled.of_type("AWS::Events::Rule") if "RunFailed" in id]
+    assert not [id for id in unscheduled.of_type("AWS::CloudWatch::Alarm") if "ArchiveLate" in id]
+
+
+def test_a_run_that_failed_raises_an_alarm_which_counts_what_the_rule_has_matched(template: Stacked) -> None:
+    (rule,) = [id for id in template.of_type("AWS::Events::Rule") if "RunFailed" in id]
+    (alarm,) = [one for id, one in template.of_type("AWS::CloudWatch::Alarm").items() if "RunsFailed" in id]
+    assert (alarm["Namespace"], alarm["MetricName"], alarm["Statistic"]) == ("AWS/Events", "MatchedEvents", "Sum")
+    (dimension,) = alarm["Dimensions"]
+    assert dimension["Name"] == "RuleName"
+    assert dimension["Value"] == rule.lower()
+    assert (alarm["Threshold"], alarm["ComparisonOperator"]) == (0, "GreaterThanThreshold")
+
+
+def test_the_sweeper_hears_of_every_run_that_ended_and_may_publish_it(template: Stacked) -> None:
+    told = [
+        rule
+        for rule in template.of_type("AWS::Events::Rule").values()
+        if "SUCCESS" in rule.get("EventPattern", {}).get("detail", {}).get("state", ())
+    ]
+    assert len(told) == 1
+
+
+def test_an_archive_that_falls_behind_or_never_runs_raises_an_alarm_before_records_expire(
+    template: Stacked, schedules: dict[str, Any]
+) -> None:
+    (alarm,) = [one for id, one in template.of_type("AWS::CloudWatch::Alarm").items() if "ArchiveLate" in id]
+    kept = min(of.settings.record_retention for of in QUEUES.values()).total_seconds()
+    assert (alarm["Namespace"], alarm["MetricName"]) == ("s3queue", "UnarchivedAge")
+    assert alarm["Threshold"] < kept
+    assert alarm["Period"] * alarm["EvaluationPeriods"] < kept
+    # Nothing is published by a job that never runs.
+    assert alarm["TreatMissingData"] == "breaching"
+    assert "--metric" in schedules["archive"]["Target"]["Input"]
+    (dimension,) = alarm["Dimensions"]
+    assert f'"--bucket","{dimension["Value"]}"' in schedules["archive"]["Target"]["Input"]
+    history = role(template, "HistoryRole")
+    assert history.may("cloudwatch:PutMetricData", "*", {"cloudwatch:namespace": "s3queue"})
+    assert not history.may("cloudwatch:PutMetricData", "*", {"cloudwatch:namespace": "AWS/Lambda"})
 
 
 def test_a_bucket_without_heavy_queues_can_have_a_pipeline(tmp_path: Any) -> None:

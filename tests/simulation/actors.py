@@ -133,7 +133,8 @@ def sweeping(cast: Cast, dispatch: Callable[[Sequence[str]], None], every: float
         return len(paths)
 
     def run() -> None:
-        sweeper = Sweeper(queue=cast.queue(process), dispatch=send)
+        check_runs = cast.check_runs() if cast.check_runs else None
+        sweeper = Sweeper(queue=cast.queue(process), dispatch=send, check_runs=check_runs)
         while True:
             cast.on_tick()
             report = sweeper.tick(requests=cast.sweep_requests)

@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from s3queue.errors import Postpone, Reject
+from s3queue.protocol.claim import Claim
+from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
 from s3queue.sweeper.sweeper import SWEEP_REQUESTS
 from s3queue.worker.context import Context
@@ -81,6 +83,8 @@ class Cast:
         self.on_tick: Callable[[], None] = lambda: None
         self.on_dispatch: Callable[[Sequence[str]], None] = lambda paths: None
         self.sweep_requests = SWEEP_REQUESTS
+        #: What a new sweeper watches the Spark runs of the queue with, if it has some.
+        self.check_runs: Callable[[], Callable[[Queue], int]] | None = None
         self._numbers: Counter[str] = Counter()
         self.workers: dict[str, Process] = {}
         self.define(settings)
@@ -116,6 +120,14 @@ class Cast:
 
     def processor(self, queue: WatchedQueue, **options: Any) -> Processor:
         return Processor(queue=queue, definition=self.definition, **options)
+
+    def handle(self, body: bytes, context: Context) -> Any:
+        """What the queue's handler does, for a job that is none."""
+        return self._handle(body, context)
+
+    def end(self, run: Run, claim: Claim, script: dict[str, Any]) -> Any:
+        """How a message of a query ends, which is no call of a handler: its result, or what is raised."""
+        return self._end(run, self._step(claim.message.body, script, claim.attempt), script)
 
     def _handle(self, body: bytes, context: Context) -> Any:
         """Does what the message says: takes so long, extends or not, then succeeds, fails or rejects; some of it in a

@@ -27,8 +27,11 @@ class Dedup:
         self.named: set[str] = set()
 
     def marked(self, digest: str, before: Any, after: Any) -> None:
-        """[P5] A marker gives way to another one only when its time is over."""
-        self.named.add(json.loads(after.body)["path"])
+        """[P5] A marker gives way to another message's only when its time is over. It may be dated anew before that."""
+        path = json.loads(after.body)["path"]
+        self.named.add(path)
+        if before and json.loads(before.body)["path"] == path:
+            return
         age = (after.modified_at - before.modified_at).total_seconds() if before else float("inf")
         if age < DEDUP_SECONDS:
             self._broken("P5", f"the id {digest} stands for a second message after {age} s")

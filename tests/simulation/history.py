@@ -29,7 +29,7 @@ GRAIN_SECONDS = 3.0
 #: To look and to write are two requests: what happens in between was not seen.
 LOOKED_WITHIN = 1.0
 #: Whoever works for the queue asks for nothing.
-_SERVANTS = ("function", "pull", "sweeper", "subject", "helper")
+_SERVANTS = ("function", "pull", "sweeper", "subject", "helper", "driver")
 
 
 @dataclass(slots=True, eq=False)

@@ -26,13 +26,13 @@ CAUGHT = Path(__file__).with_name("caught.json")
 GROUPS = (
     *("leases", "outcomes", "sends", "sweeps", "calls", "strangers", "operators", "flow", "schedules", "kept"),
     *("limits", "threads", "readers", "reminders", "released", "flows", "partitions", "group_sends"),
-    *("spark_partitions", "partition_uses"),
+    *("spark_partitions", "partition_uses", "partition_readers"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """`old` occurs exactly once in `module`, a file of the library or of `functions/`, and becomes `new`."""
+    """`old` occurs exactly once in `module`, a file of the library, `functions/` or `spark/`, and becomes `new`."""
 
     name: str
     module: str
@@ -51,9 +51,10 @@ class Mutation:
         """
         found: dict[str, tuple[Path, str]] = {}
         for module, old, new in ((self.module, self.old, self.new), *self.more):
-            path = SOURCE / "s3queue" / module
-            path = path if path.exists() else SOURCE / module
-            name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+            places = (SOURCE / "s3queue", SOURCE, SOURCE.parent)
+            path = next(place / module for place in places if (place / module).exists())
+            root = SOURCE if SOURCE in path.parents else SOURCE.parent
+            name = ".".join(path.relative_to(root).with_suffix("").parts)
             source = found[name][1] if name in found else path.read_text()
             if source.count(old) != 1:
                 raise ValueError(f"{self.name!r}: its text occurs {source.count(old)} times in {module}, not once")

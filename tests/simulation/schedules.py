@@ -230,7 +230,7 @@ class Schedule:
 @contextmanager
 def silenced() -> Iterator[None]:
     """Sweepers log what they could not do, and here they often cannot."""
-    logs = {log: log.level for log in (logging.getLogger("s3queue"), logging.getLogger("handlers"))}
+    logs = {log: log.level for log in map(logging.getLogger, ("s3queue", "handlers", "spark"))}
     for log in logs:
         log.setLevel(logging.CRITICAL)
     try:
@@ -264,6 +264,8 @@ def run(seed: int) -> Verdict:
         return _run_rounds(seed)
     if seed % ROUNDS_EVERY in (22, 39):
         return _run_flows(seed)
+    if seed % ROUNDS_EVERY == 36:
+        return _run_spark(seed)
     return Schedule(seed).run()
 
 
@@ -295,3 +297,18 @@ def _run_flows(seed: int) -> Verdict:
         finally:
             world.close()
     return Verdict(seed, "flows", schedule.violations(), schedule.counts(), world.trace)
+
+
+def _run_spark(seed: int) -> Verdict:
+    from .spark_jobs import spark_greenlets
+    from .spark_schedules import SparkSchedule
+
+    world = World(seed, faults=None, watcher=None)  # type: ignore[arg-type]
+    world.watcher = schedule = SparkSchedule(world)
+    with silenced(), greenlets(), spark_greenlets(), short_lines(), small_windows(world):
+        try:
+            schedule.run()
+        finally:
+            world.close()
+    name = f"Spark runs, {schedule.profile.name}"
+    return Verdict(seed, name, schedule.violations(), schedule.counts(), world.trace)

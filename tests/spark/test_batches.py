@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import functions as sf
 
 from s3queue import Queue, QueueSettings
+from s3queue.run_memory import RunMemory
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.slots import as_run
 from spark.heavy.batches import BatchWork, outcomes_of
@@ -113,6 +114,30 @@ def test_a_message_larger_than_the_queue_takes_is_rejected_before_it_is_read(spa
 
     assert "MessageTooLarge" in queue.status("messages/big").record.failure.message
     assert queue.status(paths[0]).record.outcome == "completed"
+
+
+def test_a_payload_that_executors_have_too_little_memory_for_is_refused_and_costs_nobody_an_attempt(spark, bucket):
+    memory = RunMemory(executor_heap=512, executor_python=3072)
+    queue = Queue(store=bucket.store(), name="heavy", settings=QueueSettings.of(**SETTINGS))
+    queue.store.put("heavy/messages/large", b" " * (memory.largest_in_batch + 1))
+    small = queue.enqueue({"n": 3})
+    line = b'{"n": 4}' + b" " * memory.largest_in_batch
+    queue.store.put("heavy/messages/lines.ndjson", b'{"n": 5}\n' + line + b"\n")
+    jobs = FakeJobs()
+    assert Launcher(jobs, bucket.name).launch(queue, []) == "started"
+    (run,) = jobs.started
+
+    Driver(as_run(queue, run), BatchWork(squared, spark, bucket, memory=memory), seconds=120).drain()
+
+    refused = queue.status("messages/large").record
+    assert (refused.outcome, refused.attempt) == ("dead", 1)
+    for advice in ("MessageTooLarge", "executor_memory_mib=512", "per_stream", "replay"):
+        assert advice in refused.failure.message
+    assert queue.store.head("heavy/dead/messages/large")
+    assert (queue.status(small).record.outcome, queue.status(small).record.attempt) == ("completed", 1)
+    lines = queue.status("messages/lines.ndjson").record.lines
+    assert (lines["completed"], lines["dead"]) == (1, 1)
+    assert "per_stream" in lines["dead_lines"][0][2]
 
 
 def test_outcomes_need_their_columns(spark):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import random
 from collections import Counter
@@ -11,10 +10,11 @@ import pytest
 
 from s3queue.errors import CorruptState, InvalidPriority, InvalidRequest, Unavailable
 from s3queue.keys import Keys
+from s3queue.protocol.bulk_runs import read_report, rejected_rows
 from s3queue.stores.memory import MemoryStore
 from spark.bulk.buckets import cut, enqueue_bucket, problem_of
 from spark.bulk.plan import Plan
-from spark.bulk.rejected import RejectedRows, rejected_rows
+from spark.bulk.rejected import RejectedRows
 from spark.bulk_enqueue import _read_lines, bulk_enqueue, fingerprint, into_buckets, lines_of, main, read_dataset
 from spark.datasets import reading
 from spark.datasets.ranged import TAIL_BYTES, RangedFile
@@ -164,11 +164,11 @@ def test_rows_that_cannot_be_messages_are_counted_and_the_others_enqueued(spark,
 
     assert done["rejected"] == {"more than one line": 1, "not JSON": 2}
     assert enqueued(bucket.store()) == Counter({b'{"n":1}': 2, b'{"n":2}': 1})
-    kept = list(rejected_rows(bucket.store(), "emails", done["run"]))
-    assert sorted((row["reason"], row["body"]) for row in kept) == [
-        ("more than one line", "two\nlines"),
-        ("not JSON", "not json"),
-        ("not JSON", '{"n":NaN}'),
+    kept = list(rejected_rows(bucket.store(), KEYS, done["run"]))
+    assert sorted((row.reason, row.body) for row in kept) == [
+        ("more than one line", b"two\nlines"),
+        ("not JSON", b"not json"),
+        ("not JSON", b'{"n":NaN}'),
     ]
 
 
@@ -181,22 +181,23 @@ def test_a_rejected_row_is_kept_with_its_object_its_number_and_the_reason(spark,
     if form == "ndjson":
         store.put("datasets/d/a", b'{"n":1}\n\nbad\n')
         store.put("datasets/d/b", b'"\xff"\n{"n":2}\n')
-        expected = [("datasets/d/a", 3, "bad"), ("datasets/d/b", 1, base64.b64encode(b'"\xff"').decode())]
+        expected = [("datasets/d/a", 3, b"bad"), ("datasets/d/b", 1, b'"\xff"')]
     elif form == "csv":
         store.put("datasets/d/a", b"body,x\n1,1\nbad,2\n")
         store.put("datasets/d/b", b'body,x\n"bad\nrow",1\n2,2\n')
-        expected = [("datasets/d/a", 2, "bad"), ("datasets/d/b", 1, "bad\nrow")]
+        expected = [("datasets/d/a", 2, b"bad"), ("datasets/d/b", 1, b"bad\nrow")]
     else:
         for name, texts in (("a", ["1", "bad"]), ("b", ["2", "3", "worse"])):
             pq.write_table(pa.table({"body": texts}), tmp_path / name)
             store.put(f"datasets/d/{name}", (tmp_path / name).read_bytes())
-        expected = [("datasets/d/a", 2, "bad"), ("datasets/d/b", 3, "worse")]
+        expected = [("datasets/d/a", 2, b"bad"), ("datasets/d/b", 3, b"worse")]
     rows = read_dataset(spark, [f"s3://{bucket.name}/datasets/d/"], form, bucket.endpoint_url)
 
     done = bulk_enqueue(spark, bucket, "emails", lines_of(rows, "line" if form == "ndjson" else "body"))
 
-    kept = list(rejected_rows(store, "emails", done["run"]))
-    assert sorted((row["source"], row["row"], row.get("body", row.get("body_base64"))) for row in kept) == expected
+    kept = list(rejected_rows(store, KEYS, done["run"]))
+    assert sorted((row.source, row.row, row.body) for row in kept) == expected
+    assert sum(read_report(store, KEYS, done["run"]).rejected.values()) == len(expected)
     assert done["rejected_rows"] == f"emails/bulk/{done['run']}/rejected/"
     assert all("row" in example and "datasets/d/" in example for example in done["examples"])
 
@@ -209,8 +210,8 @@ def test_files_that_spark_reads_itself_tell_where_a_rejected_row_was(spark, buck
     assert main([*given, "--source", str(source), "--read-twice"]) == 0
 
     told = json.loads(capsys.readouterr().out)
-    (row,) = rejected_rows(bucket.store(), "emails", told["run"])
-    assert (row["source"].rpartition("/")[2], row["row"], row["body"]) == ("rows.ndjson", None, "bad")
+    (row,) = rejected_rows(bucket.store(), KEYS, told["run"])
+    assert (row.source.rpartition("/")[2], row.row, row.body) == ("rows.ndjson", None, b"bad")
     assert enqueued(bucket.store()) == Counter([b'{"n":1}'])
 
 
@@ -229,7 +230,7 @@ def test_rejected_rows_are_cut_by_their_bodies_and_a_repeated_task_leaves_no_oth
     assert len(before) == 3
     reject("a much longer name of the same object")
     assert set(keys_under(store, "emails/bulk/r/rejected/")) == before
-    assert [row["body"] for row in rejected_rows(store, "emails", "r")] == ["aaa", "bbb", "ccccccccc", "d"]
+    assert [row.body for row in rejected_rows(store, KEYS, "r")] == [b"aaa", b"bbb", b"ccccccccc", b"d"]
 
 
 @pytest.mark.parametrize("read_twice", [False, True])

@@ -21,7 +21,7 @@ from spark.datasets.reading import BadDataset, find, for_spark, read
 from spark.jobs import load
 from spark.jobs.exports import per_message, shape
 from spark.storage.bucket import Bucket
-from support.archived_files import put_part
+from support.archived_files import put_old_commit, put_part
 from support.data_frames import assertDataFrameEqual
 from support.finished_messages import NOON, put_records
 from support.s3_servers import fresh_bucket
@@ -249,7 +249,7 @@ def test_every_spark_queue_has_a_job():
             assert load(name)
 
 
-def test_the_archive_is_exported_as_a_table(spark, bucket, monkeypatch):
+def test_the_archive_is_exported_as_a_table(spark, bucket, monkeypatch, caplog):
     from queues import exports
 
     store = bucket.store()
@@ -267,6 +267,12 @@ def test_the_archive_is_exported_as_a_table(spark, bucket, monkeypatch):
     assert done["objects_read"] == 2
     one = run(spark, bucket, **asked | {"source": "archive/queue=orders/"}, filter="day = '2026-11-16'")
     assert {row["queue"] for row in rows_of(bucket, one["files"], "json")} == {"orders"}
+    assert "not_converted" not in one
+    put_old_commit(store, "emails", 7, [put_part(store, "emails", ["old"], version=7)])
+    left = run(spark, bucket, **asked, aggregate=counted)
+    assert (left["objects_read"], left["not_converted"]) == (2, ["emails"])
+    assert "part of the archive of emails is in the old layout" in caplog.text
+    assert "not_converted" not in run(spark, bucket, **asked | {"source": "archive/queue=orders/"})
     with pytest.raises(Reject, match="archive has nothing at 'archive/queue=idle/'"):
         run(spark, bucket, **asked | {"source": ["archive/queue=orders/", "archive/queue=idle/"]})
     with pytest.raises(Reject, match="no other source"):

@@ -1,10 +1,15 @@
-"""Memory of Spark jobs: what is handed to Python and back is cut by bytes as well as by rows."""
+"""Memory of Spark jobs: what goes to Python and back is cut by bytes, and large datasets are streamed and split."""
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import pytest
+
+from spark.datasets import reading
 from spark.rows.schemas import columns
 from spark.storage.scan import BYTES_PER_BATCH, ROWS_PER_BATCH, batches_of, chunks_of
 
@@ -45,3 +50,34 @@ def test_what_java_hands_to_python_is_cut_by_bytes(spark):
 
     assert sum(row.rows for row in found) == 60
     assert max(row.bytes for row in found) <= LARGEST
+
+
+@pytest.mark.parametrize("format", ["csv", "ndjson"])
+def test_a_text_dataset_is_never_whole_in_memory(format):
+    import pyarrow as pa
+
+    text = "x" * 1000
+    line = json.dumps({"n": 1, "text": text}) if format == "ndjson" else f"1,{text}"
+    body = ("" if format == "ndjson" else "n,text\n") + f"{line}\n" * 30_000
+    wanted = pa.schema([("n", pa.int64()), ("text", pa.string())])
+
+    rows, sizes = 0, []
+    for table in reading._tables(format, io.BytesIO(body.encode()), wanted):
+        rows += table.num_rows
+        sizes.append(table.nbytes)
+
+    assert rows == 30_000
+    assert len(sizes) >= 3
+    assert max(sizes) < 2 * reading.SAMPLE_BYTES
+
+
+def test_a_large_ndjson_object_is_read_in_parts_and_no_line_is_lost(spark, bucket, monkeypatch):
+    monkeypatch.setattr(reading, "SPLIT_BYTES", 700)
+    # Lines of very different lengths: some parts have none.
+    body = b"".join(json.dumps({"n": n, "text": "x" * (2000 if n == 30 else n)}).encode() + b"\n" for n in range(60))
+    bucket.store().put("datasets/large/1.ndjson", body)
+
+    frame = reading.read(spark, bucket, reading.find(bucket, ["datasets/large/"]), "ndjson")
+
+    assert sorted((row.n, len(row.text)) for row in frame.collect()) == [(n, 2000 if n == 30 else n) for n in range(60)]
+    assert frame.rdd.getNumPartitions() > 1

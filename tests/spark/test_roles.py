@@ -78,9 +78,10 @@ def scheduled(template: Template, job: str) -> list[str]:
 
 
 def test_archive_and_statistics_run_as_scheduled_under_the_history_role(
-    spark, bucket: Bucket, template: Template, tmp_path: Path, monkeypatch
+    spark, bucket: Bucket, template: Template, tmp_path: Path, monkeypatch, moto_endpoint
 ):
-    from infra.permissions import HISTORY, HISTORY_DATA, STATISTICS
+    monkeypatch.setenv("AWS_ENDPOINT_URL_CLOUDWATCH", moto_endpoint)
+    from infra.permissions import HISTORY, HISTORY_DATA, STATISTICS, STATISTICS_STATE
 
     log = tmp_path / "requests"
     store = bucket.store()
@@ -108,7 +109,7 @@ def test_archive_and_statistics_run_as_scheduled_under_the_history_role(
     assert all(request.if_absent for request in requests if request.verb == "put" and "_delta_log/0" in request.key)
     assert store.open(STATISTICS)
     assert refused(requests, role(template, "HistoryRole"), template.queue_bucket) == []
-    tables = in_order(HISTORY, HISTORY_DATA, {STATISTICS: "gp"})
+    tables = in_order(HISTORY, HISTORY_DATA, {STATISTICS: "gp", STATISTICS_STATE: "gp"})
     assert used(requests, list(tables)) == tables
 
 

@@ -16,6 +16,7 @@ from infra.local.emr.serverless import EmrServerless
 from infra.packaging.spark_code import ENTRY_POINT, code_zip
 from s3queue import Queue
 from s3queue.deployment import Deployment
+from s3queue.documents.partition import read_journal
 from s3queue.spark_runs.emr_serverless import EmrServerless as Jobs
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.slots import RunStore
@@ -92,14 +93,20 @@ def installation(seaweedfs_endpoint, tmp_path):
         yield found
 
 
-def enqueue(installation: Installation, count: int, bad: int = 0) -> tuple[list[str], list[str]]:
+REQUEST = {"source": "datasets/numbers/", "source_format": "ndjson", "filter": "even", "format": "json"}
+
+
+def put_numbers(installation: Installation) -> None:
     lines = b"".join(json.dumps({"n": n, "even": n % 2 == 0}).encode() + b"\n" for n in range(ROWS))
     installation.store.put("datasets/numbers/1.ndjson", lines)
-    request = {"source": "datasets/numbers/", "source_format": "ndjson", "filter": "even", "format": "json"}
+
+
+def enqueue(installation: Installation, count: int, bad: int = 0) -> tuple[list[str], list[str]]:
+    put_numbers(installation)
     good = [
-        installation.queue.enqueue(request | {"destination": f"analytics/exports/{number}/"}) for number in range(count)
+        installation.queue.enqueue(REQUEST | {"destination": f"analytics/exports/{number}/"}) for number in range(count)
     ]
-    return good, [installation.queue.enqueue(request | {"destination": "elsewhere/"}) for _ in range(bad)]
+    return good, [installation.queue.enqueue(REQUEST | {"destination": "elsewhere/"}) for _ in range(bad)]
 
 
 def check(installation: Installation, good: list[str], bad: list[str]) -> None:
@@ -129,6 +136,40 @@ def test_thirty_heavy_messages_are_one_run_with_thirty_outcomes(installation):
     (run,) = [key for key in installation.keys("runs") if key.endswith(".json")]
     manifest = json.loads(installation.store.open(run).read())
     assert (manifest["state"], manifest["counts"]) == ("closed", {"completed": 28, "dead": 2})
+    # Both Pythons were measured: what Spark calls its processes is as the emulator thinks.
+    (job,) = installation.emr.jobs.values()
+    assert {place: 10 < peak < 3072 for place, peak in job.memory.peaks.items()} == {"driver": True, "executor": True}
+
+
+def test_the_messages_of_a_group_run_one_after_the_other_through_a_whole_run(installation):
+    """[P9] Two groups side by side; a message that dies lets its group go on."""
+    put_numbers(installation)
+    groups: dict[str, list[str]] = {"ada": [], "bob": []}
+    for number in range(4):
+        for group, paths in groups.items():
+            place = "elsewhere" if (group, number) == ("bob", 1) else f"analytics/exports/{group}-{number}"
+            paths.append(installation.queue.enqueue(REQUEST | {"destination": f"{place}/"}, group=group))
+
+    # As their events do: the first starts a run, the others find it.
+    for path in (groups["ada"][0], groups["bob"][0], groups["bob"][3]):
+        installation.launch([path])
+
+    installation.until(lambda: all(job.has_ended for job in installation.emr.jobs.values()))
+    assert [job.state for job in installation.emr.jobs.values()] == ["SUCCESS"], installation.describe()
+    for group, paths in groups.items():
+        journals = sorted(key for key in installation.keys("records") if f"/@{group}/" in key)
+        records = [record for key in journals for record in read_journal(installation.store.open(key))]
+        # In the order in which they ended, and each began after the one before it had.
+        assert [record.path for record in records] == paths, installation.describe()
+        outcomes = ["dead" if (group, number) == ("bob", 1) else "completed" for number in range(4)]
+        assert [record.outcome for record in records] == outcomes
+        written = [
+            max(file.modified_at for file in installation.store.list(f"analytics/exports/{group}-{number}/").objects)
+            for number in range(4)
+            if (group, number) != ("bob", 1)
+        ]
+        assert written == sorted(written)
+    check(installation, [path for paths in groups.values() for path in paths if path != groups["bob"][1]], [])
 
 
 @pytest.mark.parametrize("moment", ["while it takes over", "while it works"])

@@ -47,7 +47,7 @@ def drained(spark, bucket, queue: Queue, per_stream) -> dict[str, int]:
     assert Launcher(jobs, bucket.name).launch(queue, []) == "started"
     (run,) = jobs.started
     mine = as_run(queue, run)
-    definition = StreamDefinition("heavy", SETTINGS, per_stream, spark, bucket)
+    definition = StreamDefinition(mine, per_stream, spark, bucket)
     return Driver(mine, MessageWork(mine, definition, spark, parallel=at_once(spark, SETTINGS)), seconds=120).drain()
 
 

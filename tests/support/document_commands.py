@@ -1,11 +1,11 @@
 """What the documents' commands call, where the real program cannot run in a test: `document_commands.py PROGRAM …`.
 
-`s3queue` and `pytest` are the real ones; the address that `dashboard --api` names is served here. `aws s3 cp` sends the
-request that the AWS CLI sends, through boto3, because the CLI is not installed with this project; `curl` likewise, and
-`node` is the one that the CDK's CLI runs with. `make` would build,
-deploy or test for minutes: what it is asked for is checked against the Makefile and the CDK app, and nothing is
-started; tests/infra/test_cdk_cli.py runs the CDK CLI for real. Anything else, and any other form, is an error: `npx`
-would run what the network has today.
+`s3queue`, `pytest`, `celery` and `django-admin` are real; the address that `dashboard --api` names is served here. `aws
+s3 cp` sends the request that the AWS CLI sends, through boto3, because the CLI is not installed with this project;
+`curl` likewise, and `node` is the one that the CDK's CLI runs with. `make` would build, deploy or test for minutes:
+what it is asked for is checked against the Makefile and the CDK app, and nothing is started;
+tests/infra/test_cdk_cli.py runs the CDK CLI for real. Anything else, and any other form, is an error: `npx` would run
+what the network has today.
 """
 
 from __future__ import annotations
@@ -45,6 +45,26 @@ def s3queue(arguments: list[str]) -> int:
 
 def pytest(arguments: list[str]) -> int:
     return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False).returncode
+
+
+def celery(arguments: list[str]) -> int:
+    """The real worker, which is told to stop once it is ready."""
+    command = [sys.executable, "-m", "celery", *arguments, "--loglevel=INFO"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout
+        said = ""
+        for line in process.stdout:
+            said += line
+            if " ready." in line:
+                process.terminate()
+        code = process.wait()
+    if " ready." not in said:
+        raise Wrong(f"celery {' '.join(arguments)}: the worker was never ready:\n{said}")
+    return code
+
+
+def django_admin(arguments: list[str]) -> int:
+    return subprocess.run([sys.executable, "-m", "django", *arguments], check=False).returncode
 
 
 def _with_an_api(command: list[str]) -> int:
@@ -170,6 +190,8 @@ PROGRAMS: Mapping[str, Callable[[list[str]], int]] = {
     "aws": aws,
     "make": make,
     "pytest": pytest,
+    "celery": celery,
+    "django-admin": django_admin,
     "node": node,
     "curl": curl,
 }

@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 from s3queue.deployment import Deployment
 from s3queue.errors import CorruptState, InvalidRequest
 from s3queue.retry import RetryPolicy
+from s3queue.run_memory import RunMemory
 from s3queue.settings import MIB, QueueSettings, parse_size
 
 SECOND = timedelta(seconds=1)
@@ -196,3 +197,15 @@ def test_work_for_pull_workers_alone_cannot_go_to_spark():
 def test_memory_that_no_run_can_have_is_refused_by_name(settings, said):
     with pytest.raises(InvalidRequest, match=said):
         QueueSettings.of(engine="spark", **settings)
+
+
+def test_the_usual_memory_of_a_run_is_enough_for_the_largest_message_that_a_queue_takes_unless_told_otherwise():
+    assert QueueSettings().run_memory.largest_in_batch >= QueueSettings().max_message_size
+    large = QueueSettings.of(engine="spark", executor_memory_mib=8192, executor_python_mib=4096)
+    assert large.run_memory.largest_in_batch == 256 * 1024 * 1024
+
+
+def test_a_run_knows_the_memory_that_it_was_started_with():
+    memory = RunMemory(executor_heap=4000, executor_python=5000)
+    assert RunMemory.of_session(memory.spark_settings().get) == memory
+    assert RunMemory.of_session({"spark.executor.memory": "8g"}.get) == RunMemory()

@@ -96,8 +96,8 @@ class ArchiveTable:
     def url(self) -> str:
         return f"s3://{self.bucket}/{FOLDER.rstrip('/')}"
 
-    def snapshot(self) -> Snapshot | None:
-        """The table as it is now; None if there is none yet.
+    def snapshot(self, version: int | None = None) -> Snapshot | None:
+        """The table as it is now, or was at a version; None if there is none yet.
 
         Raises:
             CorruptState: its log cannot be read. NewerFormat: a newer version wrote it. Unavailable, AccessDenied.
@@ -108,7 +108,7 @@ class ArchiveTable:
 
         with understood():
             try:
-                table = self._open()
+                table = self._open(version)
             except TableNotFoundError:
                 return None
         return Snapshot(table.version(), _checked(table, self.url))

@@ -13,6 +13,7 @@ from .commands import (
     act,
     archive,
     breaker,
+    bulk,
     configure,
     dashboard,
     dead,
@@ -40,7 +41,7 @@ __all__ = ["program"]
 #: Imported for what they register; `command.ORDER` says how the help lists it.
 _REGISTERED = (
     *(queues, configure, breaker, send, presign, stats, show, tail, partitions, act, replay, dead, dead_replay),
-    *(work, workers, locks, schedules, flows, archive, doctor, estimate, dashboard, init, up),
+    *(work, workers, locks, schedules, flows, archive, bulk, doctor, estimate, dashboard, init, up),
 )
 
 

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
-from s3queue.errors import AccessDenied, InvalidRequest, NotFound, QueueError, Unavailable
+from s3queue.errors import AccessDenied, InvalidRequest, NotFound, QueueError, QueueNotFound, Unavailable
 from s3queue.errors import MessageNotFound as NoSuchMessage
 
 from .session import Session
@@ -44,7 +44,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def exit_code(error: QueueError) -> int:
     """1: a problem was found, or nothing matched. 2: the call is wrong. 3: the store cannot be reached or refuses."""
-    if isinstance(error, NoSuchMessage):
+    if isinstance(error, (NoSuchMessage, QueueNotFound)):
         return BAD
     if isinstance(error, (AccessDenied, NotFound, Unavailable)):
         return UNREACHABLE

@@ -48,6 +48,7 @@ STYLES = {
     "retry": "yellow",
     "problem": "bold red",
     "stuck": "bold red",
+    "behind": "bold yellow",
     "failing": "red",
     "dead": "red",
     "cancelled": "dim",
@@ -179,5 +180,7 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> Table:
 
 def words(value: Any) -> Text:
     """A cell; states and verdicts have their colour. Never markup: stored text must not style itself."""
-    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else clean(value)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    # A line break in stored text is a space in a cell, not a visible `\\n`.
+    text = f"{value:,}" if is_number else clean(" ".join(str(value).splitlines()))
     return Text(text, style=STYLES.get(text, ""))

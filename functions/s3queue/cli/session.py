@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import typer
 
 from s3queue.connect import open_store
-from s3queue.errors import AccessDenied, InvalidRequest
+from s3queue.errors import AccessDenied, InvalidRequest, QueueNotFound
+from s3queue.keys import similar_names
 from s3queue.queue import Queue
 from s3queue.settings import QueueSettings, aws_region
 from s3queue.store import ObjectStore
@@ -64,6 +65,8 @@ class Session(Output):
                 "the command takes no credentials in a URL: set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
                 "AWS_ENDPOINT_URL instead"
             )
+        if parts.scheme == "file":
+            raise InvalidRequest(f"{url!r} is a folder, and a queue needs an S3 bucket; {_WHERE}")
         if parts.scheme not in ("s3", "memory") or not parts.netloc:
             raise InvalidRequest(f"{url!r} is not s3://bucket or s3://bucket/queue; {_WHERE}")
         return url
@@ -122,11 +125,16 @@ class Session(Output):
         except ValueError as error:
             raise InvalidRequest(f"{error}; write --endpoint-url http://host:port") from error
 
-    def queue(self, name: str | None = None, *, settings: QueueSettings | None = None) -> Queue:
+    def queue(
+        self, name: str | None = None, *, settings: QueueSettings | None = None, may_be_new: bool = False
+    ) -> Queue:
         """The queue that the argument names (a name or a whole URL), otherwise the one that the URL names.
+
+        Without `settings`, it has those that its deployment or a worker published.
 
         Raises:
             InvalidRequest: neither names a queue. InvalidName: no queue can have that name.
+            QueueNotFound: there is none of that name; not if it `may_be_new`.
         """
         if name and "://" in name:
             self.url, name, self._store = name, None, None
@@ -134,7 +142,30 @@ class Session(Output):
         if not name:
             raise InvalidRequest(f"no queue was given; name it, or use --url {self.bucket_url}/QUEUE")
         # Nothing is sent in an operator's name; a worker's definition says what it may send.
-        return Queue(store=self.store(), name=name, settings=settings or QueueSettings(), sends_to=())
+        queue = Queue(store=self.store(), name=name, settings=settings or QueueSettings(), sends_to=())
+        if settings is None:
+            self._find(queue, may_be_new)
+        return queue
+
+    def _find(self, queue: Queue, may_be_new: bool) -> None:
+        """Use what is published of the queue. A producer who may only PUT is not told whether it exists."""
+        try:
+            published = queue.published_settings()
+            if published:
+                queue.define(published.settings)
+            elif not may_be_new and not queue.store.list(queue.keys.root, limit=1).objects:
+                raise QueueNotFound(queue.name, self.names_like(queue.name))
+        except AccessDenied:
+            return
+
+    def names_like(self, name: str) -> list[str]:
+        """The queues whose names look like this one, which is none of them. One LIST."""
+        from s3queue.dashboard.overview import queue_names
+
+        try:
+            return similar_names(name, [other for other in queue_names(self.store()) if other != name])
+        except AccessDenied:
+            return []
 
 
 def shifted(session: Session, queue: str | None, wanted: str | None, what: str) -> tuple[str | None, str]:

@@ -104,6 +104,8 @@ HOLD = RequestCounts.of("GET leases", "LIST messages", "PUT leases")
 COMMIT = RequestCounts.of("PUT leases", "DELETE messages")
 GIVE_UP = RequestCounts.of("DELETE leases", "GET leases", "LIST messages")
 LIST_PARTITION = RequestCounts.of("LIST messages")
+#: With `collect` and few messages: the lease is written first, and the messages are listed again after `within`.
+GATHER = RequestCounts.of("PUT leases", "LIST messages")
 LOOK = RequestCounts.of("GET leases")
 
 # Refilling the backlog: a LIST of the kinds of objects; then messages and leases, and reminders if there are any

@@ -95,6 +95,11 @@ class Workload:
             raise InvalidRequest(f"schedules must be 0 or more, not {self.schedules}")
         if self.settings.partitions and any(getattr(self, name) for name in single):
             raise InvalidRequest(f"{' and '.join(single)} are not counted for partitions: leave them out")
+        if self.settings.partitions and self.heavy:
+            raise InvalidRequest(
+                "partitions of messages that go to Spark are not counted: leave partitions out, or heavy; a queue with "
+                "heavy_above cannot have both"
+            )
         for name in ("batch", "queues", "members"):
             if getattr(self, name) < 1:
                 raise InvalidRequest(f"{name} must be at least 1, not {getattr(self, name)}")

@@ -13,6 +13,8 @@ from typing import Annotated, Any
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.openapi.params import Body, Path, Query
 
+from s3queue.encoding import format_instant
+from s3queue.flow.effective_settings import effective
 from s3queue.flow.partition_states import has_partitions
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.settings import QueueSettings, with_current_names
@@ -114,9 +116,13 @@ def _register_queues(app: Resolver, view: BucketView) -> None:
     def queue_detail(queue: QueueName) -> models.QueueDetail:
         found = view.queue(queue)
         overrides = with_current_names(found.overrides())
+        published = found.published_settings()
+        at = format_instant(published.written_at) if published else ""
         return models.QueueDetail(
             **view.describe(queue).model_dump(),
             settings=found.settings.to_json(),
+            effective=[models.Setting(**one.to_json()) for one in effective(found.defined, overrides)],
+            published_settings=models.SettingsSource(by=published.by, at=at) if published else None,
             overrides=overrides,
             has_partitions=has_partitions(found),
         )

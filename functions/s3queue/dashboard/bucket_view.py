@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from s3queue.clock import Clock, SystemClock
 from s3queue.costs.prices import PRICES, requests_cost
 from s3queue.encoding import format_instant, parse_json
-from s3queue.errors import CorruptState, NotFound, QueueError
-from s3queue.keys import check_queue
+from s3queue.errors import CorruptState, QueueError, QueueNotFound
+from s3queue.keys import check_queue, similar_names
 from s3queue.protocol.stats import Stats
 from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
@@ -19,8 +19,9 @@ from s3queue.store import ObjectStore
 
 from . import models
 from .console import Console
-from .overview import QueueOverview, overview, queue_names, verdict
+from .overview import QueueOverview, overview, queue_names
 from .statistics_models import Prices, Statistics
+from .verdicts import verdict
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -55,14 +56,18 @@ class BucketView:
         """A queue that exists, with its current settings.
 
         Raises:
-            NotFound: there is no such queue; a message sent there would wait for ever.
+            QueueNotFound: there is no such queue; a message sent there would wait for ever.
         """
         check_queue(name)
         settings = self.defined.get(name, QueueSettings())
         # An operator sends nothing: what a record has sent is its worker's and the sweeper's to store.
         queue = Queue(store=self.store, name=name, settings=settings, clock=self.clock, sends_to=())
-        if name not in self.defined and not self.store.list(queue.keys.root, limit=1).objects:
-            raise NotFound(f"there is no queue {name!r}; create it with `s3queue create {name}`")
+        if name not in self.defined:
+            published = queue.published_settings()
+            if published:
+                queue.define(published.settings)
+            elif not self.store.list(queue.keys.root, limit=1).objects:
+                raise QueueNotFound(name, similar_names(name, self.names()))
         queue.refresh()
         return queue
 

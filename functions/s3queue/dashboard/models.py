@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, WithJsonSchema
 
-Health = Literal["healthy", "idle", "paused", "stuck", "failing", "unswept", "unknown"]
+Health = Literal["healthy", "idle", "paused", "stuck", "behind", "failing", "unswept", "unknown"]
 State = Literal["pending", "delayed", "processing", "waiting", "burying", "completed", "dead", "cancelled", "corrupt"]
 Listed = Literal["pending", "delayed", "processing", "waiting", "completed", "dead", "cancelled"]
 
@@ -28,6 +28,7 @@ class Problem(Answer):
     message: str = Field(description="What happened.")
     way_out: str = Field(description="What to do about it.")
     fields: list[FieldProblem] = Field(default=[], description="Which fields of the request are wrong, and why.")
+    suggestions: list[str] = Field(default=[], description="Of an unknown queue: names that look like it.")
 
 
 class Counts(Answer):
@@ -93,8 +94,24 @@ class Queues(Answer):
     next_cursor: str | None
 
 
+class Setting(Answer):
+    name: str
+    value: AnyJson = Field(description="Seconds for a duration, bytes for a size.")
+    shown: str = Field(description="For people: `5 min`, `64 MiB`.")
+    origin: Literal["default", "definition", "queue.json"]
+
+
+class SettingsSource(Answer):
+    by: Literal["deployment", "worker"]
+    at: str
+
+
 class QueueDetail(QueueView):
-    settings: dict[str, AnyJson]
+    settings: dict[str, AnyJson] = Field(description="As they apply.")
+    effective: list[Setting] = Field(description="The same, with the origin of each.")
+    published_settings: SettingsSource | None = Field(
+        description="Who published the settings of the definition; null: nobody, unless this API has the definition."
+    )
     overrides: dict[str, AnyJson] = Field(description="The settings that queue.json changes at run time.")
     has_partitions: bool = Field(description="It has `partitions`, or a group has messages or a lease.")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import Any, Literal
+from datetime import datetime
+from typing import Any
 
 from s3queue.documents.breaker_document import BreakerDocument
 from s3queue.documents.heartbeat import Heartbeat
@@ -17,13 +17,7 @@ from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore, listing
 
-Health = Literal["healthy", "idle", "paused", "stuck", "failing", "unswept"]
-#: `unknown`: the queue could not be read.
-Verdict = Health | Literal["unknown"]
-#: A queue is stuck if its oldest message waits longer than this.
-TOO_OLD = timedelta(minutes=5)
-#: A queue is unswept if no sweeper has published for this long; while there is work, one publishes every minute.
-UNSWEPT = timedelta(minutes=5)
+from .verdicts import Health, is_suspicious, judge, read_trend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +100,8 @@ def overview(
     published = queue.published_stats()
     if published:
         stats = replace(stats, rescued=published.rescued)
-    health, reason = judge(stats, queue.settings, published.at if published else None)
+    trend = read_trend(queue, stats) if is_suspicious(stats) and not queue.settings.paused else None
+    health, reason = judge(stats, queue.settings, published, trend)
     try:
         document = queue.breaker().document
     except CorruptState as error:
@@ -134,27 +129,6 @@ def _stopped(document: BreakerDocument) -> tuple[Health, str]:
     return "failing", f"the breaker is {document.state}, {done}: {document.error or 'too many failures in a row'}"
 
 
-def judge(stats: Stats, settings: QueueSettings, swept_at: datetime | None) -> tuple[Health, str]:
-    """A verdict and its reason: the worst one that applies."""
-    oldest = timedelta(seconds=stats.oldest_seconds or 0)
-    if settings.paused:
-        waiting = "1 message waits" if stats.pending == 1 else f"{stats.pending} messages wait"
-        return "paused", f"{waiting} until the queue is resumed"
-    if stats.pending and oldest > TOO_OLD:
-        work = f"{stats.processing} being processed" if stats.processing else "none being processed"
-        return "stuck", f"the oldest message has waited for {_words(oldest)}, {work}"
-    busy = stats.pending or stats.processing or stats.failed
-    if busy and (swept_at is None or stats.at - swept_at > UNSWEPT):
-        since = f"not swept for {_words(stats.at - swept_at)}" if swept_at else "never swept"
-        return "unswept", f"{since}: lost events and crashes are not repaired"
-    if stats.dead:
-        letters = "1 dead letter waits" if stats.dead == 1 else f"{stats.dead} dead letters wait"
-        return "failing", f"{letters} for a decision"
-    if busy:
-        return "healthy", f"{stats.pending} pending, {stats.processing} processing, {stats.failed} waiting for a retry"
-    return "idle", "nothing to do"
-
-
 def live_workers(queue: Queue) -> list[LiveWorker]:
     """The pull workers of a queue, with a fresh heartbeat or without; one GET each."""
     found = []
@@ -177,30 +151,3 @@ def totals(overviews: Mapping[str, QueueOverview]) -> dict[str, int]:
     """The counts of all queues together."""
     counts = ("pending", "delayed", "processing", "failed", "completed", "dead")
     return {name: sum(getattr(one.stats, name) for one in overviews.values()) for name in counts}
-
-
-#: Worst first.
-SEVERITY: tuple[Verdict, ...] = ("stuck", "unknown", "unswept", "failing", "paused", "healthy", "idle")
-
-
-def verdict(judged: Sequence[tuple[str, Verdict, str]]) -> tuple[Verdict, str]:
-    """One verdict for all queues, from the (name, health, reason) of each: that of the worst queue."""
-    if not judged:
-        return "idle", "there is no queue in this bucket yet"
-    ranked = sorted(judged, key=lambda one: SEVERITY.index(one[1]))
-    name, health, reason = ranked[0]
-    if health in ("healthy", "idle"):
-        busy = sum(one[1] == "healthy" for one in judged)
-        queues = "1 queue" if len(judged) == 1 else f"{len(judged)} queues"
-        return health, f"{queues}, {busy} busy" if busy else f"{queues}, nothing to do"
-    others = sum(one[1] not in ("healthy", "idle") for one in judged) - 1
-    more = f"; {others} more {'queue needs' if others == 1 else 'queues need'} attention" if others else ""
-    said = "cannot be read" if health == "unknown" else f"is {health}"
-    return health, f"{name} {said}: {reason}{more}"
-
-
-def _words(age: timedelta) -> str:
-    seconds = int(age.total_seconds())
-    if seconds < 120:
-        return f"{seconds} s"
-    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"

@@ -85,7 +85,13 @@ class Refused(Exception):
     def __init__(self, status: int, error: str, message: str, way_out: str, **headers: str) -> None:
         super().__init__(message)
         self.status = status
-        self.body: dict[str, Any] = {"error": error, "message": message, "way_out": way_out, "fields": []}
+        self.body: dict[str, Any] = {
+            "error": error,
+            "message": message,
+            "way_out": way_out,
+            "fields": [],
+            "suggestions": [],
+        }
         self.headers = {name.replace("_", "-"): text for name, text in headers.items()}
 
 
@@ -94,7 +100,9 @@ def refusal_of(error: QueueError) -> Refused:
     for kind, status, way_out in _STATUS:
         if isinstance(error, kind):
             later = {"retry_after": "2"} if status in (429, 503) else {}
-            return Refused(status, type(error).__name__, str(error), way_out, **later)
+            refused = Refused(status, type(error).__name__, str(error), way_out, **later)
+            refused.body["suggestions"] = list(getattr(error, "suggestions", ()))
+            return refused
     return Refused(500, type(error).__name__, str(error), "Check the log of the API.")
 
 

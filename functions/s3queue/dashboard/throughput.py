@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from s3queue.documents.message import is_placeholder
-from s3queue.documents.record import Record
 from s3queue.encoding import format_instant
 from s3queue.errors import CorruptState
 from s3queue.paths import format_due
@@ -34,8 +33,8 @@ NEWEST_FROM = timedelta(minutes=53)
 DEPTH = 2
 #: The rates are averages of this many whole minutes.
 RATE_MINUTES = 5
-#: Records whose names do not show when their messages came, and that are read for it: the newest so many.
-MOST_READ = 100
+#: Records that are read because their names do not show when their messages came.
+RECORDS_READ = 32
 _UUID7 = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -119,6 +118,7 @@ def flow(queue: Queue) -> models.Flow:
     entered: Counter[datetime] = Counter()
     finished: Counter[datetime] = Counter()
     died: Counter[datetime] = Counter()
+    unknown = 0
     unnamed: list[ObjectInfo] = []
     for entry in recent.objects("records"):
         finished[_minute(entry.modified_at)] += 1
@@ -127,11 +127,14 @@ def flow(queue: Queue) -> models.Flow:
             unnamed.append(entry)
         elif came_at >= first:
             entered[_minute(came_at)] += 1
-    told = in_parallel(lambda entry: _enqueued_at(queue, entry), _newest(unnamed))
-    unknown = len(unnamed) - len(told) + told.count(None)
-    for put_at in told:
-        if put_at is not None and put_at >= first:
-            entered[_minute(put_at)] += 1
+    # Only its record says when a message came whose name the producer chose. Of very many, the newest are read; the
+    # others count when they were finished, so that none is forgotten.
+    unnamed.sort(key=lambda entry: entry.modified_at, reverse=True)
+    known = in_parallel(lambda entry: _came_at(queue, entry), unnamed[:RECORDS_READ])
+    for entry, came_at in zip(unnamed, [*known, *([None] * len(unnamed))], strict=False):
+        unknown += came_at is None
+        if (came_at or entry.modified_at) >= first:
+            entered[_minute(came_at or entry.modified_at)] += 1
     for entry in recent.objects(""):
         entered[_minute(entry.modified_at)] += 1
     for entry in recent.objects("dead"):
@@ -156,17 +159,13 @@ def flow(queue: Queue) -> models.Flow:
     )
 
 
-def _newest(unnamed: list[ObjectInfo]) -> list[ObjectInfo]:
-    return sorted(unnamed, key=lambda entry: entry.modified_at, reverse=True)[:MOST_READ]
-
-
-def _enqueued_at(queue: Queue, entry: ObjectInfo) -> datetime | None:
-    """When the message of a record was PUT, as the record says; None if it does not."""
-    found = queue.store.open(entry.key)
+def _came_at(queue: Queue, entry: ObjectInfo) -> datetime | None:
+    path = queue.keys.path_under("records", entry.key)
     try:
-        return Record.read(found).generation.put_at if found else None
+        record = queue.outcome_of(path) if path else None
     except CorruptState:
         return None
+    return record.generation.put_at if record else None
 
 
 def _minute(at: datetime) -> datetime:

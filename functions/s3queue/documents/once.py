@@ -1,8 +1,8 @@
 """Messages whose PUT may be repeated after they were finished, and how their record tells.
 
 Whoever repeats it cannot know that the message has run and is gone: it was sent by another message [P7], stands for an
-instant of a schedule [P10], or has a dedup id that counts for a while. So a claim of such a message reads the record
-first, and it is recorded even without history.
+instant of a schedule [P10], has a dedup id that counts for a while, or is of a microbatch of Spark. So a claim of such
+a message reads the record first, and it is recorded even without history.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from .sends import SENT_ONCE, is_repeatable
 
 #: How far the clock that dates an outcome may be from S3's.
 _CLOCK_ERROR = timedelta(minutes=10)
+#: How the put id of a message with a dedup id begins if it tells when the id was reserved, and how far the clock that
+#: says so may be ahead of S3's.
+_RESERVED_ONCE = f"{ONCE}at-"
+RESERVED_WITHIN = timedelta(seconds=10)
 
 
 def is_once(path: str, metadata: Mapping[str, str]) -> bool:
@@ -55,14 +59,37 @@ def moved_since(put_id: str) -> datetime | None:
         return None
 
 
+def reserved_id(token: str, now: datetime) -> str:
+    """The put id of a message of a partition that has a dedup id: only younger journals have to be searched for it."""
+    return f"{_RESERVED_ONCE}{max(0, int(now.timestamp())):x}-{token}"
+
+
+def is_ahead(put_id: str, reserved_at: datetime) -> bool:
+    """Whether a `reserved_id` is of a clock that was ahead: journals that have its outcome would not be searched.
+
+    `reserved_at` is when it was stored, by S3's clock.
+    """
+    at = _instant_of(put_id, _RESERVED_ONCE)
+    return at is not None and at > reserved_at + RESERVED_WITHIN
+
+
 def ended_since(put_id: str) -> datetime | None:
     """Before this, nothing that carries the put id can have ended; None if the id does not tell.
 
-    What was sent into a partition has ended after its sender was PUT, by S3's clock.
+    What was sent into a partition has ended after its sender was PUT, and what has a dedup id after that was reserved,
+    by S3's clock.
     """
-    if not put_id.startswith(SENT_ONCE):
-        return moved_since(put_id)
+    if at := _instant_of(put_id, SENT_ONCE):
+        return at - GRAIN
+    if at := _instant_of(put_id, _RESERVED_ONCE):
+        return at - RESERVED_WITHIN - GRAIN
+    return moved_since(put_id)
+
+
+def _instant_of(put_id: str, mark: str) -> datetime | None:
+    """The seconds behind a mark, in hexadecimal digits; None if it has another one, or is forged."""
+    seconds = put_id.removeprefix(mark).partition("-")[0] if put_id.startswith(mark) else ""
     try:
-        return datetime.fromtimestamp(int(put_id.removeprefix(SENT_ONCE).partition("-")[0], 16), UTC) - GRAIN
+        return datetime.fromtimestamp(int(seconds, 16), UTC) if seconds else None
     except (ValueError, OverflowError, OSError):
         return None

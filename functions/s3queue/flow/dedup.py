@@ -8,14 +8,17 @@ comes after the message was finished is cleared by the claim that finds its reco
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 from s3queue.clock import as_positive_duration
 from s3queue.documents.dedup_marker import DedupMarker
 from s3queue.documents.lease import GRAIN
 from s3queue.documents.message import ONCE
+from s3queue.documents.once import is_ahead, reserved_id
 from s3queue.encoding import encode_metadata, put_id_of, with_put_id
 from s3queue.errors import AccessDenied, Conflict, CorruptState, InvalidRequest, NewerFormat, Unavailable
+from s3queue.paths import partition_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.producer import Reserved
 from s3queue.store import UNKNOWN_TRIES, Object, put_surely
@@ -45,18 +48,27 @@ def reservation(
             f"dedup_for is {within}, but records are kept for {longest}: a finished message could not be recognized; "
             "give a shorter dedup_for, or raise record_retention_seconds"
         )
-    put_id = ONCE + queue.chance.token()
+    token, now = queue.chance.token(), queue.clock.now()
+    put_id = reserved_id(token, now)
     if put_id_of(with_put_id(encode_metadata(metadata or {}), put_id)) != put_id:
         raise InvalidRequest("the metadata leaves no room for the id that dedup_for needs; give less metadata")
     try:
         key = queue.keys.dedup(dedup_id)
     except UnicodeEncodeError:
         raise InvalidRequest(f"a dedup_id must be valid Unicode, not {dedup_id!r}") from None
-    return lambda path: _reserve(queue, key, within, DedupMarker(path=path, put_id=put_id, nonce=put_id))
+
+    def reserve(path: str) -> Reserved:
+        # Only the outcome of a message of a partition has to be searched for.
+        chosen = put_id if partition_of(path) else ONCE + token
+        return _reserve(queue, key, within, DedupMarker(path=path, put_id=chosen, nonce=token))
+
+    return reserve
 
 
 def _reserve(queue: QueueAccess, key: str, within: timedelta, ours: DedupMarker) -> Reserved:
     """GET the marker; none, or it is too old: PUT ours, on condition that nobody else did.
+
+    One that was dated by a clock that is ahead of S3's is dated anew before its message is stored, by whoever finds it.
 
     Raises:
         Unavailable: unknown whether it was written; calling again is safe.
@@ -72,13 +84,20 @@ def _reserve(queue: QueueAccess, key: str, within: timedelta, ours: DedupMarker)
             if denied:
                 raise
             denied = error
+        marker = ours
         if found and (theirs := _valid(queue, found, within)):
-            return Reserved(theirs.path, theirs.put_id, is_new=False)
+            if not is_ahead(theirs.put_id, found.modified_at):
+                return Reserved(theirs.path, theirs.put_id, is_new=False)
+            token = queue.chance.token()
+            marker = replace(theirs, put_id=reserved_id(token, found.modified_at), nonce=token)
         try:
-            put_surely(queue.store, key, ours.to_bytes(), if_match=found.etag if found else None, if_absent=not found)
-            return Reserved(ours.path, ours.put_id, is_new=True)
+            written = put_surely(
+                queue.store, key, marker.to_bytes(), if_match=found.etag if found else None, if_absent=not found
+            )
         except Conflict:
             continue
+        if not is_ahead(marker.put_id, written.at):
+            return Reserved(marker.path, marker.put_id, is_new=marker.path == ours.path)
     raise Unavailable(f"dedup marker not written: {key}: too many writers at once; try again")
 
 

@@ -101,7 +101,7 @@ class HeldLeases(LeaseProtocol):
         LeaseProtocol.remind(self, path, at)
 
     def emit(self, name: Event, claim: Claim, in_process: InProcess | None = None, **fields: Any) -> None:
-        self.hold.tell(partial(LeaseProtocol.emit, self, name, claim, in_process, **fields))
+        self.hold.tell(claim.path, partial(LeaseProtocol.emit, self, name, claim, in_process, **fields))
 
 
 def claim_of_partition(queue: QueueAccess, partition: str) -> Claim:

@@ -17,6 +17,7 @@ from s3queue.store import ObjectInfo
 
 if TYPE_CHECKING:
     from s3queue.documents.breaker_document import StoredBreaker
+    from s3queue.documents.published_settings import PublishedSettings, Publisher
     from s3queue.protocol.last_hour import LastHour
     from s3queue.protocol.status import Status
 
@@ -200,6 +201,21 @@ class OperatedQueue(QueueAccess):
         from .downloads import presign_get
 
         return presign_get(self, self.outcomes, what, expires)
+
+    def publish_settings(self, by: Publisher = "worker") -> bool:
+        """Let operators see the settings of this queue's definition; True if that changed anything. An error is logged.
+
+        One GET, and a conditional PUT if they are new. The sweeper of a deployment and `s3queue work` do it.
+        """
+        from .effective_settings import publish_settings
+
+        return publish_settings(self, by)
+
+    def published_settings(self) -> PublishedSettings | None:
+        """The settings of the definition, as a deployment or a worker published them; None if nobody has. One GET."""
+        from .effective_settings import read_published
+
+        return read_published(self)
 
     def replay_edited(self, path: str, body: bytes) -> str:
         """Replay a dead letter with another payload; returns the message's path. Its metadata stays.

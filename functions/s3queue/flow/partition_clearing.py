@@ -36,6 +36,16 @@ class Clearing:
     #: Path → the message as this holder read it, with its metadata: a dead letter has that, too.
     read: dict[str, ObjectInfo] = field(default_factory=dict)
 
+    def journal_name(self, ended: tuple[Record, ...]) -> str:
+        """Greater than all before it of this process: S3's clock, which every hold begins with, has whole seconds.
+
+        In the order of time; and a LIST of journals shows how many outcomes there are.
+        """
+        if not ended:
+            return ""
+        at = self.queue.journaled_at.next(self.claim.now())
+        return f"{self.queue.chance.name(at)}-{len(ended)}"
+
     def clear(self, ended: tuple[Record, ...], journal: str, repeated: Iterable[ObjectInfo] = ()) -> list[Waiting]:
         """Do what the outcomes ask for, then delete their messages; `repeated` are deleted without one.
 

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Container, Sequence
 from datetime import datetime, timedelta
 
-from s3queue.documents.lease import NEVER, Lease
-from s3queue.documents.message import Generation, Message
-from s3queue.documents.once import is_once, was_finished
+from s3queue.documents.lease import Lease
 from s3queue.documents.partition import PART_BYTES, StoredPartition, Waiting, in_parts
 from s3queue.documents.record import Failure, Record
-from s3queue.errors import AccessDenied, Conflict, Unavailable
-from s3queue.paths import is_batch, is_ordered, partition_path
+from s3queue.errors import Conflict
+from s3queue.paths import is_ordered, partition_path
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.journal import outcome_in
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.misnamed import bury_misnamed
-from s3queue.protocol.opening import described_metadata, message_of
 from s3queue.store import ObjectInfo
 
 from .held_lease import HeldLease
 from .held_leases import HeldLeases, claim_of_partition
 from .partition_clearing import Clearing
 from .partition_journals import HeldJournals
+from .partition_reading import PartitionReading, vanished
 from .partition_window import PartitionWindow
 
 #: A commit comes at the latest this long after the last one: what was not committed runs again after a crash.
@@ -60,7 +57,8 @@ class Hold:
         #: Messages that were taken, and those that run, or are about to.
         self._window: deque[ObjectInfo] = deque()
         self._running: set[str] = set()
-        self._news: list[Callable[[], None]] = []
+        #: Events, by the path of their message.
+        self._news: list[tuple[str, Callable[[], None]]] = []
         self._is_closed = False
         self._committed_at = queue.clock.monotonic()
         self._mutex = threading.RLock()
@@ -68,8 +66,8 @@ class Hold:
         self.claim = claim_of_partition(queue, partition)
         self._lease = HeldLease(queue, partition, self.claim, stored.etag if stored else None)
         self.messages = PartitionWindow(queue, partition, self._waiting)
-        self._journals = HeldJournals(queue, partition, self.keep)
         self._clearing = Clearing(queue, leases.outcomes, partition, self.claim, self._lease.keep)
+        self._reading = PartitionReading(self, self._clearing, HeldJournals(queue, partition, self.keep))
 
     # Taking
 
@@ -81,7 +79,7 @@ class Hold:
         # is charged with it; and equal bytes that were PUT since are listed after it, in their place.  [P5]
         self.queue.follow_limits()
         window = [] if self._uncleared or not takes else self._plan(relist=True)
-        is_gathering = bool(window) and self._must_gather(window)
+        is_gathering = bool(window) and self.messages.must_gather(window)
         # Also if all that waited was deleted by hand: nobody else deletes a lease that is open.
         is_left = self._stored is not None and (self._stored.is_over() or not self._waiting)
         if takes and not (window or self._uncleared or is_left or self._ended):
@@ -106,13 +104,6 @@ class Hold:
         self._clear()
         return True
 
-    def _must_gather(self, window: Sequence[ObjectInfo]) -> bool:
-        """Whether more messages may come in time for the first call of a handler that collects them."""
-        settings = self.queue.settings
-        if self.is_ordered or not settings.within or len(window) >= settings.collect:
-            return False
-        return self.messages.listed_at - min(info.modified_at for info in window) < settings.within
-
     def take(self) -> Claim | None:
         """The next message; None if none can be taken now. Whoever takes one ends it by the claim's `leases`."""
         while True:
@@ -123,7 +114,7 @@ class Hold:
                 path = self.messages.path(info)
                 self._running.add(path)
             try:
-                claim = self._open(path, info)
+                claim = self._reading.open(path, info)
             except BaseException:
                 self.put_back(path)
                 raise
@@ -162,105 +153,33 @@ class Hold:
         with self._mutex:
             return bool(self._window) and not (self.is_ordered and self._running) and not self._must_commit()
 
-    def _open(self, path: str, info: ObjectInfo) -> Claim | None:
-        """Read a message; None if it does not have to run, or may not now."""
-        queue = self.queue
-        permit = None
-        queue.follow_limits()
-        if queue.gate:
-            permit = None if queue.gate.wait(path) > 0 else queue.gate.enter(path)
-            if permit is None:
-                self._hold_back(path)
-                return None
-        before = queue.clock.monotonic()
-        claim: Claim | None = None
-        try:
-            claim = self._read(path, info, before)
-            if claim and permit and not permit.confirm(claim.claimed_at):
-                queue.hold_back(path)
-                self.put_back(path)
-                claim = None
-        finally:
-            if permit and claim is None:
-                permit.cancel()
-        if claim:
-            self.leases.log_step("claimed", claim, claim.lease.owner)
-            LeaseProtocol.emit(self.leases, "message.claimed", claim)
-        return claim
+    # For `PartitionReading`
 
-    def _hold_back(self, path: str) -> None:
-        """The gate does not permit it now. With a rate for each folder, the messages of other folders may still run."""
-        gate = self.queue.gate
-        self.queue.hold_back(path)
-        if gate and self.messages.is_by_folder and gate.wait(path) > 0 and not gate.wait_for_any():
-            with self._mutex:
-                self._running.discard(path)
-        else:
-            self.put_back(path)
+    def waiting(self, path: str) -> Waiting | None:
+        """What is known of a message that failed before."""
+        return self._waiting.get(path)
 
-    def _read(self, path: str, info: ObjectInfo, before: float) -> Claim | None:
-        try:
-            return self._look(path, info, before)
-        except (AccessDenied, Unavailable) as problem:
-            # Also without an answer the attempt counts: who cannot be read must not hold the others up for ever.
-            generation = Generation(etag=info.etag, put_at=info.modified_at)
-            message = Message(queue=self.queue.name, path=path, generation=generation, size=info.size)
-            known = self._clearing.read.get(path)
-            if known is None or known.etag != info.etag:
-                self._clearing.read[path] = info
-            if isinstance(problem, AccessDenied):
-                metadata = described_metadata(self.queue, path, info.etag)
-                if metadata is not None and self._is_repeated(replace(message, metadata=metadata)):
-                    return None
-            self.leases.fail(self.leases.claim(message, self._waiting.get(path), info.at, before), problem)
-            self._is_closed = self._is_closed or isinstance(problem, Unavailable)
-            return None
-
-    def _look(self, path: str, info: ObjectInfo, before: float) -> Claim | None:
-        found = self.queue.store.open(info.key)
-        if found is None:
-            self._vanish(path, info.at)
-            return None
-        message = message_of(self.queue, path, found)
-        if message.generation.etag != info.etag:
-            # The lease does not name what lies there now: should its worker die of it, nobody would know.  [P5]
-            with self._mutex:
-                self._running.discard(path)
-                self._list_again()
-            return None
-        self._clearing.read[path] = message.stored(info.key, found.at)
-        claim = self.leases.claim(message, self._waiting.get(path), found.at, before)
-        if self._is_repeated(message):
-            return None
-        if is_batch(path):
-            said = "a batch cannot belong to a partition: put it under messages/, or enqueue its lines one by one"
-            self.leases.bury(claim, Failure("InvalidName", said))
-            return None
-        if claim.attempt > self.queue.settings.max_attempts:
-            # It is charged with the death of its last worker.
-            claim.lease = replace(claim.lease, state="burying", attempt=claim.attempt - 1)
-            failure = claim.lease.failure or Failure("LeaseExpired", "its workers died")
-            self.leases.bury(claim, failure)
-            return None
-        return claim
-
-    def _is_repeated(self, message: Message) -> bool:
-        """Whether it was finished before, and was PUT again since: the next commit deletes it."""
-        path = message.path
-        if not is_once(path, message.metadata):
-            return False
-        record = self._ended_here(path, message.put_id) or self._journals.find(message)
-        if not was_finished(path, message.metadata, record):
-            return False
-        with self._mutex:
-            self._repeated[path] = self._clearing.read.pop(path)
-            self._forget(path)
-        return True
-
-    def _ended_here(self, path: str, put_id: str) -> Record | None:
+    def ended_here(self, path: str, put_id: str) -> Record | None:
         """An outcome that is not committed yet: two messages that carry one id may be taken together."""
         with self._mutex:
             return outcome_in(self._ended.values(), path, put_id)
+
+    def skip(self, path: str) -> None:
+        """It is not started now; others may be."""
+        with self._mutex:
+            self._running.discard(path)
+
+    def look_again(self, path: str) -> None:
+        """Something else lies there than the lease names: a new LIST shows it in its place."""
+        with self._mutex:
+            self._running.discard(path)
+            self._list_again()
+
+    def delete_repeated(self, path: str) -> None:
+        """It was finished before, and was PUT again since: the next commit deletes it."""
+        with self._mutex:
+            self._repeated[path] = self._clearing.read.pop(path)
+            self._forget(path)
 
     # How messages end; called by `HeldLeases`
 
@@ -292,7 +211,9 @@ class Hold:
     def lose(self, claim: Claim) -> None:
         """A handler was started, and how that ended cannot be recorded: the attempt counts, and nothing more starts.
 
-        If the lease has run out, whoever takes it over counts the attempt.  [P5]
+        Once the lease has run out, nothing that this holder writes counts. It is still `taken` there, and nothing is
+        given up (`give_up`): whoever takes the partition over charges it, or, if several were taken, tries each of them
+        alone from then on.  [P5]
         """
         with self._mutex:
             if claim.path in self._running and claim.is_alive():
@@ -307,35 +228,32 @@ class Hold:
                 self._running.remove(path)
                 self._is_closed = True
 
-    def _vanish(self, path: str, at: datetime) -> None:
+    def vanish(self, path: str, at: datetime) -> None:
         """Someone deleted the message, or it was finished before the LIST was used: only a failed one is recorded."""
         with self._mutex:
             waiting = self._waiting.get(path)
             self._forget(path)
             # Equal bytes that are PUT by now are another message, and not to be deleted with this one.  [P1]
             self._clearing.read.pop(path, None)
-            # One that is parked for ever has its record.
-            if waiting and waiting.lease.generation and waiting.lease.attempt and waiting.retry_at != NEVER:
-                said = "someone deleted the message before it was finished; not s3queue"
-                self._ended[path] = Record(
-                    path=path,
-                    outcome="dead",
-                    generation=waiting.lease.generation,
-                    finished_at=at,
-                    attempt=waiting.lease.attempt,
-                    worker=self.queue.worker_id,
-                    attempts=waiting.lease.attempts,
-                    failure=Failure("MessageVanished", said),
-                )
+            if waiting and (record := vanished(waiting, at, self.queue.worker_id)):
+                self._ended[path] = record
 
     def _forget(self, path: str) -> None:
         self._running.discard(path)
         self._waiting.pop(path, None)
 
-    def tell(self, news: Callable[[], None]) -> None:
-        """Emit an event once the outcome is committed."""
+    def tell(self, path: str, news: Callable[[], None]) -> None:
+        """Emit an event of a message once what it tells is committed."""
         with self._mutex:
-            self._news.append(news)
+            self._news.append((path, news))
+
+    def _tell_all_but(self, uncommitted: Container[str]) -> None:
+        """Before the outcomes are cleared: should that fail, whoever goes on with it tells nothing."""
+        with self._mutex:
+            ready = [news for path, news in self._news if path not in uncommitted]
+            self._news = [one for one in self._news if one[0] in uncommitted]
+        for news in ready:
+            news()
 
     # Committing
 
@@ -355,34 +273,24 @@ class Hold:
         left = {record.path: record.generation.etag for record in all_ended}
         for part in parts:
             left = {path: etag for path, etag in left.items() if path not in {record.path for record in part}}
-            self._write(left, part, self._journal_name(part))
+            self._write(left, part, self._clearing.journal_name(part))
             self._uncleared = part
+            self._tell_all_but(left)
             self._clear()
-        name = self._journal_name(ended)
+        name = self._clearing.journal_name(ended)
         if window or ended:
             self._commit(window, ended, name)
+            self._tell_all_but(())
         with self._mutex:
             self._uncleared = ended
             self._ended, self._ended_bytes, self._has_failed = {}, 0, False
         self._clear()
         if not window:
             self.give_up()
-        news, self._news = self._news, []
-        for tell in news:
-            tell()
+            self._tell_all_but(())
         self._committed_at = self.queue.clock.monotonic()
         self._window.extend(window)
         return bool(window)
-
-    def _journal_name(self, ended: tuple[Record, ...]) -> str:
-        """Greater than all before it of this process: S3's clock, which every hold begins with, has whole seconds.
-
-        In the order of time; and a LIST of journals shows how many outcomes there are.
-        """
-        if not ended:
-            return ""
-        at = self.queue.journaled_at.next(self.claim.now())
-        return f"{self.queue.chance.name(at)}-{len(ended)}"
 
     def _plan(self, *, relist: bool = False) -> list[ObjectInfo]:
         """The messages to take next; from a new LIST, if the last one has none left."""
@@ -393,7 +301,7 @@ class Hold:
         if not relist and len(self._lease.document.taken) < FEW and not self.messages.has_left:
             return []  # it is looked at once more after it was given up
         for path in self.messages.look():
-            self._vanish(path, self.messages.listed_at)
+            self.vanish(path, self.messages.listed_at)
         window = self.messages.find(finished)
         while self.messages.misnamed:
             bury_misnamed(self.leases, *self.messages.misnamed.popitem())

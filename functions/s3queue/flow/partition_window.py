@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -82,6 +82,13 @@ class PartitionWindow:
         if is_ordered(self.partition):
             return any(self.path(info) in due for info in self._listed)
         return len(due) >= MOST_WAITING and min(due.values()) > self.listed_at
+
+    def must_gather(self, window: Sequence[ObjectInfo]) -> bool:
+        """Whether more messages may come in time for the first call of a handler that collects them."""
+        settings = self.queue.settings
+        if is_ordered(self.partition) or not settings.within or len(window) >= settings.collect:
+            return False
+        return self.listed_at - min(info.modified_at for info in window) < settings.within
 
     @property
     def is_by_folder(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from s3queue.clock import Ascending, Chance, Clock, RandomChance, SystemClock
 from s3queue.documents.lease import StoredLease
@@ -78,8 +79,10 @@ class QueueAccess:
         key = self.keys.message(path)
         return next((entry for entry in self.store.list(key, limit=1).objects if entry.key == key), None)
 
-    def outcome_of(self, path: str) -> Record | None:
+    def outcome_of(self, path: str, since: datetime | None = None) -> Record | None:
         """The last record of a path, also if it is kept in its partition's journals; None if there is none.
+
+        `since`: the message cannot have ended before, by S3's clock, so older journals are not read.
 
         Raises:
             NewerFormat: a newer version wrote it, and only that version can read it.
@@ -87,7 +90,7 @@ class QueueAccess:
         if partition_of(path):
             from .journal import find_outcome
 
-            return find_outcome(self, path)
+            return find_outcome(self, path, since=since)
         return Outcomes(self.store, self.keys, self.chance).read(path)
 
     def perform(self, record: Record, between: Callable[[], None] = lambda: None) -> None:

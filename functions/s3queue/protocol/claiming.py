@@ -59,12 +59,11 @@ class Claiming:
         """
         problem = self.queue.keys.problem(path)
         if partition_of(path):
-            if self.queue.settings.uses_spark:
-                return None  # a run takes it with its partition: see `flow/partitions.py`
-            name = self.queue.name
+            name, way_out = self.queue.name, "run it with Worker(queue, handler), or `s3queue work {}`"
+            if self.queue.settings.engine == "spark":
+                way_out = "a Spark run does that, which its event or the sweeper of {} starts"
             raise InvalidRequest(
-                f"{name}/{path} is claimed with its partition, whose one lease keeps the order: run it with "
-                f"Worker(queue, handler), or `s3queue work {name}`"
+                f"{name}/{path} is claimed with its partition, whose one lease keeps the order: {way_out.format(name)}"
             )
         limit = self.queue.settings.visibility_timeout
         if timeout is not None:
@@ -111,8 +110,8 @@ class Claiming:
         owners = LiveOwners(self.queue)
         claims: list[Claim] = []
         for candidate in backlog.drain():
-            if partition_of(candidate.path) and not self.queue.settings.uses_spark:
-                continue  # a Worker's, with its partition
+            if partition_of(candidate.path):
+                continue  # a Worker's, or a Spark run's, with its partition
             held_back = self.queue.held_back
             try:
                 if candidate.is_overdue:

@@ -22,13 +22,18 @@ NAMED_WITHIN = timedelta(days=1)
 
 
 def find_outcome(
-    queue: QueueAccess, path: str, put_id: str = "", *, keep: Callable[[], None] = lambda: None
+    queue: QueueAccess,
+    path: str,
+    put_id: str = "",
+    *,
+    since: datetime | None = None,
+    keep: Callable[[], None] = lambda: None,
 ) -> Record | None:
     """The last outcome of a message of a partition: in its lease, or in a journal; None if there is none.
 
-    With a `put_id`, that of any message which carries it. Journals are read one by one, the newest first: this is for
-    people, and for the few messages that may have been PUT twice. `keep` is called before each of them: whoever holds
-    the partition meanwhile must not lose it.
+    With a `put_id`, that of any message which carries it. Journals are read one by one, the newest first, and none from
+    before `since`: this is for people, and for the few messages that may have been PUT twice. `keep` is called before
+    each of them: whoever holds the partition meanwhile must not lose it.
     """
     partition = partition_of(path)
     found = queue.store.open(queue.keys.lease(partition_path(partition)))
@@ -40,7 +45,7 @@ def find_outcome(
             raise
         except CorruptState:
             pass
-    return find_in_journals(queue, path, put_id, since=ended_since(put_id), keep=keep)
+    return find_in_journals(queue, path, put_id, since=since or ended_since(put_id), keep=keep)
 
 
 def find_in_journals(

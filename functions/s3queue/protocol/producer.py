@@ -100,7 +100,7 @@ class Producer:
         put_id = self.queue.chance.token() if name is not None else ""
         if reserve is not None:
             path, put_id, is_new = reserve(path)
-            if not is_new and self._is_stored(path):
+            if not is_new and self._is_stored(path, put_id):
                 return path
         try:
             self._put(
@@ -241,7 +241,7 @@ class Producer:
         assert unknown is not None
         raise unknown
 
-    def _has_arrived(self, path: str, put_id: str) -> bool | None:
+    def _has_arrived(self, path: str, put_id: str, since: datetime | None = None) -> bool | None:
         """Whether this call's message is there, or its outcome; None if that is unknown. A producer that may only PUT
         cannot tell: False.
         """
@@ -255,7 +255,7 @@ class Producer:
         except Unavailable:
             is_known = False
         try:
-            record = self.queue.outcome_of(path)
+            record = self.queue.outcome_of(path, since)
             if record is not None and (not put_id or record.put_id == put_id):
                 return True
         except (AccessDenied, NewerFormat):
@@ -264,14 +264,16 @@ class Producer:
             is_known = False
         return False if is_known else None
 
-    def _is_stored(self, path: str) -> bool:
+    def _is_stored(self, path: str, put_id: str) -> bool:
         """Whether a message that another call reserved is there, or an outcome: its name is its own, also if a replay
-        has another id.
+        has another id. The id tells when it was reserved.
 
         Raises:
             Unavailable: that is unknown.
         """
-        arrived = self._has_arrived(path, "")
+        from s3queue.documents.once import ended_since
+
+        arrived = self._has_arrived(path, "", ended_since(put_id))
         if arrived is None:
             raise Unavailable(f"unknown whether {self.queue.name}/{path} is stored; try again")
         return arrived
@@ -353,8 +355,9 @@ class Producer:
             published = published_stats(self.queue.store, self.queue.keys)
             self._depth = published.pending + published.delayed if published else 0
         if self._depth >= self.queue.settings.max_depth:
+            depth = "1 message" if self._depth == 1 else f"{self._depth} messages"
             raise QueueFull(
-                f"queue full: {self.queue.name}: {self._depth} messages at the sweeper's last count, max_depth is "
+                f"queue full: {self.queue.name}: {depth} at the sweeper's last count, max_depth is "
                 f"{self.queue.settings.max_depth}; wait, or raise it with configure(max_depth=…)"
             )
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from s3queue.errors import CorruptState, QueueError
-from s3queue.paths import is_partition, priority_of
+from s3queue.paths import is_partition, partition_of, priority_of
 from s3queue.protocol.backlog import Backlog, Candidate
 from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
@@ -124,6 +124,11 @@ def _chain(named: Sequence[Candidate], backlog: Backlog) -> Iterator[Candidate]:
 
 
 def _claim(queue: Queue, candidate: Candidate) -> Claim | None:
+    if partition_of(candidate.path):
+        # It comes with its partition: a run finds that by itself (`RunPartitions`); with `heavy_above`, a worker does.
+        if queue.settings.engine == "spark":
+            queue.leases.forget(candidate.reminder)
+        return None
     if candidate.size is None and queue.settings.engine != "spark":
         found = queue.store.head(queue.keys.message(candidate.path))
         if found is None or not queue.settings.is_heavy(found.size):

@@ -26,11 +26,15 @@ class Publication:
     queue: QueueAccess
     #: Published with the stats, see `Sweeper.publishes_as`.
     by: str
-    #: None: what has finished is not counted.
-    last_hour: LastHourStep | None = None
+    #: Whether what has finished is counted, too.
+    counts_hour: bool = False
+    last_hour: LastHourStep | None = field(init=False, default=None)
     _is_idle: bool = False
     #: (when, how many) for each sweep that rescued messages.
     _rescues: list[tuple[float, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.last_hour = LastHourStep(self.queue) if self.counts_hour else None
 
     def rescued(self, report: Report) -> int:
         """How many messages were rescued in the last hour, including this sweep. From memory: reading the published

@@ -28,7 +28,6 @@ from .due_messages import DueMessages
 from .expired_leases import ExpiredLeases
 from .flow_step import FlowStep
 from .hand_over import Dispatch, HandOver
-from .last_hour import LastHourStep
 from .progress import Progress
 from .publication import Publication
 from .report import Report
@@ -101,9 +100,7 @@ class Sweeper:
         )
         self._due = DueMessages(self.queue, self._hand_over)
         self._unleased = UnleasedMessages(self.queue, self._hand_over, self._expired_leases)
-        self._publication = Publication(
-            self.queue, self.publishes_as, LastHourStep(self.queue) if self.counts_hour else None
-        )
+        self._publication = Publication(self.queue, self.publishes_as, self.counts_hour)
         self._schedule_step = ScheduleStep(self.queue)
         self._flow_step = FlowStep(self.queue)
 

@@ -84,8 +84,18 @@ def _reader(kind: Any) -> Reader:
     if origin is tuple and arguments:
         return partial(_as_row, [_reader(argument) for argument in arguments])
     if origin is dict and len(arguments) == 2:
-        return partial(_as_values, _KEYS.get(arguments[0], _as_found), _reader(arguments[1]))
+        return partial(_as_values, _key(arguments[0]), _reader(arguments[1]))
     return _as_found
+
+
+def _key(kind: Any) -> Reader:
+    """What makes a key of this kind of the text that it is in JSON."""
+    if hasattr(kind, "__supertype__"):
+        return _key(kind.__supertype__)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        # Of text or numbers: others cannot be keys in JSON.
+        return lambda name: kind(_KEYS[int](name) if issubclass(kind, int) else name)
+    return _KEYS.get(kind, _as_found)
 
 
 def _as_found(found: Any) -> Any:

@@ -278,7 +278,8 @@ class InvocationRunner:
             # Other messages may be waiting for a free function: process them instead of sleeping.
             self._drain()
         while (wait := self._retries.wait()) is not None:
-            if self._is_over(after=wait):
+            # What an operator has stopped is left to the reminders: sleeping costs, and nothing may run.
+            if self._is_over(after=wait) or self._queue.is_stopped():
                 return
             self._queue.clock.sleep(wait)
             if not self._is_open():

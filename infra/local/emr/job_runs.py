@@ -13,13 +13,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from s3queue.run_memory import CORES, RunMemory
+
 from ..processes import command_of, end_group
+from .memory import SECONDS, MemoryLimits, mib_of
 
 ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
 #: What EMR's workers have and this machine has not, or has already.
 NOT_HERE = ("spark.archives", "spark.dynamicAllocation.", "spark.emr-serverless.", "spark.executorEnv.")
-#: Enough for examples; a laptop runs other things too.
-MEMORY = "1g"
 TAIL_BYTES = 4000
 PID_FILE = "pid"
 
@@ -43,6 +44,9 @@ class JobRun:
     state: str = "SUBMITTED"
     details: str = ""
     process: subprocess.Popen[bytes] | None = None
+    #: What its Python may have, as it was asked for.
+    memory: MemoryLimits = field(default_factory=lambda: MemoryLimits({}))
+    _killed: str = ""
     _cancelled: threading.Event = field(default_factory=threading.Event)
     _mutex: threading.Lock = field(default_factory=threading.Lock)
 
@@ -74,6 +78,7 @@ class JobRun:
         try:
             self.become("PENDING")
             self.folder.mkdir(parents=True, exist_ok=True)
+            self.memory = MemoryLimits.of(self._settings())
             command = self.command(self) if self.command else self.spark_submit()
             self.become("SCHEDULED")
             self._run(command)
@@ -92,7 +97,8 @@ class JobRun:
         return self._cancelled.is_set()
 
     def _run(self, command: list[str]) -> None:
-        with self.output.open("wb") as output, self.log.open("wb") as errors:
+        # Added to, because a process that was killed is noted there, too.
+        with self.output.open("ab") as output, self.log.open("ab") as errors:
             self.process = subprocess.Popen(
                 command,
                 cwd=self.folder,
@@ -107,6 +113,7 @@ class JobRun:
         self.become("RUNNING")
         minutes = self.request.get("executionTimeoutMinutes") or 720
         deadline = time.monotonic() + float(minutes) * 60
+        measured = time.monotonic()
         while (code := self.process.poll()) is None:
             if time.monotonic() > deadline:
                 self.details = f"the job ran longer than its {minutes} minutes"
@@ -114,6 +121,9 @@ class JobRun:
             elif self.is_cancelled:
                 # Before there was a process to end.
                 end_group(self.process.pid)
+            elif time.monotonic() - measured > SECONDS:
+                self._measure(self.process.pid)
+                measured = time.monotonic()
             time.sleep(0.05)
         # What the driver started may outlive it for a moment, or for good.
         end_group(self.process.pid, grace=0.5)
@@ -123,7 +133,13 @@ class JobRun:
         elif code == 0:
             self.become("SUCCESS")
         else:
-            self.become("FAILED", f"exit code {code}: {self._tail()}")
+            self.become("FAILED", f"exit code {code}: {self._killed or self._tail()}")
+
+    def _measure(self, pid: int) -> None:
+        if killed := self.memory.enforce(pid):
+            self._killed = killed
+            with self.log.open("a") as log:
+                log.write(f"{killed}\n")
 
     def become(self, state: str, details: str = "") -> None:
         with self._mutex:
@@ -141,10 +157,15 @@ class JobRun:
 
         spark = self.request["jobDriver"]["sparkSubmit"]
         given = list(options_of(spark.get("sparkSubmitParameters") or ""))
-        settings = dict(value.split("=", 1) for option, value in given if option == "--conf")
+        settings = self._settings()
         kept = {name: value for name, value in settings.items() if not name.startswith(NOT_HERE)}
-        kept |= LOCAL_SETTINGS | {"spark.driver.memory": MEMORY, "spark.app.name": self.request.get("name") or self.id}
-        command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[*]"]
+        # One JVM is the driver and one executor, with the cores that this has on EMR, whatever this machine has.
+        usual = RunMemory().spark_settings()
+        asked = [settings.get(name, usual[name]) for name in ("spark.driver.memory", "spark.executor.memory")]
+        kept |= LOCAL_SETTINGS | {"spark.app.name": self.request.get("name") or self.id}
+        kept["spark.driver.memory"] = f"{max(map(mib_of, asked))}m"
+        master = f"local[{settings.get('spark.executor.cores', CORES)}]"
+        command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master]
         code = [uri for option, value in given if option == "--py-files" for uri in value.split(",")]
         files = [str(self.fetch(uri, self.folder)) for uri in code]
         if files:
@@ -154,6 +175,11 @@ class JobRun:
             command += ["--conf", f"{name}={value}"]
         entry = self.fetch(spark["entryPoint"], self.folder)
         return [*command, str(entry), *spark.get("entryPointArguments", ())]
+
+    def _settings(self) -> dict[str, str]:
+        spark = self.request.get("jobDriver", {}).get("sparkSubmit", {})
+        given = options_of(spark.get("sparkSubmitParameters") or "")
+        return dict(value.split("=", 1) for option, value in given if option == "--conf")
 
     def _environment(self) -> dict[str, str]:
         kept = {

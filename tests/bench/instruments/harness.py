@@ -99,13 +99,21 @@ class Part:
 class Bench:
     """Takes the figures of one run and keeps them."""
 
-    def __init__(self, console: Console, *, repetitions: int = 5) -> None:
+    def __init__(self, console: Console, *, repetitions: int = 5, scale: float = 1.0) -> None:
+        """`scale`: how much larger than usual the data of the parts about Spark is; a busy machine bears less."""
         if repetitions < 1:
             raise ValueError(f"{repetitions} repetitions: at least one")
+        if scale <= 0:
+            raise ValueError(f"a scale of {scale}: more than nothing")
+        self.scale = scale
         self.console = console
         self.repetitions = repetitions
         self.parts: list[Part] = []
         self.began_at = datetime.now(UTC)
+
+    def scaled(self, count: int, *, step: int = 1) -> int:
+        """A number of messages at the scale that was asked for, a multiple of `step`."""
+        return max(step, round(count * self.scale / step) * step)
 
     @contextmanager
     def part(self, name: str, title: str) -> Iterator[Part]:
@@ -193,6 +201,7 @@ class Bench:
             "began_at": self.began_at.isoformat(timespec="seconds"),
             "ended_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "repetitions": self.repetitions,
+            "scale": self.scale,
             "machine": machine(),
             "parts": {part.name: part.to_json() for part in self.parts},
         }

@@ -47,14 +47,17 @@ BUGS = (
     Mutation(
         "whoever finds a marker believes that its message is stored",
         "protocol/producer.py",
-        "if not is_new and self._is_stored(path):",
+        "if not is_new and self._is_stored(path, put_id):",
         "if not is_new:",
     ),
     Mutation(
         "a marker is written whatever lies there",
         "flow/dedup.py",
-        "put_surely(queue.store, key, ours.to_bytes(), if_match=found.etag if found else None, if_absent=not found)",
-        "queue.store.put(key, ours.to_bytes())",
+        "put_surely(\n"
+        "                queue.store, key, marker.to_bytes(), "
+        "if_match=found.etag if found else None, if_absent=not found\n"
+        "            )\n",
+        "queue.store.put(key, marker.to_bytes())\n",
     ),
     Mutation(
         "whoever finds a marker stores a message of its own",
@@ -67,5 +70,12 @@ BUGS = (
         "flow/dedup.py",
         "if found.at - found.modified_at > within + GRAIN:",
         "if found.at - found.modified_at > within / 2:",
+    ),
+    Mutation(
+        "a producer's clock that is ahead hides the outcome of its message",
+        "documents/once.py",
+        "    return at is not None and at > reserved_at + RESERVED_WITHIN\n",
+        "    return False\n",
+        test="tests/unit/flow/test_journals.py::test_a_producers_clock_that_is_ahead_hides_no_outcome_of_a_dedup_id",
     ),
 )

@@ -21,7 +21,6 @@ BUGS = (
         "documents/sent_objects.py",
         "    if not partition or not is_ordered(partition):\n",
         "    if True:\n",
-        test=f"{_TESTS}test_what_a_group_sends_to_a_group_comes_in_the_order_of_the_senders",
     ),
     Mutation(
         "what is sent to a group may become a batch",
@@ -35,7 +34,6 @@ BUGS = (
         "documents/sends.py",
         'SENT_ONCE = f"{ONCE}sent-"',
         'SENT_ONCE = "sent-"',
-        test=f"{_TESTS}test_a_put_that_comes_after_its_message_was_finished_is_cleared_not_run",
     ),
     Mutation(
         "a send that is refused lets the later ones of its group go first",

@@ -38,7 +38,7 @@ BUGS = (
     ),
     Mutation(
         "a replay that lies in its group twice runs twice",
-        "flow/partition_hold.py",
+        "flow/partition_reading.py",
         "        if not was_finished(path, message.metadata, record):\n",
         "        if record is None or path:\n",
     ),
@@ -53,7 +53,7 @@ BUGS = (
         "flow/partition_hold.py",
         "        self.queue.follow_limits()\n",
         "",
-        more=(("flow/partition_hold.py", "        queue.follow_limits()\n", ""),),
+        more=(("flow/partition_reading.py", "        queue.follow_limits()\n", ""),),
         test="tests/unit/worker/test_partition_limits.py::test_a_function_keeps_the_rate_from_its_first_message_on",
     ),
     Mutation(
@@ -85,7 +85,7 @@ BUGS = (
     ),
     Mutation(
         "the permit of a message that is gone from its partition is not given back",
-        "flow/partition_hold.py",
+        "flow/partition_reading.py",
         "                permit.cancel()\n",
         "                pass\n",
         test="tests/unit/worker/test_partition_limits.py::test_a_probe_that_finds_its_message_gone_lets_the_next_one_probe",

@@ -107,7 +107,7 @@ BUGS = (
     ),
     Mutation(
         "a message that was PUT anew since the LIST runs, and no lease names it",
-        "flow/partition_hold.py",
+        "flow/partition_reading.py",
         "        if message.generation.etag != info.etag:\n",
         "        if not message:\n",
     ),
@@ -150,5 +150,19 @@ BUGS = (
         "        if not self.nonce:\n",
         # It comes late, and breaks no promise.
         test="tests/unit/flow/test_partitions.py::test_a_group_is_reminded_of_the_message_that_it_waits_for",
+    ),
+    Mutation(
+        "what a partition has committed is told only once it is cleared",
+        "flow/partition_hold.py",
+        "            self._commit(window, ended, name)\n            self._tell_all_but(())\n",
+        "            self._commit(window, ended, name)\n",
+        test="tests/unit/flow/test_partition_events.py",
+    ),
+    Mutation(
+        "outcomes of a partition are told before their part is committed",
+        "flow/partition_hold.py",
+        "            self._tell_all_but(left)\n",
+        "            self._tell_all_but(())\n",
+        test="tests/unit/flow/test_partition_events.py",
     ),
 )

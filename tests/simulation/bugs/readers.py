@@ -94,7 +94,7 @@ BUGS = (
     Mutation(
         "a dedup id no longer counts once its message was replayed",
         "protocol/producer.py",
-        'self._has_arrived(path, "")',
+        'self._has_arrived(path, "", ended_since(put_id))',
         'self._has_arrived(path, "the first one\'s")',
         test="tests/unit/flow/test_dedup.py::test_an_id_still_counts_after_its_message_was_replayed",
     ),
@@ -298,7 +298,7 @@ BUGS = (
     ),
     Mutation(
         "a late repetition in a partition that cannot be read dies in the place of its outcome",
-        "flow/partition_hold.py",
+        "flow/partition_reading.py",
         "                if metadata is not None and self._is_repeated(replace(message, metadata=metadata)):\n",
         "                if not path and metadata:\n",
         test=f"{_UNREADABLE}test_a_late_repetition_that_cannot_be_read_is_cleared_and_keeps_its_outcome",

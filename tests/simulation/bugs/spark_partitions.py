@@ -12,7 +12,6 @@ BUGS = (
         "protocol/liveness.py",
         "if not self._run or is_partition(claim.path))",
         "if not self._run)",
-        test=f"{_RUNS}test_the_runs_heartbeat_keeps_a_partition_through_a_long_message",
     ),
     Mutation(
         "a Spark run does not look at the lease of a run that died",

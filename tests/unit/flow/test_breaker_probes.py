@@ -195,6 +195,23 @@ def test_a_function_ends_at_once_when_an_operator_holds_the_breaker_open(bench):
     assert waiting in dispatched
 
 
+def test_a_function_does_not_sleep_for_its_own_retry_when_an_operator_holds_the_breaker_open(bench):
+    (queue,) = _queues(bench, "function", retry_base=8, max_attempts=5)
+    path = bench.queue().enqueue(b"{}")
+
+    def handler(body: dict) -> None:
+        bench.queue(**SETTINGS).force_breaker("open")
+        bench.clock.advance(11)  # by now it is known here, too
+        raise ValueError("it is down")
+
+    definition = bench.processor(queue, handler).definition
+    before = bench.clock.monotonic()
+    InvocationRunner(queue, definition).run([Notification(path=path)], lambda: 120.0)
+
+    assert bench.clock.monotonic() - before < 12
+    assert [queue.keys.reminded(key)[1] for key in bench.keys("orders/retries/")] == [path]
+
+
 def test_a_function_does_not_sleep_through_the_probe_of_another_worker(bench):
     queue, other = _queues(bench, "function", "other", handler_timeout=300)
     paths = [bench.queue().enqueue(b"{}") for _ in range(30)]

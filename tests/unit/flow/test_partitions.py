@@ -558,7 +558,8 @@ def test_a_message_that_a_stranger_puts_into_a_group_of_a_spark_queue_waits_for_
     queue = bench.queue(engine="spark")
     bench.put("orders/messages/@a/x", b"{}")
 
-    assert queue.claim("messages/@a/x") is None
+    with pytest.raises(InvalidRequest, match="a Spark run"):
+        queue.claim("messages/@a/x")
 
     assert bench.keys("orders/") == ["orders/messages/@a/x"]
     assert has_work(queue.leases, "@a")
@@ -648,6 +649,22 @@ def test_a_message_of_a_partition_cannot_be_claimed_alone_and_the_error_names_th
 
     assert bench.keys("orders/leases/") == []
     assert queue.status(path).state == "pending"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"heavy_above": "1 MiB"}, r"Worker\(queue, handler\).*s3queue work"), ({"engine": "spark"}, "a Spark run")],
+)
+def test_nor_can_it_in_a_queue_whose_messages_go_to_spark(bench, settings, said):
+    """With `heavy_above` no group can be enqueued to, but one may lie there from before."""
+    path = bench.queue().enqueue({}, group="a")
+    queue = bench.queue(**settings)
+
+    with pytest.raises(InvalidRequest, match=f"with its partition.*{said}"):
+        queue.claim(path)
+
+    assert queue.claim_next() == []
+    assert bench.keys("orders/leases/") == []
 
 
 def test_what_has_a_lease_of_its_own_is_claimed_next_to_partitions(bench):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from s3queue.cli.command import command, group, program
 from s3queue.cli.output import table
 from s3queue.cli.session import Session
-from s3queue.cli.words import when
+from s3queue.cli.words import age, counted, when
 from s3queue.dashboard.overview import queue_names
 from s3queue.encoding import format_instant
 from s3queue.errors import InvalidRequest
@@ -47,8 +48,10 @@ def show(
     """Show how many files and rows each queue has in the archive, and how many records wait for the next run.
 
     JSON: url, version (null: there is no table), queues (queue, commits, files, rows, bytes, first_day, last_day,
-    days_in_pieces, unconverted, waiting (objects, bytes, oldest_at)), versions (number, at, operation, queue).
+    days_in_pieces, unconverted, waiting (objects, bytes, oldest_at, expires_in_seconds)), versions (number, at,
+    operation, queue).
     """
+    from s3queue.archive.expiry import is_late, left_until_expiry
     from s3queue.archive.overview import archived_queues, describe, last_versions
 
     session = Session.of(ctx)
@@ -58,6 +61,12 @@ def show(
     found = [describe(store, seen, name, waiting=waiting) for name in names]
     versions = last_versions(seen, LISTED) if seen else []
     now = store.list("archive/", limit=1).at
+    retention = {name: session.queue(name).settings.record_retention for name in names}
+    expiring = {
+        one.queue: left_until_expiry(one.waiting.oldest_at, retention[one.queue], now)
+        for one in found
+        if one.waiting and one.waiting.oldest_at
+    }
     rows = [
         [
             one.queue,
@@ -68,14 +77,15 @@ def show(
             str(one.days_in_pieces or ""),
             f"{one.waiting.objects:,}" if one.waiting else "",
             when(one.waiting.oldest_at, now) if one.waiting and one.waiting.oldest_at else "",
+            f"in {age(expiring[one.queue])}" if one.queue in expiring else "",
         ]
         for one in found
     ]
-    columns = ["queue", ">files", ">rows", ">MB", "days", ">days in pieces", ">waiting", "oldest"]
+    columns = ["queue", ">files", ">rows", ">MB", "days", ">days in pieces", ">waiting", "oldest", "expires"]
     document = {
         "url": opened.url,
         "version": seen.version if seen else None,
-        "queues": [_document(one) for one in found],
+        "queues": [_document(one, expiring.get(one.queue)) for one in found],
         "versions": [
             {"number": one.number, "at": format_instant(one.at), "operation": one.operation, "queue": one.queue}
             for one in versions
@@ -88,13 +98,19 @@ def show(
         latest = f", {versions[0].operation.lower()} {when(versions[0].at, now)}" if versions else ""
         session.note(f"{opened.url} has version {seen.version}{latest}")
     for one in found:
+        if one.waiting and is_late(one.waiting.oldest_at, retention[one.queue], now):
+            session.note(
+                f"{one.queue}: {one.waiting.objects:,} records are not archived, and the first expires in "
+                f"{age(expiring[one.queue])} (records are kept for {age(retention[one.queue])}, unless the queue is "
+                "defined otherwise): run the archive job"
+            )
         if one.unconverted:
             session.note(
                 f"{one.queue}: {one.unconverted} commits are in the old layout: s3queue archive convert {one.queue}"
             )
 
 
-def _document(one: QueueArchive) -> dict[str, Any]:
+def _document(one: QueueArchive, expires_in: timedelta | None) -> dict[str, Any]:
     waits = one.waiting
     oldest = format_instant(waits.oldest_at) if waits and waits.oldest_at else None
     return {
@@ -107,7 +123,14 @@ def _document(one: QueueArchive) -> dict[str, Any]:
         "last_day": one.last_day,
         "days_in_pieces": one.days_in_pieces,
         "unconverted": one.unconverted,
-        "waiting": {"objects": waits.objects, "bytes": waits.bytes, "oldest_at": oldest} if waits else None,
+        "waiting": {
+            "objects": waits.objects,
+            "bytes": waits.bytes,
+            "oldest_at": oldest,
+            "expires_in_seconds": expires_in.total_seconds() if expires_in is not None else None,
+        }
+        if waits
+        else None,
     }
 
 
@@ -161,4 +184,9 @@ def convert(ctx: typer.Context, queue: Queue = None) -> None:
     names = [queue] if queue else logged_queues(store)
     done = [{"queue": name, "commits": convert_queue(store, opened, name)} for name in names]
     added = sum(int(str(one["commits"])) for one in done)
-    session.done(done, f"{added} commits of {len(done)} queues are in the table now" if added else "nothing to convert")
+    session.done(
+        done,
+        f"{counted(added, 'commit')} of {counted(len(done), 'queue')} in the table now"
+        if added
+        else "nothing to convert",
+    )

@@ -14,10 +14,11 @@ from s3queue.cli.aws import reserve_concurrency, worker_function
 from s3queue.cli.command import command, program
 from s3queue.cli.output import table
 from s3queue.cli.session import Session, shifted
-from s3queue.cli.words import age, duration, pair
+from s3queue.cli.words import duration, pair
 from s3queue.errors import InvalidRequest, QueueError
+from s3queue.flow.effective_settings import effective
 from s3queue.queue import Queue
-from s3queue.settings import RENAMED, QueueSettings, with_current_names
+from s3queue.settings import RENAMED, QueueSettings
 
 PANEL = "Queues"
 _YES, _NO = ("true", "yes", "on"), ("false", "no", "off")
@@ -88,7 +89,8 @@ def configure(
 ) -> None:
     """Show a queue's settings, or change them for every process within ten seconds.
 
-    JSON: queue, overrides (the content of queue.json), settings (unchanged ones have their defaults).
+    JSON: queue, overrides (the content of queue.json), settings (as they apply), origins (default, definition or
+    queue.json, of each), published_by (deployment, worker, or null: then the definition is unknown).
     """
     session = Session.of(ctx)
     queue, pairs = split_arguments(queue, settings)
@@ -101,18 +103,21 @@ def configure(
 
 def _show(session: Session, queue: Queue) -> None:
     overrides = queue.overrides()
-    changed = with_current_names(overrides)
-    effective = QueueSettings().with_overrides(overrides)
-    rows = []
-    for field in fields(effective):
-        value = getattr(effective, field.name)
-        is_changed = field.name in changed or f"{field.name}_seconds" in changed
-        shown = age(value) if isinstance(value, timedelta) else str(value)
-        rows.append([field.name, shown, "queue.json" if is_changed else "the definition, or this default"])
+    found = effective(queue.defined, overrides)
+    published = queue.published_settings()
+    rows = [[one.name, one.shown, one.origin] for one in found]
     session.answer(
-        {"queue": queue.name, "overrides": overrides, "settings": effective.to_json()},
+        {
+            "queue": queue.name,
+            "overrides": overrides,
+            "settings": queue.defined.with_overrides(overrides).to_json(),
+            "origins": {one.name: one.origin for one in found},
+            "published_by": published.by if published else None,
+        },
         table(["setting", "value", "from"], rows, title=queue.name),
     )
+    if published is None:
+        session.note("nobody has published this queue's definition: what is not in queue.json is shown as its default")
 
 
 @command(

@@ -50,7 +50,7 @@ def presign(
     JSON: queue, path, method, url, headers.
     """
     session = Session.of(ctx)
-    target = session.queue(queue)
+    target = session.queue(queue, may_be_new=True)
     if get is not None:
         if name is not None or priority:
             raise InvalidRequest("--get reads; --name and --priority are for a URL that sends")

@@ -41,7 +41,7 @@ def queues(
     with ThreadPoolExecutor(COUNTED) as pool:
         found = list(pool.map(lambda name: overview(store, name, pages=None if exact else 2), names))
     shown = table(
-        ["queue", "health", ">pending", ">delayed", ">processing", ">retry", ">dead", ">oldest", "~why"],
+        ["queue", "health", ">pending", ">delayed", ">processing", ">waiting", ">dead", ">oldest", "~why"],
         [_row(one) for one in found],
     )
     session.answer([one.to_json() for one in found], shown)
@@ -73,7 +73,7 @@ def create(
     """
     session = Session.of(ctx)
     queue, pairs = split_arguments(queue, settings)
-    made = session.queue(queue)
+    made = session.queue(queue, may_be_new=True)
     changes = changes_of(pairs)
     is_there = made.store.list(made.keys.root, limit=1).objects
     if is_there and not exist_ok:
@@ -98,7 +98,7 @@ def delete(
     JSON: queue, deleted, dry_run.
     """
     session = Session.of(ctx)
-    doomed = session.queue(queue)
+    doomed = session.queue(queue, may_be_new=True)
     with session.progress("count", None) as bar:
         found = [entry for page in listing(doomed.store, doomed.keys.root) for entry in page.objects]
         bar.update(bar.task_ids[0], completed=len(found))

@@ -58,7 +58,8 @@ def send(
         str | None,
         typer.Argument(
             metavar="BODY",
-            help="Text or JSON; @file sends a file, @@ stands for a leading @; - or no BODY reads stdin.",
+            help="Text or JSON; @file sends a file, @@ stands for a leading @; - or no BODY reads stdin; with --count, "
+            "an empty stdin is a test message with its number.",
             show_default=False,
         ),
     ] = None,
@@ -121,7 +122,7 @@ def send(
         raise InvalidRequest("--count with --dedup-id or --name would send only one message; leave one of them out")
     if dedup_for is not None and dedup_id is None:
         raise InvalidRequest("--dedup-for needs a --dedup-id: that is what counts for so long")
-    target = session.queue(queue)
+    target = session.queue(queue, may_be_new=True)
     if module:
         definition = load(module)
         if definition.name != target.name:
@@ -153,8 +154,29 @@ def send(
     # Many paths are useful in a pipe; on a terminal the note is enough.
     if len(paths) <= ON_SCREEN or session.json or not sys.stdout.isatty():
         session.answer(answer, *paths)
+    _warn_if_unserved(session, target)
     if len(paths) > 1 or messages > 1:
         session.note(f"{counted(messages, 'message')} sent to {target.name} in {counted(len(paths), 'object')}")
+
+
+def _warn_if_unserved(session: Session, queue: Queue) -> None:
+    """A typo looks like a queue: its messages wait for ever. One GET and one LIST; a producer may lack the permission.
+
+    A deployment has published the queue's settings, a pull worker has a heartbeat, and whoever sweeps a count.
+    """
+    with suppress(AccessDenied):
+        published = queue.published_settings()
+        if published and published.by == "deployment":
+            return
+        root = queue.store.list(queue.keys.root, delimiter="/")
+        is_swept = any(entry.key == queue.keys.stats for entry in root.objects)
+        if "workers" in queue.keys.kinds(root.prefixes) or (is_swept and not published):
+            return
+        alike = session.names_like(queue.name)
+        meant = f" Did you mean {' or '.join(alike)}?" if alike else ""
+        session.note(
+            f"warning: nothing serves {queue.name} now: it waits until a worker is started or deployed.{meant}"
+        )
 
 
 def _send_each(session: Session, queue: Queue, payload: Payload, count: int, options: dict[str, Any]) -> list[str]:
@@ -226,6 +248,8 @@ def _payload(body: str | None, count: int) -> Payload:
         if sys.stdin.isatty():
             raise InvalidRequest("there is nothing to send; give a BODY or @file, or pipe it in")
         read = sys.stdin.buffer.read()
+        if not read and body is None and count > 1:
+            return _payload(TEST_BODY, count)
         if not read and body is None:
             raise InvalidRequest("stdin is empty, and no BODY was given; '' sends an empty message")
         return Payload(read, _type_of(read))

@@ -26,6 +26,7 @@ from s3queue.cli.words import clean, duration
 from s3queue.clock import SystemClock
 from s3queue.errors import InvalidRequest
 from s3queue.printable import log_to_stderr
+from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
 from s3queue.sweeper.sweeper import Sweeper
 from s3queue.worker.definition import Definition
@@ -114,11 +115,15 @@ def work(
             max_messages=max_messages,
             max_mib=max_mib,
         )
+        for definition in chosen.values():
+            session.queue(definition.name, settings=definition.settings).publish_settings("worker")
         raise typer.Exit(supervise(session, options, [one.name for one in chosen.values()], processes))
     workers = []
     for definition in chosen.values():
         queue = session.queue(definition.name, settings=definition.settings)
         queue.refresh()
+        if parent is None:
+            queue.publish_settings("worker")
         seconds = poll_interval.total_seconds()
         workers.append(Worker(queue, definition, concurrency=concurrency, poll_interval=seconds, sweep=sweep))
         if not session.quiet:
@@ -231,7 +236,8 @@ def sweep(
     session = Session.of(ctx)
     named = session.queue(queue)
     definition = _definition(named.name, module)
-    settings = _settings(named.name, "max_attempts" in named.overrides(), definition, defaults)
+    is_told = "max_attempts" in named.overrides() or named.defined != QueueSettings()
+    settings = _settings(named, is_told, definition, defaults)
     known = function or worker_function(session, named.name)
     # Without a worker function nothing is handed over: pull workers find due messages by the reminders.
     swept = session.queue(queue, settings=settings if known else replace(settings, paused=True))
@@ -267,7 +273,7 @@ def _definition(queue: str, module: str | None) -> Definition | None:
     return definition
 
 
-def _settings(queue: str, is_told: bool, definition: Definition | None, defaults: bool) -> QueueSettings:
+def _settings(queue: Queue, is_told: bool, definition: Definition | None, defaults: bool) -> QueueSettings:
     """The settings that the queue was defined with.
 
     Raises:
@@ -276,8 +282,8 @@ def _settings(queue: str, is_told: bool, definition: Definition | None, defaults
     if definition:
         return definition.settings
     if defaults or is_told:
-        return QueueSettings()
+        return queue.defined
     raise InvalidRequest(
-        f"max_attempts of {queue} is unknown: give its --module, or --defaults if it has the default "
-        f"{QueueSettings().max_attempts}, or s3queue configure {queue} max_attempts=N"
+        f"max_attempts of {queue.name} is unknown: give its --module, or --defaults if it has the default "
+        f"{QueueSettings().max_attempts}, or s3queue configure {queue.name} max_attempts=N"
     )

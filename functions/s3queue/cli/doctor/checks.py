@@ -11,7 +11,8 @@ from s3queue.cli.aws import NotificationRule, asking, notifications
 from s3queue.cli.session import Session
 from s3queue.cli.words import age, counted
 from s3queue.clock import SystemClock
-from s3queue.dashboard.overview import UNSWEPT, live_workers, overview
+from s3queue.dashboard.overview import live_workers, overview
+from s3queue.dashboard.verdicts import unswept_for
 from s3queue.errors import AccessDenied, Conflict, CorruptState, QueueError
 from s3queue.queue import Queue
 
@@ -258,8 +259,8 @@ def sweeper(of: Examination) -> Iterator[Finding]:
         verdict: Verdict = "problem" if busy else "warning"
         way_out = f"deploy the sweeper, or run s3queue work MODULE, or s3queue sweep {of.queue.name}"
         yield Finding("sweeper", verdict, "never swept", way_out)
-    elif busy and now - swept_at > UNSWEPT:
-        found_it = f"not swept for {age(now - swept_at)}, although there is work"
+    elif busy and (silence := unswept_for(found.stats, found.published)):
+        found_it = f"not swept for {age(silence)}, although there is work"
         yield Finding(
             "sweeper", "problem", found_it, "check its log and its schedule; crashes are not repaired meanwhile"
         )
@@ -270,8 +271,15 @@ def sweeper(of: Examination) -> Iterator[Finding]:
 
 def state(of: Examination) -> Iterator[Finding]:
     found = overview(of.queue.store, of.queue.name, pages=2)
-    verdicts: dict[str, Verdict] = {"stuck": "problem", "unswept": "problem", "failing": "warning", "paused": "warning"}
+    verdicts: dict[str, Verdict] = {
+        "stuck": "problem",
+        "behind": "problem",
+        "unswept": "problem",
+        "failing": "warning",
+        "paused": "warning",
+    }
     ways = {
+        "behind": f"s3queue set-concurrency {found.name} N; s3queue workers {found.name}",
         "stuck": f"s3queue workers {found.name}; s3queue peek {found.name}",
         "failing": f"s3queue dead errors {found.name}",
         "paused": f"s3queue resume {found.name}",

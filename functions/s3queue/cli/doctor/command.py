@@ -47,7 +47,7 @@ def doctor(
     ok, warning, problem or skipped.
     """
     session = Session.of(ctx)
-    examined = Examination(session, session.queue(queue))
+    examined = Examination(session, session.queue(queue, may_be_new=True))
     steps: list[Check] = [checks.reach, checks.permissions]
     steps += [lambda of: races.conditional_writes(of), lambda of: races.run(of, rounds)]
     steps += [checks.bucket_settings, checks.events]

@@ -5,7 +5,7 @@ import { sparkline, flowWords } from "./charts.js";
 import { h } from "./dom.js";
 import { HEALTH, age, ago, clock, count, dollars, plural, rate } from "./words.js";
 
-const SEVERITY = ["stuck", "unknown", "unswept", "failing", "paused", "healthy", "idle"];
+const SEVERITY = ["stuck", "unknown", "behind", "unswept", "failing", "paused", "healthy", "idle"];
 // The chart of an hour changes slowly, and errors and leases cost a request each: both are read less often than counts.
 const SLOW_SECONDS = 30;
 const MOST_DETAILS = 12;
@@ -168,7 +168,7 @@ export class Overview {
   }
 
   stuckParts() {
-    const items = this.sorted().filter((queue) => ["stuck", "unknown"].includes(queue.health)).map((queue) =>
+    const items = this.sorted().filter((queue) => ["stuck", "unknown", "behind"].includes(queue.health)).map((queue) =>
       ["queue", h("a", { href: `#/queue/${encodeURIComponent(queue.name)}` }, queue.name), queue.reason]);
     for (const [queue, found] of this.stuck) {
       const link = h("a", { href: `#/queue/${encodeURIComponent(queue)}` }, queue);

@@ -107,7 +107,7 @@ export class QueuePage {
       h("section", { class: "card", "data-key": "flow", "aria-label": "The last hour" },
         this.flow ? flowChart(this.flow) : h("p", { class: "quiet" }, "Reading the last hour…"),
         this.flow?.unknown_entries > 0 && h("p", { class: "why" },
-          `“in” does not count ${plural(this.flow.unknown_entries, "finished message")}: the names do not show when they came.`)),
+          `“in” counts ${plural(this.flow.unknown_entries, "message")} when they finished: the names do not show when they came.`)),
       h("section", { class: "card", "data-key": "list", "aria-label": "Messages" }, this.tabs(), this.search.render(),
         this.selection.bar(this.rows), this.content()),
     ];

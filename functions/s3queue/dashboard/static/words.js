@@ -77,7 +77,7 @@ export function rate(perMinute) {
 }
 
 export const HEALTH = {
-  healthy: "Healthy", idle: "Idle", paused: "Paused", stuck: "Stuck", failing: "Failing", unswept: "Unswept",
+  healthy: "Healthy", idle: "Idle", paused: "Paused", stuck: "Stuck", behind: "Behind", failing: "Failing", unswept: "Unswept",
   unknown: "Unknown",
 };
 

@@ -1,0 +1,166 @@
+"""Backend: results of Celery tasks as objects, `celery/results/task-{id}`.
+
+Every write is conditional, so that a worker that was taken for dead cannot replace a success. The parts of a chord are
+counted by objects, each part once, and its body is sent once; nobody polls for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import quote
+
+from celery import states
+from celery.backends.base import KeyValueStoreBackend
+from celery.canvas import maybe_signature
+from celery.exceptions import ChordError
+from celery.result import GroupResult, allow_join_result
+from celery.utils.log import get_logger
+from kombu.utils.encoding import bytes_to_str, ensure_bytes
+
+from s3queue.errors import Conflict, Unavailable
+from s3queue.keys import Keys
+from s3queue.store import ObjectStore, delete_seen, listing, put_surely
+
+from .address import RESULTS_OF, Address
+from .naming import ONCE_HEADER, tail_of_task
+
+_log = get_logger(__name__)
+#: A larger result was not written by a task that could return it.
+RESULT_BYTES = 64 * 1024 * 1024
+#: GETs at one time, for the results of a group.
+READERS = 8
+#: A result that others keep changing is tried again so often.
+TRIES = 8
+_JOINED = "~joined"
+#: Of a key; the id of a task may be longer, and is then told by its digest.
+_LONGEST = 400
+
+
+class Backend(KeyValueStoreBackend):
+    """A result backend in a bucket: `s3queue://bucket`, or `s3queue://bucket/{queue}` for `{queue}/results/`."""
+
+    task_keyprefix = "task-"
+    group_keyprefix = "group-"
+    chord_keyprefix = "chord-"
+    supports_native_join = True
+    persistent = True
+
+    def __init__(self, app: Any = None, url: str | None = None, **kwargs: Any) -> None:
+        self._address = Address.parse(url or f"s3queue://{RESULTS_OF}")
+        super().__init__(app=app, url=url, **kwargs)
+        self._prefix = Keys(self._address.results_of).prefix("results")
+
+    @property
+    def _store(self) -> ObjectStore:
+        # Asked for each time: a pool's child has its own.
+        return self._address.open()
+
+    def _key(self, key: bytes | str) -> str:
+        quoted = quote(bytes_to_str(key), safe="~")
+        if len(quoted) > _LONGEST:
+            quoted = f"{quoted[:64]}~{hashlib.sha256(quoted.encode()).hexdigest()}"
+        return self._prefix + quoted
+
+    # Results
+
+    def get(self, key: bytes | str) -> bytes | None:
+        found = self._store.open(self._key(key))
+        return found.read(RESULT_BYTES) if found else None
+
+    def mget(self, keys: Iterable[bytes | str]) -> list[bytes | None]:
+        with ThreadPoolExecutor(READERS) as readers:
+            return list(readers.map(self.get, keys))
+
+    def set(self, key: bytes | str, value: bytes | str) -> None:
+        self._store.put(self._key(key), ensure_bytes(value), content_type=self._content_type)
+
+    def delete(self, key: bytes | str) -> None:
+        self._store.delete(self._key(key))
+
+    def _store_result(
+        self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **kwargs: Any
+    ) -> Any:
+        """A success stays, whoever comes later: the condition of the PUT makes sure, not only the look before it."""
+        meta = self._get_result_meta(result=result, state=state, traceback=traceback, request=request)
+        meta["task_id"] = bytes_to_str(task_id)
+        key, body = self._key(self.get_key_for_task(task_id)), ensure_bytes(self.encode(meta))
+        for _ in range(TRIES):
+            found = self._store.open(key)
+            if found and self.decode_result(found.read(RESULT_BYTES))["status"] == states.SUCCESS:
+                return result
+            etag = found.etag if found else None
+            try:
+                put_surely(
+                    self._store, key, body, if_match=etag, if_absent=etag is None, content_type=self._content_type
+                )
+                return result
+            except Conflict:
+                continue
+        raise Unavailable(f"result not stored: {key} is being changed all the time; try again")
+
+    @property
+    def _content_type(self) -> str:
+        return str(self.content_type or "application/octet-stream")
+
+    def exception_safe_to_retry(self, exc: BaseException) -> bool:
+        """For `result_backend_always_retry`: each of these requests may be repeated."""
+        return isinstance(exc, Unavailable)
+
+    def cleanup(self) -> None:
+        """Delete results older than `result_expires`, by S3's clock; `celery beat` asks for it once a day."""
+        if not self.expires:
+            return
+        for page in listing(self._store, self._prefix):
+            for entry in page.objects:
+                if (page.at - entry.modified_at).total_seconds() > self.expires:
+                    delete_seen(self._store, entry.key, etag=entry.etag, modified_at=entry.modified_at)
+
+    # Chords
+
+    def apply_chord(self, header_result_args: Any, body: Any, **kwargs: Any) -> None:
+        """Remember the members; each of them notes its own end."""
+        self.ensure_chords_allowed()
+        self.app.GroupResult(*header_result_args).save(backend=self)
+
+    def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> None:
+        """Note that this part has ended; whoever then sees all of them sends the body.
+
+        Several may see that, and one may crash before it has sent the body: it carries a header by which our broker
+        stores one message only, so all of them may send it.
+        """
+        group, part = request.group, request.id
+        if not group or not part or not request.chord:
+            return
+        folder = self._key(self.get_key_for_chord(group)) + "/"
+        self._store.put(folder + tail_of_task(part)[1:], b"")
+        ended = {entry.key for page in listing(self._store, folder) for entry in page.objects}
+        if folder + _JOINED in ended:
+            return
+        callback = maybe_signature(request.chord, app=self.app)
+        members = GroupResult.restore(group, backend=self)
+        if members is None:
+            self._fail_chord(callback, group, ChordError(f"GroupResult {group} no longer exists"))
+            return
+        size = request.chord.get("chord_size") or len(members)
+        if len(ended) < size:
+            return
+        try:
+            with allow_join_result():
+                results = members.join_native(timeout=self.app.conf.result_chord_join_timeout, propagate=True)
+        except Exception as error:
+            culprit = next(members._failed_join_report(), None)
+            reason = f"Dependency {culprit.id} raised {error!r}" if culprit else repr(error)
+            self._fail_chord(callback, group, ChordError(reason))
+        else:
+            try:
+                callback.apply_async((results,), headers={ONCE_HEADER: group})
+            except Exception as error:
+                self._fail_chord(callback, group, ChordError(f"Callback error: {error!r}"))
+        self._store.put(folder + _JOINED, b"")
+
+    def _fail_chord(self, callback: Any, group: str, error: ChordError) -> None:
+        _log.error("chord failed: %s: %s", group, error)
+        self.chord_error_from_stack(callback, error)

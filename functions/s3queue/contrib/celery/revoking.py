@@ -1,0 +1,69 @@
+"""revoke(): a task that waits never runs. Celery's own revoke is a broadcast to workers, which S3 does not have."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from s3queue.errors import InvalidRequest, MessageNotFound
+from s3queue.queue import Queue
+from s3queue.store import listing
+
+from .naming import tail_of_task
+
+#: What became of the task: it will never run; a worker has it already, and goes on; no queue has it.
+Revoked = Literal["revoked", "running", "not found"]
+
+
+def revoke(app: Any, task_id: str, *, queue: str | None = None) -> Revoked:
+    """Revoke a task that waits in `queue`, or in any queue that the app knows: also one with an eta, or a retry.
+
+    A task that a worker has taken already, be it to run it or in advance (`worker_prefetch_multiplier`), is not
+    stopped; if that worker is killed, it is not run again. A revoked task gets the state REVOKED in the result backend.
+    Costs one LIST per thousand messages of a queue.
+
+    Raises:
+        InvalidRequest: the app's broker is not an `s3queue://` URL.
+        Unavailable: unknown whether it was revoked; calling again is safe.
+    """
+    from .transport import Transport
+
+    with app.connection_for_write() as connection:
+        transport = connection.transport
+        if not isinstance(transport, Transport):
+            raise InvalidRequest(f"the broker of this app is not s3queue, but {connection.as_uri()}")
+        names = [queue] if queue else list(app.amqp.queues)
+        found = [_revoke_in(transport.queue(name), task_id) for name in names]
+    outcome = _strongest(found)
+    if outcome == "revoked":
+        app.backend.mark_as_revoked(task_id, reason="revoked", store_result=True)
+    return outcome
+
+
+def _revoke_in(queue: Queue, task_id: str) -> Revoked:
+    tail = tail_of_task(task_id)
+    outcomes: list[Revoked] = []
+    for kind in ("messages", "delayed"):
+        for page in listing(queue.store, queue.keys.prefix(kind)):
+            for entry in page.objects:
+                path = queue.keys.path(entry.key)
+                if path and path.endswith(tail):
+                    outcomes.append(_cancel(queue, path))
+    return _strongest(outcomes)
+
+
+def _strongest(outcomes: list[Revoked]) -> Revoked:
+    """A task that is tried again may have two messages: the attempt that ends, and the one that comes."""
+    if "revoked" in outcomes:
+        return "revoked"
+    return "running" if "running" in outcomes else "not found"
+
+
+def _cancel(queue: Queue, path: str) -> Revoked:
+    try:
+        record = queue.cancel(path)
+    except MessageNotFound:
+        return "not found"
+    if record.outcome != "cancelled":
+        return "not found"
+    # What a worker holds is its own to delete.
+    return "running" if queue.store.head(queue.keys.message(path)) else "revoked"

@@ -1,0 +1,122 @@
+"""Effective settings: what a queue's workers go by, where each setting comes from, in units that people read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, Literal
+
+from s3queue.documents.published_settings import PublishedSettings, Publisher
+from s3queue.errors import Conflict, CorruptState, QueueError
+from s3queue.limits import Breaker
+from s3queue.protocol.access import QueueAccess
+from s3queue.settings import QueueSettings, with_current_names
+from s3queue.store import put_surely
+
+_log = logging.getLogger(__name__)
+Origin = Literal["default", "definition", "queue.json"]
+_SIZES = frozenset({"max_message_size", "max_batch_size", "heavy_above"})
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectiveSetting:
+    """One setting as it applies now."""
+
+    name: str
+    #: As JSON: seconds for a duration, bytes for a size.
+    value: Any
+    #: For people: `5 min`, `64 MiB`.
+    shown: str
+    origin: Origin
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "value": self.value, "shown": self.shown, "origin": self.origin}
+
+
+def read_published(queue: QueueAccess) -> PublishedSettings | None:
+    """What a deployment or a worker published; None if nobody has, or if it cannot be read. One GET."""
+    found = queue.store.open(queue.keys.settings)
+    try:
+        return PublishedSettings.read(found) if found else None
+    except CorruptState as error:
+        _log.warning("published settings not read, defaults shown: %s", error)
+        return None
+
+
+def publish_settings(queue: QueueAccess, by: Publisher) -> bool:
+    """Publish the settings of the queue's definition; True if that changed anything. One GET, and a PUT if it does.
+
+    An operator can do without them, and so can every message: an error is logged, not raised.
+    """
+    body = PublishedSettings.to_bytes(queue.defined, by)
+    try:
+        found = queue.store.open(queue.keys.settings)
+        if found and found.size == len(body) and found.read() == body:
+            return False
+        if found:
+            found.stream.close()
+        etag = found.etag if found else None
+        put_surely(queue.store, queue.keys.settings, body, if_match=etag, if_absent=etag is None)
+        return True
+    except Conflict:
+        return False  # another process published at the same moment: one of the two has to stand
+    except QueueError as error:
+        _log.warning("settings not published, operators see defaults: %s: %s", queue.name, error)
+        return False
+
+
+def effective(defined: QueueSettings, overrides: Mapping[str, Any]) -> list[EffectiveSetting]:
+    """All settings of a queue, in the order of `QueueSettings`."""
+    applied, defaults = defined.with_overrides(overrides), QueueSettings()
+    changed = {name.removesuffix("_seconds") for name in with_current_names(overrides)} | {*overrides}
+    found = []
+    for field in fields(applied):
+        value = getattr(applied, field.name)
+        origin: Origin = "default"
+        if field.name in changed:
+            origin = "queue.json"
+        elif getattr(defined, field.name) != getattr(defaults, field.name):
+            origin = "definition"
+        plain = value.total_seconds() if isinstance(value, timedelta) else value
+        plain = plain.to_json() if isinstance(plain, Breaker) else plain
+        found.append(EffectiveSetting(name=field.name, value=plain, shown=shown(field.name, value), origin=origin))
+    return found
+
+
+def shown(name: str, value: Any) -> str:
+    """A setting as people read it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, timedelta):
+        return _duration(value)
+    if name in _SIZES:
+        return _size(value)
+    if name == "memory_mib":
+        return f"{value} MiB"
+    if isinstance(value, Breaker):
+        return ", ".join(f"{part} {text}" for part, text in value.to_json().items())
+    return f"{value:,}" if isinstance(value, int) else str(value) or "none"
+
+
+def _duration(value: timedelta) -> str:
+    seconds = value.total_seconds()
+    if seconds < 60:
+        return f"{seconds:g} s"
+    parts, rest = [], round(seconds)
+    for unit, word in _UNITS:
+        if rest >= unit:
+            parts.append(f"{rest // unit} {word}")
+            rest %= unit
+    return " ".join(parts[:2])
+
+
+def _size(value: int) -> str:
+    for unit, word in ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
+        if value >= unit:
+            return f"{value / unit:.1f}".removesuffix(".0") + f" {word}"
+    return f"{value} B"

@@ -1,0 +1,143 @@
+"""How the holder of a partition reads a message that it has taken: it runs, or there is a reason why not.  [P9]"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from s3queue.documents.lease import NEVER
+from s3queue.documents.message import Generation, Message
+from s3queue.documents.once import is_once, was_finished
+from s3queue.documents.partition import Waiting
+from s3queue.documents.record import Failure, Record
+from s3queue.errors import AccessDenied, Unavailable
+from s3queue.paths import is_batch
+from s3queue.protocol.claim import Claim
+from s3queue.protocol.lease_protocol import LeaseProtocol
+from s3queue.protocol.opening import described_metadata, message_of
+from s3queue.store import ObjectInfo
+
+from .partition_clearing import Clearing
+from .partition_journals import HeldJournals
+
+if TYPE_CHECKING:
+    from .partition_hold import Hold
+
+
+@dataclass(slots=True)
+class PartitionReading:
+    """Reads the messages of one held partition. Safe for threads, as the hold is, to which it tells what it finds."""
+
+    _hold: Hold
+    _clearing: Clearing
+    _journals: HeldJournals
+
+    def open(self, path: str, info: ObjectInfo) -> Claim | None:
+        """Read a message; None if it does not have to run, or may not now."""
+        queue = self._hold.queue
+        permit = None
+        queue.follow_limits()
+        if queue.gate:
+            permit = None if queue.gate.wait(path) > 0 else queue.gate.enter(path)
+            if permit is None:
+                self._hold_back(path)
+                return None
+        before = queue.clock.monotonic()
+        claim: Claim | None = None
+        try:
+            claim = self._read(path, info, before)
+            if claim and permit and not permit.confirm(claim.claimed_at):
+                queue.hold_back(path)
+                self._hold.put_back(path)
+                claim = None
+        finally:
+            if permit and claim is None:
+                permit.cancel()
+        if claim:
+            self._hold.leases.log_step("claimed", claim, claim.lease.owner)
+            LeaseProtocol.emit(self._hold.leases, "message.claimed", claim)
+        return claim
+
+    def _hold_back(self, path: str) -> None:
+        """The gate does not permit it now. With a rate for each folder, the messages of other folders may still run."""
+        gate = self._hold.queue.gate
+        self._hold.queue.hold_back(path)
+        if gate and self._hold.messages.is_by_folder and gate.wait(path) > 0 and not gate.wait_for_any():
+            self._hold.skip(path)
+        else:
+            self._hold.put_back(path)
+
+    def _read(self, path: str, info: ObjectInfo, before: float) -> Claim | None:
+        try:
+            return self._look(path, info, before)
+        except (AccessDenied, Unavailable) as problem:
+            # Also without an answer the attempt counts: who cannot be read must not hold the others up for ever.
+            generation = Generation(etag=info.etag, put_at=info.modified_at)
+            message = Message(queue=self._hold.queue.name, path=path, generation=generation, size=info.size)
+            known = self._clearing.read.get(path)
+            if known is None or known.etag != info.etag:
+                self._clearing.read[path] = info
+            if isinstance(problem, AccessDenied):
+                metadata = described_metadata(self._hold.queue, path, info.etag)
+                if metadata is not None and self._is_repeated(replace(message, metadata=metadata)):
+                    return None
+            self._hold.leases.fail(self._hold.leases.claim(message, self._hold.waiting(path), info.at, before), problem)
+            if isinstance(problem, Unavailable):
+                self._hold.close()
+            return None
+
+    def _look(self, path: str, info: ObjectInfo, before: float) -> Claim | None:
+        found = self._hold.queue.store.open(info.key)
+        if found is None:
+            self._hold.vanish(path, info.at)
+            return None
+        message = message_of(self._hold.queue, path, found)
+        if message.generation.etag != info.etag:
+            # The lease does not name what lies there now: should its worker die of it, nobody would know.  [P5]
+            self._hold.look_again(path)
+            return None
+        self._clearing.read[path] = message.stored(info.key, found.at)
+        claim = self._hold.leases.claim(message, self._hold.waiting(path), found.at, before)
+        if self._is_repeated(message):
+            return None
+        if is_batch(path):
+            said = "a batch cannot belong to a partition: put it under messages/, or enqueue its lines one by one"
+            self._hold.leases.bury(claim, Failure("InvalidName", said))
+            return None
+        if claim.attempt > self._hold.queue.settings.max_attempts:
+            # It is charged with the death of its last worker.
+            claim.lease = replace(claim.lease, state="burying", attempt=claim.attempt - 1)
+            failure = claim.lease.failure or Failure("LeaseExpired", "its workers died")
+            self._hold.leases.bury(claim, failure)
+            return None
+        return claim
+
+    def _is_repeated(self, message: Message) -> bool:
+        """Whether it was finished before, and was PUT again since: the next commit deletes it."""
+        path = message.path
+        if not is_once(path, message.metadata):
+            return False
+        record = self._hold.ended_here(path, message.put_id) or self._journals.find(message)
+        if not was_finished(path, message.metadata, record):
+            return False
+        self._hold.delete_repeated(path)
+        return True
+
+
+def vanished(waiting: Waiting, at: datetime, worker: str) -> Record | None:
+    """The outcome of a message that waited, and that someone deleted; None if it has one, or had no attempt."""
+    lease = waiting.lease
+    # One that is parked for ever has its record.
+    if lease.generation is None or not lease.attempt or waiting.retry_at == NEVER:
+        return None
+    return Record(
+        path=waiting.path,
+        outcome="dead",
+        generation=lease.generation,
+        finished_at=at,
+        attempt=lease.attempt,
+        worker=worker,
+        attempts=lease.attempts,
+        failure=Failure("MessageVanished", "someone deleted the message before it was finished; not s3queue"),
+    )

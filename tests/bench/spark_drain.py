@@ -1,0 +1,114 @@
+"""A run of heavy messages: are the cores busy? Large payloads are read, digested and compressed in two executor cores.
+
+What is counted is the time in which Python workers computed, or were ready to and waited for a core that another
+process had; what is compared is the time of both cores. So a busy machine changes it little, and a core that waits for
+a message to be claimed, for the slowest of a batch or for bytes, shows. On a machine of its own it is CPU used divided
+by CPU available, without Java's and the driver's part.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from infra.local.emr.memory import python_below
+from s3queue import Queue, QueueSettings
+from s3queue.spark_runs.launcher import Launcher
+from s3queue.spark_runs.slots import as_run
+from s3queue.stores.s3 import client
+from support.fake_jobs import FakeJobs
+from support.s3_servers import REGION, fresh_bucket, seaweedfs_server
+
+from .instruments.harness import Bench
+from .spark_pipeline import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark.heavy.streams import StreamContext
+    from spark.storage.bucket import Bucket
+
+MESSAGES, MEGABYTES = 200, 20
+GOAL = 0.8
+SETTINGS = QueueSettings.of(engine="spark", visibility_timeout=300, messages_per_run=50, history=False)
+#: Of the session.
+CORES = 2
+
+
+def run(bench: Bench) -> None:
+    messages = bench.scaled(MESSAGES)
+    with (
+        bench.part("spark_drain", "A run of heavy messages: are the cores busy?") as part,
+        seaweedfs_server() as endpoint,
+        session() as spark,
+    ):
+        from spark.storage.bucket import Bucket
+
+        bucket = Bucket(fresh_bucket(client(endpoint, REGION)), endpoint, REGION)
+        drain(spark, bucket, "warm-up", 2)
+        pairs, rates = [], []
+        for turn in range(bench.repetitions):
+            used, there, seconds = drain(spark, bucket, f"turn-{turn}", messages)
+            pairs.append((used, there))
+            rates.append(messages * MEGABYTES / seconds)
+        what = f"per_stream, {messages} messages of {MEGABYTES} MB, local[2]"
+        bench.pair(what, pairs, "time of two cores", unit="s", goal=GOAL)
+        part.raw["megabytes per second"] = rates
+
+
+def drain(spark: SparkSession, bucket: Bucket, name: str, messages: int) -> tuple[float, float, float]:
+    """Seconds that Python was at work in executors, those of their cores, and how long it took."""
+    from spark.heavy.driver import Driver
+    from spark.heavy.messages import MessageWork
+    from spark.heavy.streams import StreamDefinition, at_once
+
+    queue = Queue(store=bucket.store(), name=name, settings=SETTINGS)
+    # Text that compresses as logs do; the same for all, or making it would take longer than the run.
+    said = (
+        b"2026-11-17T12:%02d:00Z reader-%d opened %s" % (n % 60, n, os.urandom(9).hex().encode()) for n in range(999)
+    )
+    line = b"\n".join(said)
+    body = (line * (MEGABYTES * 1_000_000 // len(line) + 1))[: MEGABYTES * 1_000_000]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: queue.store.put(f"{name}/messages/m{n:04d}", body), range(messages)))
+    jobs = FakeJobs()
+    assert Launcher(jobs, bucket.name).launch(queue, []) == "started"
+    mine = as_run(queue, next(iter(jobs.started)))
+    definition = StreamDefinition(mine, job(), spark, bucket)
+    work = MessageWork(mine, definition, spark, parallel=at_once(spark, SETTINGS))
+    before, began = working_seconds(), time.monotonic()
+    counts = Driver(mine, work, seconds=3600).drain()
+    seconds, used = time.monotonic() - began, working_seconds() - before
+    assert counts == {"completed": messages}, counts
+    return used, seconds * CORES, seconds
+
+
+def job() -> Any:
+    """Made in here, so that it travels to executors, which do not see the tests."""
+
+    def packed(stream: IO[bytes], context: StreamContext) -> Any:
+        import hashlib
+        import zlib
+
+        digest, packer, size = hashlib.sha256(), zlib.compressobj(3), 0
+        while chunk := stream.read(1024 * 1024):
+            digest.update(chunk)
+            size += len(packer.compress(chunk))
+        return {"sha256": digest.hexdigest(), "packed": size + len(packer.flush())}
+
+    return packed
+
+
+def working_seconds() -> float:
+    """Seconds that the living Python workers of this process's Spark have run, or were ready to run."""
+    found = 0
+    for pid in python_below(os.getpid())["executor"]:
+        for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with suppress(OSError):
+                # In nanoseconds: on a core, and waiting for one.
+                found += sum(map(int, thread.read_text().split()[:2]))
+    return found / 1e9

@@ -1,0 +1,209 @@
+"""Bugs that hostile readers found in partitions, flows and what is sent into groups, planted again.  [P7] [P8] [P9]"""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+_FLOWS = "tests/unit/flow/test_flows.py::"
+_JOURNALS = "tests/unit/flow/test_journals.py::"
+_RUNS = "tests/unit/worker/test_partition_runs.py::"
+_SIZES = "tests/unit/flow/test_partition_sizes.py::"
+_WINDOW = "tests/unit/flow/test_partition_window.py::"
+
+BUGS = (
+    Mutation(
+        "what two messages of one date sent loses its order in the next group",
+        "documents/sent_objects.py",
+        "_DIGITS = 8\n",
+        "_DIGITS = 0\n",
+        more=(("documents/sent_objects.py", "[0-9a-f]{15}", "[0-9a-f]{7}"),),
+        # Schedule 1656 meets it.
+        test="tests/unit/protocol/test_group_sends.py::"
+        "test_what_two_senders_of_one_second_sent_keeps_its_order_in_the_next_group",
+    ),
+    Mutation(
+        "what a longer name sends goes before what a shorter one sends",
+        "documents/sent_objects.py",
+        "!{part:04x}{index:03x}{digest[:_DIGITS]}-sent-",
+        "-{part:04x}{index:03x}{digest[:_DIGITS]}-sent-",
+        test="tests/unit/protocol/test_group_sends.py::"
+        "test_the_order_of_the_senders_is_that_of_their_names_whatever_these_are",
+    ),
+    Mutation(
+        "the flow of a completion is never stored",
+        "protocol/outbox.py",
+        "        return start_flow(self.queue, self.record, sent.body, self.between)\n",
+        "        return bool(start_flow)\n",
+    ),
+    Mutation(
+        "what a crash left out of a flow that a handler started is not stored",
+        "protocol/flow_storing.py",
+        "            put_missing(queue, read_flow(queue, flow.flow_id) or flow, put)\n",
+        "            pass\n",
+        more=(
+            (
+                "protocol/flow_storing.py",
+                "        # The marker comes first: a flow without one would never be repaired.\n"
+                '        queue.store.put(flow.marker, b"")\n',
+                "",
+            ),
+        ),
+        # Schedule 1022 meets it, and the crash matrix.
+        test="tests/unit/flow/test_started_flows.py::test_a_crash_at_any_request_loses_and_repeats_nothing",
+    ),
+    Mutation(
+        "a failed attempt starts its flow",
+        "worker/processor.py",
+        "            return self.end(claim, error, is_called=is_called)\n",
+        "            if any(send.place == 'flows/' for send in context.sends):\n"
+        "                claim.lines.sends = list(context.sends)\n"
+        "                self.queue.perform(self.queue.leases._record(claim, 'completed'))\n"
+        "            return self.end(claim, error, is_called=is_called)\n",
+    ),
+    Mutation(
+        "the marker of whoever found a flow's id taken stays",
+        "flow/flow_repair.py",
+        "    if flow is None or flow.home != queue.name:\n",
+        "    if flow is None:\n",
+        test=f"{_FLOWS}test_the_marker_of_whoever_found_the_id_taken_is_removed",
+    ),
+    Mutation(
+        "a member that has its outcome in the flow is stored anew",
+        "protocol/flow_storing.py",
+        "[node for node in flow.nodes(0) if flow.done(node) not in found.done]",
+        "[*flow.nodes(0)]",
+        test=f"{_FLOWS}test_starting_again_after_records_are_gone_runs_nothing_twice",
+    ),
+    Mutation(
+        "a member that nobody could store has vanished",
+        "protocol/flow_storing.py",
+        "            is_whole &= put(queue, flow, node) is not False\n",
+        "            put(queue, flow, node)\n",
+        test=f"{_FLOWS}test_a_member_that_nobody_could_store_has_not_vanished",
+    ),
+    Mutation(
+        "who cancels a flow stores what its records have sent",
+        "flow/flow_repair.py",
+        "        sends_to=(queue.sends_to or ()) if name == queue.name else (),\n",
+        "        sends_to=queue.sends_to,\n",
+        test=f"{_FLOWS}test_who_cancels_a_flow_stores_nothing_that_a_record_asks_for",
+    ),
+    Mutation(
+        "a stranger's message is shown the results of a flow",
+        "flow/flow_results.py",
+        "            if not flow.has(self.number, self._queue):\n",
+        "            if not flow.members:\n",
+        test=f"{_FLOWS}test_a_handler_reads_no_results_for_a_message_that_its_queue_has_not_in_the_flow",
+    ),
+    Mutation(
+        "whoever completes a batch by hand drops what its done lines sent",
+        "protocol/lease_protocol.py",
+        "            lines.sends = [*before, *sends]\n",
+        "            lines.sends = [*sends]\n",
+        test="tests/unit/protocol/test_outbox.py::"
+        "test_whoever_completes_a_batch_that_others_began_sends_what_they_sent_as_well",
+    ),
+    Mutation(
+        "messages that are parked for ever fill their partition",
+        "flow/partition_window.py",
+        "is_full = not goes_in_order and sum(one.retry_at != NEVER for one in self.waiting.values()) >= MOST_WAITING",
+        "is_full = len(self.waiting) >= MOST_WAITING",
+        test=f"{_WINDOW}test_messages_that_nobody_can_read_do_not_stop_their_partition",
+    ),
+    Mutation(
+        "a page of folders hides the messages of a partition",
+        "flow/partition_window.py",
+        "            if window or self._next_after is None or self._must_wait():\n                return window\n",
+        "            return window\n",
+        test=f"{_WINDOW}test_a_page_of_folders_hides_no_message",
+    ),
+    Mutation(
+        "a name that is too long for a lease stops its partition",
+        "flow/partition_window.py",
+        "            if problem := self.queue.keys.problem(path):\n",
+        "            if problem := '':\n",
+        test=f"{_WINDOW}test_a_name_that_is_too_long_for_a_lease_dies_alone",
+    ),
+    Mutation(
+        "a message of a partition is claimed alone, and nobody is told",
+        "protocol/claiming.py",
+        '            raise InvalidRequest(\n                f"{name}/{path} is claimed with',
+        "            if way_out:\n                return None\n"
+        '            raise InvalidRequest(\n                f"{name}/{path} is claimed with',
+        test="tests/unit/flow/test_partitions.py::"
+        "test_a_message_of_a_partition_cannot_be_claimed_alone_and_the_error_names_the_way_out",
+    ),
+    Mutation(
+        "the lease of a partition grows until nobody can read it",
+        "documents/partition.py",
+        "        if len(body) <= _LONG_BYTES:\n",
+        "        if body:\n",
+        test=f"{_SIZES}test_long_errors_of_many_messages_do_not_lose_their_attempts",
+    ),
+    Mutation(
+        "large outcomes of a partition are committed together",
+        "flow/partition_hold.py",
+        "in_parts(all_ended) if self._ended_bytes > PART_BYTES else [all_ended]",
+        "[all_ended]",
+        test=f"{_SIZES}test_large_results_are_committed_in_parts_that_can_be_read",
+    ),
+    Mutation(
+        "the journals of one second have no order",
+        "flow/partition_clearing.py",
+        "self.queue.journaled_at.next(self.claim.now())",
+        "self.claim.now()",
+        test="tests/unit/flow/test_partitions.py::test_the_last_of_two_outcomes_within_a_second_is_told",
+    ),
+    Mutation(
+        "messages are gathered before their partition is taken",
+        "flow/partition_hold.py",
+        "                self._lease.wait(self.queue.settings.within, dict(self._waiting))\n",
+        "",
+        test="tests/unit/worker/test_collecting.py::"
+        "test_while_one_process_gathers_the_events_of_others_find_the_partition_held",
+    ),
+    Mutation(
+        "a heartbeat keeps a partition that no thread works on",
+        "worker/partition_run.py",
+        "        except (LeaseLost, Unavailable) as error:\n            # The hold is closed: what has ended",
+        "        except Unavailable as error:\n            # The hold is closed: what has ended",
+        more=(
+            (
+                "worker/partition_run.py",
+                "            # Else a heartbeat would keep for ever what no thread works on.\n"
+                "            self._end(is_lost=True)\n"
+                "            raise\n"
+                "        return claims\n",
+                "            raise\n        return claims\n",
+            ),
+        ),
+        test=f"{_RUNS}test_a_heartbeat_keeps_no_partition_whose_lease_ran_out_while_a_message_was_read",
+    ),
+    Mutation(
+        "messages whose names look like partitions hide them",
+        "flow/partition_states.py",
+        "        while cursor is not None and not folders:\n",
+        "        if cursor is not None:\n",
+        test="tests/unit/flow/test_partition_states.py::test_messages_whose_names_look_like_partitions_hide_none",
+    ),
+    Mutation(
+        "journals from before a message are searched for it",
+        "flow/partition_journals.py",
+        "            if info.modified_at > until or (since is not None and info.modified_at < since):\n",
+        "            if info.modified_at > until:\n",
+        more=(
+            (
+                "flow/partition_journals.py",
+                "list_journals(self.queue, self.partition, since)",
+                "list_journals(self.queue, self.partition, None)",
+            ),
+        ),
+        test=f"{_JOURNALS}test_sent_messages_of_a_hold_share_one_list_and_read_no_journals_from_before_their_sender",
+    ),
+    Mutation(
+        "what a Spark session died of is not charged with it",
+        "spark/heavy/partition_rounds.py",
+        "                self._fail_started(error)\n",
+        "",
+    ),
+)

@@ -1,0 +1,245 @@
+"""The service that runs Spark jobs, as unreliable as EMR Serverless, and the drivers that it starts.
+
+A driver is the real one, with a job that needs no session: `per_message` through `MessageWork`, or `per_batch` through
+`PartitionRounds`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from greenlet import getcurrent
+
+import spark.heavy.driver as driver_module
+import spark.heavy.messages as messages_module
+import spark.heavy.run_manifest as manifest_module
+from s3queue.documents.record import Failure
+from s3queue.errors import QueueError, Reject, Unavailable
+from s3queue.protocol.claim import Claim
+from s3queue.spark_runs import claims, launcher, watch
+from s3queue.spark_runs.service import Job, JobRequest, NotStarted, Phase
+from s3queue.worker.context import Context
+from spark.heavy.batches import BatchWork
+from spark.heavy.driver import Driver, Work
+from spark.heavy.messages import MessageWork, SparkGone
+from spark.heavy.partition_rounds import Run
+from spark.heavy.run_manifest import NotOurs, RunLost
+
+from .cast import Cast
+from .machines import Process, ProcessClock
+from .threads import Flag, Mutex, Pool
+from .watched import WatchedQueue
+from .world import Actor, World
+
+#: A run may take so long; then it leaves the rest to the next.
+RUN_SECONDS = 60.0
+#: As long as everything takes here.
+SCALED = {watch: {"LAUNCH_GRACE": timedelta(seconds=6), "COOL": timedelta(seconds=3), "ASK_SECONDS": 2.0}}
+
+
+class _Thread:
+    """A `threading.Thread` of the process that starts it."""
+
+    def __init__(self, target: Callable[..., object], args: tuple[Any, ...], **_: Any) -> None:
+        self._target, self._arguments = target, args
+
+    def start(self) -> None:
+        actor = getcurrent()
+        assert isinstance(actor, Actor), "only a process has threads"
+        self._done = Flag(actor.world)
+        actor.world.spawn(actor.process, self._run)
+
+    def _run(self) -> None:
+        self._target(*self._arguments)
+        self._done.set()
+
+    def join(self) -> None:
+        while not self._done.is_set():
+            self._done.wait()
+
+
+def _event() -> Flag:
+    actor = getcurrent()
+    assert isinstance(actor, Actor), "only a process has threads"
+    return Flag(actor.world)
+
+
+@contextmanager
+def spark_greenlets() -> Iterator[None]:
+    """Drivers and launchers have greenlets for threads meanwhile, and what is made for minutes takes seconds."""
+    threads = SimpleNamespace(RLock=Mutex, Lock=Mutex, Event=_event, Thread=_Thread)
+    modules = (driver_module, messages_module, manifest_module, claims)
+    patches: list[Any] = [patch.object(module, "threading", threads) for module in modules]
+    patches += [patch.object(claims, "ThreadPoolExecutor", Pool)]
+    for module, values in SCALED.items():
+        patches += [patch.object(module, name, value) for name, value in values.items()]
+    patches.append(patch.object(launcher, "LAUNCH_GRACE", SCALED[watch]["LAUNCH_GRACE"]))
+    for one in patches:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in patches:
+            one.stop()
+
+
+class ScriptedBatches(BatchWork):
+    """The real one; its query is a call that does what each message says."""
+
+    def __init__(self, cast: Cast, process: Process, is_alive: Callable[[], bool]) -> None:
+        self._cast, self._process, self._is_alive = cast, process, is_alive
+        self._spark: Any = None
+
+    def _run_group(self, group: Sequence[Claim], driver: Run, spark: Any) -> None:
+        for claim in [claim for claim in group if not claim.is_alive()]:
+            driver.vanished(claim)
+        alive = [claim for claim in group if claim.is_alive()]
+        scripts = [json.loads(claim.message.body) for claim in alive]
+        runs = [self._cast.judge.start(self._process, claim, 0) for claim in alive]
+        if not alive:
+            return
+        self._cast.world.sleep(max(script["takes"] for script in scripts))
+        if not self._is_alive():
+            raise SparkGone("the Spark session is gone")
+        for claim, script, run in zip(alive, scripts, runs, strict=True):
+            run.ended_at = self._cast.world.now
+            try:
+                result = self._cast.end(run, claim, script)
+            except Exception as error:
+                self._end(driver, claim, error if isinstance(error, Reject) else Failure("JobError", str(error)))
+            else:
+                self._end(driver, claim, None, result)
+
+
+@dataclass(slots=True, eq=False)
+class _Started:
+    job: Job
+    process: Process | None = None
+
+
+class Jobs:
+    """The service. It may refuse, lose an answer, start a driver late, or once more when the first one died."""
+
+    def __init__(self, cast: Cast, *, by_batch: bool) -> None:
+        self._cast = cast
+        self._world: World = cast.world
+        self._by_batch = by_batch
+        self._started: dict[str, _Started] = {}
+        #: Drivers that are at work, or will be.
+        self.busy = 0
+
+    # What launchers and sweepers ask
+
+    def start(self, request: JobRequest) -> str:
+        self._answer(refuses=True)
+        if request.run not in self._started:
+            self._note(request, "starting", "SUBMITTED")
+            self._drive(request.run, self._world.random.random() * self._world.random.choice((0.5, 0.5, 12.0)))
+        self._answer()
+        return f"job-{request.run}"
+
+    def get(self, job: str) -> Job | None:
+        self._answer()
+        found = self._started.get(job.removeprefix("job-"))
+        return found.job if found else None
+
+    def find(self, run: str, *, since: datetime) -> Job | None:
+        return self.get(f"job-{run}")
+
+    def cancel(self, job: str) -> None:
+        found = self._started[job.removeprefix("job-")]
+        if found.process:
+            self._world.kill(found.process)
+
+    def _answer(self, *, refuses: bool = False) -> None:
+        """Takes a moment, and may say nothing."""
+        chance = self._world.random
+        self._world.sleep(chance.random() * 0.3)
+        if self._cast.is_over:
+            return
+        if refuses and chance.random() < 0.1:
+            raise NotStarted("ThrottlingException")
+        if chance.random() < 0.1:
+            raise Unavailable("no answer of the service")
+
+    def _note(self, request: JobRequest, phase: Phase, state: str) -> None:
+        job = Job(id=f"job-{request.run}", run=request.run, queue=request.queue, phase=phase, state=state)
+        self._started[request.run] = _Started(job)
+
+    def _becomes(self, run: str, phase: Phase, state: str) -> None:
+        known = self._started[run]
+        job = known.job
+        if job.phase != "ended":
+            known.job = Job(id=job.id, run=run, queue=job.queue, phase=phase, state=state)
+
+    # Drivers
+
+    def _drive(self, run: str, after: float) -> None:
+        process = self._started[run].process = self._cast.process("driver")
+        self.busy += 1
+        process.on_death = lambda: self._died(run)
+        self._world.spawn(process, self._drain, process, run, after=after)
+        chance = self._world.random
+        if not self._cast.is_over and chance.random() < 0.3:
+            # For longer than its leases: others take what it held, and it wakes up as a zombie. The service only calls
+            # a job ended that does not run any more.
+            self._world.at(self._world.now + after + chance.random() * 8.0, lambda: self._sleeps(process))
+
+    def _sleeps(self, process: Process) -> None:
+        if process.is_alive and not self._cast.is_over:
+            process.paused_until = max(process.paused_until, self._world.now + self._world.random.random() * 25.0)
+
+    def _died(self, run: str) -> None:
+        self.busy -= 1
+        self._becomes(run, "ended", "FAILED")
+        if self._world.random.random() < 0.2:
+            self._drive(run, 1.0)  # another attempt of the same job: not its run any more
+
+    def _drain(self, process: Process, run: str) -> None:
+        cast, world = self._cast, self._world
+        self._becomes(run, "running", "RUNNING")
+        queue = WatchedQueue(
+            store=world.store,
+            name=cast.name,
+            settings=cast.settings,
+            worker_id=run,
+            clock=ProcessClock(world, process),
+            chance=world.chance,
+        ).watch(cast.judge, process)
+        cast.workers[run] = process
+        with suppress(QueueError):
+            queue.refresh()
+        dies_at = world.now + world.random.random() * (200.0 if cast.is_over else 60.0)
+        driver = Driver(queue, self._work(queue, process, dies_at), seconds=RUN_SECONDS, threads=2)
+        driver.heartbeat.changed = Flag(world)  # type: ignore[assignment]
+        state = "SUCCESS"
+        try:
+            driver.drain()
+        except (NotOurs, RunLost, SparkGone, QueueError) as error:
+            state = f"FAILED {type(error).__name__}"
+        cast.judge.let_go(process)
+        cast.counts[state] += 1
+        process.on_death = None
+        self.busy -= 1
+        self._becomes(run, "ended", state)
+
+    def _work(self, queue: WatchedQueue, process: Process, dies_at: float) -> Work:
+        """`dies_at`: when its session dies."""
+        cast = self._cast
+
+        def is_alive() -> bool:
+            return cast.world.now < dies_at
+
+        def per_message(spark: None, message: bytes, context: Context) -> Any:
+            return cast.handle(message, context)
+
+        if self._by_batch:
+            return ScriptedBatches(cast, process, is_alive)
+        return MessageWork(queue, per_message, None, parallel=2, is_alive=is_alive)

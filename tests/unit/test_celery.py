@@ -1,0 +1,333 @@
+"""Celery's transport and result backend on a bucket in memory: what they ask of it, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+from celery import Celery, chord
+from celery.app.task import Context
+from kombu import Connection
+from kombu.exceptions import OperationalError
+
+import s3queue.contrib.celery
+from s3queue import DeadLetters, InvalidRequest, Queue
+from s3queue.connect import lend_memory
+from s3queue.contrib.celery.address import Address
+from s3queue.contrib.celery.intake import Intake
+from s3queue.contrib.celery.naming import tail_of_task
+from s3queue.documents.record import Failure
+from s3queue.errors import InvalidName, QueueError
+from s3queue.paths import due_of
+from support.workbench import Workbench
+
+_numbers = count()
+
+
+def intake_of(queue: Queue, slowest: float = 5.0) -> Intake:
+    """Without its threads: a test lets time pass itself."""
+    return Intake(queue, poll_interval=1.0, slowest=slowest, changed=lambda: None)
+
+
+@pytest.fixture
+def app(bench: Workbench) -> Iterator[Celery]:
+    # kombu keeps connections by their URL, for the whole process: each test has its own.
+    bench.memory.url = f"memory://unit-{next(_numbers)}"
+    url = f"{bench.memory.url.replace('memory', 's3queue', 1)}?store=memory"
+    with lend_memory(bench.memory):
+        made = Celery("unit", broker=url, backend=url, set_as_current=False)
+
+        @made.task(name="add", shared=False)
+        def add(a: int, b: int) -> int:
+            return a + b
+
+        @made.task(name="total", shared=False)
+        def total(numbers: list[int]) -> int:
+            return sum(numbers)
+
+        yield made
+        made.close()
+
+
+# Addresses
+
+
+def test_an_address_names_a_bucket_and_how_to_reach_it():
+    found = Address.parse("s3queue://jobs?region=eu-central-1&endpoint_url=http://localhost:9000&store=direct")
+    assert (found.url, found.region, found.endpoint_url) == ("s3://jobs", "eu-central-1", "http://localhost:9000")
+    assert (found.store, found.results_of) == ("direct", "celery")
+    assert Address.parse("s3queue://jobs/reports").results_of == "reports"
+    own = Address.parse("s3queue://key:secret@minio:9000/jobs/reports")
+    assert (own.url, own.results_of) == ("s3://key:secret@minio:9000/jobs", "reports")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("s3queue://", "names no bucket"),
+        ("s3queue:///", "names no bucket"),
+        ("s3queue://key:secret@minio:9000", "names no bucket"),
+        ("s3queue://jobs?regoin=x", "unknown option 'regoin'; known are region, endpoint_url, store"),
+        ("s3queue://jobs/a/b", "too many parts"),
+        ("s3queue://jobs/Results", "queue name 'Results' is not valid"),
+    ],
+)
+def test_an_address_that_makes_no_sense_is_refused_and_no_secret_is_repeated(url, said):
+    with pytest.raises((InvalidRequest, InvalidName)) as refused:
+        Address.parse(url)
+    assert said in str(refused.value)
+    assert "secret" not in str(refused.value).replace("key:secret@host", "")
+
+
+def test_a_url_is_shown_without_its_secret():
+    shown = Connection("s3queue://key:hidden@localhost:9000/jobs").as_uri()
+    assert "hidden" not in shown
+    assert "hidden" not in repr(Address.parse("s3queue://key:hidden@localhost:9000/jobs"))
+    assert shown.endswith("@localhost:9000/jobs")
+
+
+# Sending
+
+
+def test_a_task_is_one_put_and_is_readable_in_the_bucket(bench, app):
+    # The app uses the memory behind the counting store: count there.
+    asked: list[tuple[str, str]] = []
+    bench.around = lambda operation, key, perform: (asked.append((operation, key)), perform())[1]
+    sent = app.tasks["add"].apply_async((1, 2), priority=7)
+    ((operation, key),) = asked
+    assert operation == "put"
+    assert key.startswith("celery/messages/p007/")
+    assert key.endswith(f".{sent.id}")
+    payload = json.loads(bench.read(key))
+    assert payload["headers"]["task"] == "add"
+    assert json.loads(payload["body"])[0] == [1, 2]
+
+
+def test_a_task_with_a_countdown_is_put_among_the_delayed(bench, app):
+    sent = app.tasks["add"].apply_async((1, 2), countdown=3600)
+    (key,) = bench.keys("celery/")
+    assert key.startswith("celery/delayed/")
+    assert key.endswith(sent.id)
+
+
+def test_bytes_of_another_serializer_survive(bench, app):
+    with app.connection_for_write() as connection, connection.channel() as channel:
+        channel.basic_publish(channel.prepare_message(b"\xff\x00", content_type="x/y"), "", "raw")
+        assert channel.basic_get("raw", no_ack=True).body == b"\xff\x00"
+    assert bench.keys("raw/messages/") == []
+
+
+@pytest.mark.parametrize("task_id", ["order/17", "..", "ä ö", "x" * 3000], ids=["slash", "dots", "umlauts", "long"])
+def test_a_task_may_have_any_id(bench, app, task_id):
+    app.tasks["add"].apply_async((1, 2), task_id=task_id)
+    (key,) = bench.keys("celery/messages/")
+    assert key.endswith(tail_of_task(task_id))
+    assert s3queue.contrib.celery.revoke(app, task_id) == "revoked"
+    assert app.AsyncResult(task_id).state == "REVOKED"
+
+
+def test_only_tasks_of_a_bucket_can_be_revoked_in_it():
+    with pytest.raises(InvalidRequest, match="not s3queue, but memory://"):
+        s3queue.contrib.celery.revoke(Celery("other", broker="memory://", set_as_current=False), "some-id")
+
+
+def test_queues_have_a_prefix_if_it_is_wanted(bench, app):
+    app.conf.broker_transport_options = {"queue_name_prefix": "shop-"}
+    app.tasks["add"].apply_async((1, 2), queue="emails")
+    (key,) = bench.keys("shop-emails/messages/")
+    assert key
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda app: app.control.ping(),
+        lambda app: app.control.broadcast("shutdown"),
+        lambda app: app.control.inspect().active(),
+        lambda app: app.control.revoke("some-id"),
+        lambda app: app.events.Receiver(app.connection_for_read(), {}).capture(limit=1, timeout=1),
+    ],
+)
+def test_what_needs_a_broadcast_is_refused(app, ask):
+    with pytest.raises((InvalidRequest, OperationalError), match="S3 has no broadcast"):
+        ask(app)
+
+
+def test_messages_can_be_counted_and_purged(bench, app):
+    for _ in range(3):
+        app.tasks["add"].delay(1, 2)
+    app.tasks["add"].apply_async((1, 2), countdown=3600)
+    with app.connection_for_read() as connection, connection.channel() as channel:
+        assert channel.queue_declare("celery", passive=True).message_count == 3
+        assert channel.queue_purge("celery") == 4
+    assert bench.keys("celery/messages/") + bench.keys("celery/delayed/") == []
+
+
+# Receiving
+
+
+def test_an_idle_queue_is_asked_less_and_less(bench):
+    intake = intake_of(bench.queue("celery"))
+    for _ in range(3600):
+        assert intake.take(8) == []
+        bench.clock.advance(1.0)
+    asked = bench.store.take()
+    # A LIST every five seconds or so, and `queue.json` every ten: nothing else.
+    assert asked.keys() == {"list", "get"}
+    assert asked["list"] <= 725
+    assert asked["get"] <= 360
+
+
+def test_a_delayed_task_is_asked_for_when_it_is_due(bench):
+    queue = bench.queue("celery")
+    intake = intake_of(queue, slowest=600)
+    queue.enqueue(b"{}", delay=100)
+    while not (claims := intake.take(8)):
+        bench.clock.advance(max(intake.seconds_to_poll(), 0.5))
+    due_at = due_of(claims[0].path)
+    assert due_at is not None
+    assert due_at <= bench.clock.now() <= due_at + timedelta(seconds=1)
+
+
+def test_several_tasks_are_claimed_at_once_and_each_is_ended_in_its_way(bench):
+    queue = bench.queue("celery")
+    sent = [queue.enqueue({"n": n}) for n in range(3)]
+    intake = intake_of(queue)
+    claims = intake.take(8)
+    paths = [claim.path for claim in claims]
+    assert sorted(paths) == sorted(sent)
+    assert intake.take(8) == []
+    intake.complete(claims[0])
+    intake.release(claims[1])
+    intake.bury(claims[2], Failure("Reject", "no"))
+    intake.stop()
+    assert queue.status(paths[0]).state == "completed"
+    assert queue.status(paths[1]).state == "pending"
+    assert [letter.error_type for letter in DeadLetters(queue).list()] == ["Reject"]
+
+
+def test_a_paused_queue_delivers_nothing_and_is_asked_rarely(bench):
+    queue = bench.queue("celery")
+    queue.enqueue({"n": 1})
+    queue.pause()
+    intake = intake_of(queue)
+    bench.store.take()
+    for _ in range(100):
+        assert intake.take(8) == []
+        assert intake.seconds_to_poll() > 0
+        bench.clock.advance(max(1.0, intake.seconds_to_poll()))
+    assert bench.store.take().keys() == {"get"}
+    queue.resume()
+    bench.clock.advance(11)
+    assert len(intake.take(8)) == 1
+
+
+def test_a_store_without_an_answer_is_no_reason_to_end(bench):
+    queue = bench.queue("celery")
+    queue.enqueue({"n": 1})
+    intake = intake_of(queue)
+
+    def refuse(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        raise QueueError("no answer")
+
+    bench.around = refuse
+    assert intake.take(8) == []
+    bench.around = None
+    bench.clock.advance(5)
+    assert len(intake.take(8)) == 1
+
+
+@pytest.mark.parametrize("settings", [{"partitions": 2}, {"engine": "spark"}])
+def test_a_queue_whose_messages_are_others_is_refused(bench, settings):
+    with pytest.raises(InvalidRequest, match="a Celery worker claims each task by itself"):
+        intake_of(bench.queue("celery", **settings)).start()
+
+
+# Results
+
+
+def test_nothing_replaces_a_success_not_even_what_looked_before_it_came(bench, app):
+    backend = app.backend
+    came: list[str] = []
+
+    def success_comes_between(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "put" and not came:
+            came.append(key)
+            backend.store_result("17", 42, "SUCCESS")
+        return perform()
+
+    bench.around = success_comes_between
+    backend.store_result("17", ValueError("late"), "FAILURE")
+    assert came == ["celery/results/task-17"]
+    assert backend.get_task_meta("17")["status"] == "SUCCESS"
+    assert backend.get_result("17") == 42
+
+
+def test_results_older_than_they_are_kept_are_deleted(bench, app):
+    app.backend.store_result("old", 1, "SUCCESS")
+    bench.clock.advance(app.backend.expires + 10)
+    app.backend.store_result("new", 2, "SUCCESS")
+    app.backend.cleanup()
+    assert bench.keys("celery/results/") == ["celery/results/task-new"]
+
+
+def test_the_body_of_a_chord_is_sent_once_although_several_parts_saw_the_end(bench, app):
+    add, total = app.tasks["add"], app.tasks["total"]
+    chord([add.s(1, 1), add.s(2, 2)], total.s())()
+    parts = []
+    for key in bench.keys("celery/messages/"):
+        payload = json.loads(bench.read(key))
+        args, _, embedded = json.loads(payload["body"])
+        headers = payload["headers"]
+        parts.append((Context(id=headers["id"], group=headers["group"], chord=embedded["chord"]), sum(args)))
+    for request, result in parts:
+        app.backend.store_result(request.id, result, "SUCCESS")
+        app.backend.on_chord_part_return(request, "SUCCESS", result)
+    # As if the one that sent the body had crashed before it noted that: its task is run again, and sends it again.
+    (joined,) = [key for key in bench.keys("celery/results/chord-") if key.endswith("~joined")]
+    bench.memory.delete(joined)
+    app.backend.on_chord_part_return(parts[0][0], "SUCCESS", 2)
+    assert joined in bench.keys("celery/results/chord-")
+    sent = [json.loads(bench.read(key)) for key in bench.keys("celery/messages/")]
+    (body,) = [one for one in sent if one["headers"]["task"] == "total"]
+    assert sorted(json.loads(body["body"])[0][0]) == [2, 4]
+
+
+# Costs
+
+
+def test_a_task_costs_what_docs_celery_says(bench, app):
+    asked: list[str] = []
+
+    def count(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        asked.append(operation)
+        return perform()
+
+    bench.around = count
+    for n in range(100):
+        app.tasks["add"].delay(n, n)
+    # A process that goes on sending looks into `queue.json` every ten seconds.
+    assert Counter(asked) in ({"put": 100}, {"put": 100, "get": 1})
+    asked.clear()
+    with app.connection_for_read() as connection:
+        intake = intake_of(connection.transport.queue("celery"))
+        ended = 0
+        while claims := intake.take(8):
+            for claim in claims:
+                intake.complete(claim)
+                ended += 1
+        intake.stop()
+    assert ended == 100
+    counts = Counter(asked)
+    # Lease and record; the message; its deletion and its lease's, which are free. The rest is shared by all of them.
+    assert (counts["put"], counts["delete"]) == (200, 200)
+    assert counts["get"] <= 101
+    assert counts["list"] <= 8
+    asked.clear()
+    app.backend.store_result("17", 1, "SUCCESS")
+    assert Counter(asked) == {"get": 1, "put": 1}
