@@ -131,15 +131,17 @@ def handle(event: Any, context: Any) -> dict[str, int]:
         return {}
     if delayed := _delayed(kept, event):
         return _await_delayed(kept, delayed, context)
-    for crashed in _crashed(kept, event):
-        crashed.worker_crashed()
-    _publish(kept)
+    crashed = list(_crashed(kept, event))
+    for one in crashed:
+        one.worker_crashed()
+    if not crashed:  # a message waits for those
+        _publish(kept)
     now, left = kept.clock.monotonic(), context.get_remaining_time_in_millis() / 1000
     try:
         return _sweep(kept, now + min(SWEEPER_STAYS_SECONDS, left - LAST_SWEEP_SECONDS), now + left - SPARE_SECONDS)
     finally:
-        for one in kept.rounds.values():
-            one.telemetry.flush()
+        for each in kept.rounds.values():
+            each.telemetry.flush()
 
 
 def _publish(kept: Runtime) -> None:
