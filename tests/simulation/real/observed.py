@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 from s3queue import Claim, Queue, Record
+from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes
 
 from .history import tell
@@ -55,16 +57,20 @@ def observe() -> None:
         return found
 
     Outcomes.write_record = written  # type: ignore[method-assign,assignment]
-    for name in ("complete", "complete_lines", "fail", "release"):
+    for name in ("complete", "complete_lines", "fail", "release", "postpone"):
         setattr(Queue, name, _giving_up(getattr(Queue, name)))
+    # A worker asks these where no handler was called: of a message that cannot be read, or must wait for a rate.
+    for name in ("fail", "postpone"):
+        setattr(LeaseProtocol, name, _giving_up(getattr(LeaseProtocol, name)))
 
 
 def _giving_up(method: Callable[..., Any]) -> Callable[..., Any]:
     """Told before the request that does it is sent."""
 
-    def observed(queue: Queue, claim: Claim, *arguments: Any, **options: Any) -> Any:
-        if claim.fence:
-            tell("given up", queue=queue.name, path=claim.path, fence=claim.fence)
-        return method(queue, claim, *arguments, **options)
+    def observed(holder: Queue | LeaseProtocol, claim: Claim, *arguments: Any, **options: Any) -> Any:
+        # Whoever ends a lease that ran out gives up what was never its own.
+        if claim.fence and sys._getframe(1).f_globals["__name__"] != "s3queue.protocol.expire":
+            tell("given up", queue=claim.message.queue, path=claim.path, fence=claim.fence)
+        return method(holder, claim, *arguments, **options)
 
     return observed
