@@ -20,7 +20,8 @@ function library() {
   return loading;
 }
 
-// The place of a chart. `spec`: key, title, note, times (seconds), series ({ name, tone, values, bars }), format, most.
+// The place of a chart. `spec`: key, title, note, times (seconds), series ({ name, tone, values, bars }), format, most,
+// steps (between the numbers of its axis).
 // What it shows can be read as a table, too.
 export function figure(spec) {
   const { key, title, note, times, series, format } = spec;
@@ -112,7 +113,7 @@ function options(Plot, host, chart) {
     scales: { x: { time: true, range: (plot, low, high) => [low - 1800, high + 1800] }, y: { range: (plot, low, high) => [0, chart.spec.most ?? (high > 0 ? high * 1.08 : 1)] } },
     axes: [
       { ...axis, space: 74, values: (plot, splits) => splits.map(tick) },
-      { ...axis, size: 62, values: (plot, splits) => splits.map((found) => chart.spec.format(found)) },
+      { ...axis, size: 62, ...(chart.spec.steps && { incrs: chart.spec.steps }), values: (plot, splits) => splits.map((found) => chart.spec.format(found)) },
     ],
     series: [
       { label: "Time", value: (plot, time) => (time === null || time === undefined ? "–" : clock(time * 1000)) },

@@ -6,6 +6,9 @@ const HOUR = 3600;
 const SUMMED = ["messages", "objects", "completed", "dead", "attempts", "retried", "workers"];
 const TONES = ["accent", "good", "warn", "bad", "violet", "soft"];
 const MOST_LINES = TONES.length;
+// Between the numbers of an axis that tells times: whole seconds, minutes, hours or days.
+const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200,
+  21600, 43200, 86400, 604800];
 
 // One row for each of the times, in seconds; an hour in which nothing finished has zeros, and no percentile.
 export function hoursOf(queue, times) {
@@ -51,8 +54,8 @@ export function chartsOf(hours, times, prices) {
         { name: "Completed", tone: "good", bars: true, values: all.map((hour) => hour.completed) }] },
     { key: "success", title: "Success rate", note: "completed, of all that ended", times, format: percent, most: 1,
       series: [{ name: "Success", tone: "good", values: all.map((hour) => hour.rate) }] },
-    { key: "wait", title: "Waiting", note: "until the first attempt starts", times, format: seconds, series: lines(hours, "wait") },
-    { key: "run", title: "Running", note: "of the attempt that decided", times, format: seconds, series: lines(hours, "run") },
+    { key: "wait", title: "Waiting", note: "until the first attempt starts", times, format: seconds, steps: STEPS, series: lines(hours, "wait") },
+    { key: "run", title: "Running", note: "of the attempt that decided", times, format: seconds, steps: STEPS, series: lines(hours, "run") },
     { key: "trouble", title: "Retried and dead per hour", times, format: (value) => count(round(value)),
       series: [{ name: "Retried", tone: "warn", values: all.map((hour) => hour.retried) },
         { name: "Dead", tone: "bad", values: all.map((hour) => hour.dead) }] },
