@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from s3queue.clock import SystemClock
 from s3queue.errors import QueueError
@@ -26,6 +24,7 @@ from .inbox import Inbox
 from .own_retries import OwnRetries
 from .partition_runs import PartitionRuns
 from .processor import AttemptEnding
+from .signals import stopping_on_signal
 from .statistics import Statistics
 from .supervisor import Supervisor
 from .sweep_turn import SweepTurn
@@ -157,15 +156,13 @@ class Worker:
 
     def run(self) -> None:
         """Work until SIGTERM, SIGINT or `stop`, then stop gracefully. Call it from the main thread."""
-        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            self.start()
-            while not self._stopping.is_set():
-                self._stopping.wait(0.5)
-        finally:
-            self.stop()
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+        with stopping_on_signal(self._stopping, self.queue.name):
+            try:
+                self.start()
+                while not self._stopping.is_set():
+                    self._stopping.wait(0.5)
+            finally:
+                self.stop()
 
     def run_until_empty(self) -> None:
         """Work until no message can run and none is running; for jobs and tests. Waiting and delayed messages stay, and
@@ -185,10 +182,6 @@ class Worker:
     def stats(self) -> dict[str, int]:
         """Counts since the start: processed, succeeded, failed, retried, dead, released, lost; and how many run now."""
         return self._statistics.to_dict(running=len(self._heartbeat))
-
-    def _on_signal(self, number: int, _frame: Any) -> None:
-        _log.info("stopping after running handlers: %s: %s received", self.queue.name, signal.Signals(number).name)
-        self._stopping.set()
 
     # Pulling
 
