@@ -76,11 +76,19 @@ class Worker:
         self._until_beat = SystemClock(self._heartbeat.changed)
         self._until_look = SystemClock(self._stopping)
         known = definition.schedules if definition is handler else None
-        self._turn = SweepTurn(queue, self._accept, known)
+        #: What it has counted and measured since it was made; see `s3queue.worker.metrics`.
+        self.statistics = Statistics()
+        self._turn = SweepTurn(queue, self._accept, known, self.statistics.note_counted)
         self._sweeps = sweep
         self._crew = Crew(queue.worker_id, self._pull)
         self._supervisor = Supervisor(
-            queue, definition, self._heartbeat, self._crew, is_stopping=self._stopping.is_set, ended=self._given_up
+            queue,
+            definition,
+            self._heartbeat,
+            self._crew,
+            is_stopping=self._stopping.is_set,
+            ended=self._given_up,
+            observe=self.statistics.handler_times.observe,
         )
         self._processor = self._supervisor.processor
         self._threads: list[threading.Thread] = []
@@ -91,9 +99,8 @@ class Worker:
         self._retries = OwnRetries(queue)
         self._next_refill = float("-inf")
         self._interval = poll_interval
-        self._statistics = Statistics()
         self._partitions = PartitionRuns(
-            self._processor, self._heartbeat, count=self._statistics.count, is_wanted=self._crew.is_member
+            self._processor, self._heartbeat, count=self.statistics.count, is_wanted=self._crew.is_member
         )
         self._busy = 0
         #: Paths that threads process or delete → how many threads.
@@ -181,7 +188,7 @@ class Worker:
 
     def stats(self) -> dict[str, int]:
         """Counts since the start: processed, succeeded, failed, retried, dead, released, lost; and how many run now."""
-        return self._statistics.to_dict(running=len(self._heartbeat))
+        return self.statistics.to_dict(running=len(self._heartbeat))
 
     # Pulling
 
@@ -224,7 +231,7 @@ class Worker:
                 if not self._crew.is_member():
                     handed_over = True  # it hung, and the thread in its place does the rest
                     return
-                self._statistics.count(ending)
+                self.statistics.count(ending)
                 if claim.is_recorded and self._clearing and self._clearing.hand_over(claim):
                     handed_over = True
                     return
@@ -345,7 +352,7 @@ class Worker:
             self._clearing.resize(self._concurrency)
 
     def _given_up(self, claim: Claim, ending: AttemptEnding) -> None:
-        self._statistics.count(ending)
+        self.statistics.count(ending)
         if claim.within:
             self._work_on_partition(Candidate(claim.within.path, 0, self.queue.clock.now(), is_overdue=True))
         else:
