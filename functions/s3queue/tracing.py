@@ -9,7 +9,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -80,4 +80,6 @@ def carrying(trace: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        _carried.reset(token)
+        # A call that never returns may be collected in another context, which has a trace of its own.
+        with suppress(ValueError):
+            _carried.reset(token)

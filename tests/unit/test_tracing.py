@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
 import os
 import subprocess
@@ -11,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from s3queue import Context, Flow, Reject, define
-from s3queue.encoding import METADATA_BYTES, PUT_ID
-from s3queue.tracing import ROOM_BYTES, current, forwarded, traced
+from s3queue.encoding import METADATA_BYTES, PUT_ID, metadata_size
+from s3queue.tracing import ROOM_BYTES, carrying, current, forwarded, traced
 from s3queue.worker.processor import Processor
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -208,6 +209,32 @@ def test_a_dead_letter_keeps_all_metadata_beside_the_longest_trace_and_id(bench,
     assert "s3queue-dropped" not in letter
     assert len(letter["s3queue-error"]) > 50
     assert sum(len(name) + len(text) for name, text in letter.items()) <= METADATA_BYTES
+
+
+def test_the_letter_of_a_batch_keeps_all_metadata_beside_the_trace_and_the_types_of_its_errors(bench):
+    queue = bench.queue("w" * 63, worker_id="x" * 200)
+    trace = traced({"own": "x" * 400}, {"traceparent": PARENT, "tracestate": "v=" + "s" * 415})
+    assert metadata_size(trace) > ROOM_BYTES - 10
+
+    def die(body: dict) -> None:
+        raise type(f"E{body['n']:019d}", (Reject,), {})("no" * 400)
+
+    (path,) = queue.enqueue_many([{"n": number} for number in range(12)], metadata=trace)
+    assert bench.processor(queue, die).run(path) == "dead"
+
+    letter = bench.memory.head(bench.keys(f"{queue.name}/dead/")[0]).metadata
+    assert len(letter["s3queue-error-types"]) > 300
+    assert letter.items() >= trace.items()
+    assert "s3queue-dropped" not in letter
+
+
+def test_a_call_that_is_collected_in_another_context_does_no_harm():
+    call = carrying(TRACE)
+    contextvars.copy_context().run(call.__enter__)
+
+    call.__exit__(None, None, None)
+
+    assert current() == {}
 
 
 def test_whoever_does_not_use_opentelemetry_does_not_import_it():
