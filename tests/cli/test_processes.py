@@ -6,9 +6,11 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -263,3 +265,32 @@ def test_a_process_that_has_grown_is_worn_and_what_it_holds_is_finished():
     assert several.has_to_end()
     assert several.is_worn
     assert 5 < resident_mib() < 100_000
+
+
+def two_free_ports() -> int:
+    """The first of two that follow each other."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as first, contextlib.suppress(OSError, OverflowError):
+            port = int(first.getsockname()[1])
+            with socket.create_server(("127.0.0.1", port + 1)):
+                return port
+
+
+@pytest.mark.timeout(180)
+def test_each_process_serves_its_metrics_on_a_port_of_its_own(work, queue, project):
+    port = two_free_ports()
+    path = queue("orders").enqueue({"n": 1})
+    process = work("queues.orders", "--processes", "2", "--metrics-port", str(port))
+
+    def scraped(number: int) -> str:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port + number}/metrics") as found:
+            return found.read().decode()
+        return ""
+
+    until(lambda: all(map(scraped, range(2))))
+    until(lambda: queue("orders").status(path).state == "completed")
+    until(lambda: sum('s3queue_succeeded_total{queue="orders"} 1\n' in scraped(number) for number in range(2)) == 1)
+    process.send_signal(signal.SIGTERM)
+    told, err = ended(process)
+    assert (told["succeeded"], told["deaths"]) == (1, 0)
+    assert f"metrics at http://127.0.0.1:{port + 1}/metrics" in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 from datetime import timedelta
 
 import pytest
@@ -174,3 +175,40 @@ def test_locks_are_listed_explained_and_broken(cli):
     assert cli("locks", "break", "orders", "report", "--yes", "--json", code=1).json["broken"] is False
     assert "released" in cli("locks", "why", "orders", "report").out
     assert lock.acquire()
+
+
+def test_metrics_are_served_while_the_worker_runs(cli, tmp_path):
+    """The handler itself reads them, while it runs."""
+    file = tmp_path / "scraping_module.py"
+    file.write_text(
+        MODULE.replace(
+            'return "done"', 'import urllib.request; return urllib.request.urlopen(body["url"]).read().decode()'
+        )
+    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/metrics"
+    path = cli("send", "orders", json.dumps({"url": url})).out.strip()
+
+    ran = cli("work", str(file), "--until-empty", "--no-sweep", "--poll-interval", "10ms", "--metrics-port", str(port))
+
+    assert f"metrics at {url}" in ran.err
+    assert 's3queue_in_progress{queue="orders"} 1\n' in cli.queue().status(path).record.result
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+def test_a_metrics_port_that_is_taken_is_a_clear_error_before_anything_runs(cli, module):
+    path = cli("send", "orders", '{"n": 1}').out.strip()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        err = cli("work", module, "--until-empty", "--metrics-port", str(port), code=2).err
+
+    assert f"metrics cannot be served on 127.0.0.1, port {port}" in err
+    assert cli.queue().status(path).state == "pending"
+
+
+def test_metrics_options_that_do_not_fit_are_refused(cli, module):
+    assert "--metrics-host needs a --metrics-port" in cli("work", module, "--metrics-host", "::1", code=2).err
+    many = ("--processes", "3", "--metrics-port", "65534")
+    assert "the last port is 65535" in cli("work", module, *many, code=2, url="s3://bucket").err

@@ -51,6 +51,8 @@ PRINTED = {
     "print(revoke(app, later.id), later.state)": "revoked REVOKED\n",
     "print(result.status, result.return_value)": "SUCCESSFUL sent to ada@example.com\n",
     "TestClient(app)": "202 True\n{'state': 'pending'}\n",
+    "with MetricsServer(": 's3queue_succeeded_total{queue="orders"} 1\n',
+    "provider = TracerProvider()": "process orders True\n",
     "app.test_client()": "202\n{'If-None-Match': '*'}\n",
 }
 #: What the readers of a document have in their environment.

@@ -32,12 +32,20 @@ class ChildOptions:
     until_empty: bool
     max_messages: int | None
     max_mib: int | None
+    metrics_port: int | None
+    metrics_host: str
 
-    def arguments(self, session: Session, report: str) -> list[str]:
+    def port_of(self, number: int) -> int | None:
+        """Where the process of this number serves its metrics: each has a port of its own."""
+        return self.metrics_port + number if self.metrics_port else self.metrics_port
+
+    def arguments(self, session: Session, report: str, number: int) -> list[str]:
         numbers = {
             "--concurrency": self.concurrency,
             "--max-messages-per-process": self.max_messages,
             "--max-mib-per-process": self.max_mib,
+            "--metrics-port": self.port_of(number),
+            "--metrics-host": self.metrics_host if self.metrics_port is not None else None,
             "--endpoint-url": session.endpoint_url,
             "--region": session.region,
             "--url": session.url,
@@ -72,7 +80,7 @@ def supervise(session: Session, options: ChildOptions, queues: Sequence[str], co
         def start(number: int) -> subprocess.Popen[bytes]:
             nonlocal started
             started += 1
-            arguments = options.arguments(session, str(Path(folder) / f"{started}.json"))
+            arguments = options.arguments(session, str(Path(folder) / f"{started}.json"), number)
             # In a session of its own: the terminal's Ctrl-C is this process's, which tells the others once.
             return subprocess.Popen(
                 [sys.executable, "-m", "s3queue.cli", *arguments], stdin=subprocess.DEVNULL, start_new_session=True

@@ -7,8 +7,8 @@ put id of a node's message says which node it is, and its record keeps that: so 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from s3queue.encoding import (
@@ -30,6 +30,7 @@ from s3queue.errors import CorruptState, InvalidName, InvalidRequest
 from s3queue.keys import Keys
 from s3queue.paths import name_of, partition_of
 from s3queue.store import Object
+from s3queue.tracing import forwarded, traced
 
 from .message import MEMBER
 from .record import Outcome
@@ -149,6 +150,8 @@ class FlowDocument:
     on_dead: OnDead = "fail"
     #: The flow that this one is a member of, and as which node.
     parent: tuple[str, int] | None = None
+    #: Its messages carry it, unless they have another one.
+    trace: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.members) <= MOST_MEMBERS or len(self.steps) > MOST_STEPS:
@@ -220,7 +223,7 @@ class FlowDocument:
             path=self.path(node),
             body=found.body,
             content_type=found.content_type,
-            metadata=with_put_id(found.metadata, put_id),
+            metadata=with_put_id(traced(dict(found.metadata), self.trace), put_id),
         )
 
     def check(self) -> None:
@@ -254,7 +257,7 @@ class FlowDocument:
             one.to_json(as_base64=as_base64) if isinstance(one, Send) else {"flow": one.to_json(as_base64=as_base64)}
             for one in self.members
         ]
-        return {
+        described = {
             "id": self.flow_id,
             "home": self.home,
             "members": members,
@@ -262,6 +265,7 @@ class FlowDocument:
             "on_dead": self.on_dead,
             "parent": list(self.parent) if self.parent else None,
         }
+        return described | ({"trace": dict(self.trace)} if self.trace else {})
 
     def to_bytes(self) -> bytes:
         document = dump(self.to_json())
@@ -294,6 +298,7 @@ class FlowDocument:
             steps=tuple(Send.from_json(step) for step in as_list(found.get("steps", []))),
             on_dead=found.get("on_dead", "fail"),
             parent=parent,
+            trace=forwarded(as_object(found.get("trace", {}))),
         )
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from s3queue.documents.flow import NESTED, FlowDocument, flow_key, message_name
 from s3queue.documents.flow_outcomes import Decision, Done
@@ -108,7 +109,7 @@ def _note_vanished(queue: QueueAccess, flow: FlowDocument, node: int) -> None:
     """All members were stored, and this one is gone without a record: someone deleted it."""
     member = flow.node(node)
     if isinstance(member, FlowDocument):
-        put_flow(queue, member)
+        put_flow(queue, replace(member, trace=flow.trace))
         return
     failure = Failure("MessageVanished", "someone deleted the message before it was finished; not s3queue")
     path = flow.path(node)

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
 from s3queue.documents.flow import (
+    FLOW_BYTES,
     MOST_MEMBERS,
     MOST_STEPS,
     FlowDocument,
@@ -24,6 +26,7 @@ from s3queue.protocol.flow_progress import create, read_flow, store_node
 from s3queue.protocol.flow_storing import put_members, put_missing
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
+from s3queue.tracing import current
 
 from .flow_states import Flows, FlowState, access
 
@@ -124,6 +127,7 @@ class Flow:
         """
         flow = self.document()
         flow.check()
+        flow = _traced(flow, current())
         queue = access(self.store, flow.home, self._clock, self._chance)
         # The marker comes first: a flow without one would never be repaired.
         queue.store.put(flow.marker, b"")
@@ -168,8 +172,9 @@ class Flow:
             parent=parent,
         )
 
-    def send(self, home: str, flow_id: str) -> tuple[Send, set[str]]:
+    def send(self, home: str, flow_id: str, trace: Mapping[str, str]) -> tuple[Send, set[str]]:
         """What starts this flow when it is stored, under this id, and the queues of its messages; see `Context.start`.
+        The messages carry the trace.
 
         Raises:
             InvalidRequest: no member, too large, or the caller chose an id.
@@ -182,6 +187,7 @@ class Flow:
         self.id = check_id(flow_id)
         flow = self.document(home)
         flow.check()
+        flow = _traced(flow, trace)
         return Send(queue=home, place=STARTS, body=flow.to_bytes()), {*_queues(self._members), *_step_queues(self)}
 
     def _flows(self) -> Flows:
@@ -210,6 +216,14 @@ class Flow:
         if len(send.body) > limit:
             raise InvalidRequest(f"the body for {name!r} has {len(send.body)} bytes, at most {limit}")
         return send
+
+
+def _traced(flow: FlowDocument, trace: Mapping[str, str]) -> FlowDocument:
+    """With the trace, once for all its messages; without, if a flow that is as large as can be leaves no room."""
+    if not trace:
+        return flow
+    found = replace(flow, trace=trace)
+    return found if len(found.to_bytes()) <= FLOW_BYTES else flow
 
 
 def _step_queues(flow: Flow) -> Iterator[str]:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from s3queue.documents.flow import FLOWS, FlowDocument, decision_key, flow_key, started_key
 from s3queue.documents.flow_outcomes import Decision
@@ -52,7 +52,7 @@ def put_members(queue: QueueAccess, flow: FlowDocument, nodes: Iterable[int], pu
     for node in nodes:
         member = flow.node(node)
         if isinstance(member, FlowDocument):
-            is_whole &= put_flow(queue, member, put)
+            is_whole &= put_flow(queue, replace(member, trace=flow.trace), put)
         else:
             is_whole &= put(queue, flow, node) is not False
     if is_whole:

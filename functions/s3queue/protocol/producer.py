@@ -30,6 +30,7 @@ from s3queue.errors import (
     QueueFull,
     Unavailable,
 )
+from s3queue.tracing import current, traced
 
 from .access import QueueAccess
 from .overrides import REFRESH_SECONDS, RuntimeOverrides
@@ -95,7 +96,7 @@ class Producer:
         if self.queue.check_body:
             check_payload(path, encoded, self.queue.check_body)
         self._check_depth()
-        kept = encode_metadata(metadata or {})
+        kept = traced(encode_metadata(metadata or {}), current())
         # Others may PUT the same name: only an id of its own shows whether what lies there is this call's message.
         put_id = self.queue.chance.token() if name is not None else ""
         if reserve is not None:
@@ -134,7 +135,7 @@ class Producer:
             raise InvalidRequest(f"per_object must be at least 1, not {per_object}")
         if concurrency < 1:
             raise InvalidRequest(f"concurrency must be at least 1, not {concurrency}")
-        kept = encode_metadata(metadata or {})
+        kept = traced(encode_metadata(metadata or {}), current())
         paths: list[str] = []
 
         def put(path: str, batch: bytes) -> None:

@@ -10,6 +10,7 @@ from s3queue.errors import InvalidRequest, LeaseLost, QueueError, Reject, Unavai
 from s3queue.protocol.claim import Claim
 
 from .processor import AttemptEnding, Processor, failures
+from .spans import handling
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ def _call(processor: Processor, parsed: Sequence[tuple[Claim, Any]]) -> dict[str
     results: list[Any]
     try:
         first.check_alive()
-        with processor.around_call(first, ()):
+        with processor.around_call(first, ()), handling(context):
             returned = processor.definition.call(bodies, context)
         results = _results(returned, claims)
         sends = processor.sends_of(context)

@@ -17,6 +17,7 @@ from s3queue.paths import format_due, name_before, partition_of, partition_path,
 from s3queue.protocol.claim import Claim
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
+from s3queue.tracing import traced
 
 if TYPE_CHECKING:
     from s3queue.flow.flow_results import FlowContext
@@ -59,6 +60,8 @@ class Context:
     look: Callable[[Claim], None] = lambda claim: None
     #: The bucket; None where there is none, in a test.
     store: ObjectStore | None = field(default=None, repr=False)
+    #: What this call sends carries this trace, unless it is given another.
+    trace: Mapping[str, str] = field(default_factory=dict, repr=False)
     _flow: FlowContext | None = field(default=None, repr=False)
     _reported: float = field(default=float("-inf"), repr=False)
     _looked: float = field(default=float("-inf"), repr=False)
@@ -207,6 +210,7 @@ class Context:
             content_type=content_type,
             group=group,
         )
+        send = replace(send, metadata=traced(dict(send.metadata), self.trace))
         self.sends.append(send if isinstance(queue, str) else self._suited(send, queue))
 
     def start(self, flow: Flow) -> str:
@@ -229,7 +233,7 @@ class Context:
         generation, nth = self.claim.message.generation, sum(send.place == STARTS for send in self.sends)
         source = (self.queue, self.path, generation.etag, format_due(generation.put_at), str(self.line), str(nth))
         digest = hashlib.sha256("\0".join(source).encode("utf-8", "surrogatepass")).hexdigest()[:20]
-        send, targets = flow.send(self.queue, f"{name_before(generation.put_at)}-{digest}")
+        send, targets = flow.send(self.queue, f"{name_before(generation.put_at)}-{digest}", self.trace)
         if unnamed := sorted(targets.difference(self.sends_to)):
             raise InvalidRequest(
                 f"queue {self.queue!r} may not start a flow with messages to {', '.join(map(repr, unnamed))}: its "

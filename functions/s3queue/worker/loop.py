@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Awaitable
 from typing import Any, TypeVar
@@ -26,7 +27,8 @@ class Loop(threading.local):
         async def wait() -> T:
             return await awaitable
 
-        result: T = self._runner.run(wait())
+        # This call's context variables, such as the current span: a runner keeps those of its first call.
+        result: T = self._runner.run(wait(), context=contextvars.copy_context())
         return result
 
 

@@ -38,6 +38,7 @@ from s3queue.queue import Queue
 
 from .context import Context
 from .definition import Definition
+from .spans import handling
 from .unknown import until_known
 
 _log = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class Processor:
             context = self.context(claim)
             self.queue.leases.log_step("handler started", claim)
             is_called = True
-            with self.around_call(claim, ()):
+            with self.around_call(claim, ()), handling(context):
                 result = self.definition.call(argument, context)
             sends = self.sends_of(context, result)
         except failures() as error:
@@ -260,7 +261,7 @@ class Processor:
         which = f"lines {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"line {numbers[0]}"
         self.queue.leases.log_step("handler started", claim, which)
         try:
-            with self.around_call(claim, numbers):
+            with self.around_call(claim, numbers), handling(context):
                 if self.definition.takes_list:
                     self.definition.call([argument for _, argument in parsed], context)
                     results: list[Any] = [None] * len(parsed)

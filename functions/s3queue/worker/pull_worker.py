@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from s3queue.clock import SystemClock
 from s3queue.errors import QueueError
@@ -26,6 +24,7 @@ from .inbox import Inbox
 from .own_retries import OwnRetries
 from .partition_runs import PartitionRuns
 from .processor import AttemptEnding
+from .signals import stopping_on_signal
 from .statistics import Statistics
 from .supervisor import Supervisor
 from .sweep_turn import SweepTurn
@@ -77,11 +76,19 @@ class Worker:
         self._until_beat = SystemClock(self._heartbeat.changed)
         self._until_look = SystemClock(self._stopping)
         known = definition.schedules if definition is handler else None
-        self._turn = SweepTurn(queue, self._accept, known)
+        #: What it has counted and measured since it was made; see `s3queue.worker.metrics`.
+        self.statistics = Statistics()
+        self._turn = SweepTurn(queue, self._accept, known, self.statistics.note_counted)
         self._sweeps = sweep
         self._crew = Crew(queue.worker_id, self._pull)
         self._supervisor = Supervisor(
-            queue, definition, self._heartbeat, self._crew, is_stopping=self._stopping.is_set, ended=self._given_up
+            queue,
+            definition,
+            self._heartbeat,
+            self._crew,
+            is_stopping=self._stopping.is_set,
+            ended=self._given_up,
+            observe=self.statistics.handler_times.observe,
         )
         self._processor = self._supervisor.processor
         self._threads: list[threading.Thread] = []
@@ -92,9 +99,8 @@ class Worker:
         self._retries = OwnRetries(queue)
         self._next_refill = float("-inf")
         self._interval = poll_interval
-        self._statistics = Statistics()
         self._partitions = PartitionRuns(
-            self._processor, self._heartbeat, count=self._statistics.count, is_wanted=self._crew.is_member
+            self._processor, self._heartbeat, count=self.statistics.count, is_wanted=self._crew.is_member
         )
         self._busy = 0
         #: Paths that threads process or delete → how many threads.
@@ -157,15 +163,13 @@ class Worker:
 
     def run(self) -> None:
         """Work until SIGTERM, SIGINT or `stop`, then stop gracefully. Call it from the main thread."""
-        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            self.start()
-            while not self._stopping.is_set():
-                self._stopping.wait(0.5)
-        finally:
-            self.stop()
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+        with stopping_on_signal(self._stopping, self.queue.name):
+            try:
+                self.start()
+                while not self._stopping.is_set():
+                    self._stopping.wait(0.5)
+            finally:
+                self.stop()
 
     def run_until_empty(self) -> None:
         """Work until no message can run and none is running; for jobs and tests. Waiting and delayed messages stay, and
@@ -184,11 +188,7 @@ class Worker:
 
     def stats(self) -> dict[str, int]:
         """Counts since the start: processed, succeeded, failed, retried, dead, released, lost; and how many run now."""
-        return self._statistics.to_dict(running=len(self._heartbeat))
-
-    def _on_signal(self, number: int, _frame: Any) -> None:
-        _log.info("stopping after running handlers: %s: %s received", self.queue.name, signal.Signals(number).name)
-        self._stopping.set()
+        return self.statistics.to_dict(running=len(self._heartbeat))
 
     # Pulling
 
@@ -231,7 +231,7 @@ class Worker:
                 if not self._crew.is_member():
                     handed_over = True  # it hung, and the thread in its place does the rest
                     return
-                self._statistics.count(ending)
+                self.statistics.count(ending)
                 if claim.is_recorded and self._clearing and self._clearing.hand_over(claim):
                     handed_over = True
                     return
@@ -352,7 +352,7 @@ class Worker:
             self._clearing.resize(self._concurrency)
 
     def _given_up(self, claim: Claim, ending: AttemptEnding) -> None:
-        self._statistics.count(ending)
+        self.statistics.count(ending)
         if claim.within:
             self._work_on_partition(Candidate(claim.within.path, 0, self.queue.clock.now(), is_overdue=True))
         else:

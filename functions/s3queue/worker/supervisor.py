@@ -36,10 +36,13 @@ class Supervisor:
         *,
         is_stopping: Callable[[], bool],
         ended: Callable[[Claim, AttemptEnding], None],
+        observe: Callable[[float], None],
     ) -> None:
-        """`ended` is called, in another thread, after the attempt of a handler that was given up."""
+        """`ended` is called, in another thread, after the attempt of a handler that was given up; `observe` with the
+        seconds that each call of the handler took.
+        """
         self._queue = queue
-        self._watchdog = Watchdog(queue)
+        self._watchdog = Watchdog(queue, observe)
         self._heartbeat = heartbeat
         self._crew = crew
         self._is_stopping = is_stopping

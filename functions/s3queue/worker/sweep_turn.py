@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from s3queue.errors import QueueError
+from s3queue.protocol.stats import Stats
 from s3queue.queue import Queue
 from s3queue.sweeper.hand_over import Dispatch
 from s3queue.sweeper.report import Report
@@ -23,11 +24,20 @@ _log = logging.getLogger(__name__)
 class SweepTurn:
     """The sweeper of one pull worker; a new one each time its turn begins, because what it knew before is old."""
 
-    def __init__(self, queue: Queue, dispatch: Dispatch, schedules: Sequence[Schedule] | None = None) -> None:
-        """`schedules` are those of the queue's definition; None: the worker was given a plain handler."""
+    def __init__(
+        self,
+        queue: Queue,
+        dispatch: Dispatch,
+        schedules: Sequence[Schedule] | None = None,
+        counted: Callable[[Stats | None], None] = lambda stats: None,
+    ) -> None:
+        """`schedules` are those of the queue's definition; None: the worker was given a plain handler. `counted` is
+        told what each sweep has counted, and None when it is another's turn.
+        """
         self._queue = queue
         self._dispatch = dispatch
         self._schedules = schedules
+        self._counted = counted
         self._sweeper = self._new()
 
     def _new(self) -> Sweeper:
@@ -49,6 +59,8 @@ class SweepTurn:
                 if expects_leases:
                     self._sweeper.expect_leases()
                 report = self._sweeper.tick()
+            if report is None or report.stats:
+                self._counted(report.stats if report else None)
             if report and report.error:
                 raise report.error
         except QueueError as error:

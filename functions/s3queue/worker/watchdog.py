@@ -41,8 +41,10 @@ class Call:
 class Watchdog:
     """Knows every running handler of a worker; safe for threads."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, observe: Callable[[float], None] = lambda seconds: None) -> None:
+        """`observe` is told how many seconds each call took, also one that returns after it was given up."""
         self._queue = queue
+        self._observe = observe
         self._calls: dict[int, Call] = {}
         self._mutex = threading.Lock()
 
@@ -53,12 +55,14 @@ class Watchdog:
         Raises:
             LeaseLost: the handler returned after it was given up, and its claim is another thread's.
         """
-        call = Call(claim, tuple(lines), threading.get_ident(), self._queue.clock.monotonic())
+        began = self._queue.clock.monotonic()
+        call = Call(claim, tuple(lines), threading.get_ident(), began)
         with self._mutex:
             self._calls[call.thread] = call
         try:
             yield
         finally:
+            self._observe(self._queue.clock.monotonic() - began)
             with self._mutex:
                 self._calls.pop(call.thread, None)
             if call.is_given_up:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -45,6 +45,7 @@ _TOLD = ("message.completed", "message.retry", "message.dead")
     "work ./emails.py --concurrency 8",
     "work queues.emails --until-empty",
     "work queues.emails queues.webhooks",
+    "work queues.emails --metrics-port 9100",
     "work --all --processes 4 --max-messages-per-process 10000 --max-mib-per-process 500",
     panel=PANEL,
 )
@@ -86,6 +87,19 @@ def work(
             "--max-mib-per-process", min=1, help="A process is replaced when it uses more MiB; with --processes."
         ),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=0,
+            max=65535,
+            help="Serve metrics for Prometheus at /metrics on this port; each of --processes on the next one; 0: any.",
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str | None,
+        typer.Option("--metrics-host", show_default="127.0.0.1", help="The address for --metrics-port; 0.0.0.0: all."),
+    ] = None,
     # How --processes calls this command for each of its processes.
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
     report: Annotated[str | None, typer.Option("--report", hidden=True)] = None,
@@ -104,6 +118,10 @@ def work(
         raise InvalidRequest("a process is replaced only with --processes")
     if processes is not None and not session.is_s3:
         raise InvalidRequest(f"--processes needs a bucket: what {session.bucket_url} holds, other processes do not see")
+    if metrics_host is not None and metrics_port is None:
+        raise InvalidRequest("--metrics-host needs a --metrics-port")
+    if metrics_port and metrics_port + (processes or 1) - 1 > 65535:
+        raise InvalidRequest(f"{processes} processes from port {metrics_port} on: the last port is 65535")
     chosen = _defined(session, modules or [])
     if processes is not None:
         options = ChildOptions(
@@ -114,6 +132,8 @@ def work(
             until_empty=until_empty,
             max_messages=max_messages,
             max_mib=max_mib,
+            metrics_port=metrics_port,
+            metrics_host=metrics_host or "127.0.0.1",
         )
         for definition in chosen.values():
             session.queue(definition.name, settings=definition.settings).publish_settings("worker")
@@ -134,7 +154,7 @@ def work(
     if not session.quiet:
         log_to_stderr(logging.WARNING, "%(message)s")
     several = SeveralWorkers(workers, max_messages=max_messages, max_mib=max_mib, parent=parent)
-    with _graceful(session, several) as stopping:
+    with _served(session, workers, metrics_port, metrics_host), _graceful(session, several) as stopping:
         if until_empty:
             several.run_until_empty(lambda: bool(stopping))
         else:
@@ -180,6 +200,20 @@ def _defined(session: Session, modules: list[str]) -> dict[str, Definition]:
         defines = "defines" if len(modules) < 2 else "define"
         raise InvalidRequest(f"--url names the queue {session.named}, but {where} {defines} {names}")
     return found
+
+
+@contextmanager
+def _served(session: Session, workers: list[Worker], port: int | None, host: str | None) -> Iterator[None]:
+    """Raises InvalidRequest if metrics cannot be served there; no worker has begun by then."""
+    if port is None:
+        yield
+        return
+    # Not above: a server is for those who ask for it.
+    from s3queue.worker.metrics import HOST, MetricsServer
+
+    with MetricsServer(workers, port=port, host=host or HOST) as server:
+        session.note(f"metrics at {server.url}")
+        yield
 
 
 @contextmanager
