@@ -203,6 +203,10 @@ class Intake:
         """Rejected: it becomes a dead letter, which an operator can replay."""
         self._end(claim, "dead", lambda: self.queue.fail(claim, failure, dead=True))
 
+    def fail(self, claim: Claim, failure: Failure) -> None:
+        """An attempt failed before the task ran: it is tried again, or dead after the last attempt."""
+        self._end(claim, "retried", lambda: self.queue.fail(claim, failure))
+
     def _end(self, claim: Claim, ending: AttemptEnding, step: Callable[[], object]) -> None:
         try:
             step()
