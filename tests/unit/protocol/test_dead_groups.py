@@ -314,3 +314,13 @@ def test_acknowledgements_that_nobody_could_read_are_not_written(bench, queue, l
     with pytest.raises(InvalidRequest, match="acknowledge everything"):
         letters.acknowledge(error_type="ValueError")
     assert bench.keys(queue.keys.acknowledged) == []
+
+
+@pytest.mark.parametrize("text", [rb"\q", b"\xff", rb"\u12"], ids=["escape", "bytes", "cut"])
+def test_a_forged_line_of_a_letter_hides_no_others(bench, queue, letters, text):
+    path = batch(bench, ValueError("one"), ValueError("two"))
+    key = queue.keys.dead(path)
+    found = bench.memory.open(key)
+    forged = b'{"line": 9, "error_type": "' + text + b'", "error": "x", "body": "1"}\n'
+    bench.memory.put(key, forged + found.read() + forged, metadata=found.metadata)
+    assert counts(letters) == {"one": (1, 0), "two": (1, 0)}
