@@ -22,7 +22,7 @@ def revoke(app: Any, task_id: str, *, queue: str | None = None) -> Revoked:
 
     A task that a worker has taken already, be it to run it or in advance (`worker_prefetch_multiplier`), is not
     stopped; if that worker is killed, it is not run again. A revoked task gets the state REVOKED in the result backend,
-    and a chord that it is a part of fails. Costs one LIST per thousand messages of a queue.
+    and a chord that it is a part of fails. Costs one LIST per thousand messages of a queue, and a GET.
 
     Raises:
         InvalidRequest: the app's broker is not an `s3queue://` URL.
