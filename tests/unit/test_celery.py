@@ -27,6 +27,7 @@ from s3queue.contrib.celery.transport import Channel
 from s3queue.documents.record import Failure
 from s3queue.errors import InvalidName, QueueError, Unavailable
 from s3queue.paths import due_of
+from s3queue.worker.sweep_turns import SweepTurns
 from support.workbench import Workbench
 
 _numbers = count()
@@ -262,6 +263,38 @@ def consume(channel: Channel, callback: Callable[[Any], Any], *, no_ack: bool = 
     """Let it have what the queue `celery` has now."""
     channel.basic_consume("celery", no_ack, callback, "consumer")
     channel.drain_events()
+
+
+def test_who_takes_nothing_any_more_leaves_sweeping_to_others(bench):
+    queue = bench.queue("celery", max_attempts=2)
+    intake, turns = intake_of(queue), SweepTurns(queue)
+    path = queue.enqueue({"n": 1})
+    failed = bench.queue("celery").claim(path)
+    assert failed
+    queue.fail(failed, ValueError("no"), retry_after=1)
+    bench.clock.advance(5)
+    intake._sweep_once(turns)
+    assert turns.lock.is_held
+    assert len(intake._inbox) == 1
+    intake.rest()
+    intake._sweep_once(turns)
+    assert not turns.lock.is_held
+    # Also what it had found for itself.
+    other = intake_of(bench.queue("celery"))
+    bench.clock.advance(5)
+    other._sweep_once(SweepTurns(other.queue))
+    assert [claim.path for claim in other.take(8)] == [path]
+    other.stop()
+    intake.stop()
+
+
+def test_a_consumer_that_is_cancelled_takes_nothing_until_it_consumes_again(bench, app, channel):
+    channel.basic_consume("celery", False, pytest.fail, "consumer")
+    intake = channel._intakes["celery"]
+    channel.basic_cancel("consumer")
+    assert intake._accept(["messages/m"]) == 0
+    channel.basic_consume("celery", False, pytest.fail, "another")
+    assert intake._accept(["messages/m"]) == 1
 
 
 FORGED = {

@@ -83,7 +83,7 @@ class Channel(virtual.Channel):
     # Receiving
 
     def basic_consume(self, queue: str, no_ack: bool, callback: Any, consumer_tag: Any, **kwargs: Any) -> Any:
-        self._intake(queue)
+        self._intake(queue).resume()
 
         def acknowledged(message: Any) -> Any:
             # Nobody will acknowledge it: kept until then, it would run again elsewhere.
@@ -92,6 +92,13 @@ class Channel(virtual.Channel):
             return callback(message)
 
         return super().basic_consume(queue, no_ack, acknowledged if no_ack else callback, consumer_tag, **kwargs)
+
+    def basic_cancel(self, consumer_tag: Any) -> Any:
+        queue = self._tag_to_queue.get(consumer_tag)
+        super().basic_cancel(consumer_tag)
+        if queue in self._intakes and queue not in self._active_queues:
+            # What was delivered may run for hours, as when a worker is told to stop.
+            self._intakes[queue].rest()
 
     def _intake(self, queue: str) -> Intake:
         if queue not in self._intakes:
