@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from kombu.exceptions import EncodeError, OperationalError
 import s3queue.contrib.celery
 from s3queue import DeadLetters, InvalidRequest, Queue
 from s3queue.connect import lend_memory
+from s3queue.contrib.celery import address
 from s3queue.contrib.celery.address import Address
 from s3queue.contrib.celery.intake import Intake
 from s3queue.contrib.celery.naming import tail_of_task
@@ -94,6 +96,14 @@ def test_a_url_is_shown_without_its_secret():
     assert "hidden" not in shown
     assert "hidden" not in repr(Address.parse("s3queue://key:hidden@localhost:9000/jobs"))
     assert shown.endswith("@localhost:9000/jobs")
+
+
+def test_a_pools_child_waits_for_no_thread_that_it_does_not_have():
+    with address._mutex:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if address._mutex.acquire(blocking=False) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 # Sending
