@@ -82,10 +82,12 @@ def open_store(
 
 
 def without_secret(url: str) -> str:
-    """The URL as it may be shown: what stands before the last `@` of its address is left out."""
+    """The URL as it may be shown: what stands before its last `@` is left out.
+
+    Wherever that is: a secret of AWS may have a slash, which its owner forgot to write as %2F.
+    """
     scheme, mark, rest = url.partition("://")
-    address, slash, path = rest.partition("/")
-    return f"{scheme}{mark}***@{address.rpartition('@')[2]}{slash}{path}" if "@" in address else url
+    return f"{scheme}{mark}***@{rest.rpartition('@')[2]}" if "@" in rest else url
 
 
 def _keys_and_address(parts: SplitResult, bucket: str) -> tuple[tuple[str, str], str]:

@@ -178,3 +178,42 @@ def test_when_messages_with_names_of_their_own_came_is_read_from_their_records(b
     flow = ask("GET", "/api/queues/orders/flow").body
     assert sum(minute["entered"] for minute in flow["minutes"]) == 3
     assert flow["unknown_entries"] == 0
+
+
+@pytest.mark.parametrize("state", ["waiting", "completed", "cancelled", "pending"])
+def test_a_search_keeps_its_bound_where_nothing_is_in_its_state(
+    bench: Workbench, ask: Ask, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    monkeypatch.setattr(search, "MOST_READS", 20)
+    monkeypatch.setattr(search, "MOST_PORTIONS", 4)
+    monkeypatch.setattr(search, "PORTION", 5)
+    queue = bench.queue("orders", max_attempts=1)
+    claims = [queue.claim(queue.enqueue({"n": number})) for number in range(120)]
+    if state in ("completed", "cancelled"):
+        for claim in claims:
+            assert claim
+            # Dead of an error, or completed: never what is looked for.
+            queue.complete(claim) if state == "cancelled" else queue.fail(claim, ValueError("no"))
+    bench.store.take()
+    read: list[str] = []
+    bench.around = lambda operation, key, perform: (read.append(operation), perform())[1]
+    answer = ask("GET", AT, query={"state": state, "field": "n"})
+    bench.around = None
+    assert found(answer) == []
+    assert not answer.body["complete"]
+    assert len(read) < 60
+
+
+def test_a_payload_nested_deeply_does_not_fail_a_search(bench: Workbench, ask: Ask) -> None:
+    queue = bench.queue("orders")
+    # A parser goes as deep as Python does; who writes it as text again, or looks through it, not quite.
+    for depth in range(940, 1000):
+        queue.enqueue(b'{"n":' + b'{"n":' * depth + b"1" + b"}" * depth + b"}", name=f"0-{depth}")
+        queue.enqueue(b"[" * depth + b"]" * depth, name=f"1-{depth}")
+    path = queue.enqueue({"n": 1}, name="2-real")
+    paths: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        answer = ask("GET", AT, query={"state": "pending", "field": "n", "value": "1", "cursor": cursor})
+        paths, cursor = paths + found(answer), answer.body["next_cursor"]
+    assert paths == [path]

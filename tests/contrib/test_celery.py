@@ -273,6 +273,23 @@ def test_what_is_rejected_or_is_no_task_becomes_a_dead_letter(shop, worker, queu
     assert len(starts(shop, refused)) == 1
 
 
+def test_no_forged_message_ends_a_worker(shop, worker, queue):
+    celery = queue("celery")
+    properties = {"delivery_info": {}, "delivery_tag": "1", "body_encoding": "utf-8"}
+    plain = {"content-type": "application/json", "content-encoding": "utf-8", "properties": properties}
+    # Celery looks for a task by a list, for an id that is missing, and for arguments in a number.
+    forged = [{"task": ["x"], "id": "1"}, {"task": shop.add.name}, {"task": shop.add.name, "id": "2"}]
+    paths = [
+        celery.enqueue(plain | {"headers": headers, "body": body})
+        for headers, body in zip(forged, ["[[], {}, {}]", "[[], {}, {}]", "5"], strict=True)
+    ]
+    one = worker("-c", "1")
+    until(lambda: all(celery.status(path).attempts for path in paths))
+    assert shop.add.delay(1, 2).get(timeout=60) == 3
+    assert one.process.poll() is None
+    assert one.log.read_text().count("counted as a failed attempt") >= 3
+
+
 @pytest.mark.parametrize("where", ["missing-bucket", "names"])
 def test_what_cannot_work_is_said_at_the_start(shop, worker, monkeypatch, where):
     if where == "missing-bucket":

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
+from queue import Empty
 from typing import Any
+from uuid import UUID
 
 import pytest
 from celery import Celery, chord
 from celery.app.task import Context
 from kombu import Connection
-from kombu.exceptions import OperationalError
+from kombu.exceptions import EncodeError, OperationalError
 
 import s3queue.contrib.celery
 from s3queue import DeadLetters, InvalidRequest, Queue
 from s3queue.connect import lend_memory
+from s3queue.contrib.celery import address
 from s3queue.contrib.celery.address import Address
 from s3queue.contrib.celery.intake import Intake
 from s3queue.contrib.celery.naming import tail_of_task
+from s3queue.contrib.celery.transport import Channel
 from s3queue.documents.record import Failure
-from s3queue.errors import InvalidName, QueueError
+from s3queue.errors import InvalidName, QueueError, Unavailable
 from s3queue.paths import due_of
+from s3queue.worker.sweep_turns import SweepTurns
 from support.workbench import Workbench
 
 _numbers = count()
@@ -74,6 +80,7 @@ def test_an_address_names_a_bucket_and_how_to_reach_it():
         ("s3queue://key:secret@minio:9000", "names no bucket"),
         ("s3queue://jobs?regoin=x", "unknown option 'regoin'; known are region, endpoint_url, store"),
         ("s3queue://jobs/a/b", "too many parts"),
+        ("s3queue://key:my/secret@minio:9000/jobs", "too many parts"),
         ("s3queue://jobs/Results", "queue name 'Results' is not valid"),
     ],
 )
@@ -89,6 +96,14 @@ def test_a_url_is_shown_without_its_secret():
     assert "hidden" not in shown
     assert "hidden" not in repr(Address.parse("s3queue://key:hidden@localhost:9000/jobs"))
     assert shown.endswith("@localhost:9000/jobs")
+
+
+def test_a_pools_child_waits_for_no_thread_that_it_does_not_have():
+    with address._mutex:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if address._mutex.acquire(blocking=False) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 # Sending
@@ -248,7 +263,203 @@ def test_a_queue_whose_messages_are_others_is_refused(bench, settings):
         intake_of(bench.queue("celery", **settings)).start()
 
 
+@pytest.fixture
+def channel(app: Celery) -> Iterator[Channel]:
+    with app.connection_for_read() as connection, connection.channel() as made:
+        yield made
+
+
+def consume(channel: Channel, callback: Callable[[Any], Any], *, no_ack: bool = False) -> None:
+    """Let it have what the queue `celery` has now."""
+    channel.basic_consume("celery", no_ack, callback, "consumer")
+    channel.drain_events()
+
+
+def test_who_takes_nothing_any_more_leaves_sweeping_to_others(bench):
+    queue = bench.queue("celery", max_attempts=2)
+    intake, turns = intake_of(queue), SweepTurns(queue)
+    path = queue.enqueue({"n": 1})
+    failed = bench.queue("celery").claim(path)
+    assert failed
+    queue.fail(failed, ValueError("no"), retry_after=1)
+    bench.clock.advance(5)
+    intake._sweep_once(turns)
+    assert turns.lock.is_held
+    assert len(intake._inbox) == 1
+    intake.rest()
+    intake._sweep_once(turns)
+    assert not turns.lock.is_held
+    # Also what it had found for itself.
+    other = intake_of(bench.queue("celery"))
+    bench.clock.advance(5)
+    other._sweep_once(SweepTurns(other.queue))
+    assert [claim.path for claim in other.take(8)] == [path]
+    other.stop()
+    intake.stop()
+
+
+def test_a_consumer_that_is_cancelled_takes_nothing_until_it_consumes_again(bench, app, channel):
+    channel.basic_consume("celery", False, pytest.fail, "consumer")
+    intake = channel._intakes["celery"]
+    channel.basic_cancel("consumer")
+    assert intake._accept(["messages/m"]) == 0
+    channel.basic_consume("celery", False, pytest.fail, "another")
+    assert intake._accept(["messages/m"]) == 1
+
+
+FORGED = {
+    "not JSON": b"\xff{",
+    "nested deeper than any parser goes": b"[" * 200_000,
+    "no properties": b'{"headers": {}}',
+    "properties that are a list": b'{"headers": {}, "properties": []}',
+    "a body that is not base64": b'{"headers": {}, "body": "x", "properties": '
+    b'{"delivery_info": {}, "body_encoding": "base64"}}',
+    "an unknown encoding": b'{"headers": {}, "body": "x", "properties": '
+    b'{"delivery_info": {}, "body_encoding": "rot13"}}',
+    "a type that kombu does not know": b'{"headers": {"a": {"__type__": "x", "__value__": 1}}, "properties": {}}',
+}
+
+
+@pytest.mark.parametrize("body", FORGED.values(), ids=FORGED.keys())
+def test_what_is_no_task_is_dead_at_once_and_the_next_is_delivered(bench, channel, body):
+    queue = bench.queue("celery")
+    queue.enqueue(body, name="0-forged")
+    queue.enqueue(b'{"headers": {}, "properties": {"delivery_info": {}}}', name="1-real")
+    seen: list[Any] = []
+    consume(channel, seen.append)
+    assert len(seen) == 1
+    assert [letter.error_type for letter in DeadLetters(queue).list()] == ["NotCelery"]
+
+
+def test_a_message_that_is_too_large_is_dead_and_not_read(bench, app, channel):
+    queue = bench.queue("celery")
+    bench.memory.put("celery/messages/huge", b"[" * (queue.settings.max_message_size + 1))
+    with pytest.raises(Empty):
+        consume(channel, pytest.fail)
+    (letter,) = DeadLetters(queue).list()
+    assert "too large" in letter.error
+
+
+def test_what_celery_cannot_accept_is_a_failed_attempt_and_not_the_end_of_the_worker(bench, app):
+    queue = bench.queue("celery")
+    # Celery looks for the task by this name, and a list is no key of a dict.
+    path = queue.enqueue(b'{"headers": {"task": ["x"], "id": "1"}, "properties": {"delivery_info": {}}}')
+    seen: list[Any] = []
+
+    def accept(message: Any) -> None:
+        seen.append(message)
+        {}[message.headers["task"]]
+
+    with app.connection_for_read() as connection, connection.channel() as channel:
+        channel.basic_qos(prefetch_count=1)
+        consume(channel, accept)
+        assert channel.qos.can_consume()
+    assert len(seen) == 1
+    lease = queue.read_lease(path)
+    assert lease is not None
+    assert (lease.lease.state, lease.lease.attempt) == ("waiting", 1)
+    assert lease.lease.failure is not None
+    assert lease.lease.failure.type == "TypeError"
+
+
+def test_a_lost_connection_is_told_and_what_was_claimed_is_free(bench, app, channel):
+    queue = bench.queue("celery")
+    for _ in range(3):
+        app.tasks["add"].delay(1, 2)
+
+    def break_off(message: Any) -> None:
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        consume(channel, break_off)
+    channel.close()
+    assert len(queue.claim_next(8)) == 3
+
+
+def test_a_consumer_that_acknowledges_nothing_has_each_message_once(bench, app, channel):
+    queue = bench.queue("celery")
+    app.tasks["add"].delay(1, 2)
+    seen: list[Any] = []
+    consume(channel, seen.append, no_ack=True)
+    assert len(seen) == 1
+    assert channel.qos.can_consume_max_estimate() is None
+    channel.close()
+    assert bench.keys("celery/messages/") == []
+    assert queue.claim_next(8) == []
+
+
+def test_a_message_that_another_channel_has_received_is_acknowledged_all_the_same(bench, app):
+    app.tasks["add"].delay(1, 2)
+    seen: list[Any] = []
+    with app.connection_for_read() as connection, connection.channel() as first, connection.channel() as second:
+        first.basic_consume("celery", False, seen.append, "first")
+        second.basic_consume("celery", False, seen.append, "second")
+        first.drain_events()
+        (message,) = seen
+        assert message.channel is second
+        message.ack()
+    assert bench.keys("celery/messages/") == []
+
+
+def test_headers_may_hold_what_other_brokers_take(bench, app, channel):
+    headers = {"order": UUID(int=17), "at": datetime(2026, 11, 17, tzinfo=UTC)}
+    app.tasks["add"].apply_async((1, 2), headers=headers)
+    message = channel.basic_get("celery", no_ack=True)
+    assert message.headers["order"] == headers["order"]
+    assert message.headers["at"] == headers["at"]
+
+
 # Results
+
+
+def test_a_result_that_is_too_large_is_refused_as_one_that_cannot_be_encoded(bench, app, monkeypatch):
+    monkeypatch.setattr("s3queue.contrib.celery.backend.RESULT_BYTES", 1000)
+    with pytest.raises(EncodeError, match="not at most 1000"):
+        app.backend.store_result("17", "x" * 1000, "SUCCESS")
+    assert bench.keys("celery/results/") == []
+
+
+@pytest.mark.parametrize("forged", [b"\xff", b"[]", b"{}", b"5"])
+def test_a_result_that_nobody_can_read_is_replaced(bench, app, forged):
+    bench.memory.put("celery/results/task-17", forged)
+    app.backend.store_result("17", 42, "SUCCESS")
+    assert app.backend.get_result("17") == 42
+
+
+def test_the_end_of_a_chords_part_is_noted_although_s3_was_away(bench, app):
+    chord([app.tasks["add"].s(1, 1)], app.tasks["total"].s())()
+    (key,) = bench.keys("celery/messages/")
+    payload = json.loads(bench.read(key))
+    request = Context(
+        id=payload["headers"]["id"],
+        group=payload["headers"]["group"] or "alone",
+        chord=app.tasks["total"].s() | {"chord_size": 1},
+    )
+    app.backend._clock = bench.clock
+    away = [Unavailable("no answer")] * 6
+
+    def refuse(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if "/chord-" in key and away:
+            raise away.pop()
+        return perform()
+
+    bench.around = refuse
+    app.backend.on_chord_part_return(request, "SUCCESS", 2)
+    assert any("/chord-" in key for key in bench.keys("celery/results/"))
+
+
+def test_a_chord_fails_with_a_part_that_is_revoked(bench, app):
+    add, total = app.tasks["add"], app.tasks["total"]
+    result = chord([add.s(1, 1), add.s(2, 2)], total.s())()
+    first, second = result.parent.results
+    payload = next(
+        json.loads(bench.read(key)) for key in bench.keys("celery/messages/") if key.endswith(tail_of_task(second.id))
+    )
+    request = Context(id=second.id, group=payload["headers"]["group"], chord=json.loads(payload["body"])[2]["chord"])
+    app.backend.mark_as_done(second.id, 4, request)
+    assert s3queue.contrib.celery.revoke(app, first.id) == "revoked"
+    assert result.state == "FAILURE"
+    assert "revoked" in str(result.result)
 
 
 def test_nothing_replaces_a_success_not_even_what_looked_before_it_came(bench, app):

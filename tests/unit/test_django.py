@@ -201,3 +201,43 @@ def test_a_task_costs_what_docs_django_says(bench, shop):
     sent.refresh()
     assert sent.return_value == 2
     assert Counter(asked) == {"head": 3, "get": 3}
+
+
+@pytest.mark.parametrize(("name", "state"), [("add", "completed"), ("fail", "dead")])
+def test_a_receiver_that_fails_lets_no_task_run_again(bench, backend, shop, work, name, state):
+    def receive(**kwargs: Any) -> None:
+        raise OSError("the log is full")
+
+    task_finished.connect(receive)
+    try:
+        sent = getattr(shop, name).enqueue(*([1] if name == "add" else []))
+        work()
+    finally:
+        task_finished.disconnect(receive)
+    assert backend.queue("default").status(sent.id.partition("/")[2]).state == state
+
+
+@pytest.mark.parametrize(
+    "changed", [{"task": "..x"}, {"task": ".x"}, {"task": "leaving.now"}, {"priority": 1000}, {"task": "json.dumps"}]
+)
+def test_a_forged_task_is_dead_at_once_and_has_no_result(bench, backend, shop, work, monkeypatch, tmp_path, changed):
+    (tmp_path / "leaving.py").write_text("raise SystemExit(3)")
+    monkeypatch.syspath_prepend(tmp_path)
+    sent = shop.add.enqueue(1)
+    stored = json.loads(bench.read(sent.id))
+    path = backend.queue("default").enqueue(json.dumps(stored | changed).encode(), name="forged")
+    with pytest.raises(TaskResultDoesNotExist):
+        backend.get_result(f"default/{path}")
+    work()
+    assert backend.queue("default").status(path).state == "dead"
+    with pytest.raises(TaskResultDoesNotExist):
+        backend.get_result(f"default/{path}")
+
+
+def test_an_id_opens_no_other_queue(bench, backend, shop):
+    sent = shop.add.enqueue(1)
+    bench.memory.put(sent.id.replace("default/", "secrets/", 1), bench.read(sent.id))
+    bench.around = lambda operation, key, perform: pytest.fail(f"{operation} {key}")
+    with pytest.raises(TaskResultDoesNotExist):
+        backend.get_result(sent.id.replace("default/", "secrets/", 1))
+    assert "secrets" not in backend._queues

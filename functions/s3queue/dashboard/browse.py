@@ -28,13 +28,18 @@ BODY_BYTES = 64 * 1024
 LEASE_PAGES = 5
 
 
-def browse(queue: Queue, state: models.Listed, prefix: str, cursor: str, limit: int) -> models.Messages:
-    """Messages in the order of their paths. A page with fewer rows than `limit` need not be the last one."""
+def browse(
+    queue: Queue, state: models.Listed, prefix: str, cursor: str, limit: int, *, few: bool = False
+) -> models.Messages:
+    """Messages in the order of their paths. A page with fewer rows than `limit` need not be the last one.
+
+    With `few`, no more than `limit` objects are read for it, although none of them may be a row.
+    """
     if state in ("pending", "delayed"):
         return _unclaimed(queue, state, prefix, cursor, limit)
-    if state in ("dead", "cancelled"):
+    if state == "dead" or (state == "cancelled" and not few):
         return _listed(queue, state, prefix, cursor, limit)
-    kind = "records" if state == "completed" else "leases"
+    kind = "records" if state in ("completed", "cancelled") else "leases"
     page = _page(queue, kind, prefix, cursor, limit)
     found = in_parallel(lambda entry: rows_of(queue, kind, entry), page.objects)
     rows = [row for several in found for row in several]

@@ -15,6 +15,8 @@ from .throughput import Recent
 
 #: Records and leases that one call reads at most, each.
 MOST_READ = 40
+#: Events of one answer: a single journal of a partition may tell of thousands.
+MOST_EVENTS = 500
 #: Without an instant, it begins so long ago; nobody looks further back than the longest.
 BEGINNING, LONGEST = timedelta(minutes=1), timedelta(hours=1)
 
@@ -47,4 +49,6 @@ def tail(queue: Queue, after: datetime | None) -> Tail:
                 )
                 for row in rows
             ]
-    return Tail(at=format_instant(now), events=sorted(events, key=lambda event: event.at), missed=missed)
+    events.sort(key=lambda event: event.at)
+    missed += max(0, len(events) - MOST_EVENTS)
+    return Tail(at=format_instant(now), events=events[-MOST_EVENTS:], missed=missed)

@@ -21,6 +21,8 @@ from .search_models import Found
 MOST_READS = 400
 #: Messages that are looked at together, and that are enough to answer with.
 PORTION, ENOUGH = 50, 50
+#: Portions of messages that are known from a LIST alone: all of them may be processed now, and none be a row.
+MOST_PORTIONS = 40
 #: States whose rows are known from a LIST alone; all others cost a read each.
 _LISTED = ("pending", "delayed")
 
@@ -38,15 +40,21 @@ def search(
     if error and state in _LISTED:
         return Found(messages=[], looked_at=0, unread=0, reads=0, complete=True, next_cursor=None)
     found: list[models.MessageRow] = []
-    reads = looked = unread = 0
+    reads = looked = unread = portions = 0
     after: str | None = cursor
-    while after is not None and len(found) < ENOUGH and reads < MOST_READS:
-        page = _dead(queue, after) if state == "dead" else browse(queue, state, "", after, PORTION)
+    while after is not None and len(found) < ENOUGH and reads < MOST_READS and portions < MOST_PORTIONS:
+        page = _dead(queue, after) if state == "dead" else browse(queue, state, "", after, PORTION, few=True)
         after = page.next_cursor
         looked += len(page.messages)
-        reads += 0 if state in _LISTED else len(page.messages)
+        portions += 1
+        if state not in _LISTED:
+            # Also those that were read and are in another state: if there are more, a whole portion was read.
+            reads += max(len(page.messages), PORTION if after is not None else 0)
         rows = [row for row in page.messages if error.lower() in (row.error or "").lower()] if error else page.messages
         if field and rows:
+            # One journal of a partition may tell of more messages than a whole search may read.
+            unread += len(rows[MOST_READS:])
+            rows = rows[:MOST_READS]
             reads += len(rows)
             has = in_parallel(lambda row: _has(queue, row, field, value), rows)
             unread += has.count(None)
@@ -91,7 +99,10 @@ def _has(queue: Queue, row: models.MessageRow, field: str, value: str) -> bool |
         return None
     if not bodies:
         return None
-    return any(_matches(one, value) for body in bodies for one in _values(body, field.split(".")))
+    try:
+        return any(_matches(one, value) for body in bodies for one in _values(body, field.split(".")))
+    except RecursionError:
+        return None  # lists in lists in lists: nobody looks for anything there
 
 
 def _bodies(path: str, raw: bytes, *, is_whole: bool) -> Iterator[Any]:

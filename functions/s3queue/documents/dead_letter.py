@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import json
 import re
@@ -243,7 +244,9 @@ def line_failures(letter: IO[bytes]) -> Iterator[Failure]:
             while not tail.endswith(b"\n") and (tail := letter.readline(PIECE_BYTES)):
                 pass
             if head := _HEAD.match(line):
-                yield Failure(json.loads(head["type"]), json.loads(head["error"]))
+                # What only looks like a head, with an escape that JSON does not have, is no dead line either.
+                with contextlib.suppress(ValueError):
+                    yield Failure(json.loads(head["type"]), json.loads(head["error"]))
             elif dead := DeadLine.from_bytes(line):
                 yield dead.failure
 

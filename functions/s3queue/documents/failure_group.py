@@ -23,14 +23,19 @@ SAMPLES = 5
 #: Words that have a digit and name a thing, not one of many.
 _WORDS = frozenset({"s3", "ipv4", "ipv6", "utf8", "base64", "sha256", "sha1", "md5", "http2", "oauth2", "ec2"})
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s\"'<>)\]}]+")
-_ADDRESS = re.compile(r"[^\s@<>\"'(),;:=\[\]{}]+@[^\s@<>\"'(),;:=\[\]{}]+")
+# Whoever makes a handler fail may have chosen the text: an address or a key begins only where a word does, so that a
+# long one is not read again from each of its characters.
+_ADDRESS = re.compile(r"(?<![^\s@<>\"'(),;:=\[\]{}])[^\s@<>\"'(),;:=\[\]{}]+@[^\s@<>\"'(),;:=\[\]{}]+")
 #: An apostrophe within a word opens and closes nothing.
-_QUOTED = re.compile(r"(?<!\w)(?:'[^']*'|\"[^\"]*\"|`[^`]*`|“[^”]*”|«[^»]*»)(?!\w)")
+_QUOTED = re.compile(r"(?<!\w)(?:'[^']*'|\"[^\"]*\"|`[^`]*`|“[^“”]*”|«[^«»]*»)(?!\w)")
 #: The whole text of a KeyError: a name, and what tells it from another.
 _MISSING = re.compile(r"'[A-Za-z_ .-]{1,60}'")
 _UUID = re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
 #: A key or a file: from the root, or at least two folders deep.
-_KEY = re.compile(r"(?<![\w*/.~-])(?:/[\w.~@%+=-]+(?:/[\w.~@%+=-]*)*|[\w.~@%+=-]+(?:/[\w.~@%+=*-]+){2,}/?)")
+_KEY = re.compile(
+    r"(?<![\w*/.~-])/[\w.~@%+=-]+(?:/[\w.~@%+=-]*)*"
+    r"|(?:(?<![\w*/.~@%+=-])|(?<=\*[@%+=]))[\w.~@%+=-]+(?:/[\w.~@%+=*-]+){2,}/?"
+)
 _WORD = re.compile(r"\w+")
 _HEX = re.compile(r"[0-9a-fA-F]{8,}")
 #: `*-*-*`, `*.*`, `*, *`, `*: *`: one date, one number, one list, one object.

@@ -16,7 +16,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from s3queue.encoding import NONSENSE, as_list, as_number, as_object, as_text, as_whole, format_instant, parse_instant
+from s3queue.encoding import (
+    LARGEST,
+    NONSENSE,
+    as_list,
+    as_number,
+    as_object,
+    as_text,
+    as_whole,
+    format_instant,
+    parse_instant,
+)
 
 from .record import Record
 
@@ -131,7 +141,7 @@ class Slice:
             minutes=minutes,
             objects=as_whole(found["objects"]),
             read=as_whole(found["read"]),
-            effort=as_number(found["effort"]),
+            effort=_amount(found["effort"]),
             sums=_counts({name: as_object(found["sums"]).get(name, 0) for name in SUMS}),
             wait=_histogram(found["wait"]),
             run=_histogram(found["run"]),
@@ -197,12 +207,19 @@ def most_common(counts: Mapping[str, float], limit: int) -> list[tuple[str, floa
 
 
 def _counts(found: Mapping[str, Any]) -> Counts:
-    return defaultdict(float, {as_text(name)[:_ERROR_CHARACTERS]: as_number(count) for name, count in found.items()})
+    return defaultdict(float, {as_text(name)[:_ERROR_CHARACTERS]: _amount(count) for name, count in found.items()})
 
 
 def _histogram(found: Any) -> Histogram:
     counts = _counts(as_object(found))
     return defaultdict(float, {as_whole(int(name), most=_LAST_BUCKET): count for name, count in counts.items()})
+
+
+def _amount(value: Any) -> float:
+    """A sum that a sweeper can have written: none is negative, and all of them together are a number."""
+    if not 0 <= as_number(value) <= LARGEST:
+        raise ValueError("a sum is out of reach")
+    return float(value)
 
 
 def _short(number: float) -> float | int:

@@ -38,12 +38,16 @@ def replay_edited(queue: QueueAccess, letters: DeadLetters, path: str, body: byt
         # Equal bytes within one second are one generation, and that one is dead.  [P3]
         queue.clock.sleep(1.0)
     own = {name: text for name, text in found.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
+    marked = with_put_id(own, letter.replay_id)
+    if put_id_of(marked) != letter.replay_id:
+        # Without it, a PUT that comes late would run as well.
+        raise InvalidRequest(f"the metadata of {queue.name}/{path} leaves no room for the id that its replay needs")
     try:
         queue.store.put(
             queue.keys.message(target),
             body,
             if_absent=True,
-            metadata=with_put_id(own, letter.replay_id),
+            metadata=marked,
             content_type=found.content_type,
             once=True,
         )

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 
-from s3queue.documents.acknowledgements import MOST_LETTERS, Acknowledgements, latest_groups, letter_mark
+from s3queue.documents.acknowledgements import (
+    ACKNOWLEDGED_BYTES,
+    MOST_LETTERS,
+    Acknowledgements,
+    latest_groups,
+    letter_mark,
+)
 from s3queue.documents.dead_letter import DeadLetter, line_failures
 from s3queue.documents.failure_group import (
     FailureGroup,
@@ -17,11 +24,12 @@ from s3queue.documents.failure_group import (
     group_key,
     grouped,
 )
-from s3queue.errors import Conflict, InvalidRequest
+from s3queue.errors import Conflict, CorruptState, InvalidRequest
 from s3queue.store import ObjectInfo, listing, put_surely
 
 from .access import QueueAccess
 
+_log = logging.getLogger(__name__)
 #: GETs of batches' letters that run at the same time.
 READERS = 16
 #: Operators that write at the same moment: each time one of them wins.
@@ -44,7 +52,7 @@ def parts_of(queue: QueueAccess, letter: DeadLetter) -> Mapping[GroupKey, tuple[
 
 def groups_of(queue: QueueAccess, letters: Iterable[DeadLetter]) -> list[FailureGroup]:
     """See `DeadLetters.groups`."""
-    known = read_acknowledgements(queue)[0]
+    known = known_acknowledgements(queue)
 
     def read(letter: DeadLetter) -> GroupedLetter:
         is_whole = is_acknowledged(letter, known)
@@ -71,6 +79,15 @@ def read_acknowledgements(queue: QueueAccess) -> tuple[Acknowledgements, str | N
     """What is acknowledged, and the ETag of the document; None if there is none. One GET."""
     found = queue.store.open(queue.keys.acknowledged)
     return (Acknowledgements.read(found), found.etag) if found else (Acknowledgements(), None)
+
+
+def known_acknowledgements(queue: QueueAccess) -> Acknowledgements:
+    """What is acknowledged. A document that cannot be read hides no letter: then none is."""
+    try:
+        return read_acknowledgements(queue)[0]
+    except CorruptState as error:
+        _log.warning("acknowledgements not read, all dead letters count: %s", error)
+        return Acknowledgements()
 
 
 def acknowledge(queue: QueueAccess, letters: Iterable[DeadLetter], selection: Selection, *, undo: bool = False) -> int:
@@ -116,8 +133,16 @@ def acknowledge_everything(queue: QueueAccess, *, undo: bool = False) -> int:
         # S3 dates letters by whole seconds: of this second's, those that were listed, and none that dies after it.
         recent = [entry for entry in page.objects if entry.modified_at >= before]
         marks |= _marks(queue, recent)
-    wanted = Acknowledgements() if undo else Acknowledgements(before=before, letters=frozenset(marks))
-    _change(queue, lambda known: wanted)
+
+    def change(known: Acknowledgements) -> Acknowledgements:
+        if undo:
+            return Acknowledgements()
+        if before and known.before and known.before > before:
+            # Another operator was faster, and has seen more: what he acknowledged stays so.
+            return replace(known, letters=known.letters | marks)
+        return Acknowledgements(before=before, letters=frozenset(marks))
+
+    _change(queue, change)
     return count
 
 
@@ -145,10 +170,19 @@ def _marks(queue: QueueAccess, entries: Iterable[ObjectInfo]) -> set[str]:
 
 
 def _change(queue: QueueAccess, change: Callable[[Acknowledgements], Acknowledgements]) -> None:
-    """GET, change, conditional PUT; again if another operator wrote in between."""
+    """GET, change, conditional PUT; again if another operator wrote in between.
+
+    Raises:
+        InvalidRequest: nobody could read what would be written; nothing was changed.
+    """
     for _ in range(TRIES):
         known, etag = read_acknowledgements(queue)
         body = change(known).to_bytes(queue.chance.token())
+        if len(body) > ACKNOWLEDGED_BYTES:
+            raise InvalidRequest(
+                f"{queue.name}: what is acknowledged by group needs {len(body)} bytes, not at most "
+                f"{ACKNOWLEDGED_BYTES}; acknowledge everything, or delete or replay some"
+            )
         try:
             put_surely(queue.store, queue.keys.acknowledged, body, if_match=etag, if_absent=etag is None)
             return

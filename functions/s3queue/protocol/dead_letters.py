@@ -119,14 +119,10 @@ class DeadLetters:
         return groups_of(self.queue, self.list() if letters is None else letters)
 
     def acknowledgements(self) -> Acknowledgements:
-        """What operators have acknowledged. One GET.
+        """What operators have acknowledged; nothing if the document cannot be read. One GET."""
+        from .dead_groups import known_acknowledgements
 
-        Raises:
-            CorruptState: the document cannot be read; delete it.
-        """
-        from .dead_groups import read_acknowledgements
-
-        return read_acknowledgements(self.queue)[0]
+        return known_acknowledgements(self.queue)
 
     def acknowledge(
         self,

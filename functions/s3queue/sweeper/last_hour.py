@@ -78,6 +78,11 @@ class LastHourStep:
         except QueueError as error:
             _log.warning("last hour not counted, trying again at the next sweep: %s: %s", self.queue.name, error)
             return False
+        except Exception:
+            # Whatever it was: messages do not wait for figures. They begin anew, and not before the next look.
+            _log.exception("last hour not counted, beginning anew: %s", self.queue.name)
+            self.hour, self._looked = None, now
+            return False
         self._looked = now
         return found
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
-from s3queue.encoding import dump, load
+from s3queue.encoding import NONSENSE, as_text, as_whole, cut, dump, load
 from s3queue.errors import CorruptState, QueueError
 from s3queue.protocol.access import QueueAccess
 from s3queue.store import ObjectStore, Page
@@ -17,6 +18,8 @@ from s3queue.store import ObjectStore, Page
 _log = logging.getLogger(__name__)
 #: Larger objects are not read: six keys and four numbers.
 PROGRESS_BYTES = 64 * 1024
+#: A key, and the last character that there is: see `cursor_after`.
+CURSOR_BYTES = 1024 + 4
 
 
 @dataclass(slots=True)
@@ -63,11 +66,10 @@ class Progress:
             return cls()
         try:
             document = load(found.read(PROGRESS_BYTES), key)
-            kept = {one.name: document[one.name] for one in fields(cls) if one.name in document}
-            if all(isinstance(value, str if name in _CURSORS else int) for name, value in kept.items()):
-                return cls(**kept)
-        except CorruptState as error:
-            _log.warning("progress of the last sweep ignored: %s", error)
+            names = [one.name for one in fields(cls) if one.name in document]
+            return cls(**{name: _value(name, document[name]) for name in names})
+        except (CorruptState, *NONSENSE) as error:
+            _log.warning("progress of the last sweep ignored: %s: %s", queue.name, cut(error))
         return cls()
 
     def keep(self, queue: QueueAccess, store: ObjectStore, *, was_resumed: bool) -> None:
@@ -90,6 +92,15 @@ class Progress:
             store.delete(queue.keys.progress)
         except QueueError as error:
             _log.warning("progress of the sweep not deleted, trying again: %s: %s", queue.name, error)
+
+
+def _value(name: str, value: Any) -> Any:
+    """Raises one of NONSENSE if nobody could go on from there: every sweep would fail, and the document would stay."""
+    if name not in _CURSORS:
+        return as_whole(value)
+    if len(as_text(value).encode()) > CURSOR_BYTES:
+        raise ValueError(f"{name} is no key")
+    return str(value)
 
 
 _CURSORS = frozenset({"leases", "overdue", "messages", "cleanup", "schedules", "flows"})

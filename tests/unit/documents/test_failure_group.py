@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from s3queue.documents import failure_group
 from s3queue.documents.failure_group import GROUP_CHARACTERS, GroupKey, Selection, normalise
 
 
@@ -80,3 +83,16 @@ def test_a_selection_takes_the_form_or_any_text_of_the_group():
     assert Selection.of("Reject", None).has(key)
     assert not Selection.of("ValueError", "no address for customer *").has(key)
     assert not Selection.of("Reject", "").has(key)
+
+
+@pytest.mark.parametrize(
+    "unit", ["+", "%", "@", "=", "a", "a+", "x@", "a/", "/", "*", "* ", "'", "“", "a.", "1-", "a%b/c", "=/", "-_@"]
+)
+def test_no_text_takes_long_to_normalise(unit):
+    """Its own processor time, far from what a slow machine needs: with a look from each character it took a second."""
+    patterns = [getattr(failure_group, name) for name in ("_URL", "_ADDRESS", "_QUOTED", "_UUID", "_KEY", "_SEVERAL")]
+    text = (unit * 20_000)[:20_000] + "!"
+    before = time.process_time()
+    for pattern in patterns:
+        pattern.sub("*", text)
+    assert time.process_time() - before < 1.0

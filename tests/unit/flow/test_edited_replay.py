@@ -128,3 +128,15 @@ def test_what_cannot_be_edited_is_refused_and_stays() -> None:
     with pytest.raises(MessageTooLarge):
         queue.replay_edited(path, b"x" * 101)
     assert len(list(DeadLetters(queue).list())) == 2
+
+
+def test_a_letter_whose_metadata_leave_no_room_for_its_id_is_left_alone() -> None:
+    bench = Workbench()
+    path = died(bench)
+    queue = bench.queue()
+    key = queue.keys.dead(path)
+    bench.memory.put(key, b"broken", metadata={"forged": "x" * 1990})
+    with pytest.raises(InvalidRequest, match="leaves no room"):
+        queue.replay_edited(path, b"repaired")
+    assert bench.keys(key) == [key]
+    assert bench.keys(queue.keys.message(path)) == []

@@ -277,3 +277,50 @@ def test_a_queue_without_acknowledgements_pays_nothing_for_them(bench, queue, le
     bench.store.take()
     queue.stats()
     assert bench.store.take() == without | {"get": without.get("get", 0) + 1}
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"not JSON", b"[" * 100_000, b'{"v":1,"letters":5}'], ids=["no JSON", "nested", "no list"]
+)
+def test_garbage_among_the_acknowledgements_hides_no_letter(bench, queue, letters, garbage):
+    die(bench, ValueError("no"))
+    bench.memory.put(queue.keys.acknowledged, garbage)
+    assert counts(letters) == {"no": (1, 0)}
+    assert letters.acknowledgements().letters == frozenset()
+
+
+def test_an_operator_who_was_slower_does_not_undo_what_another_has_acknowledged(bench, queue, letters):
+    die(bench, ValueError("early"))
+    came = []
+
+    def another_comes_between(operation, key, perform):
+        if operation == "put" and key == queue.keys.acknowledged and not came:
+            came.append(key)
+            bench.clock.advance(10)
+            die(bench, ValueError("late"))
+            bench.clock.advance(10)
+            DeadLetters(bench.queue()).acknowledge(everything=True)
+        return perform()
+
+    bench.around = another_comes_between
+    letters.acknowledge(everything=True)
+    assert came
+    assert counts(letters) == {"early": (1, 1), "late": (1, 1)}
+
+
+def test_acknowledgements_that_nobody_could_read_are_not_written(bench, queue, letters, monkeypatch):
+    monkeypatch.setattr("s3queue.protocol.dead_groups.ACKNOWLEDGED_BYTES", 100)
+    die(bench, ValueError("no"))
+    with pytest.raises(InvalidRequest, match="acknowledge everything"):
+        letters.acknowledge(error_type="ValueError")
+    assert bench.keys(queue.keys.acknowledged) == []
+
+
+@pytest.mark.parametrize("text", [rb"\q", b"\xff", rb"\u12"], ids=["escape", "bytes", "cut"])
+def test_a_forged_line_of_a_letter_hides_no_others(bench, queue, letters, text):
+    path = batch(bench, ValueError("one"), ValueError("two"))
+    key = queue.keys.dead(path)
+    found = bench.memory.open(key)
+    forged = b'{"line": 9, "error_type": "' + text + b'", "error": "x", "body": "1"}\n'
+    bench.memory.put(key, forged + found.read() + forged, metadata=found.metadata)
+    assert counts(letters) == {"one": (1, 0), "two": (1, 0)}

@@ -244,3 +244,41 @@ def test_a_bucket_of_a_histogram_tells_its_durations_within_the_error_that_is_sa
         assert seconds_of(bucket_of(seconds)) == close_to(seconds)
     assert seconds_of(bucket_of(0)) == 0.0
     assert seconds_of(bucket_of(-5)) == 0.0
+
+
+FORGED = {"at": "2026-11-16T12:00:00Z", "minutes": [1] * 5, "objects": 5, "read": 1, "effort": 5, "letters": 0}
+FORGED |= {"sums": {}, "wait": {}, "run": {}, "errors": {}}
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"effort": -5}, {"sums": {"completed": 1.7e308, "dead": 1.7e308}}, {"errors": {"x": 1e308}}, {"wait": {"3": -1}}],
+)
+def test_sums_that_no_sweeper_can_have_written_are_no_figures(forged):
+    at = FORGED["at"]
+    document = {"looked_at": at, "oldest_at": at, "slices": [FORGED]}
+    assert HourDocument.from_json(document) is not None
+    assert HourDocument.from_json(document | {"slices": [FORGED | forged]}) is None
+
+
+def test_no_sweep_fails_for_its_figures_whatever_happens(bench, queue, caplog):
+    sweeper = counting(queue)
+    finish(bench, queue, 2)
+    bench.clock.advance(5)
+    orphan = queue.enqueue(b"x")
+    bench.clock.advance(60)
+
+    def break_down(operation, key, perform):
+        if operation == "get" and "/records/" in key:
+            raise ArithmeticError("nobody has thought of this")
+        return perform()
+
+    bench.around = break_down
+    report = sweeper.sweep()
+    bench.around = None
+    assert report.stats.pending == 1
+    assert queue.status(orphan).state == "pending"
+    assert "beginning anew" in caplog.text
+    bench.clock.advance(61)
+    sweeper.sweep()
+    assert queue.last_hour().finished == 2

@@ -10,6 +10,7 @@ import pytest
 
 from s3queue import Flow
 from s3queue.errors import AccessDenied, QueueFull
+from s3queue.sweeper.progress import Progress
 from support.workbench import Workbench
 
 
@@ -233,3 +234,16 @@ def test_max_depth_holds_beyond_the_reach_of_one_sweep(bench):
         except QueueFull:
             continue
         raise AssertionError("not refused")
+
+
+@pytest.mark.parametrize(
+    "forged", [{"flows": "\ud800"}, {"leases": "x" * 1029}, {"messages": 5}, {"pending": -1}, {"pending": True}]
+)
+def test_progress_from_which_nobody_could_go_on_is_none(bench, queue, forged):
+    """A request with such a cursor fails, in every sweep, and the document would stay for ever."""
+    body = json.dumps({"v": 1, "overdue": "messages/a"}).encode()
+    bench.memory.put(queue.keys.progress, body)
+    root = bench.memory.list(queue.keys.root, delimiter="/")
+    assert Progress.read(queue, bench.memory, root).overdue == "messages/a"
+    bench.memory.put(queue.keys.progress, json.dumps(json.loads(body) | forged).encode())
+    assert Progress.read(queue, bench.memory, root) == Progress()

@@ -22,6 +22,15 @@ _stores: dict[tuple[int, Address], ObjectStore] = {}
 _mutex = threading.Lock()
 
 
+def _renew_mutex() -> None:
+    """A pool may fork while another thread has it: the child would wait for that thread, which it does not have."""
+    global _mutex
+    _mutex = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_mutex)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
     """A bucket, how to reach it, and the queue under whose name results lie."""
@@ -68,6 +77,8 @@ class Address:
         """The bucket, one client per process: a pool's child must not use its parent's connections."""
         if self.url.startswith("memory:"):
             return open_store(self.url)[0]
+        if found := _stores.get((os.getpid(), self)):
+            return found
         with _mutex:
             found = _stores.get((os.getpid(), self))
             if found is None:

@@ -1,7 +1,7 @@
 """Backend: results of Celery tasks as objects, `celery/results/task-{id}`.
 
-Every write is conditional, so that a worker that was taken for dead cannot replace a success. The parts of a chord are
-counted by objects, each part once, and its body is sent once; nobody polls for it.
+The write of a result is conditional, so that a worker that was taken for dead cannot replace a success. The parts of a
+chord are counted by objects, each part once, and its body is sent once; nobody polls for it.
 """
 
 from __future__ import annotations
@@ -18,22 +18,26 @@ from celery.canvas import maybe_signature
 from celery.exceptions import ChordError
 from celery.result import GroupResult, allow_join_result
 from celery.utils.log import get_logger
+from kombu.exceptions import EncodeError
 from kombu.utils.encoding import bytes_to_str, ensure_bytes
 
+from s3queue.clock import Clock, SystemClock
 from s3queue.errors import Conflict, Unavailable
 from s3queue.keys import Keys
-from s3queue.store import ObjectStore, delete_seen, listing, put_surely
+from s3queue.store import Object, ObjectStore, delete_seen, listing, put_surely
 
 from .address import RESULTS_OF, Address
 from .naming import ONCE_HEADER, tail_of_task
 
 _log = get_logger(__name__)
-#: A larger result was not written by a task that could return it.
+#: A larger result is not stored: its task fails.
 RESULT_BYTES = 64 * 1024 * 1024
 #: GETs at one time, for the results of a group.
 READERS = 8
 #: A result that others keep changing is tried again so often.
 TRIES = 8
+#: Seconds before a chord's part that has ended is noted again.
+NOTE_PAUSES = (0.2, 0.8, 2.0, 5.0, 10.0, 20.0)
 _JOINED = "~joined"
 #: Of a key; the id of a task may be longer, and is then told by its digest.
 _LONGEST = 400
@@ -51,6 +55,7 @@ class Backend(KeyValueStoreBackend):
     def __init__(self, app: Any = None, url: str | None = None, **kwargs: Any) -> None:
         self._address = Address.parse(url or f"s3queue://{RESULTS_OF}")
         super().__init__(app=app, url=url, **kwargs)
+        self._clock: Clock = SystemClock()
         self._prefix = Keys(self._address.results_of).prefix("results")
 
     @property
@@ -87,9 +92,12 @@ class Backend(KeyValueStoreBackend):
         meta = self._get_result_meta(result=result, state=state, traceback=traceback, request=request)
         meta["task_id"] = bytes_to_str(task_id)
         key, body = self._key(self.get_key_for_task(task_id)), ensure_bytes(self.encode(meta))
+        if len(body) > RESULT_BYTES:
+            # For Celery, a result that it cannot encode: the task has failed, with this text.
+            raise EncodeError(f"the result of {task_id} has {len(body)} bytes, not at most {RESULT_BYTES}")
         for _ in range(TRIES):
             found = self._store.open(key)
-            if found and self.decode_result(found.read(RESULT_BYTES))["status"] == states.SUCCESS:
+            if found and self._is_success(found):
                 return result
             etag = found.etag if found else None
             try:
@@ -100,6 +108,16 @@ class Backend(KeyValueStoreBackend):
             except Conflict:
                 continue
         raise Unavailable(f"result not stored: {key} is being changed all the time; try again")
+
+    def _is_success(self, found: Object) -> bool:
+        try:
+            return bool(self.decode_result(found.read(RESULT_BYTES))["status"] == states.SUCCESS)
+        except Unavailable:
+            raise
+        except Exception as error:
+            # Nobody can read it as a result: the one that comes takes its place.
+            _log.warning("stored result cannot be read, replaced: %s: %r", found.key, error)
+            return False
 
     @property
     def _content_type(self) -> str:
@@ -135,8 +153,7 @@ class Backend(KeyValueStoreBackend):
         if not group or not part or not request.chord:
             return
         folder = self._key(self.get_key_for_chord(group)) + "/"
-        self._store.put(folder + tail_of_task(part)[1:], b"")
-        ended = {entry.key for page in listing(self._store, folder) for entry in page.objects}
+        ended = self._noted(folder, folder + tail_of_task(part)[1:])
         if folder + _JOINED in ended:
             return
         callback = maybe_signature(request.chord, app=self.app)
@@ -160,6 +177,22 @@ class Backend(KeyValueStoreBackend):
             except Exception as error:
                 self._fail_chord(callback, group, ChordError(f"Callback error: {error!r}"))
         self._store.put(folder + _JOINED, b"")
+
+    def _noted(self, folder: str, key: str) -> frozenset[str]:
+        """Note this part's end, and return all that are noted. Repeated while S3 does not answer: Celery acknowledges a
+        task although this fails, and the chord would wait for ever.
+        """
+        for pause in NOTE_PAUSES:
+            try:
+                return self._note(folder, key)
+            except Unavailable as error:
+                _log.warning("end of a chord's part not noted, trying again: %s: %s", key, error)
+                self._clock.sleep(pause)
+        return self._note(folder, key)
+
+    def _note(self, folder: str, key: str) -> frozenset[str]:
+        self._store.put(key, b"")
+        return frozenset(entry.key for page in listing(self._store, folder) for entry in page.objects)
 
     def _fail_chord(self, callback: Any, group: str, error: ChordError) -> None:
         _log.error("chord failed: %s: %s", group, error)

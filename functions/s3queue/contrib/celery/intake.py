@@ -59,6 +59,7 @@ class Intake:
         self._clearing = BackgroundDelete(queue, self._heartbeat, CLAIMS, self._cleared)
         self._claiming = ThreadPoolExecutor(CLAIMS, f"{queue.worker_id}-claiming")
         self._stopping = threading.Event()
+        self._resting = threading.Event()
         self._until_sweep = SystemClock(self._stopping)
         self._until_beat = SystemClock(self._heartbeat.changed)
         self._threads: list[threading.Thread] = []
@@ -87,6 +88,15 @@ class Intake:
 
     def _pause(self) -> None:
         self._until_sweep.sleep(self._poll_interval)
+
+    def rest(self) -> None:
+        """Nothing is taken any more, perhaps for hours, until what is held has ended: another worker has to sweep,
+        since what is handed over here is not run. `resume` ends it.
+        """
+        self._resting.set()
+
+    def resume(self) -> None:
+        self._resting.clear()
 
     def stop(self) -> None:
         """End the threads. Claims that are still held are kept until their leases run out: end them before."""
@@ -203,6 +213,10 @@ class Intake:
         """Rejected: it becomes a dead letter, which an operator can replay."""
         self._end(claim, "dead", lambda: self.queue.fail(claim, failure, dead=True))
 
+    def fail(self, claim: Claim, failure: Failure) -> None:
+        """An attempt failed before the task ran: it is tried again, or dead after the last attempt."""
+        self._end(claim, "retried", lambda: self.queue.fail(claim, failure))
+
     def _end(self, claim: Claim, ending: AttemptEnding, step: Callable[[], object]) -> None:
         try:
             step()
@@ -223,7 +237,7 @@ class Intake:
     # Keeping house
 
     def _accept(self, paths: Sequence[str]) -> int:
-        accepted = self._inbox.accept(paths)
+        accepted = 0 if self._resting.is_set() else self._inbox.accept(paths)
         if accepted:
             self._changed()
         return accepted
@@ -237,8 +251,17 @@ class Intake:
     def _sweep(self) -> None:
         turns = SweepTurns(self.queue)
         while not self._stopping.is_set():
-            self._unserved.remind(after=AGAIN)
-            expects = self._backlog.saw_leases or len(self._heartbeat) > 0
-            self._until_sweep.sleep(self._turn.sweep(turns, expects_leases=expects))
+            self._until_sweep.sleep(self._sweep_once(turns))
         with suppress(QueueError, Conflict):
             turns.lock.release()
+
+    def _sweep_once(self, turns: SweepTurns) -> float:
+        """Returns how many seconds to wait."""
+        if self._resting.is_set():
+            self._unserved.leave(self._inbox.take)
+            with suppress(QueueError, Conflict):
+                turns.lock.release()
+            return self._slowest
+        self._unserved.remind(after=AGAIN)
+        expects = self._backlog.saw_leases or len(self._heartbeat) > 0
+        return self._turn.sweep(turns, expects_leases=expects)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
 import threading
 from datetime import datetime
 from queue import Empty
-from typing import Any, NamedTuple
+from typing import Any
 
 from kombu.log import get_logger
 from kombu.transport import virtual
+from kombu.utils.json import dumps
 from kombu.utils.uuid import uuid
 
 from s3queue.clock import SystemClock
@@ -31,6 +31,8 @@ from s3queue.settings import QueueSettings
 from .address import SCHEME, Address
 from .intake import CLAIMS, Intake
 from .naming import ONCE_HEADER, name_of_task
+from .payloads import payload_of
+from .qos import Held, QoS
 
 _log = get_logger(__name__)
 #: An idle worker polls more and more slowly, until it waits this many times its interval.
@@ -42,32 +44,6 @@ _NO_BROADCAST = (
     "no Flower. Use `s3queue queues`, `s3queue workers` and the dashboard to look, and "
     "s3queue.contrib.celery.revoke(app, task_id) to revoke"
 )
-
-
-class Held(NamedTuple):
-    """A delivery that Celery has not acknowledged yet."""
-
-    intake: Intake
-    claim: Claim
-
-
-class QoS(virtual.QoS):
-    """Which deliveries are not acknowledged. Celery acknowledges in threads of its pool, too."""
-
-    def ack(self, delivery_tag: str) -> None:
-        if held := self.channel.put_down(delivery_tag):
-            held.intake.complete(held.claim)
-        super().ack(delivery_tag)
-        self.channel.connection_woken()
-
-    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        if held := self.channel.put_down(delivery_tag):
-            if requeue:
-                held.intake.release(held.claim)
-            else:
-                held.intake.bury(held.claim, Failure("Reject", "the Celery task was rejected without being requeued"))
-        self._quick_ack(delivery_tag)
-        self.channel.connection_woken()
 
 
 class Channel(virtual.Channel):
@@ -83,8 +59,6 @@ class Channel(virtual.Channel):
         super().__init__(connection, **kwargs)
         self._transport = connection
         self._intakes: dict[str, Intake] = {}
-        self._held: dict[str, Held] = {}
-        self._mutex = threading.Lock()
 
     # Sending
 
@@ -98,7 +72,7 @@ class Channel(virtual.Channel):
             options["dedup_for"] = min(ONCE_FOR, target.settings.record_retention.total_seconds())
         else:
             options["name"] = name_of_task(target, task_id)
-        target.enqueue(json.dumps(message).encode(), content_type="application/json", **options)
+        target.enqueue(dumps(message).encode(), content_type="application/json", **options)
 
     def encode_body(self, body: Any, encoding: str | None = None) -> tuple[Any, str]:
         """Text stays text; what a serializer made as bytes becomes base64."""
@@ -108,9 +82,23 @@ class Channel(virtual.Channel):
 
     # Receiving
 
-    def basic_consume(self, queue: str, *args: Any, **kwargs: Any) -> Any:
-        self._intake(queue)
-        return super().basic_consume(queue, *args, **kwargs)
+    def basic_consume(self, queue: str, no_ack: bool, callback: Any, consumer_tag: Any, **kwargs: Any) -> Any:
+        self._intake(queue).resume()
+
+        def acknowledged(message: Any) -> Any:
+            # Nobody will acknowledge it: kept until then, it would run again elsewhere.
+            if held := self.put_down(message.delivery_tag):
+                held.intake.complete(held.claim)
+            return callback(message)
+
+        return super().basic_consume(queue, no_ack, acknowledged if no_ack else callback, consumer_tag, **kwargs)
+
+    def basic_cancel(self, consumer_tag: Any) -> Any:
+        queue = self._tag_to_queue.get(consumer_tag)
+        super().basic_cancel(consumer_tag)
+        if queue in self._intakes and queue not in self._active_queues:
+            # What was delivered may run for hours, as when a worker is told to stop.
+            self._intakes[queue].rest()
 
     def _intake(self, queue: str) -> Intake:
         if queue not in self._intakes:
@@ -153,29 +141,47 @@ class Channel(virtual.Channel):
             payload = payloads.pop(0)
             try:
                 callback(payload, queue)
-            except BaseException:
+            except BaseException as error:
+                # A broken pipe or connection is the worker's, not the message's.
+                broken = (OSError, *self._transport.connection_errors)
+                if isinstance(error, Exception) and not isinstance(error, broken):
+                    self._fail(payload, queue, error)
+                    continue
                 for lost in payloads:
                     if held := self.put_down(lost["properties"]["delivery_tag"]):
                         held.intake.release(held.claim)
                 raise
 
+    def _fail(self, payload: dict[str, Any], queue: str, error: Exception) -> None:
+        """Celery ends a worker for what it cannot handle, such as headers of the wrong type. Whoever may write into the
+        queue could so end all workers: it is a failed attempt of this message instead, and the last one its death.
+        """
+        tag = payload["properties"]["delivery_tag"]
+        _log.error("message not accepted, counted as a failed attempt: %s: %r", queue, error, exc_info=error)
+        if held := self.put_down(tag):
+            held.intake.fail(held.claim, Failure.of(error))
+        self.qos.forget(tag)
+
     def _payloads(self, intake: Intake, claims: list[Claim]) -> list[dict[str, Any]]:
         payloads = []
         for claim in claims:
             try:
-                payload = _payload(claim)
+                payload = payload_of(claim.message, intake.queue.settings.max_message_size, self.decode_body)
             except InvalidRequest as error:
                 intake.bury(claim, Failure("NotCelery", str(error)))
                 continue
-            except QueueError as error:
+            except Unavailable as error:
                 _log.warning("message not read, given back: %s/%s: %s", claim.message.queue, claim.path, error)
                 intake.release(claim)
+                continue
+            except QueueError as error:
+                # Given back, it would be claimed again at once, and again.
+                intake.fail(claim, Failure.of(error))
                 continue
             # Its own for each delivery: a task may be delivered here again, after its lease was lost.
             tag = payload["properties"]["delivery_tag"] = uuid()
             payload["properties"]["delivery_info"]["redelivered"] = claim.attempt > 1
-            with self._mutex:
-                self._held[tag] = Held(intake, claim)
+            self._transport.hold(tag, Held(intake, claim))
             payloads.append(payload)
         return payloads
 
@@ -190,8 +196,7 @@ class Channel(virtual.Channel):
 
     def put_down(self, delivery_tag: str) -> Held | None:
         """The delivery of this tag, for whoever ends it; None if that was done."""
-        with self._mutex:
-            return self._held.pop(delivery_tag, None)
+        return self._transport.put_down(delivery_tag)
 
     def connection_woken(self) -> None:
         """There is room for another delivery."""
@@ -204,9 +209,11 @@ class Channel(virtual.Channel):
 
     def close(self) -> None:
         super().close()
-        for intake in self._intakes.values():
+        intakes, self._intakes = self._intakes, {}
+        for intake in intakes.values():
+            for held in self._transport.put_down_all(intake):
+                intake.release(held.claim)
             intake.stop()
-        self._intakes = {}
 
     # Queues and exchanges
 
@@ -255,6 +262,25 @@ class Transport(virtual.Transport):
         self._clock = SystemClock()
         #: Set when there may be something to deliver before the next poll.
         self.woken = threading.Event()
+        #: Delivery tag → the delivery. Of all channels: kombu gives a message to the last channel that consumes its
+        #: queue, whichever channel has received it.
+        self._held: dict[str, Held] = {}
+        self._mutex = threading.Lock()
+
+    def hold(self, delivery_tag: str, held: Held) -> None:
+        with self._mutex:
+            self._held[delivery_tag] = held
+
+    def put_down(self, delivery_tag: str) -> Held | None:
+        """The delivery of this tag, for whoever ends it; None if that was done."""
+        with self._mutex:
+            return self._held.pop(delivery_tag, None)
+
+    def put_down_all(self, intake: Intake) -> list[Held]:
+        """What is left of this intake's deliveries."""
+        with self._mutex:
+            tags = [tag for tag, held in self._held.items() if held.intake is intake]
+            return [self._held.pop(tag) for tag in tags]
 
     def driver_version(self) -> str:
         from importlib.metadata import PackageNotFoundError, version
@@ -311,17 +337,3 @@ def _due_at(headers: dict[str, Any]) -> datetime | None:
         raise InvalidRequest(f"the task's eta is not a time: {eta!r}") from None
     # Only the worker knows the time zone that the app means: it waits for that time itself, as with other brokers.
     return due_at if due_at.tzinfo else None
-
-
-def _payload(claim: Claim) -> dict[str, Any]:
-    """Raises InvalidRequest if this is not what kombu wrote."""
-    message = claim.message
-    if message.is_batch:
-        raise InvalidRequest("a batch is not a Celery task; send tasks with apply_async")
-    try:
-        payload = json.loads(message.body)
-        if isinstance(payload["properties"]["delivery_info"], dict) and isinstance(payload.get("headers"), dict):
-            return dict(payload)
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise InvalidRequest("this is not a Celery task; send tasks with apply_async, or give this queue to other workers")

@@ -159,6 +159,9 @@ class S3QueueBackend(BaseTaskBackend):
             TaskResultDoesNotExist: no such task; or its record is past the queue's `record_retention`.
         """
         queue_name, _, path = str(result_id).partition("/")
+        # An id may come from a browser: it must not open other queues of the bucket, or as many as someone likes.
+        if self.queues and queue_name not in self.queues:
+            raise TaskResultDoesNotExist(f"no result {result_id!r}: its queue is none of TASKS[{self.alias!r}]")
         try:
             queue = self.queue(queue_name)
             status, payload = self._look(queue, path)
@@ -177,7 +180,7 @@ class S3QueueBackend(BaseTaskBackend):
                     continue
                 try:
                     return status, Payload.parse(json.loads(stored.read(queue.settings.max_message_size)))
-                except ValueError:
+                except (ValueError, RecursionError):
                     raise InvalidRequest("it is not a task's") from None
             if status.message is None:
                 break

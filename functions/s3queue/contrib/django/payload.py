@@ -11,7 +11,7 @@ from django.utils.module_loading import import_string
 
 from s3queue.errors import InvalidRequest
 
-from .tasks import Task
+from .tasks import InvalidTaskError, Task
 
 #: Django's priorities are from -100 to 100, ours from 0 to 255: 0 becomes the middle, and no two become one.
 _MIDDLE, _STRETCH = 128, 1.27
@@ -72,9 +72,13 @@ class Payload:
         """
         try:
             found = import_string(self.task)
-        except ImportError as error:
+        except (ImportError, ValueError, TypeError, SystemExit) as error:
+            # `..` and the like are no names for Python; a program that is imported as a module may want to exit.
             raise InvalidRequest(f"no task {self.task!r} in this project: {error}") from None
         # Only what a project has declared to be a task: a message must not choose any function of any package.
         if not isinstance(found, Task):
             raise InvalidRequest(f"{self.task!r} is not a task; decorate it with @task")
-        return found.using(priority=self.priority, queue_name=queue_name, run_after=self.run_after, backend=backend)
+        try:
+            return found.using(priority=self.priority, queue_name=queue_name, run_after=self.run_after, backend=backend)
+        except InvalidTaskError as error:
+            raise InvalidRequest(f"task {self.task!r} cannot be one of {queue_name!r}: {error}") from None

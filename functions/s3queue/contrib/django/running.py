@@ -26,7 +26,7 @@ def handler_of(backend: S3QueueBackend, queue_name: str) -> Callable[[bytes, Con
         try:
             payload = Payload.parse(json.loads(body))
             task = payload.to_task(backend.alias, queue_name)
-        except (InvalidRequest, ValueError) as error:
+        except (InvalidRequest, ValueError, RecursionError) as error:
             raise Reject(str(error)) from None
         result = TaskResult(
             task=task,
@@ -79,7 +79,8 @@ def _finish(
     object.__setattr__(result, "status", status)
     if error is not None:
         result.errors.append(_error_of(error))
-    task_finished.send(sender=type(backend), task_result=result)
+    # A receiver that fails must not make a failed attempt of a task that has ended: it would run again.
+    task_finished.send_robust(sender=type(backend), task_result=result)
 
 
 def _error_of(error: Exception) -> TaskError:

@@ -3,7 +3,7 @@
 import { changed, payload } from "./actions.js";
 import { ApiError, post, queueUrl } from "./api.js";
 import { ask, tell } from "./dialog.js";
-import { pretty } from "./payload.js";
+import { compact, pretty } from "./payload.js";
 
 async function edit({ queue, path }) {
   const found = await payload(queue, path);
@@ -23,7 +23,7 @@ async function edit({ queue, path }) {
         throw new ApiError(422, { message: "This is not JSON any more.", way_out: "Its handler expects JSON: correct it." });
       }
       // As it was if nobody has changed it; else as compact as a producer writes it.
-      const body = given === shown ? found.text : isJson ? JSON.stringify(JSON.parse(given)) : given;
+      const body = given === shown ? found.text : compact(given);
       return post(queueUrl(queue, "/dead/edit"), { path, body });
     },
   });

@@ -18,13 +18,38 @@ export function payloadView(payload, path) {
       h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
 }
 
-// Only objects and lists: a plain text or number stays as it was sent.
+// Nobody reads more levels than that, and each line of a level has its spaces.
+const DEEPEST = 100;
+const TOKENS = /"(?:[^"\\]+|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
+
+// Only objects and lists: a plain text or number stays as it was sent. What is between the spaces is never changed:
+// parsed and written again, 12345678901234567890 would be another number, and 1.0 a 1.
 export function pretty(text) {
+  if (!isContainer(text)) return text;
+  const shown = [];
+  let depth = 0, before = "";
+  for (const token of text.match(TOKENS)) {
+    const isOpening = before === "{" || before === "[", isClosing = token === "}" || token === "]";
+    depth += isOpening && !isClosing ? 1 : !isOpening && isClosing ? -1 : 0;
+    if (depth > DEEPEST) return text;
+    if (isOpening !== isClosing || before === ",") shown.push("\n", "  ".repeat(depth));
+    shown.push(token === ":" ? ": " : token);
+    before = token;
+  }
+  return shown.join("");
+}
+
+// JSON without its spaces, as compact as a producer writes it; everything else stays as it is.
+export function compact(text) {
+  return isContainer(text) ? text.match(TOKENS).join("") : text;
+}
+
+function isContainer(text) {
   try {
     const found = JSON.parse(text);
-    return found !== null && typeof found === "object" ? JSON.stringify(found, null, 2) : text;
+    return found !== null && typeof found === "object";
   } catch {
-    return text;
+    return false;
   }
 }
 

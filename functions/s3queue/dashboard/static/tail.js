@@ -16,12 +16,14 @@ export class Tail {
     const answer = await get(queueUrl(this.queue, "/tail", { after: this.after }));
     this.after = answer.at;
     this.missed += answer.missed;
+    const { seen } = this;
+    // Only those of one answer: a page may stay open for days.
+    this.seen = new Set();
     for (const event of answer.events) {
       event.key = [event.path, event.state, event.at, event.attempt].join(" ");
-      // S3 dates by the second: the last one is told twice.
-      if (this.seen.has(event.key)) continue;
       this.seen.add(event.key);
-      this.events.unshift(event);
+      // S3 dates by the second: the last one is told twice.
+      if (!seen.has(event.key)) this.events.unshift(event);
     }
     this.events.length = Math.min(this.events.length, MOST);
     return this.events;
