@@ -172,6 +172,7 @@ def on_a_terminal(args, environment, typed=b""):
 
 
 def test_a_person_is_asked_and_may_say_no(on_s3, environment):
+    on_s3("create", "orders")
     on_s3("send", "orders", "x")
     shown, code = on_a_terminal(["purge", "orders"], environment, b"n\n")
     assert "Delete 1 message of orders for good? [y/N]" in shown
@@ -267,6 +268,7 @@ def test_the_doctor_on_s3(on_s3, moto_endpoint, bucket):
 
 
 def test_set_concurrency_reserves_it_for_the_function_that_s3_wakes(on_s3, functions, moto_endpoint, bucket):
+    on_s3("create", "orders")
     notify(moto_endpoint, bucket, "orders/messages/")
     answer = on_s3("set-concurrency", "orders", "7", "--json").json
     assert answer == {"queue": "orders", "concurrency": 7, "function": "orders-worker"}
@@ -276,6 +278,7 @@ def test_set_concurrency_reserves_it_for_the_function_that_s3_wakes(on_s3, funct
 
 
 def test_set_concurrency_says_what_was_done_when_the_function_refuses(on_s3, functions):
+    on_s3("create", "orders")
     functions.error = Unavailable("no answer")
     ran = on_s3("set-concurrency", "orders", "7", "--function", "f", code=3)
     assert "queue.json has 7 now, but the function was not changed" in ran.err

@@ -50,25 +50,25 @@ def note(request, *args):
         file.write(json.dumps([request.id, time.time(), request.delivery_info.get("redelivered"), *args]) + "\\n")
 
 
-@app.task(bind=True)
+@app.task(shared=False, bind=True)
 def add(self, a, b):
     note(self.request, a, b)
     return a + b
 
 
-@app.task(bind=True)
+@app.task(shared=False, bind=True)
 def total(self, numbers):
     note(self.request, numbers)
     return sum(numbers)
 
 
-@app.task(bind=True)
+@app.task(shared=False, bind=True)
 def fail(self):
     note(self.request)
     raise ValueError("no luck")
 
 
-@app.task(bind=True, max_retries=2)
+@app.task(shared=False, bind=True, max_retries=2)
 def flaky(self):
     note(self.request, self.request.retries)
     if self.request.retries < 2:
@@ -76,25 +76,25 @@ def flaky(self):
     return self.request.retries
 
 
-@app.task(bind=True, acks_late=True)
+@app.task(shared=False, bind=True, acks_late=True)
 def slow(self, seconds):
     note(self.request)
     time.sleep(seconds)
     return "slept"
 
 
-@app.task(bind=True)
+@app.task(shared=False, bind=True)
 def slow_and_early(self, seconds):
     note(self.request)
     time.sleep(seconds)
 
 
-@app.task(bind=True, rate_limit="1/m")
+@app.task(shared=False, bind=True, rate_limit="1/m")
 def limited(self):
     note(self.request)
 
 
-@app.task(bind=True, acks_late=True)
+@app.task(shared=False, bind=True, acks_late=True)
 def refuse(self):
     note(self.request)
     raise Reject("not this one", requeue=False)

@@ -32,6 +32,7 @@ PYTHON, CONSOLE, JAVASCRIPT = "python", "console", "javascript"
 #: Where a block begins → why it is not run.
 NOT_RUN = {
     ("docs/architecture.md", "text"): "a picture of who asks what of the bucket",
+    ("docs/archive.md", "sql"): "for Athena, which runs on AWS only",
     ("docs/operations.md", "text"): "a picture of a message's states",
     ("docs/producers.md", "go"): "a Go of 75 MB for one block; with Go 1.27 it does what Node's does",
 }

@@ -124,7 +124,8 @@ def test_a_light_queues_worker_can_start_nothing_and_keeps_no_slots(template: Te
 
 def test_the_sweeper_is_told_of_runs_that_ended(template: Template) -> None:
     rules = [rule for rule in template.of_type("AWS::Events::Rule").values() if "EventPattern" in rule]
-    (rule,) = [rule for rule in rules if rule["EventPattern"]["source"] == ["aws.emr-serverless"]]
+    told = [rule for rule in rules if "s3queue_sweeper" in str(rule["Targets"])]
+    (rule,) = [rule for rule in told if rule["EventPattern"]["source"] == ["aws.emr-serverless"]]
     assert rule["EventPattern"]["detail"]["applicationId"] == [APPLICATION]
     assert set(rule["EventPattern"]["detail"]["state"]) == {"SUCCESS", "FAILED", "CANCELLED"}
     (target,) = rule["Targets"]

@@ -39,11 +39,15 @@ def _cancelled_at_work(stage: Stage) -> str:
     path = stage.put("m", script("m", "k", takes=1.5))
 
     def cancel() -> None:
-        stage.world.sleep(0.7)
+        stage.world.sleep(2.7)
         stage.helper.queue.cancel(path)
 
+    def work(worker: Container) -> None:
+        stage.world.sleep(2.0)  # not within the second of its PUT: then a cancel may be refused
+        worker.processor.run(path)
+
     stage.world.spawn(stage.helper.process, cancel)
-    stage.act(lambda worker: worker.processor.run(path))
+    stage.act(work)
     return path
 
 

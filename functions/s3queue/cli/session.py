@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import typer
 
 from s3queue.connect import open_store
-from s3queue.errors import AccessDenied, InvalidRequest, QueueNotFound
+from s3queue.errors import AccessDenied, InvalidRequest, NotFound, QueueNotFound, Unavailable
 from s3queue.keys import similar_names
 from s3queue.queue import Queue
 from s3queue.settings import QueueSettings, aws_region
@@ -157,6 +157,10 @@ class Session(Output):
                 raise QueueNotFound(queue.name, self.names_like(queue.name))
         except AccessDenied:
             return
+        except (NotFound, Unavailable):
+            # Whoever needs no queue yet says better what is wrong with the bucket: the next request does, or the doctor.
+            if not may_be_new:
+                raise
 
     def names_like(self, name: str) -> list[str]:
         """The queues whose names look like this one, which is none of them. One LIST."""

@@ -105,8 +105,8 @@ BUGS = (
     ),
     Mutation(
         "a sweep that did not finish leaves no trace",
-        "sweeper/sweeper.py",
-        "            progress.write(queue, store)\n",
+        "sweeper/progress.py",
+        "            self.write(queue, store)\n",
         "            pass\n",
     ),
     Mutation(

@@ -315,6 +315,9 @@ def test_a_crash_or_a_lost_answer_at_any_request_of_a_firing_sweep(bench, queue,
     sweeps.go(20)
 
     assert sweeps.runs == {"2026-11-16T10:20:00Z": 1, "2026-11-16T10:30:00Z": 1}
+    finished = [entry.key for entry in queue.store.list(queue.keys.prefix("records")).objects]
+    assert len(finished) == 2
+    assert not any("/p0" in key for key in finished), "whoever puts it, an instant has one name"
 
 
 def test_a_sweeper_that_slept_too_long_puts_nothing(bench, queue):

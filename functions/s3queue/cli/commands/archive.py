@@ -61,7 +61,8 @@ def show(
     found = [describe(store, seen, name, waiting=waiting) for name in names]
     versions = last_versions(seen, LISTED) if seen else []
     now = store.list("archive/", limit=1).at
-    retention = {name: session.queue(name).settings.record_retention for name in names}
+    # Of a queue that is gone, the archive may be left.
+    retention = {name: session.queue(name, may_be_new=True).settings.record_retention for name in names}
     expiring = {
         one.queue: left_until_expiry(one.waiting.oldest_at, retention[one.queue], now)
         for one in found
