@@ -158,7 +158,7 @@ class Session(Output):
         except AccessDenied:
             return
         except (NotFound, Unavailable):
-            # Whoever needs no queue yet says better what is wrong with the bucket: the next request does, or the doctor.
+            # What is wrong with the bucket, the next request says better, or the doctor.
             if not may_be_new:
                 raise
 
