@@ -44,8 +44,8 @@ BUGS = (
     Mutation(
         "a cursor of any type is believed",
         "sweeper/progress.py",
-        "if all(isinstance(value, str if name in _CURSORS else int) for name, value in kept.items()):",
-        "if kept is not None:",
+        "return cls(**{name: _value(name, document[name]) for name in names})",
+        "return cls(**{name: document[name] for name in names})",
     ),
     Mutation(
         "plain names hide the urgent ones",
