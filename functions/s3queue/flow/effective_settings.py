@@ -96,8 +96,8 @@ def shown(name: str, value: Any) -> str:
         return _duration(value)
     if name in _SIZES:
         return _size(value)
-    if name == "memory_mib":
-        return f"{value} MiB"
+    if name.endswith("_mib"):
+        return f"{value:,} MiB"
     if isinstance(value, Breaker):
         return ", ".join(f"{part} {text}" for part, text in value.to_json().items())
     return f"{value:,}" if isinstance(value, int) else str(value) or "none"

@@ -54,7 +54,8 @@ class LastHourStep:
 
     queue: QueueAccess
     hour: HourDocument | None = None
-    _looked: float = float("-inf")
+    #: By S3's clock: that of a function which is frozen between its sweeps stands still meanwhile.
+    _looked_at: datetime | None = None
     #: The oldest message that any sweep has seen since the last look, and until then.
     _oldest_at: datetime | None = None
     _listed: int = 0
@@ -67,9 +68,7 @@ class LastHourStep:
         """
         if oldest_at:
             self._oldest_at = min(self._oldest_at or oldest_at, oldest_at)
-        now = self.queue.clock.monotonic()
-        is_due = now - self._looked >= (BUSY_SECONDS if is_busy else IDLE_SECONDS)
-        if not is_due or not self.queue.settings.history or "records" not in kinds:
+        if not self._is_due(root.at, is_busy) or not self.queue.settings.history or "records" not in kinds:
             return False
         try:
             found = self._look(kinds, report, root, oldest_at or root.at)
@@ -81,10 +80,14 @@ class LastHourStep:
         except Exception:
             # Whatever it was: messages do not wait for figures. They begin anew, and not before the next look.
             _log.exception("last hour not counted, beginning anew: %s", self.queue.name)
-            self.hour, self._looked = None, now
+            self.hour, self._looked_at = None, root.at
             return False
-        self._looked = now
+        self._looked_at = root.at
         return found
+
+    def _is_due(self, now: datetime, is_busy: bool) -> bool:
+        pause = BUSY_SECONDS if is_busy else IDLE_SECONDS
+        return self._looked_at is None or abs((now - self._looked_at).total_seconds()) >= pause
 
     def _look(self, kinds: set[str], report: Report, root: Page, oldest_at: datetime) -> bool:
         until = root.at.replace(microsecond=0) - SETTLED

@@ -110,6 +110,7 @@ def test_each_setting_names_its_origin():
         ("max_message_size", 64 * 1024 * 1024, "64 MiB"),
         ("heavy_above", None, "none"),
         ("memory_mib", 512, "512 MiB"),
+        ("executor_python_mib", 3072, "3,072 MiB"),
         ("pending_alarm", 10_000, "10,000"),
         ("history", False, "no"),
         ("engine", "lambda", "lambda"),

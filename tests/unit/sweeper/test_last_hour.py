@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -14,6 +14,7 @@ from s3queue.errors import Unavailable
 from s3queue.paths import name_before
 from s3queue.sweeper.last_hour import LISTS, SAMPLE
 from support.finished_messages import put_record, record
+from support.manual_clock import ManualClock
 
 
 def counting(queue):
@@ -82,6 +83,27 @@ def test_what_came_and_went_between_two_sweeps_of_an_idle_queue_is_found_within_
     for _ in range(11):
         bench.clock.advance(60)
         sweeper.sweep()
+    assert queue.last_hour().finished == 4
+
+
+def test_the_sweeper_of_a_function_that_is_frozen_between_its_minutes_looks_all_the_same(bench, queue):
+    class Frozen(ManualClock):
+        """It stands still while the others' time passes, as an execution environment's between two invocations."""
+
+        def now(self) -> datetime:
+            return bench.clock.now()
+
+    finish(bench, queue)
+    function = bench.queue(worker_id="function")
+    function.clock = Frozen()
+    sweeper = counting(function)
+    bench.clock.advance(5)
+    sweeper.sweep()
+    finish(bench, queue, 3)
+    for _ in range(11):
+        bench.clock.advance(60)
+        sweeper.sweep()
+
     assert queue.last_hour().finished == 4
 
 
