@@ -509,6 +509,40 @@ def test_the_body_of_a_chord_is_sent_once_although_several_parts_saw_the_end(ben
     assert sorted(json.loads(body["body"])[0][0]) == [2, 4]
 
 
+@pytest.mark.parametrize("away", ["celery/results/group-", "celery/results/task-", "celery/messages/", "celery/dedup/"])
+def test_a_chord_does_not_fail_because_s3_was_away_at_its_end(bench, app, away):
+    add, total = app.tasks["add"], app.tasks["total"]
+    result = chord([add.s(1, 1)], total.s())()
+    (key,) = bench.keys("celery/messages/")
+    payload = json.loads(bench.read(key))
+    bench.memory.delete(key)
+    request = Context(
+        id=payload["headers"]["id"],
+        group=payload["headers"]["group"] or "alone",
+        chord=(total.s().set(task_id=result.id) | {"chord_size": 1}),
+    )
+    app.backend.save_group(request.group, app.GroupResult(request.group, [app.AsyncResult(request.id)]))
+    app.backend.store_result(request.id, 2, "SUCCESS")
+    app.backend._clock = bench.clock
+    refused: list[str] = []
+
+    def refuse(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if key.startswith(away) and len(refused) < 5:
+            refused.append(key)
+            raise Unavailable("no answer")
+        return perform()
+
+    bench.around = refuse
+    app.conf.task_publish_retry = False
+    app.backend.on_chord_part_return(request, "SUCCESS", 2)
+    bench.around = None
+
+    assert refused
+    assert app.backend.get_state(result.id) != "FAILURE"
+    sent = [json.loads(bench.read(key)) for key in bench.keys("celery/messages/")]
+    assert [one["headers"]["task"] for one in sent] == ["total"]
+
+
 # Costs
 
 

@@ -18,7 +18,7 @@ from celery.canvas import maybe_signature
 from celery.exceptions import ChordError
 from celery.result import GroupResult, allow_join_result
 from celery.utils.log import get_logger
-from kombu.exceptions import EncodeError
+from kombu.exceptions import EncodeError, OperationalError
 from kombu.utils.encoding import bytes_to_str, ensure_bytes
 
 from s3queue.clock import Clock, SystemClock
@@ -36,8 +36,10 @@ RESULT_BYTES = 64 * 1024 * 1024
 READERS = 8
 #: A result that others keep changing is tried again so often.
 TRIES = 8
-#: Seconds before a chord's part that has ended is noted again.
-NOTE_PAUSES = (0.2, 0.8, 2.0, 5.0, 10.0, 20.0)
+#: Seconds before the end of a chord's part is tried again.
+PAUSES = (0.2, 0.8, 2.0, 5.0, 10.0, 20.0)
+#: Nobody knows what was done: S3 did not answer, or kombu gave up sending.
+UNKNOWN = (Unavailable, OperationalError)
 _JOINED = "~joined"
 #: Of a key; the id of a task may be longer, and is then told by its digest.
 _LONGEST = 400
@@ -152,21 +154,41 @@ class Backend(KeyValueStoreBackend):
         group, part = request.group, request.id
         if not group or not part or not request.chord:
             return
+        callback = maybe_signature(request.chord, app=self.app)
+        for pause in (*PAUSES, None):
+            try:
+                return self._end_part(group, part, request.chord.get("chord_size"), callback)
+            except UNKNOWN as error:
+                # Celery acknowledges the task although this fails, and the chord would wait for ever.
+                if pause is None:
+                    return self._fail_chord(
+                        callback, group, ChordError(f"unknown whether its body was sent: {error!r}")
+                    )
+                _log.warning("end of a chord's part unknown, trying again: %s of %s: %s", part, group, error)
+                self._clock.sleep(pause)
+
+    def _end_part(self, group: str, part: str, size: int | None, callback: Any) -> None:
+        """Every step may be repeated.
+
+        Raises:
+            Unavailable, OperationalError: unknown what was done.
+        """
         folder = self._key(self.get_key_for_chord(group)) + "/"
-        ended = self._noted(folder, folder + tail_of_task(part)[1:])
+        self._store.put(folder + tail_of_task(part)[1:], b"")
+        ended = {entry.key for page in listing(self._store, folder) for entry in page.objects}
         if folder + _JOINED in ended:
             return
-        callback = maybe_signature(request.chord, app=self.app)
         members = GroupResult.restore(group, backend=self)
         if members is None:
             self._fail_chord(callback, group, ChordError(f"GroupResult {group} no longer exists"))
             return
-        size = request.chord.get("chord_size") or len(members)
-        if len(ended) < size:
+        if len(ended) < (size or len(members)):
             return
         try:
             with allow_join_result():
                 results = members.join_native(timeout=self.app.conf.result_chord_join_timeout, propagate=True)
+        except UNKNOWN:
+            raise
         except Exception as error:
             culprit = next(members._failed_join_report(), None)
             reason = f"Dependency {culprit.id} raised {error!r}" if culprit else repr(error)
@@ -174,25 +196,11 @@ class Backend(KeyValueStoreBackend):
         else:
             try:
                 callback.apply_async((results,), headers={ONCE_HEADER: group})
+            except UNKNOWN:
+                raise
             except Exception as error:
                 self._fail_chord(callback, group, ChordError(f"Callback error: {error!r}"))
         self._store.put(folder + _JOINED, b"")
-
-    def _noted(self, folder: str, key: str) -> frozenset[str]:
-        """Note this part's end, and return all that are noted. Repeated while S3 does not answer: Celery acknowledges a
-        task although this fails, and the chord would wait for ever.
-        """
-        for pause in NOTE_PAUSES:
-            try:
-                return self._note(folder, key)
-            except Unavailable as error:
-                _log.warning("end of a chord's part not noted, trying again: %s: %s", key, error)
-                self._clock.sleep(pause)
-        return self._note(folder, key)
-
-    def _note(self, folder: str, key: str) -> frozenset[str]:
-        self._store.put(key, b"")
-        return frozenset(entry.key for page in listing(self._store, folder) for entry in page.objects)
 
     def _fail_chord(self, callback: Any, group: str, error: ChordError) -> None:
         _log.error("chord failed: %s: %s", group, error)
