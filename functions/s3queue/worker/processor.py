@@ -13,12 +13,10 @@ from functools import partial
 from typing import IO, Any, Literal, TypeVar
 
 from s3queue.documents.batch import LongLine, spooled
-from s3queue.documents.dead_letter import messages_of
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import INLINE_BYTES
 from s3queue.documents.record import Failure, Record
 from s3queue.documents.sends import MOST_PARTS, Send
-from s3queue.documents.sent_objects import check_sends
 from s3queue.encoding import LONGEST
 from s3queue.errors import (
     Cancelled,
@@ -175,6 +173,8 @@ class Processor:
         return self._fail(claim, error, after=after, is_called=is_called)
 
     def _batch(self, claim: Claim) -> Step:
+        from s3queue.documents.dead_lines import messages_of
+
         total = 0
         after: timedelta | None = None
         postponed: timedelta | None = None
@@ -310,6 +310,8 @@ class Processor:
                 if result is not None:
                     context.send(target, result)
         if context.sends:
+            from s3queue.documents.sent_objects import check_sends
+
             check_sends(context.sends, of_batch=context.claim.message.is_batch)
             if len(context.claim.lines.outbox) > MOST_PARTS - 2:
                 raise InvalidRequest(f"the lines of one batch have sent {MOST_PARTS} parts: use smaller batches")
