@@ -52,6 +52,8 @@ class Hold:
         #: Messages that were taken; and path → ETag of those that run, or are about to.
         self._window: deque[ObjectInfo] = deque()
         self._running: dict[str, str] = {}
+        #: Who works on those, by path: one that failed may be taken again before its first thread is done with it.
+        self._claims: dict[str, Claim] = {}
         #: Nothing was found to take beside those that run.
         self._is_last = False
         self._is_closed = False
@@ -107,12 +109,15 @@ class Hold:
                 info = self._window.popleft()
                 path = self.messages.path(info)
                 self._running[path] = info.etag
+                self._claims.pop(path, None)
             try:
                 claim = self._reading.open(path, info)
             except BaseException:
                 self.put_back(path)
                 raise
             if claim is not None:
+                with self._mutex:
+                    self._claims[path] = claim
                 return claim
 
     def _must_commit(self) -> bool:
@@ -212,15 +217,18 @@ class Hold:
         alone from then on.  [P5]
         """
         with self._mutex:
-            if claim.path in self._running and claim.is_alive():
+            if self._claims.get(claim.path) is claim and claim.path in self._running and claim.is_alive():
                 self.leases.fail(claim, Failure("OutcomeUnknown", "how the attempt ended could not be recorded"))
-            self.put_back(claim.path)
+            self.put_back(claim.path, claim)
             self._is_closed = True
 
-    def put_back(self, path: str) -> None:
-        """The message was not started, or its attempt does not count; nothing more starts under this hold."""
+    def put_back(self, path: str, claim: Claim | None = None) -> None:
+        """The message was not started, or its attempt does not count; nothing more starts under this hold.
+
+        With a `claim`, unless that has ended: another thread may run the message by now.
+        """
         with self._mutex:
-            if path in self._running:
+            if path in self._running and (claim is None or self._claims.get(path) is claim):
                 del self._running[path]
                 self._is_closed = True
 

@@ -96,7 +96,7 @@ class PartitionRun:
                 for claim, ending in zip(claims, endings, strict=True):
                     if ending == "lost":
                         self.hold.lose(claim)
-                    self.hold.put_back(claim.path)  # if it has not ended
+                    self.hold.put_back(claim.path, claim)  # if it has not ended
             elif self._begin_advance():
                 if self._advance():
                     return True

@@ -194,4 +194,12 @@ BUGS = (
         "            if beside is not None and path in finished:\n",
         test=f"{_BESIDE}test_what_runs_is_not_taken_once_more",
     ),
+    Mutation(
+        "a thread that is done with a failed message puts its next attempt back",
+        "flow/partition_hold.py",
+        "(claim is None or self._claims.get(path) is claim)",
+        "(claim is None or path)",
+        # Schedule 48954 found it.
+        test=f"{_BESIDE}test_a_thread_that_is_done_with_a_failed_message_leaves_its_next_attempt_alone",
+    ),
 )

@@ -175,3 +175,22 @@ def test_a_worker_with_partitions_needs_less_than_a_tenth_of_a_request_beside_th
     # Its PUT, its GET, and the rest, at $5 and $0.40 a million; a DELETE is free.
     writes = spent["put"] + spent["list"]
     assert 5 * 2000 + 0.4 * spent["get"] + 5 * writes <= 5.60 * 2000
+
+
+def test_a_thread_that_is_done_with_a_failed_message_leaves_its_next_attempt_alone(bench):
+    """It may have failed, been committed, and been taken again by another thread before the first one goes on.  [P5]"""
+    queue = bench.queue(retry_base=1)
+    queue.enqueue(b"1", group="a")
+    hold = hold_partition(queue.leases, "@a")
+    first = hold.take()
+    queue.fail(first, "first try", retry_after=0)
+    assert hold.advance()
+    second = hold.take()
+    assert second.attempt == 2
+
+    hold.put_back(first.path, first)
+
+    assert not hold.is_done
+    queue.complete(second)
+    assert not hold.advance()
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
