@@ -149,6 +149,7 @@ class Worker:
         """
         self._stopping.set()
         self._heartbeat.changed.set()
+        self._partitions.wake()
         if not join_all(lambda: (*self._crew.threads(), *self._threads), timeout, self._wake):
             return False
         if self._threads:
@@ -197,7 +198,10 @@ class Worker:
             try:
                 candidate = self._next()
                 if candidate is None:
-                    self._wake.sleep(min(self._interval, self._poll_interval))
+                    pause = min(self._interval, self._poll_interval)
+                    # A partition that this worker holds may have something for this thread sooner.
+                    if not self._partitions.wait(pause):
+                        self._wake.sleep(pause)
                 else:
                     self._work(candidate)
             except QueueError as error:

@@ -143,7 +143,7 @@ BUGS = (
     Mutation(
         "large outcomes of a partition are committed together",
         "flow/partition_hold.py",
-        "in_parts(all_ended) if self._ended_bytes > PART_BYTES else [all_ended]",
+        "in_parts(all_ended) if new.size > PART_BYTES else [all_ended]",
         "[all_ended]",
         test=f"{_SIZES}test_large_results_are_committed_in_parts_that_can_be_read",
     ),
