@@ -28,9 +28,10 @@ from s3queue.errors import Conflict, CorruptState
 from s3queue.keys import LATEST_STATISTICS, Keys
 from s3queue.printable import clean
 from s3queue.store import Object, ObjectStore
-from spark.archive import in_tasks, not_in
+from spark.archive import not_in
 from spark.history.archived import read_parts
 from spark.history.hour_lines import merge_lines
+from spark.history.part_files import in_tasks
 from spark.history.statistics_document import document, lines_by_day
 from spark.history.statistics_frames import READ, errors_by, facts, histograms, problems_by, summary, workers_by
 from spark.history.touched import PROBLEMS, Seen, Touched, Versions, read_state, touched, write_state

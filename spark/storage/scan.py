@@ -32,6 +32,7 @@ BYTES_PER_BATCH = 16 * 1024 * 1024
 GROUP = re.compile(r"(messages|delayed|p[0-9]{3}|[0-9a-f]{2})/")
 LISTED = columns(key="string", etag="string", size="bigint", modified_at="timestamp")
 _RANGE = columns(prefix="string", after="string", until="string")
+_TEXTS = (str, bytes)
 Batches = Iterable["pa.RecordBatch"]
 
 
@@ -160,7 +161,9 @@ def chunks_of(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
     size = 0
     for row in rows:
         chunk.append(row)
-        size += sum(len(value) for value in row if isinstance(value, (bytes, str)))
+        for value in row:
+            if value.__class__ in _TEXTS:
+                size += len(value)
         if len(chunk) >= ROWS_PER_BATCH or size >= BYTES_PER_BATCH:
             full, chunk, size = chunk, [], 0
             yield full

@@ -1,0 +1,185 @@
+"""Finished messages, the same bytes twice: as objects of a bucket for our jobs, and as files on disk for plain Spark.
+
+With one row per object, each is a record; with more, each is a journal of a partition, as a queue with groups or
+partitions writes them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from s3queue.documents.partition import journal_bytes
+from s3queue.documents.record import Failure, Record
+from s3queue.keys import Keys
+from support.finished_messages import NOON, keys_under, record
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark.storage.bucket import Bucket
+
+THREADS = 16
+PARTITION = "@=0"
+#: Of the messages, in quarters of an hour: six days and a bit, as long as the dashboard shows.
+QUARTERS = 600
+DATASET = "to_json(struct(id, concat('reader-', id, '@example.com') AS to, repeat('x', 150) AS text))"
+
+
+@dataclass(slots=True)
+class Scene:
+    """So many rows, so many per object."""
+
+    spark: SparkSession
+    bucket: Bucket
+    folder: Path
+    per_object: int
+    rows: int
+    #: A rerun of the same bulk enqueue would find it done.
+    runs: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def queue(self) -> str:
+        return f"per-{self.per_object}-of-{self.rows}"
+
+    @property
+    def objects(self) -> int:
+        return self.rows // self.per_object
+
+    def prepare(self) -> None:
+        """Objects and files, and the same rows as JSON lines in two files, which is how plain Spark likes them."""
+        store, files = self.bucket.store(), self.folder / "files"
+        files.mkdir(parents=True)
+
+        def put(number: int) -> None:
+            key, body = stored(self.queue, number, self.per_object)
+            store.put(key, body)
+            (files / f"{number:07d}.json").write_bytes(body)
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            for first in range(0, self.objects, 1000):
+                list(pool.map(put, range(first, min(first + 1000, self.objects))))
+        read_documents(self.spark, files, self.per_object).repartition(2).write.json(str(self.folder / "large"))
+
+    def archived_files(self) -> Path:
+        """The archive's files of this queue, copied; then its records are deleted, as S3 deletes them after days."""
+        store, target = self.bucket.store(), self.folder / "archived"
+        shutil.rmtree(target, ignore_errors=True)
+        for key in keys_under(store, Keys(self.queue).archive_days):
+            file = target / key.removeprefix("archive/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            found = store.open(key)
+            assert found
+            file.write_bytes(found.read())
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(store.delete, keys_under(store, Keys(self.queue).prefix("records"))))
+        return target
+
+    def clear(self, *prefixes: str) -> None:
+        store = self.bucket.store()
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(store.delete, [key for prefix in prefixes for key in keys_under(store, prefix)]))
+
+    def remove(self) -> None:
+        self.clear(f"{self.queue}/", "archive/", "analytics/", "bulk/")
+        shutil.rmtree(self.folder)
+
+    def out(self, name: str) -> str:
+        return str(self.folder / f"out-{name}")
+
+    def dataset(self) -> Path:
+        """JSON lines to be enqueued."""
+        target = self.folder / "dataset"
+        if not target.exists():
+            self.spark.range(self.rows).selectExpr(DATASET).write.text(str(target))
+        return target
+
+
+def stored(queue: str, number: int, per_object: int) -> tuple[str, bytes]:
+    """Key and body of an object."""
+    keys = Keys(queue)
+    if per_object == 1:
+        one = finished(number, f"messages/m{number:07d}")
+        return keys.record(one.path), one.to_bytes()
+    numbers = range(number * per_object, (number + 1) * per_object)
+    records = tuple(finished(n, f"messages/{PARTITION}/m{n:07d}") for n in numbers)
+    return keys.journal(PARTITION, f"j{number:07d}-{per_object}"), journal_bytes(records)
+
+
+def finished(n: int, path: str) -> Record:
+    """One message in a hundred is dead, one in ten was tried twice; no two durations are the same for long."""
+    return record(
+        path,
+        finished_at=finished_at(n),
+        failure=Failure("Refused", "550 no such user") if n % 100 == 0 else None,
+        tries=int(n % 10 == 0),
+        worker=f"worker-{n % 8}",
+        wait=(n * 37 % 10_007) / 100,
+        run=(n * 53 % 1_009) / 100,
+        result={"sent": n},
+    )
+
+
+def finished_at(n: int) -> datetime:
+    return NOON - timedelta(minutes=15 * (n // 10 % QUARTERS))
+
+
+def read_documents(spark: SparkSession, files: Path, per_object: int) -> DataFrame:
+    """What the documents say, in the columns of the archive: by Spark alone, which is told their schema."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as st
+
+    failure = st.StructType().add("type", "string").add("message", "string").add("details", "string")
+    attempt = st.StructType().add("number", "long").add("worker", "string")
+    attempt = attempt.add("started_at", "timestamp").add("ended_at", "timestamp").add("failure", failure)
+    document = st.StructType()
+    for name in ("path", "outcome", "message_etag", "worker", "result", "result_error", "nonce"):
+        document = document.add(name, "string")
+    for name in ("attempt", "size"):
+        document = document.add(name, "long")
+    for name in ("enqueued_at", "finished_at"):
+        document = document.add(name, "timestamp")
+    document = document.add("attempts", st.ArrayType(attempt)).add("failure", failure)
+    if per_object == 1:
+        found = spark.read.schema(document).json(str(files))
+    else:
+        journal = st.StructType().add("records", st.ArrayType(document))
+        found = spark.read.schema(journal).json(str(files)).select(sf.inline("records"))
+    is_dead = sf.col("outcome") == "dead"
+    attempts = sf.transform(
+        "attempts",
+        lambda one: sf.struct(
+            one["number"].alias("number"),
+            one["worker"].alias("worker"),
+            one["started_at"].alias("started_at"),
+            one["ended_at"].alias("ended_at"),
+            one["failure"]["type"].alias("error_type"),
+            one["failure"]["message"].alias("error"),
+        ),
+    )
+    died_of = sf.map_from_arrays(sf.array("failure.type"), sf.array(sf.lit(1).cast("long")))
+    nothing = sf.map_from_arrays(sf.array().cast("array<string>"), sf.array().cast("array<bigint>"))
+    return found.select(
+        sf.date_format("finished_at", "yyyy-MM-dd").alias("day"),
+        *("path", "outcome", "message_etag", "worker", "result", "result_error", "attempt", "size"),
+        *("enqueued_at", "finished_at"),
+        sf.lit(None).cast("timestamp").alias("due_at"),
+        sf.lit(None).cast("int").alias("priority"),
+        sf.lit(False).alias("is_batch"),
+        sf.lit(1).cast("long").alias("messages"),
+        (~is_dead).cast("long").alias("completed"),
+        is_dead.cast("long").alias("dead"),
+        attempts.alias("attempts"),
+        sf.col("failure.type").alias("error_type"),
+        sf.col("failure.message").alias("error"),
+        sf.col("failure.details").alias("error_details"),
+        sf.when(is_dead, died_of).otherwise(nothing).alias("dead_by_type"),
+        sf.col("_metadata.file_name").alias("record_key") if per_object == 1 else sf.col("path").alias("record_key"),
+        sf.col("nonce").alias("record_etag"),
+    )
