@@ -20,8 +20,10 @@ from s3queue.documents.record import Failure, Record
 from s3queue.keys import Keys
 from support.finished_messages import NOON, keys_under, record
 
+from .plain_spark import read_documents
+
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from spark.storage.bucket import Bucket
 
@@ -29,6 +31,8 @@ THREADS = 16
 PARTITION = "@=0"
 #: Of the messages, in quarters of an hour: six days and a bit, as long as the dashboard shows.
 QUARTERS = 600
+#: More are not written a second time.
+LARGE_ROWS = 100_000
 DATASET = "to_json(struct(id, concat('reader-', id, '@example.com') AS to, repeat('x', 150) AS text))"
 
 
@@ -54,8 +58,14 @@ class Scene:
 
     def prepare(self) -> None:
         """Objects and files, and the same rows as JSON lines in two files, which is how plain Spark likes them."""
+        self.put()
+        read = read_documents(self.spark, self.folder / "files", self.per_object)
+        if self.rows <= LARGE_ROWS:
+            read.repartition(2).write.json(str(self.folder / "large"))
+
+    def put(self) -> None:
         store, files = self.bucket.store(), self.folder / "files"
-        files.mkdir(parents=True)
+        files.mkdir(parents=True, exist_ok=True)
 
         def put(number: int) -> None:
             key, body = stored(self.queue, number, self.per_object)
@@ -65,7 +75,6 @@ class Scene:
         with ThreadPoolExecutor(THREADS) as pool:
             for first in range(0, self.objects, 1000):
                 list(pool.map(put, range(first, min(first + 1000, self.objects))))
-        read_documents(self.spark, files, self.per_object).repartition(2).write.json(str(self.folder / "large"))
 
     def archived_files(self) -> Path:
         """The archive's files of this queue, copied; then its records are deleted, as S3 deletes them after days."""
@@ -128,58 +137,3 @@ def finished(n: int, path: str) -> Record:
 
 def finished_at(n: int) -> datetime:
     return NOON - timedelta(minutes=15 * (n // 10 % QUARTERS))
-
-
-def read_documents(spark: SparkSession, files: Path, per_object: int) -> DataFrame:
-    """What the documents say, in the columns of the archive: by Spark alone, which is told their schema."""
-    from pyspark.sql import functions as sf
-    from pyspark.sql import types as st
-
-    failure = st.StructType().add("type", "string").add("message", "string").add("details", "string")
-    attempt = st.StructType().add("number", "long").add("worker", "string")
-    attempt = attempt.add("started_at", "timestamp").add("ended_at", "timestamp").add("failure", failure)
-    document = st.StructType()
-    for name in ("path", "outcome", "message_etag", "worker", "result", "result_error", "nonce"):
-        document = document.add(name, "string")
-    for name in ("attempt", "size"):
-        document = document.add(name, "long")
-    for name in ("enqueued_at", "finished_at"):
-        document = document.add(name, "timestamp")
-    document = document.add("attempts", st.ArrayType(attempt)).add("failure", failure)
-    if per_object == 1:
-        found = spark.read.schema(document).json(str(files))
-    else:
-        journal = st.StructType().add("records", st.ArrayType(document))
-        found = spark.read.schema(journal).json(str(files)).select(sf.inline("records"))
-    is_dead = sf.col("outcome") == "dead"
-    attempts = sf.transform(
-        "attempts",
-        lambda one: sf.struct(
-            one["number"].alias("number"),
-            one["worker"].alias("worker"),
-            one["started_at"].alias("started_at"),
-            one["ended_at"].alias("ended_at"),
-            one["failure"]["type"].alias("error_type"),
-            one["failure"]["message"].alias("error"),
-        ),
-    )
-    died_of = sf.map_from_arrays(sf.array("failure.type"), sf.array(sf.lit(1).cast("long")))
-    nothing = sf.map_from_arrays(sf.array().cast("array<string>"), sf.array().cast("array<bigint>"))
-    return found.select(
-        sf.date_format("finished_at", "yyyy-MM-dd").alias("day"),
-        *("path", "outcome", "message_etag", "worker", "result", "result_error", "attempt", "size"),
-        *("enqueued_at", "finished_at"),
-        sf.lit(None).cast("timestamp").alias("due_at"),
-        sf.lit(None).cast("int").alias("priority"),
-        sf.lit(False).alias("is_batch"),
-        sf.lit(1).cast("long").alias("messages"),
-        (~is_dead).cast("long").alias("completed"),
-        is_dead.cast("long").alias("dead"),
-        attempts.alias("attempts"),
-        sf.col("failure.type").alias("error_type"),
-        sf.col("failure.message").alias("error"),
-        sf.col("failure.details").alias("error_details"),
-        sf.when(is_dead, died_of).otherwise(nothing).alias("dead_by_type"),
-        sf.col("_metadata.file_name").alias("record_key") if per_object == 1 else sf.col("path").alias("record_key"),
-        sf.col("nonce").alias("record_etag"),
-    )
