@@ -35,7 +35,7 @@ def main() -> None:
         type=float,
         default=1.0,
         metavar="X",
-        help="data of the Spark parts, times X; 100: up to a million rows",
+        help="data of the Spark parts, times X; 100: a million rows",
     )
     parser.add_argument("--output", type=Path, default=RESULT, metavar="FILE", help=f"default: {RESULT}")
     options = parser.parse_args()
