@@ -6,6 +6,7 @@ partitions writes them.
 
 from __future__ import annotations
 
+import io
 import itertools
 import shutil
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from s3queue.archive.parts import Part
 from s3queue.documents.partition import journal_bytes
 from s3queue.documents.record import Failure, Record
 from s3queue.keys import Keys
@@ -89,6 +91,35 @@ class Scene:
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(store.delete, keys_under(store, Keys(self.queue).prefix("records"))))
         return target
+
+    def multiply_archive(self, queue: str, times: int) -> None:
+        """Give this queue an archive of so many times the rows that another one has: a file for each day."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        store, table = self.bucket.store(), self.bucket.archive()
+        seen = table.prepared()
+        days: dict[str, list[pa.Table]] = {}
+        for part in seen.parts(queue):
+            found = store.open(part.key)
+            assert found
+            days.setdefault(part.day, []).append(pq.ParquetFile(io.BytesIO(found.read())).read())
+        parts = []
+        for day, tables in days.items():
+            rows, copies = pa.concat_tables(tables), list[pa.Table]()
+            for number in range(times):
+                copy = rows
+                for name in ("path", "record_key"):
+                    other = pc.binary_join_element_wise(copy[name], f"-{number:04d}", "")
+                    copy = copy.set_column(copy.schema.get_field_index(name), name, other)
+                copies.append(copy)
+            target = io.BytesIO()
+            pq.write_table(pa.concat_tables(copies), target, compression="zstd")
+            key = Keys(self.queue).archive_part(day, 1, f"{0:032x}")
+            store.put(key, target.getvalue())
+            parts.append(Part(key=key, queue=self.queue, day=day, rows=rows.num_rows * times, bytes=target.tell()))
+        table.commit(seen, self.queue, parts, committed_at=NOON)
 
     def clear(self, *prefixes: str) -> None:
         store = self.bucket.store()
