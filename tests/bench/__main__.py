@@ -17,6 +17,7 @@ PARTS = (
     "plugin",
     "batches",
     "latency",
+    "deployed",
     "growth",
     "cold_start",
     "model",
