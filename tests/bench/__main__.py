@@ -18,6 +18,7 @@ PARTS = (
     "partitions",
     "batches",
     "latency",
+    "deployed",
     "growth",
     "cold_start",
     "model",
