@@ -17,6 +17,7 @@ PARTS = (
     "plugin",
     "partitions",
     "batches",
+    "buffer",
     "latency",
     "deployed",
     "growth",

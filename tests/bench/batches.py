@@ -36,7 +36,7 @@ def run(bench: Bench) -> None:
     with bench.part("batches", "Batches, against PGMQ on PostgreSQL") as part, ExitStack() as stack:
         endpoint = stack.enter_context(seaweedfs_server())
         bucket = fresh_bucket(s3_client(endpoint))
-        server = stack.enter_context(_server(bench))
+        server = stack.enter_context(pgmq_server(bench))
         for size, objects in OBJECTS.items():
             for connections in (1, THREADS) if size == GOAL_AT and server else (1,):
                 _rates(
@@ -49,7 +49,7 @@ def run(bench: Bench) -> None:
 
 
 @contextmanager
-def _server(bench: Bench) -> Iterator[Postgres | None]:
+def pgmq_server(bench: Bench) -> Iterator[Postgres | None]:
     home, script = programs(), pgmq_script()
     if home is None:
         bench.skip(f"PGMQ: PostgreSQL's server is not installed here (`apt-get install postgresql`); {KNOWN}")
