@@ -119,6 +119,21 @@ class Mutex:
             self._owner = None
 
 
+class Condition(Mutex):
+    """A `threading.Condition`; whoever waits looks again soon, whether it is notified or not."""
+
+    def wait(self, seconds: float) -> bool:
+        current, depth = getcurrent(), self._depth
+        assert isinstance(current, Actor), "only a process has threads"
+        self._owner, self._depth = None, 0
+        current.world.sleep(min(seconds, 0.05))
+        self.__enter__()
+        self._depth = depth
+        return True
+
+    def notify_all(self) -> None: ...
+
+
 @contextmanager
 def greenlets() -> Iterator[None]:
     """The library's pools are made of greenlets meanwhile."""
@@ -128,7 +143,7 @@ def greenlets() -> Iterator[None]:
         for module in kept:
             setattr(module, name, Pool)
         for module in locking:
-            vars(module)["threading"] = SimpleNamespace(RLock=Mutex, Lock=Mutex)
+            vars(module)["threading"] = SimpleNamespace(RLock=Mutex, Lock=Mutex, Condition=Condition)
         yield
     finally:
         for module in locking:
