@@ -22,6 +22,7 @@ from .paths import (
     format_due,
     is_batch,
     is_partition,
+    lines_of,
     name_of,
     parse_due,
     partition_of,
@@ -177,9 +178,11 @@ class Keys:
         return f"{self.journals(partition)}{name}.json"
 
     def records_at(self, key: str) -> int:
-        """How many outcomes the object at a key under `records/` holds: one, or as many as a journal's name says."""
+        """How many outcomes the object at a key under `records/` holds, as its name says: those of a journal, the lines
+        of a batch, else one; also of a batch whose name does not say.
+        """
         name = _JOURNAL.fullmatch(key.removeprefix(self.prefix("records")))
-        return int(name[1]) if name else 1
+        return int(name[1]) if name else lines_of(key) or 1
 
     def journals(self, partition: str) -> str:
         return f"{self.queue}/records/{partition}/"

@@ -7,10 +7,13 @@ import re
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, unquote
 
+from .encoding import MOST_LINES
 from .errors import InvalidName, InvalidPriority
 
 #: What follows the name of a batch in the name of its dead lines.
 LINES = ".lines"
+#: What the name of a batch ends with that says how many lines it has: `0199….100-lines.ndjson`.
+_NAMED_LINES = re.compile(r"\.([1-9][0-9]{0,6})-lines\.ndjson\Z")
 HIGHEST_PRIORITY = 255
 _PRIORITY = re.compile(r"p([01][0-9]{2}|2[0-4][0-9]|25[0-5])/")
 _DUE = "%Y%m%dT%H%M%SZ"
@@ -167,6 +170,22 @@ def is_batch(path: str) -> bool:
     return path.endswith((".ndjson", f".ndjson{LINES}"))
 
 
+def batch_suffix(lines: int) -> str:
+    """What the library's own names of batches end with, so that a LIST shows how many messages there are."""
+    return f".{lines}-lines.ndjson"
+
+
+def lines_of(path: str) -> int | None:
+    """How many messages the object at this path holds, as far as its name tells: one, or a batch's lines.
+
+    None: a batch whose name does not say so. Of dead lines that were replayed, only the object itself can tell.
+    """
+    if not is_batch(path):
+        return 1
+    named = _NAMED_LINES.search(path)
+    return int(named[1]) if named and int(named[1]) <= MOST_LINES else None
+
+
 def is_lines(path: str) -> bool:
     """Whether it is a batch of lines that died before, each with its number and its error."""
     return path.endswith(f".ndjson{LINES}")
@@ -193,7 +212,8 @@ def name_before(at: datetime) -> str:
 
 def named_at(path: str) -> datetime | None:
     """When the library made this name, by the producer's clock; None if it is another's."""
-    name = _UUID.fullmatch(path.rpartition("/")[2])
+    stem = _NAMED_LINES.sub("", path.rpartition("/")[2]).removesuffix(".ndjson")
+    name = _UUID.fullmatch(stem)
     return datetime.fromtimestamp(int(name[1] + name[2], 16) / 1000, UTC) if name else None
 
 

@@ -12,7 +12,7 @@ from s3queue.documents.record import Record
 from s3queue.encoding import as_whole, decode_metadata, format_instant
 from s3queue.errors import CorruptState, InvalidRequest, MessageNotFound
 from s3queue.flow.listing import ListedState, is_of_partition, listed_in_partition
-from s3queue.paths import due_of, priority_of
+from s3queue.paths import due_of, is_batch, lines_of, priority_of
 from s3queue.protocol.partition_status import busy_paths
 from s3queue.protocol.status import State, Status
 from s3queue.queue import Queue
@@ -114,6 +114,7 @@ def _unclaimed(queue: Queue, state: str, prefix: str, cursor: str, limit: int) -
                 size=entry.size,
                 since=format_instant(entry.modified_at),
                 due_at=format_instant(due_at) if due_at else None,
+                lines=_lines(path),
             )
         )
     return models.Messages(messages=rows, next_cursor=_cursor(queue, "", page))
@@ -180,12 +181,18 @@ def _row(queue: Queue, kind: str, entry: ObjectInfo) -> models.MessageRow | None
             row.dead_lines = record.dead_lines
         else:
             lease = Lease.read(found)
+            row.lines = _lines(path)
             row.state, row.attempt, row.worker = lease.state, lease.attempt, lease.owner
             row.due_at = format_instant(lease.retry_at) if lease.retry_at else None
             row.error = f"{lease.failure.type}: {lease.failure.message}" if lease.failure else None
     except CorruptState as error:
         row.error = str(error)
     return row
+
+
+def _lines(path: str) -> int | None:
+    """Of a batch, if its name tells."""
+    return lines_of(path) if is_batch(path) else None
 
 
 def life(queue: Queue, path: str, *, with_body: bool) -> models.MessageLife:

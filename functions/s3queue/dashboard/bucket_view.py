@@ -121,14 +121,14 @@ class BucketView:
 FORMULA = (
     "(completed + dead) * (3 PUT + 1 GET) + (processing + waiting for a retry) * (2 PUT + 1 GET) "
     f"+ (pending + delayed) * 1 PUT, at ${PRICES.s3_write:.2f} per million PUT, ${PRICES.s3_read:.2f} per million GET. "
-    "Counts the messages that are stored or on record; retries, sweeps and Lambda are extra; a batch counts as one."
+    "Counts the objects that are stored or on record, a batch as one; retries, sweeps and Lambda are extra."
 )
 
 
 def cost_of(stats: Stats) -> models.Cost:
     """The S3 requests of the messages on record, without failures: they have cost at least this much."""
-    finished, running = stats.completed + stats.dead, stats.processing + stats.failed
-    writes = 3 * finished + 2 * running + stats.pending + stats.delayed
+    finished, running = stats.finished_objects, stats.processing_objects
+    writes = 3 * finished + 2 * running + stats.pending_objects
     return models.Cost(dollars=requests_cost(puts=writes, gets=finished + running), formula=FORMULA)
 
 

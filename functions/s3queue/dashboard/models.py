@@ -32,7 +32,7 @@ class Problem(Answer):
 
 
 class Counts(Answer):
-    pending: int
+    pending: int = Field(description="Messages: a batch counts as its lines, here and in all counts below.")
     delayed: int
     processing: int
     failed: int = Field(description="Failed at least once, and waiting for the next attempt.")
@@ -46,6 +46,14 @@ class Counts(Answer):
         "late; null: no sweeper has counted."
     )
     exact: bool = Field(description="False: a count stopped at its page limit and is a lower bound.")
+    at_least: list[str] = Field(
+        default=[],
+        description="Counts that are lower bounds, because a batch does not say how many lines it has: its name is not "
+        "the library's, or its letter was not read.",
+    )
+    pending_objects: int = Field(default=0, description="Pending and delayed, as objects: a batch is one.")
+    processing_objects: int = Field(default=0, description="Processing and failed, as objects.")
+    finished_objects: int = Field(default=0, description="Completed and dead, as objects.")
     acknowledged: int = Field(description="Dead letters that an operator acknowledged; `health` does not count them.")
     busy_seconds: float | None = Field(description="Age of the oldest object of an unfinished message.")
     total: int

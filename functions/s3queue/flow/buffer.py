@@ -231,7 +231,7 @@ class Buffer:
     def _store(self, batch: _Batch) -> None:
         path, problem = "", None
         try:
-            path = self._producer.enqueue_batch(b"".join(batch.lines), priority=self._priority, metadata=self._metadata)
+            path = self._producer.enqueue_batch(batch.lines, priority=self._priority, metadata=self._metadata)
         except BaseException as error:
             problem = error
         with self._mutex:
