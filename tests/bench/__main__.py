@@ -18,6 +18,7 @@ PARTS = (
     "partitions",
     "batches",
     "buffer",
+    "several",
     "latency",
     "growth",
     "cold_start",
