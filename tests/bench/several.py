@@ -23,7 +23,7 @@ from .instruments.scene import fill, queue_at
 PROCESSES = (1, 2, 4)
 THREADS = 4
 #: Of one run; and of a run in which each request takes so much longer.
-MESSAGES, DELAYED, DELAY = 800, 400, 0.02
+MESSAGES, DELAYED, DELAY = 1_200, 400, 0.02
 #: The largest share of claims that may be lost, and the smallest part of the fair share that a worker may have.
 MOST_LOST, FAIREST = 0.02, 0.5
 

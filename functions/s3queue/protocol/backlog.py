@@ -16,6 +16,7 @@ from s3queue.paths import HIGHEST_PRIORITY, PARTITION, due_of, is_partition, par
 from s3queue.store import ObjectInfo, Page, listing
 
 from .access import QueueAccess
+from .backlog_shares import BacklogShares
 from .stats import find_kinds
 
 #: Workers choose at random among this many, so that they do not all claim the same message.
@@ -64,6 +65,7 @@ class Backlog:
     `competes`: others take from the same messages all the time, so the choice is random from the start; otherwise it is
     the oldest of the highest priority, until a claim is lost. `overdue`: also find messages whose lease seems to have
     run out. `partitions`: also find partitions that have messages; their candidates stand for the whole partition.
+    `shares`: it is a pull worker's, whose heartbeat others see; see `BacklogShares`.
     """
 
     def __init__(
@@ -74,8 +76,10 @@ class Backlog:
         competes: bool = True,
         overdue: bool = False,
         partitions: bool = False,
+        shares: bool = False,
     ) -> None:
         self._queue = queue
+        self._shares = BacklogShares(queue) if shares else None
         self._wants = wants
         self._competes = competes
         self._overdue = overdue
@@ -115,7 +119,7 @@ class Backlog:
             if not self._window:
                 return None
             urgency, choices = self._window[0].priority, 1
-            if self._competes or self._misses:
+            if (self._competes or self._misses) and not (self._shares and self._shares.are_known):
                 choices = sum(one.priority == urgency for one in self._window[:CHOICES])
             candidate = self._window.pop(int(self._queue.chance.uniform(0, choices - 1e-9)) if choices > 1 else 0)
             if self._is_refilling:
@@ -145,6 +149,8 @@ class Backlog:
         won = won or in_vain != self._in_vain
         self._in_vain = in_vain
         self._misses = 0 if won else self._misses + (not is_hint)
+        if self._misses == 1 and self._shares and self._shares.lost():
+            self._misses = MISSES
         self._wins += won
 
     def is_fruitless(self) -> bool:
@@ -183,9 +189,12 @@ class Backlog:
                 self._is_limited = bool(self._taken) and self._queue.gate is not None
                 wins, began = self._wins, self._queue.clock.monotonic()
             try:
+                if self._shares:
+                    self._shares.look()
                 found = self._list_candidates()
                 with self._mutex:
-                    self._window = [one for one in found if one.path not in self._taken]
+                    left = [one for one in found if one.path not in self._taken]
+                    self._window = self._shares.of(left) if self._shares else left
                     self._found = len(found)
                     self._refilled_at, self._misses = began, 0
                     # Only now: a refill that failed does not prove that nothing is there.
