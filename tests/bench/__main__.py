@@ -19,6 +19,7 @@ PARTS = (
     "partitions",
     "batches",
     "buffer",
+    "several",
     "latency",
     "deployed",
     "growth",
