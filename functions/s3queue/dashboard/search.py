@@ -12,6 +12,7 @@ from . import models
 from .browse import browse
 from .bucket_view import in_parallel
 from .letters import Filter, scan
+from .message_models import MessageRow, Messages
 from .search_models import Found
 
 #: GETs and HEADs that one search sends at most, beside its LISTs.
@@ -36,7 +37,7 @@ def search(
     """
     if error and state in _LISTED:
         return Found(messages=[], looked_at=0, unread=0, reads=0, complete=True, next_cursor=None)
-    found: list[models.MessageRow] = []
+    found: list[MessageRow] = []
     reads = looked = unread = portions = 0
     after: str | None = cursor
     while after is not None and len(found) < ENOUGH and reads < MOST_READS and portions < MOST_PORTIONS:
@@ -62,11 +63,11 @@ def search(
     )
 
 
-def _dead(queue: Queue, after: str) -> models.Messages:
+def _dead(queue: Queue, after: str) -> Messages:
     """Dead letters with their errors, one HEAD each: a list of them has no errors."""
     letters, next_cursor = scan(queue, Filter(), after, PORTION)
     rows = [
-        models.MessageRow(
+        MessageRow(
             path=letter.path,
             state="dead",
             priority=priority_of(letter.path),
@@ -79,10 +80,10 @@ def _dead(queue: Queue, after: str) -> models.Messages:
         )
         for letter in letters
     ]
-    return models.Messages(messages=rows, next_cursor=next_cursor)
+    return Messages(messages=rows, next_cursor=next_cursor)
 
 
-def _has(queue: Queue, row: models.MessageRow, field: str, value: str) -> bool | None:
+def _has(queue: Queue, row: MessageRow, field: str, value: str) -> bool | None:
     """Whether the payload has it; None if it cannot be told: gone, too large, or not JSON."""
     key = {"dead": queue.keys.dead, "completed": queue.keys.done}.get(row.state, queue.keys.message)(row.path)
     try:

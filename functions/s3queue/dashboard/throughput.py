@@ -11,8 +11,8 @@ from s3queue.protocol.counting import CountedLetters, lines_at
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo
 
-from . import models
 from .bucket_view import PAGES, in_parallel
+from .queue_models import Flow, Minute
 from .recent import Recent, made_at
 
 MINUTES = 60
@@ -22,7 +22,7 @@ RATE_MINUTES = 5
 RECORDS_READ = 32
 
 
-def flow(queue: Queue) -> models.Flow:
+def flow(queue: Queue) -> Flow:
     """The last hour by the minute, the present rates, and when the queue will be empty at these rates."""
     stats = queue.stats(pages=PAGES)
     now, pending = stats.at, stats.pending
@@ -59,12 +59,10 @@ def flow(queue: Queue) -> models.Flow:
     whole = minutes[-RATE_MINUTES - 1 : -1]
     came, went = (sum(counts[minute] for minute in whole) / RATE_MINUTES for counts in (entered, finished))
     drain = pending / (went - came) * 60 if pending and went > came else None
-    return models.Flow(
+    return Flow(
         at=format_instant(now),
         minutes=[
-            models.Minute(
-                at=format_instant(minute), entered=entered[minute], finished=finished[minute], died=died[minute]
-            )
+            Minute(at=format_instant(minute), entered=entered[minute], finished=finished[minute], died=died[minute])
             for minute in minutes
         ],
         entered_per_minute=came,

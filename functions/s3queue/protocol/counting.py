@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from s3queue.documents.acknowledgements import Acknowledgements
-from s3queue.documents.dead_letter import DeadLetter
-from s3queue.documents.lease import Lease
 from s3queue.documents.message import is_placeholder
 from s3queue.errors import CorruptState
 from s3queue.keys import Keys
@@ -132,6 +130,8 @@ class CountedLeases:
         return {*old} if len(waits) == LEASES_READ else waits
 
     def _waits(self, path: str) -> bool:
+        from s3queue.documents.lease import Lease
+
         found = self.store.open(self.keys.lease(path))
         try:
             return found is not None and Lease.read(found).state == "waiting"
@@ -173,6 +173,9 @@ class CountedLetters:
         """How many messages a letter holds; 1 if it is not known."""
         if not is_lines(without_mark(entry.key)):
             return 1
+        # Here: whoever counts without letters of batches need not load it.
+        from s3queue.documents.dead_letter import DeadLetter
+
         found = None
         if self._read < LETTERS_READ:
             self._read += 1
