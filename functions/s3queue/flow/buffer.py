@@ -58,7 +58,7 @@ class _OnItsWay(Future[Stored]):
         self._result = None
         self._exception = None
         self._waiters = []
-        self._done_callbacks = []
+        self._done_callbacks: list[Any] = []
 
 
 @dataclass(slots=True, eq=False)
