@@ -17,7 +17,7 @@ from concurrent.futures._base import RUNNING
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import join_lines
