@@ -15,6 +15,7 @@ PARTS = (
     "limit",
     "clients",
     "plugin",
+    "partitions",
     "batches",
     "latency",
     "growth",

@@ -21,6 +21,8 @@ from .world import World
 
 #: Seeds of these remainders have partitions.
 PARTITIONED = (10, 18, 24, 34)
+#: Seeds of this remainder, of twice as many, have pull workers whose threads share the many messages of a partition.
+SHARED, SHARED_OF = 74, 80
 GROUPS = ("a", "b/c")
 #: Where messages with an id of their own go; None: into no group.
 IDS = ("a", "a", None)
@@ -46,6 +48,10 @@ class PartitionActors:
 
     def begin(self) -> None:
         chance = self.world.random
+        if self.world.seed % SHARED_OF == SHARED:
+            for _ in range(chance.choice((1, 2))):
+                process = self.cast.process("producer")
+                self._producers.keep(process, lambda process=process: self._fill(process))  # type: ignore[misc]
         works: list[Any] = [self._enqueue_in_order] * chance.choice((1, 2, 2)) + [self._put_anew] * chance.choice(
             (0, 2)
         )
@@ -94,6 +100,19 @@ class PartitionActors:
             try:
                 # As a producer that was just deployed: the number of partitions may have been changed.
                 self.cast.queue(process).enqueue(self._script(f"{process.name}-{number}"))
+            except QueueError:
+                continue
+
+    def _fill(self, process: Process) -> None:
+        """More than one window, within a few seconds; now and then one of the names again, with other bytes."""
+        queue, chance = self.cast.queue(process), self.world.random
+        for number in range(chance.choice((8, 12, 16))):
+            self.world.sleep(chance.random() * chance.choice((0.1, 0.1, 1.0)))
+            name = f"{process.name}-{number}"
+            if number > 2 and self.cast.profile.re_puts and chance.random() < 0.3:
+                name = f"{process.name}-{chance.randrange(number)}"
+            try:
+                queue.enqueue(self._script(f"{process.name}-{number}"), name=name)
             except QueueError:
                 continue
 

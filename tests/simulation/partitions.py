@@ -20,7 +20,7 @@ from unittest.mock import patch
 from s3queue.documents.message import MOVED, Generation
 from s3queue.documents.partition import PartitionLease, Waiting
 from s3queue.documents.record import Record
-from s3queue.flow import partition_window
+from s3queue.flow import partition_hold, partition_window
 from s3queue.flow.held_leases import HeldLeases
 from s3queue.flow.partition_window import PartitionWindow
 from s3queue.paths import is_ordered, partition_of
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 #: Messages that are taken together: few, so that a handful of messages needs several commits.
 WINDOW = 3
-
+#: Messages after which it is worth looking for more before a partition is given up; in every third schedule, as it is.
+FEW = 2
 
 #: The windows of this run, and when the last LIST of each was asked for.
 _looked: dict[int, tuple[PartitionWindow, float]] = {}
@@ -57,6 +58,7 @@ def small_windows(world: World) -> Iterator[None]:
     _looked.clear()
     with (
         patch.object(partition_window, "WINDOW", WINDOW),
+        patch.object(partition_hold, "FEW", FEW if world.seed % 3 else partition_hold.FEW),
         patch.object(partition_window.PartitionWindow, "look", noted),
     ):
         yield

@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from s3queue.documents import dead_letter
+from s3queue.documents import dead_facts
 from s3queue.paths import format_due
 from s3queue.protocol import outcomes
 from s3queue.settings import QueueSettings
@@ -29,7 +29,7 @@ from .functions import Fleet
 from .judge import Judge
 from .machines import EPOCH
 from .operators import MAX_DEPTH, OPERATED, Operators, configuring, renaming, replaying
-from .partition_actors import PARTITIONED, PartitionActors, draw_partitioned
+from .partition_actors import PARTITIONED, SHARED, SHARED_OF, PartitionActors, draw_partitioned
 from .partition_worlds import SINGLE_FORMS, draw_settings, has_batches
 from .partitions import small_windows
 from .producers import Producers
@@ -81,6 +81,7 @@ class Schedule:
         if self.is_cron:
             self.world.now = MINUTE * chance.uniform(0.7, 0.95)
         self.is_partitioned = seed % 40 in (*PARTITIONED, CHAINED)
+        self.is_shared = seed % SHARED_OF == SHARED
         draw = draw_partitioned if self.is_partitioned or self.is_cron else draw_profile
         self.profile = _profile_of(seed) or draw(chance)
         if seed % 40 in SENDING:
@@ -128,13 +129,18 @@ class Schedule:
             keep_payload=self.world.seed % 20 == 6 or (self.is_partitioned and chance.random() < 0.2),
             partitions=chance.choice((0, 1, 2)) if self.is_partitioned else 0,
         )
-        return draw_settings(settings, chance) if self.is_partitioned else settings
+        settings = draw_settings(settings, chance) if self.is_partitioned else settings
+        if self.is_shared:
+            settings = replace(settings, partitions=1, max_attempts=max(settings.max_attempts, 2))
+        return settings
 
     # The judge sees everything; S3 tells the function of new messages.
 
     def performed(self, process: Any, operation: str, key: str, sent_at: float, before: Any, after: Any) -> None:
         self.judge.performed(process, operation, key, sent_at, before, after)
-        if after and key.startswith(f"{QUEUE}/messages/"):
+        # What threads are to share must not all be a function's.
+        is_told = not (self.is_shared and key.startswith(f"{QUEUE}/messages/@="))
+        if after and is_told and key.startswith(f"{QUEUE}/messages/"):
             self.fleet.event(key.removeprefix(f"{QUEUE}/"), after.etag)
 
     def stepped(self) -> None:
@@ -192,6 +198,8 @@ class Schedule:
         if self.profile is TURNS:
             Turns(self.cast)
             return
+        for _ in range(chance.choice((1, 1, 2)) if self.is_shared else 0):
+            PullWorker(self.cast, self.lasts, threads=chance.choice((2, 3, 4)), after=chance.random())
         if chance.random() < self.profile.pulls:
             PullWorker(self.cast, float("inf") if self.profile.pulls_only else self.lasts)
         for _ in range(chance.choice((1, 1, 2))):
@@ -251,12 +259,12 @@ def short_lines() -> Iterator[None]:
     """Every line of a batch counts as one that is too long to be held in memory when it is buried, and a letter's
     metadata has room for one kind of error only.
     """
-    kept = outcomes.HELD_BYTES, dead_letter.TYPES_CHARACTERS
-    outcomes.HELD_BYTES, dead_letter.TYPES_CHARACTERS = SHORT_LINE, ONE_ERROR
+    kept = outcomes.HELD_BYTES, dead_facts.TYPES_CHARACTERS
+    outcomes.HELD_BYTES, dead_facts.TYPES_CHARACTERS = SHORT_LINE, ONE_ERROR
     try:
         yield
     finally:
-        outcomes.HELD_BYTES, dead_letter.TYPES_CHARACTERS = kept
+        outcomes.HELD_BYTES, dead_facts.TYPES_CHARACTERS = kept
 
 
 def run(seed: int) -> Verdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from s3queue.documents.lease import Lease
@@ -23,20 +23,18 @@ from .held_leases import HeldLeases, claim_of_partition
 from .partition_clearing import Clearing
 from .partition_journals import HeldJournals
 from .partition_reading import PartitionReading, vanished
+from .partition_uncommitted import Uncommitted
 from .partition_window import PartitionWindow
 
-#: A commit comes at the latest this long after the last one: what was not committed runs again after a crash.
-COMMIT_SECONDS = 10.0
 #: After fewer messages than this a partition is given up at once: most likely none has come meanwhile.
 FEW = 10
-#: A commit comes early if its outcomes have more bytes than this.
-COMMIT_BYTES = 1024 * 1024
 
 
 class Hold:
     """A partition that this worker holds: it hands out messages, and commits what became of them. Safe for threads.
 
-    `take` messages until it returns None; when none of them runs any more (`is_done`), `advance`, in one thread.
+    `take` messages until it returns None; when none of them runs any more (`is_done`), `advance`, in one thread. While
+    others run, and few are left to be taken (`is_low`), `advance_beside` keeps their threads from waiting for that.
     """
 
     def __init__(self, leases: LeaseProtocol, partition: str, stored: StoredPartition | None) -> None:
@@ -47,20 +45,18 @@ class Hold:
         self.leases = HeldLeases(queue, leases.outcomes, self)
         self._stored = stored
         self._waiting = dict(stored.lease.waiting) if stored else {}
-        #: Outcomes that count and are not cleared; outcomes that are not committed; what is deleted without one.
+        #: Outcomes that count and are not cleared; what is deleted with them, without one; what is not committed.
         self._uncleared = stored.lease.ended if stored else ()
-        self._ended: dict[str, Record] = {}
-        self._repeated: dict[str, ObjectInfo] = {}
-        self._ended_bytes = 0
-        #: Whether attempts failed since the last commit.
-        self._has_failed = False
-        #: Messages that were taken, and those that run, or are about to.
+        self._repeated: Mapping[str, ObjectInfo] = {}
+        self._new = Uncommitted(queue.clock.monotonic())
+        #: Messages that were taken; and path → ETag of those that run, or are about to.
         self._window: deque[ObjectInfo] = deque()
-        self._running: set[str] = set()
-        #: Events, by the path of their message.
-        self._news: list[tuple[str, Callable[[], None]]] = []
+        self._running: dict[str, str] = {}
+        #: Who works on those, by path: one that failed may be taken again before its first thread is done with it.
+        self._claims: dict[str, Claim] = {}
+        #: Nothing was found to take beside those that run.
+        self._is_last = False
         self._is_closed = False
-        self._committed_at = queue.clock.monotonic()
         self._mutex = threading.RLock()
         #: Stands for the whole partition, for the worker's heartbeat.
         self.claim = claim_of_partition(queue, partition)
@@ -82,7 +78,7 @@ class Hold:
         is_gathering = bool(window) and self.messages.must_gather(window)
         # Also if all that waited was deleted by hand: nobody else deletes a lease that is open.
         is_left = self._stored is not None and (self._stored.is_over() or not self._waiting)
-        if takes and not (window or self._uncleared or is_left or self._ended):
+        if takes and not (window or self._uncleared or is_left or self._new.ended):
             return False
         gate = self.queue.gate
         if gate and window and gate.wait(self.messages.path(window[0])) > 0:
@@ -101,7 +97,7 @@ class Hold:
             self.queue.events.emit("claim.lost", queue=self.queue.name, path=partition_path(self.partition))
             return False
         self._window.extend(window)
-        self._clear()
+        self.clear()
         return True
 
     def take(self) -> Claim | None:
@@ -112,25 +108,21 @@ class Hold:
                     return None
                 info = self._window.popleft()
                 path = self.messages.path(info)
-                self._running.add(path)
+                self._running[path] = info.etag
+                self._claims.pop(path, None)
             try:
                 claim = self._reading.open(path, info)
             except BaseException:
                 self.put_back(path)
                 raise
             if claim is not None:
+                with self._mutex:
+                    self._claims[path] = claim
                 return claim
 
     def _must_commit(self) -> bool:
         """Whether nothing more may start before the next commit. The first message of a window always may."""
-        if self._is_closed:
-            return True
-        if not self._ended and not self._repeated and not self._has_failed:
-            return False
-        passed = self.queue.clock.monotonic() - self._committed_at
-        # A worker without a heartbeat must not start what may outlast its lease.
-        needed = min(self.queue.settings.handler_timeout, self.queue.settings.visibility_timeout * 0.8)
-        return passed > COMMIT_SECONDS or self._ended_bytes > COMMIT_BYTES or self.claim.remaining() < needed
+        return self._is_closed or self._new.is_due(self.queue, self.claim)
 
     def close(self) -> None:
         """Nothing more is started: the worker stops, or its queue was paused."""
@@ -153,6 +145,17 @@ class Hold:
         with self._mutex:
             return bool(self._window) and not (self.is_ordered and self._running) and not self._must_commit()
 
+    @property
+    def is_low(self) -> bool:
+        """Whether a commit is due while other messages run: soon nothing would be left to be taken."""
+        with self._mutex:
+            if self._is_closed or self._is_last or not self._running or self._new.is_empty:
+                return False
+            # What may be too much for one lease waits until nothing runs.
+            if not self.messages.may_share or not self._may_follow or self._new.size > PART_BYTES:
+                return False
+            return self.messages.is_low(len(self._window)) or self._must_commit()
+
     # For `PartitionReading`
 
     def waiting(self, path: str) -> Waiting | None:
@@ -160,25 +163,25 @@ class Hold:
         return self._waiting.get(path)
 
     def ended_here(self, path: str, put_id: str) -> Record | None:
-        """An outcome that is not committed yet: two messages that carry one id may be taken together."""
+        """An outcome that is in no journal yet: two messages that carry one id may be taken together."""
         with self._mutex:
-            return outcome_in(self._ended.values(), path, put_id)
+            return outcome_in((*self._new.ended.values(), *self._uncleared), path, put_id)
 
     def skip(self, path: str) -> None:
         """It is not started now; others may be."""
         with self._mutex:
-            self._running.discard(path)
+            self._running.pop(path, None)
 
     def look_again(self, path: str) -> None:
         """Something else lies there than the lease names: a new LIST shows it in its place."""
         with self._mutex:
-            self._running.discard(path)
+            self._running.pop(path, None)
             self._list_again()
 
     def delete_repeated(self, path: str) -> None:
         """It was finished before, and was PUT again since: the next commit deletes it."""
         with self._mutex:
-            self._repeated[path] = self._clearing.read.pop(path)
+            self._new.repeated[path] = self._clearing.read.pop(path)
             self._forget(path)
 
     # How messages end; called by `HeldLeases`
@@ -187,9 +190,7 @@ class Hold:
         """The message has an outcome, once it is committed."""
         with self._mutex:
             self._forget(path)
-            self._ended[path] = record
-            # About: the numbers and names beside these are small.
-            self._ended_bytes += len(record.to_bytes())
+            self._new.end(path, record)
 
     def wait(self, claim: Claim, lease: Lease) -> None:
         """The message is tried again later. A group waits for it."""
@@ -198,7 +199,7 @@ class Hold:
             is_suspect = before is not None and before.is_suspect
             self._forget(claim.path)
             self._waiting[claim.path] = Waiting(claim.path, lease, is_suspect)
-            self._has_failed = True
+            self._new.has_failed = True
             if self.is_ordered:
                 self._list_again()
 
@@ -216,16 +217,19 @@ class Hold:
         alone from then on.  [P5]
         """
         with self._mutex:
-            if claim.path in self._running and claim.is_alive():
+            if self._claims.get(claim.path) is claim and claim.path in self._running and claim.is_alive():
                 self.leases.fail(claim, Failure("OutcomeUnknown", "how the attempt ended could not be recorded"))
-            self.put_back(claim.path)
+            self.put_back(claim.path, claim)
             self._is_closed = True
 
-    def put_back(self, path: str) -> None:
-        """The message was not started, or its attempt does not count; nothing more starts under this hold."""
+    def put_back(self, path: str, claim: Claim | None = None) -> None:
+        """The message was not started, or its attempt does not count; nothing more starts under this hold.
+
+        With a `claim`, unless that has ended: another thread may run the message by now.
+        """
         with self._mutex:
-            if path in self._running:
-                self._running.remove(path)
+            if path in self._running and (claim is None or self._claims.get(path) is claim):
+                del self._running[path]
                 self._is_closed = True
 
     def vanish(self, path: str, at: datetime) -> None:
@@ -236,24 +240,16 @@ class Hold:
             # Equal bytes that are PUT by now are another message, and not to be deleted with this one.  [P1]
             self._clearing.read.pop(path, None)
             if waiting and (record := vanished(waiting, at, self.queue.worker_id)):
-                self._ended[path] = record
+                self._new.ended[path] = record
 
     def _forget(self, path: str) -> None:
-        self._running.discard(path)
+        self._running.pop(path, None)
         self._waiting.pop(path, None)
 
     def tell(self, path: str, news: Callable[[], None]) -> None:
         """Emit an event of a message once what it tells is committed."""
         with self._mutex:
-            self._news.append((path, news))
-
-    def _tell_all_but(self, uncommitted: Container[str]) -> None:
-        """Before the outcomes are cleared: should that fail, whoever goes on with it tells nothing."""
-        with self._mutex:
-            ready = [news for path, news in self._news if path not in uncommitted]
-            self._news = [one for one in self._news if one[0] in uncommitted]
-        for news in ready:
-            news()
+            self._new.news.append((path, news))
 
     # Committing
 
@@ -267,50 +263,88 @@ class Hold:
         with self._mutex:
             self.messages.put_back(self._window)
             window = [] if stop or self._is_closed else self._plan()
-            all_ended = tuple(self._ended.values())
+            new, self._is_last = self._begin_commit(), False
+            all_ended = tuple(new.ended.values())
         # Usually one part. What is not committed yet stays taken: it may have been started.
-        *parts, ended = in_parts(all_ended) if self._ended_bytes > PART_BYTES else [all_ended]
+        *parts, ended = in_parts(all_ended) if new.size > PART_BYTES else [all_ended]
         left = {record.path: record.generation.etag for record in all_ended}
         for part in parts:
             left = {path: etag for path, etag in left.items() if path not in {record.path for record in part}}
             self._write(left, part, self._clearing.journal_name(part))
             self._uncleared = part
-            self._tell_all_but(left)
-            self._clear()
+            new.tell_all_but(left)
+            self.clear()
         name = self._clearing.journal_name(ended)
         if window or ended:
             self._commit(window, ended, name)
-            self._tell_all_but(())
-        with self._mutex:
-            self._uncleared = ended
-            self._ended, self._ended_bytes, self._has_failed = {}, 0, False
-        self._clear()
+            new.tell_all_but(())
+        self._uncleared, self._repeated = ended, new.repeated
+        self.clear()
         if not window:
             self.give_up()
-            self._tell_all_but(())
-        self._committed_at = self.queue.clock.monotonic()
+            new.tell_all_but(())
+            self._new.tell_all_but(())
         self._window.extend(window)
         return bool(window)
 
-    def _plan(self, *, relist: bool = False) -> list[ObjectInfo]:
-        """The messages to take next; from a new LIST, if the last one has none left."""
-        finished = {one.path: one.generation.etag for one in (*self._uncleared, *self._ended.values())}
-        finished |= {path: info.etag for path, info in self._repeated.items()}
-        if not relist and (window := self.messages.choose(self.claim.now(), finished)):
+    def _begin_commit(self) -> Uncommitted:
+        """What the next commit is about; what ends from now on belongs to the one after it."""
+        new, self._new = self._new, Uncommitted(self.queue.clock.monotonic())
+        return new
+
+    def advance_beside(self) -> bool:
+        """Commit what has ended while other messages run, and take some beside them; False: there is none, and nothing
+        is committed. As `advance`, but `clear` has to follow, before anything else is committed.
+        """
+        with self._mutex:
+            beside = {self.messages.path(info): info.etag for info in self._window} | self._running
+            is_alone = any((known := self._waiting.get(path)) and known.is_suspect for path in beside)
+            window = [] if is_alone or self._is_closed else self._plan(beside=beside)
+            if not window:
+                self._is_last = True
+                return False
+            new = self._begin_commit()
+            self._uncleared, self._repeated = tuple(new.ended.values()), new.repeated
+            beside |= {self.messages.path(info): info.etag for info in window}
+            waiting = dict(self._waiting)
+        name = self._clearing.journal_name(self._uncleared)
+        self._lease.commit(taken=beside, ended=self._uncleared, journal=name, waiting=waiting)
+        with self._mutex:
+            self._window.extend(window)
+        new.tell_all_but(())
+        return True
+
+    @property
+    def _may_follow(self) -> bool:
+        """Whether another LIST is worth its price; if not, it is looked at once more after it was given up."""
+        return len(self._lease.document.taken) >= FEW or self.messages.has_left
+
+    def _plan(self, *, relist: bool = False, beside: Mapping[str, str] | None = None) -> list[ObjectInfo]:
+        """The messages to take next; from a new LIST, if the last one has none left.
+
+        `beside`, path → ETag, are not done with: nothing of their names is taken, nor of those that are not deleted
+        yet, and no message that has to run alone.
+        """
+        finished = {one.path: one.generation.etag for one in (*self._uncleared, *self._new.ended.values())}
+        finished |= {path: info.etag for path, info in (*self._repeated.items(), *self._new.repeated.items())}
+        if not relist and (window := self.messages.choose(self.claim.now(), finished, beside)):
             return window
-        if not relist and len(self._lease.document.taken) < FEW and not self.messages.has_left:
+        if not relist and (self._is_last or not self._may_follow):
             return []  # it is looked at once more after it was given up
         for path in self.messages.look():
-            self.vanish(path, self.messages.listed_at)
-        window = self.messages.find(finished)
+            if path not in (beside or ()):
+                self.vanish(path, self.messages.listed_at)
+        window = self.messages.find(finished, beside)
         while self.messages.misnamed:
             bury_misnamed(self.leases, *self.messages.misnamed.popitem())
         return window
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Do what the last commit asks for. Raises as `advance`."""
         parked = self._clearing.clear(self._uncleared, self._lease.document.journal, self._repeated.values())
-        self._waiting.update({one.path: one for one in parked})
-        self._uncleared, self._repeated = (), {}
+        with self._mutex:
+            self._waiting.update({one.path: one for one in parked})
+            self._uncleared, self._repeated = (), {}
 
     def _commit(self, window: Sequence[ObjectInfo], ended: tuple[Record, ...], journal: str) -> None:
         self._write({self.messages.path(info): info.etag for info in window}, ended, journal)

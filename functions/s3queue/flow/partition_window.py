@@ -34,6 +34,8 @@ class PartitionWindow:
     _listed: deque[ObjectInfo] = field(default_factory=deque)
     #: Where the next page begins; None: all is listed.
     _next_after: str | None = ""
+    #: A name was passed over that was PUT anew: only another LIST shows it.
+    _is_stale: bool = False
     #: S3's time at the last LIST.
     listed_at: datetime = EARLIEST
     #: Path → why no lease can name it: such a message is never taken.
@@ -42,7 +44,7 @@ class PartitionWindow:
     @property
     def has_left(self) -> bool:
         """Whether messages were seen that nobody has taken, or may be there."""
-        return bool(self._listed) or self._next_after is not None
+        return bool(self._listed) or self._next_after is not None or self._is_stale
 
     def look(self) -> list[str]:
         """Look at the partition anew; returns the paths that wait, and are gone. One LIST."""
@@ -67,14 +69,25 @@ class PartitionWindow:
                 self._listed.append(info)
         self._next_after, self.listed_at = page.next_after, page.at
 
-    def find(self, finished: Mapping[str, str]) -> list[ObjectInfo]:
+    def is_low(self, left: int) -> bool:
+        """Whether a commit, which takes a few requests, should begin now if so many are left to be started."""
+        return left <= WINDOW // 2
+
+    @property
+    def may_share(self) -> bool:
+        """Whether messages may be taken while others run. With a single attempt it has to be known which one a worker
+        died of.
+        """
+        return not is_ordered(self.partition) and self.queue.settings.max_attempts > 1
+
+    def find(self, finished: Mapping[str, str], beside: Mapping[str, str] | None = None) -> list[ObjectInfo]:
         """As `choose`, after a look. What may not be taken now must not hide what may: so further pages are read."""
         for _ in range(PAGES):
-            window = self.choose(self.listed_at, finished)
+            window = self.choose(self.listed_at, finished, beside)
             if window or self._next_after is None or self._must_wait():
                 return window
             self._turn()
-        return self.choose(self.listed_at, finished)
+        return self.choose(self.listed_at, finished, beside)
 
     def _must_wait(self) -> bool:
         """Whether nothing can be taken before the time of one that failed, whatever else is there."""
@@ -98,17 +111,22 @@ class PartitionWindow:
     def forget(self) -> None:
         """The next choice needs a new LIST: it shows in its place what was taken, and waits now."""
         self._listed.clear()
-        self._next_after = ""
+        self._next_after, self._is_stale = "", False
 
     def put_back(self, chosen: deque[ObjectInfo]) -> None:
         """Some that were chosen were not started."""
         self._listed.extendleft(reversed(chosen))
         chosen.clear()
 
-    def choose(self, now: datetime, finished: Mapping[str, str]) -> list[ObjectInfo]:
+    def choose(
+        self, now: datetime, finished: Mapping[str, str], beside: Mapping[str, str] | None = None
+    ) -> list[ObjectInfo]:
         """The next ones, in the order of their names, without `finished`: path → ETag.
 
         One that its worker may have died of comes alone, so that the next death is known to be its own.  [P5]
+
+        If others go on meanwhile, `beside`, neither their names are chosen nor those of `finished`, whatever their
+        ETags: these are not deleted yet, and what was PUT in their place would be.  [P1]
         """
         goes_in_order = is_ordered(self.partition)
         settings = self.queue.settings
@@ -119,10 +137,14 @@ class PartitionWindow:
         window: list[ObjectInfo] = []
         skipped: list[ObjectInfo] = []
         held_back: list[str] = []
+        is_put_anew = False
         while self._listed and len(window) < most:
             info = self._listed.popleft()
             path = self.path(info)
             waiting = self.waiting.get(path)
+            if beside is not None and (path in beside or path in finished):
+                is_put_anew = is_put_anew or info.etag not in (beside.get(path), finished.get(path))
+                continue
             if waiting and not waiting.is_for(Generation(etag=info.etag, put_at=info.modified_at)):
                 del self.waiting[path]  # its name was PUT anew, and attempts belong to a generation
                 waiting = None
@@ -137,13 +159,14 @@ class PartitionWindow:
                 skipped.append(info)
                 held_back.append(path)
                 continue
-            if waiting and waiting.is_suspect and window:
+            if waiting and waiting.is_suspect and (window or beside is not None):
                 skipped.append(info)
                 break
             window.append(info)
             if waiting and waiting.is_suspect:
                 break
         self._listed.extendleft(reversed(skipped))
+        self._is_stale = self._is_stale or is_put_anew
         if held_back and not window and self.queue.gate:
             self.queue.hold_back(min(held_back, key=self.queue.gate.free_at))
         return window

@@ -16,6 +16,8 @@ from s3queue.protocol.claim import Claim
 from .processor import AttemptEnding, Processor
 
 _log = logging.getLogger(__name__)
+#: A thread waits so long, again and again, for another one that commits: after that there may be more for it to do.
+COMMIT_WITHIN_SECONDS = 0.25
 
 
 def run_partition(
@@ -56,15 +58,19 @@ class PartitionRun:
         should_stop: Callable[[], bool],
         count: Callable[[AttemptEnding], None],
         is_wanted: Callable[[], bool] = lambda: True,
+        has_room: Callable[[], None] = lambda: None,
     ) -> None:
-        """`is_wanted`: whether the calling thread may still work; one that hung and was replaced may not."""
+        """`is_wanted`: whether the calling thread may still work; one that hung and was replaced may not. `has_room` is
+        called when more messages were taken, or it is over: other threads may look again.
+        """
         self.hold = hold
         self._processor = processor
         self.should_stop = should_stop
         self._count = count
         self._is_wanted = is_wanted
+        self._has_room = has_room
         self._endings: list[AttemptEnding] = []
-        self._mutex = threading.Lock()
+        self._mutex = threading.Condition()
         self._is_advancing = False
         #: Whether it is over: it was given up, or is another worker's.
         self.is_over = False
@@ -79,21 +85,23 @@ class PartitionRun:
         while not self.is_over:
             if self.should_stop():
                 self.hold.close()
+            if self.hold.is_low and self._begin_advance(beside=True) and self._advance_beside():
+                return True
             claims = self._taken()
             if claims:
                 endings = self._process(claims)
                 if not self._is_wanted():
                     return False  # its messages are another thread's
-                with self._mutex:
-                    self._endings.extend(endings)
+                self._note(endings)
                 for claim, ending in zip(claims, endings, strict=True):
                     if ending == "lost":
                         self.hold.lose(claim)
-                    self.hold.put_back(claim.path)  # if it has not ended
-            elif not self._begin_advance():
+                    self.hold.put_back(claim.path, claim)  # if it has not ended
+            elif self._begin_advance():
+                if self._advance():
+                    return True
+            elif not self._wait():
                 return False
-            elif self._advance():
-                return True
         return False
 
     def _taken(self) -> list[Claim]:
@@ -127,37 +135,76 @@ class PartitionRun:
             self._end(is_lost=True)
             raise
 
-    def _begin_advance(self) -> bool:
+    def _begin_advance(self, *, beside: bool = False) -> bool:
         with self._mutex:
-            if self._is_advancing or self.is_over or not self.hold.is_done:
+            if self._is_advancing or self.is_over or not (beside or self.hold.is_done):
                 return False
             self._is_advancing = True
             return True
+
+    def _wait(self) -> bool:
+        """Wait while another thread commits; False if none does, or that takes too long."""
+        with self._mutex:
+            if self.hold.is_ordered or not self._is_advancing or self.is_over:
+                return False
+            return self._mutex.wait(COMMIT_WITHIN_SECONDS) and not self.is_over
 
     def _advance(self) -> bool:
         """Whether it is over now."""
         try:
             goes_on = self.hold.advance(stop=self.should_stop())
-        except (LeaseLost, Unavailable) as error:
-            _log.warning("partition lost, left to its next holder: %s: %s", self.hold.partition, error)
-            self._end(is_lost=True)
-        except BaseException:
-            self._end(is_lost=True)
-            raise
-        else:
-            self._tell(is_committed=True)
-            self._is_advancing = False
-            if not goes_on:
-                self._end(is_lost=False)
+        except BaseException as error:
+            return self._lose(error)
+        self._tell(len(self._endings))
+        self._go_on()
+        if not goes_on:
+            self._end(is_lost=False)
         return self.is_over
+
+    def _advance_beside(self) -> bool:
+        """As `_advance`, while other threads work on their messages."""
+        ended = len(self._endings)  # what ends from now on may belong to the next commit
+        try:
+            if self.hold.advance_beside():
+                self._tell(ended)
+                self._notify()
+                self.hold.clear()
+        except BaseException as error:
+            return self._lose(error)
+        self._go_on()
+        return False
+
+    def _lose(self, error: BaseException) -> bool:
+        self._end(is_lost=True)
+        if not isinstance(error, (LeaseLost, Unavailable)):
+            raise error
+        _log.warning("partition lost, left to its next holder: %s: %s", self.hold.partition, error)
+        return True
+
+    def _go_on(self) -> None:
+        self._is_advancing = False
+        self._notify()
+
+    def _notify(self) -> None:
+        with self._mutex:
+            self._mutex.notify_all()
+        self._has_room()
 
     def _end(self, *, is_lost: bool) -> None:
         self.is_lost, self.is_over = is_lost, True
         self.hold.claim.end()
-        self._tell(is_committed=False)
+        self._tell(len(self._endings), is_committed=not is_lost)
+        self._notify()
 
-    def _tell(self, *, is_committed: bool) -> None:
+    def _note(self, endings: Sequence[AttemptEnding]) -> None:
         with self._mutex:
-            endings, self._endings = self._endings, []
+            self._endings.extend(endings)
+        if self.is_over:
+            # Another thread has committed these, or lost the partition.
+            self._tell(len(self._endings), is_committed=not self.is_lost)
+
+    def _tell(self, first: int, *, is_committed: bool = True) -> None:
+        with self._mutex:
+            endings, self._endings = self._endings[:first], self._endings[first:]
         for ending in endings:
             self._count(ending if is_committed else "lost")

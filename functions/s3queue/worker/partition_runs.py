@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from s3queue.flow.partition_hold import Hold
 from s3queue.flow.partitions import hold_partition
 from s3queue.paths import partition_of
 from s3queue.protocol.liveness import HeartbeatWriter
@@ -35,10 +36,27 @@ class PartitionRuns:
         self._is_wanted = is_wanted
         self._turn = turn
         self._runs: dict[str, PartitionRun] = {}
-        self._mutex = threading.Lock()
+        #: Partitions that threads are about to take.
+        self._taking = 0
+        self._mutex = threading.Condition()
 
     def __len__(self) -> int:
         return len(self._runs)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until one of the held partitions may have a message for another thread, so long at most; False, at once,
+        if none is held.
+        """
+        with self._mutex:
+            if not self._runs and not self._taking:
+                return False
+            self._mutex.wait(seconds)
+            return True
+
+    def wake(self) -> None:
+        """Let all that wait look again."""
+        with self._mutex:
+            self._mutex.notify_all()
 
     def helpable(self) -> str | None:
         """A held partition with a message that another thread could run now."""
@@ -48,14 +66,17 @@ class PartitionRuns:
         return next((run.hold.claim.path for run in runs if run.hold.has_room), None)
 
     def work(self, path: str) -> bool:
-        """Work on a partition, with the threads that do so already, or take it; False if it could not be taken.
+        """Work on a partition, with the threads that do so already, or take it; whether it was taken by this call.
 
         Raises:
             QueueError: it could not be taken, or what was committed could not be finished.
         """
         partition = partition_of(path)
-        run = self._runs.get(partition) or self._take(partition)
-        was_held, queue = run is not None, self._processor.queue
+        queue, run = self._processor.queue, self._runs.get(partition)
+        was_taken = False
+        if run is None:
+            run = self._take(partition)
+            was_taken = run is not None
         while run is not None:
             held_back = queue.held_back
             try:
@@ -65,12 +86,20 @@ class PartitionRuns:
             # Once more, unless its turn is over: another worker that found it held has left its message to this one.
             goes_on = is_ours and not run.is_lost and queue.held_back == held_back and not run.should_stop()
             run = self._take(partition) if goes_on else None
-        return was_held
+        return was_taken
 
     def _take(self, partition: str) -> PartitionRun | None:
-        hold = hold_partition(self._processor.queue.leases, partition)
-        if hold is None:
-            return None
+        with self._mutex:
+            self._taking += 1
+        try:
+            hold = hold_partition(self._processor.queue.leases, partition)
+            return None if hold is None else self._begin(partition, hold)
+        finally:
+            with self._mutex:
+                self._taking -= 1
+                self._mutex.notify_all()
+
+    def _begin(self, partition: str, hold: Hold) -> PartitionRun:
         clock = self._processor.queue.clock
         until = clock.monotonic() + self._turn
         run = PartitionRun(
@@ -79,6 +108,7 @@ class PartitionRuns:
             should_stop=lambda: self._should_stop() or clock.monotonic() > until,
             count=self._count,
             is_wanted=self._is_wanted,
+            has_room=self.wake,
         )
         self._heartbeat.hold(hold.claim)
         with self._mutex:

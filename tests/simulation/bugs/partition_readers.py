@@ -54,11 +54,11 @@ BUGS = (
     Mutation(
         "a failed attempt starts its flow",
         "worker/processor.py",
-        "            return self.end(claim, error, is_called=is_called)\n",
+        "            return partial(self.end, claim, error, is_called=is_called)\n",
         "            if any(send.place == 'flows/' for send in context.sends):\n"
         "                claim.lines.sends = list(context.sends)\n"
         "                self.queue.perform(self.queue.leases._record(claim, 'completed'))\n"
-        "            return self.end(claim, error, is_called=is_called)\n",
+        "            return partial(self.end, claim, error, is_called=is_called)\n",
     ),
     Mutation(
         "the marker of whoever found a flow's id taken stays",
@@ -143,7 +143,7 @@ BUGS = (
     Mutation(
         "large outcomes of a partition are committed together",
         "flow/partition_hold.py",
-        "in_parts(all_ended) if self._ended_bytes > PART_BYTES else [all_ended]",
+        "in_parts(all_ended) if new.size > PART_BYTES else [all_ended]",
         "[all_ended]",
         test=f"{_SIZES}test_large_results_are_committed_in_parts_that_can_be_read",
     ),

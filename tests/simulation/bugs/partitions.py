@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from simulation.mutations import Mutation
 
+_BESIDE = "tests/unit/flow/test_partition_beside.py::"
+
 BUGS = (
     Mutation(
         "the lease of a partition is written whatever lies there",
@@ -57,7 +59,7 @@ BUGS = (
         more=(
             (
                 "flow/partition_window.py",
-                "            if waiting and waiting.is_suspect and window:\n",
+                "            if waiting and waiting.is_suspect and (window or beside is not None):\n",
                 "            if not path:\n",
             ),
         ),
@@ -154,15 +156,50 @@ BUGS = (
     Mutation(
         "what a partition has committed is told only once it is cleared",
         "flow/partition_hold.py",
-        "            self._commit(window, ended, name)\n            self._tell_all_but(())\n",
+        "            self._commit(window, ended, name)\n            new.tell_all_but(())\n",
         "            self._commit(window, ended, name)\n",
         test="tests/unit/flow/test_partition_events.py",
     ),
     Mutation(
         "outcomes of a partition are told before their part is committed",
         "flow/partition_hold.py",
-        "            self._tell_all_but(left)\n",
-        "            self._tell_all_but(())\n",
+        "            new.tell_all_but(left)\n",
+        "            new.tell_all_but(())\n",
         test="tests/unit/flow/test_partition_events.py",
+    ),
+    Mutation(
+        "a commit beside messages that run does not name them",
+        "flow/partition_hold.py",
+        "            beside |= {self.messages.path(info): info.etag for info in window}\n",
+        "            beside = {self.messages.path(info): info.etag for info in window}\n",
+    ),
+    Mutation(
+        "what a worker may have died of is taken beside messages that run",
+        "flow/partition_window.py",
+        "is_suspect and (window or beside is not None):",
+        "is_suspect and window:",
+        more=(("flow/partition_hold.py", "known.is_suspect for path in beside)", "not path for path in beside)"),),
+    ),
+    Mutation(
+        "a name that was PUT anew is taken before the finished message is deleted",
+        "flow/partition_window.py",
+        "            if beside is not None and (path in beside or path in finished):\n",
+        "            if beside is not None and info.etag in (beside.get(path), finished.get(path)):\n",
+        test=f"{_BESIDE}test_a_name_that_was_put_anew_is_left_until_the_finished_message_is_deleted",
+    ),
+    Mutation(
+        "a message that runs is taken once more beside itself",
+        "flow/partition_window.py",
+        "            if beside is not None and (path in beside or path in finished):\n",
+        "            if beside is not None and path in finished:\n",
+        test=f"{_BESIDE}test_what_runs_is_not_taken_once_more",
+    ),
+    Mutation(
+        "a thread that is done with a failed message puts its next attempt back",
+        "flow/partition_hold.py",
+        "(claim is None or self._claims.get(path) is claim)",
+        "(claim is None or path)",
+        # Schedule 48954 found it.
+        test=f"{_BESIDE}test_a_thread_that_is_done_with_a_failed_message_leaves_its_next_attempt_alone",
     ),
 )

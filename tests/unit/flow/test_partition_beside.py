@@ -1,0 +1,196 @@
+"""A commit of a partition while other threads work on its messages.  [P9]"""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from s3queue import Worker
+from s3queue.documents.partition import PartitionLease
+from s3queue.errors import LeaseLost
+from s3queue.flow.partitions import hold_partition
+from support.threads import PATIENCE, hurry
+
+PARTITION = "@=0"
+
+
+def filled(bench, messages, **settings):
+    queue = bench.queue(partitions=1, **settings)
+    paths = [queue.enqueue(json.dumps(number), name=f"{number:04d}") for number in range(messages)]
+    return queue, paths
+
+
+def stored(bench):
+    return PartitionLease.read(bench.memory.open(f"orders/leases/{PARTITION}"))
+
+
+def run_until_low(queue, hold):
+    """Take one, and leave it running; run others until a commit beside it is due."""
+    running = hold.take()
+    ended = []
+    while not hold.is_low:
+        claim = hold.take()
+        queue.complete(claim)
+        ended.append(claim.path)
+    return running, ended
+
+
+def test_what_has_ended_is_committed_and_more_is_taken_while_one_runs(bench):
+    queue, paths = filled(bench, 260)
+    hold = hold_partition(queue.leases, PARTITION)
+    running, ended = run_until_low(queue, hold)
+
+    assert hold.advance_beside()
+
+    lease = stored(bench)
+    assert [record.path for record in lease.ended] == ended
+    assert set(lease.taken) == set(paths[:200]) - set(ended)
+    assert running.path in lease.taken
+    hold.clear()
+    assert len(bench.keys("orders/messages/")) == 260 - len(ended)
+    assert not hold.is_low
+    assert hold.take().path == paths[len(ended) + 1]
+
+
+def test_a_name_that_was_put_anew_is_left_until_the_finished_message_is_deleted(bench):
+    """Else the deletion of the finished one would delete it.  [P1]"""
+    queue, paths = filled(bench, 100)
+    hold = hold_partition(queue.leases, PARTITION)
+    running, ended = run_until_low(queue, hold)
+    bench.clock.advance(2)
+    queue.enqueue(b"other bytes", name=ended[3].rpartition("/")[2])
+    new = queue.enqueue(b"new", name="9999")
+
+    assert hold.advance_beside()
+
+    assert set(stored(bench).taken) == {*paths, new} - set(ended)
+    hold.clear()
+    assert f"orders/{ended[3]}" in bench.keys("orders/messages/")
+    queue.complete(running)
+    while claim := hold.take():
+        queue.complete(claim)
+    assert hold.advance()
+    assert hold.take().message.body == b"other bytes"
+
+
+def test_what_runs_is_not_taken_once_more(bench):
+    queue, _ = filled(bench, 100)
+    hold = hold_partition(queue.leases, PARTITION)
+    running, _ = run_until_low(queue, hold)
+    new = queue.enqueue(b"new", name="9999")
+
+    assert hold.advance_beside()
+
+    hold.clear()
+    left = []
+    while claim := hold.take():
+        left.append(claim.path)
+    assert running.path not in left
+    assert left[-1] == new
+
+
+def test_with_nothing_more_to_take_it_is_not_asked_again(bench):
+    queue, _ = filled(bench, 100)
+    hold = hold_partition(queue.leases, PARTITION)
+    running, _ = run_until_low(queue, hold)
+
+    assert not hold.advance_beside()
+
+    assert not hold.is_low
+    assert stored(bench).ended == ()
+    bench.store.take()
+    queue.complete(running)
+    while claim := hold.take():
+        queue.complete(claim)
+    assert not hold.advance()
+    # It was listed: who gives it up looks once more in any case.
+    assert bench.store.take().get("list", 0) == 0
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
+
+
+@pytest.mark.parametrize("settings", [{"max_attempts": 1}, {"group": "a"}])
+def test_with_one_attempt_or_an_order_nothing_is_taken_beside_others(bench, settings):
+    group = settings.pop("group", None)
+    queue = bench.queue(partitions=1, **settings)
+    for number in range(150):
+        queue.enqueue(json.dumps(number), group=group)
+    hold = hold_partition(queue.leases, "@a" if group else PARTITION)
+
+    while claim := hold.take():
+        assert not hold.is_low
+        queue.complete(claim)
+
+
+def test_a_zombie_commits_nothing_beside_what_it_runs(bench):
+    queue, _ = filled(bench, 160)
+    hold = hold_partition(queue.leases, PARTITION)
+    _, ended = run_until_low(queue, hold)
+    bench.clock.advance(1000)
+    other = hold_partition(bench.queue(worker_id="other", partitions=1).leases, PARTITION)
+    assert other
+
+    with pytest.raises(LeaseLost):
+        hold.advance_beside()
+
+    assert f"orders/{ended[0]}" in bench.keys("orders/messages/")
+
+
+def test_threads_do_not_wait_for_one_that_is_slow(bench):
+    """A thousand messages are done with while the first one still runs."""
+    queue, _ = filled(bench, 1000)
+    done, let_go, mutex = [], threading.Event(), threading.Lock()
+
+    def handler(number):
+        if number == 0:
+            assert let_go.wait(PATIENCE)
+        with mutex:
+            done.append(number)
+            if len(done) == 999:
+                let_go.set()
+
+    worker = Worker(queue, handler, concurrency=3, sweep=False)
+    hurry(worker)
+    worker.run_until_empty()
+
+    assert sorted(done) == list(range(1000))
+    assert worker.stats()["succeeded"] == 1000
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
+
+
+@pytest.mark.parametrize("concurrency", [1, 3, 10])
+def test_a_worker_with_partitions_needs_less_than_a_tenth_of_a_request_beside_the_get(bench, concurrency):
+    queue = bench.queue(partitions=2)
+    for number in range(2000):
+        queue.enqueue(json.dumps(number))
+    bench.store.take()
+
+    worker = Worker(queue, lambda body: None, concurrency=concurrency, sweep=False)
+    worker.run_until_empty()
+
+    assert worker.stats()["succeeded"] == 2000
+    spent = bench.store.take()
+    assert sum(spent.values()) <= 1.1 * 2000
+    # Its PUT, its GET, and the rest, at $5 and $0.40 a million; a DELETE is free.
+    writes = spent["put"] + spent["list"]
+    assert 5 * 2000 + 0.4 * spent["get"] + 5 * writes <= 5.60 * 2000
+
+
+def test_a_thread_that_is_done_with_a_failed_message_leaves_its_next_attempt_alone(bench):
+    """It may have failed, been committed, and been taken again by another thread before the first one goes on.  [P5]"""
+    queue = bench.queue(retry_base=1)
+    queue.enqueue(b"1", group="a")
+    hold = hold_partition(queue.leases, "@a")
+    first = hold.take()
+    queue.fail(first, "first try", retry_after=0)
+    assert hold.advance()
+    second = hold.take()
+    assert second.attempt == 2
+
+    hold.put_back(first.path, first)
+
+    assert not hold.is_done
+    queue.complete(second)
+    assert not hold.advance()
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
