@@ -4,6 +4,9 @@ What is counted is the time in which Python workers computed, or were ready to a
 process had; what is compared is the time of both cores. So a busy machine changes it little, and a core that waits for
 a message to be claimed, for the slowest of a batch or for bytes, shows. On a machine of its own it is CPU used divided
 by CPU available, without Java's and the driver's part.
+
+That has an end. Workers that hardly ever get a core are always ready for one, and the ratio says nothing about ours: it
+is held against the goal only if they were on a core for at least half of the time in which they were at work.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
 MESSAGES, MEGABYTES = 200, 20
 GOAL = 0.8
+#: Of the time in which workers were at work.
+LEAST_ON_CORE = 0.5
 SETTINGS = QueueSettings.of(engine="spark", visibility_timeout=300, messages_per_run=50, history=False)
 #: Of the session.
 CORES = 2
@@ -58,8 +63,13 @@ def run(bench: Bench) -> None:
             shares.append(on_core / there)
             rates.append(messages * MEGABYTES / seconds)
         what = f"per_stream, {messages} messages of {MEGABYTES} MB, local[2]"
-        bench.pair(what, pairs, "time of two cores", unit="s", goal=GOAL)
-        share = statistics.median(shares)
+        share, ratio = statistics.median(shares), statistics.median(used / there for used, there in pairs)
+        is_judged = share >= ratio * LEAST_ON_CORE
+        bench.pair(what, pairs, "time of two cores", unit="s", goal=GOAL if is_judged else None)
+        if not is_judged:
+            bench.skip(
+                f"the goal of {GOAL}: the machine was too busy to say, workers were on a core {share:.2f} of the time"
+            )
         bench.note(
             f"on a core: {share:.2f} of the time; the rest of the ratio, ready while another process had the core"
         )
