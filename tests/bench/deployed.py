@@ -141,7 +141,8 @@ def run(bench: Bench) -> None:
             steps = Steps(Console(file=io.StringIO()))
             with (
                 bench.console.status("deploying the local stack"),
-                local_stack(home, variables=for_this_machine(home), steps=steps) as stack,
+                # A stack that keeps its data keeps throttled events, too, as Lambda does; others drop them.
+                local_stack(home, variables=for_this_machine(home), steps=steps, keep=True) as stack,
             ):
                 sides = Emails(stack), BareFunction(Bare.deploy(stack, home.path / "notes"))
                 limit = _limiting(stack)
