@@ -13,17 +13,14 @@ version of the table: no reader sees them, and `vacuum` deletes them after a wee
 from __future__ import annotations
 
 import argparse
-import hashlib
-import io
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from s3queue.archive.columns import SCHEMA_VERSION
 from s3queue.archive.old_log import convert
 from s3queue.archive.parts import Part
 from s3queue.archive.table import KEPT_DAYS, Snapshot
@@ -34,28 +31,20 @@ from s3queue.errors import Conflict, QueueError, Unavailable
 from s3queue.keys import Keys
 from spark.history.archived import read_parts
 from spark.history.lateness import LATE_AFTER, left_behind, publish_age, warn_if_late
-from spark.rows.record_rows import FILE_SCHEMA, read_records
-from spark.rows.schemas import columns
+from spark.history.part_files import BYTES_PER_PART, EXAMPLES, in_tasks, packed_records, write_parts
 from spark.storage.bucket import Bucket
-from spark.storage.scan import Batches, Extent, batches_of, listed, survey
+from spark.storage.scan import Extent, listed, survey
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger("spark.archive")
-#: A file's rows at most, and its bytes in memory: whatever comes first.
+#: A file's rows at most.
 ROWS_PER_PART = 200_000
-BYTES_PER_PART = 256 * 1024 * 1024
-#: Objects that one task GETs, at least: each task has its requests in flight side by side.
-OBJECTS_PER_TASK = 250
-#: Tasks per core, at most.
-TASKS_PER_CORE = 16
+#: A journal's key, and how many records are in it; a record has more bytes than this.
+JOURNAL, LEAST_RECORD_BYTES = r"^[^/]+/records/@[^/]+/.*-([0-9]{1,6})\.json$", 100
 #: Commits that other runs may get in before ours.
 TRIES = 5
-#: Examples of objects that are no records, per task and in the report.
-EXAMPLES = 5
-WRITTEN = columns(key="string", day="string", rows="bigint", bytes="bigint", problems="bigint", examples="strings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,24 +68,22 @@ class Report:
 class Waiting:
     """How much is not archived yet, by the day on which S3 stored it: nearly always that on which it was finished."""
 
-    objects: Mapping[str, int]
+    #: Journals count what their names say: many messages in one object.
+    rows: Mapping[str, int]
     bytes: Mapping[str, int]
+    objects: int = 0
     oldest_at: datetime | None = None
-
-    @property
-    def total(self) -> int:
-        return sum(self.objects.values())
 
     def pieces(self, rows_per_part: int) -> dict[str, int]:
         """In how many files a day is written: one, unless it is more than one file should hold.
 
         A wrong guess of the day tears a small one, so nothing is guessed as long as everything fits into one file.
         """
-        if self.total <= rows_per_part and sum(self.bytes.values()) <= BYTES_PER_PART:
-            return dict.fromkeys(self.objects, 1)
+        if sum(self.rows.values()) <= rows_per_part and sum(self.bytes.values()) <= BYTES_PER_PART:
+            return dict.fromkeys(self.rows, 1)
         return {
             day: max(1, -(-count // rows_per_part), -(-self.bytes[day] // BYTES_PER_PART))
-            for day, count in self.objects.items()
+            for day, count in self.rows.items()
         }
 
 
@@ -170,112 +157,34 @@ def _written(
     waiting: DataFrame, found: Waiting, bucket: Bucket, queue: str, version: int, rows_per_part: int
 ) -> Sequence[Any]:
     """Read what waits and write it; a row per file, as WRITTEN."""
-    if not found.total:
+    if not found.objects:
         return []
-    records = read_records(in_tasks(waiting, found.total), bucket, queue)
     pieces = found.pieces(rows_per_part)
-    return write_parts(records, bucket, queue, version, rows_per_part, pieces).collect()
+    packed = packed_records(in_tasks(waiting, found.objects), bucket, queue, pieces)
+    return write_parts(packed, bucket, queue, version, rows_per_part, sum(pieces.values())).collect()
 
 
 def measured(waiting: DataFrame) -> Waiting:
     from pyspark.sql import functions as sf
 
     day = sf.date_format("modified_at", "yyyy-MM-dd").alias("day")
-    counted = (sf.count("*").alias("objects"), sf.sum("size").alias("bytes"), sf.min("modified_at").alias("oldest_at"))
-    rows = waiting.groupBy(day).agg(*counted).collect()
-    # Spark hands out naive local times.
-    oldest_at = min((row.oldest_at.astimezone(UTC) for row in rows), default=None)
-    return Waiting({row.day: row.objects for row in rows}, {row.day: row.bytes for row in rows}, oldest_at)
-
-
-def in_tasks(waiting: DataFrame, count: int) -> DataFrame:
-    """Keys in as many partitions as make sense for that many GETs.
-
-    Said outright: Spark's planner judges by bytes, and thousands of keys are few. By key, so that an object has the
-    same task if a lost executor makes Spark list again.
-    """
-    most = TASKS_PER_CORE * waiting.sparkSession.sparkContext.defaultParallelism
-    return waiting.repartition(max(1, min(-(-count // OBJECTS_PER_TASK), most)), "key")
-
-
-def write_parts(
-    records: DataFrame, bucket: Bucket, queue: str, version: int, rows_per_part: int, pieces: Mapping[str, int]
-) -> DataFrame:
-    """Write Parquet files from the executors; a row per file, and one per task for what could not be read.
-
-    `pieces` says in how many tasks a day is written; a day that it does not name is written in one. A task that runs
-    twice writes the same files again: their names are digests of what is in them. Only what the driver collects is
-    committed.
-    """
-    from pyspark.sql import functions as sf
-
-    keys = Keys(queue)
-
-    def per_partition(batches: Batches) -> Batches:
-        yield from batches_of(_write(bucket, keys, version, batches, rows_per_part), WRITTEN)
-
-    # Shuffled after the reading: many tasks wait for GETs, few files come out.
-    split = {day: count for day, count in pieces.items() if count > 1}
-    piece = sf.lit(0)
-    for day, count in split.items():
-        chosen = sf.pmod(sf.xxhash64("record_key"), sf.lit(count)).cast("int")
-        piece = sf.when(sf.col("day") == day, chosen).otherwise(piece)
-    most = TASKS_PER_CORE * records.sparkSession.sparkContext.defaultParallelism
-    tasks = max(1, min(sum(pieces.values()), most))
-    ordered = records.repartition(tasks, "day", piece).sortWithinPartitions("day", "record_key", "path")
-    return ordered.mapInArrow(per_partition, WRITTEN)
-
-
-def _write(bucket: Bucket, keys: Keys, version: int, batches: Batches, rows_per_part: int) -> Iterator[tuple[Any, ...]]:
-    problems, examples = 0, []
-    part: list[pa.RecordBatch] = []
-    day: str | None = None
-    for chunk_day, chunk in _by_day(batches):
-        if chunk_day is None:
-            problems += chunk.num_rows
-            examples += chunk.column("problem").slice(0, EXAMPLES).to_pylist()
-            continue
-        for start in range(0, chunk.num_rows, rows_per_part):
-            rows = chunk.slice(start, rows_per_part)
-            size, count = sum(held.nbytes for held in part), sum(held.num_rows for held in part)
-            if part and (chunk_day != day or count + rows.num_rows > rows_per_part or size >= BYTES_PER_PART):
-                yield _put(bucket, keys, version, day, part)
-                part = []
-            part.append(rows)
-            day = chunk_day
-    if part:
-        yield _put(bucket, keys, version, day, part)
-    if problems:
-        yield None, None, 0, 0, problems, examples[:EXAMPLES]
-
-
-def _by_day(batches: Batches) -> Iterator[tuple[str | None, pa.RecordBatch]]:
-    """Batches cut where the day changes; they come sorted by it."""
-    for batch in batches:
-        days = batch.column("day").to_pylist()
-        start = 0
-        for index in range(1, len(days) + 1):
-            if index == len(days) or days[index] != days[start]:
-                yield days[start], batch.slice(start, index - start)
-                start = index
-
-
-def _put(bucket: Bucket, keys: Keys, version: int, day: str | None, part: list[pa.RecordBatch]) -> tuple[Any, ...]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = pa.Table.from_batches(part).select(FILE_SCHEMA.names)
-    digest = hashlib.sha256()
-    # With the path: the rows of one journal may fill several files.
-    named = (table[column].to_pylist() for column in ("record_key", "record_etag", "path"))
-    for key, etag, path in zip(*named, strict=True):
-        digest.update(f"{key}\n{etag}\n{path}\n".encode())
-    metadata = {"s3queue.schema": str(SCHEMA_VERSION)}
-    target = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata(metadata), target, compression="zstd")
-    key = keys.archive_part(str(day), version, digest.hexdigest()[:32])
-    bucket.store().put(key, target.getvalue(), content_type="application/vnd.apache.parquet")
-    return key, day, table.num_rows, target.tell(), 0, []
+    # As Keys.records_at; a name that promises more than its bytes can hold was forged.
+    named = sf.try_to_number(sf.nullif(sf.regexp_extract("key", JOURNAL, 1), sf.lit("")), sf.lit("999999")).cast("long")
+    rows = sf.least(sf.coalesce(named, sf.lit(1)), sf.floor(sf.col("size") / LEAST_RECORD_BYTES) + 1)
+    counted = waiting.groupBy(day).agg(
+        sf.count("*").alias("objects"),
+        sf.sum(rows).alias("rows"),
+        sf.sum("size").alias("bytes"),
+        sf.min("modified_at").alias("oldest_at"),
+    )
+    found = counted.collect()
+    return Waiting(
+        {row.day: row["rows"] for row in found},
+        {row.day: row.bytes for row in found},
+        sum(row.objects for row in found),
+        # Spark hands out naive local times.
+        min((row.oldest_at.astimezone(UTC) for row in found), default=None),
+    )
 
 
 def _report(queue: str, written: Sequence[Any]) -> Report:

@@ -5,8 +5,8 @@
     analytics/state.json                                       what was seen, so that the next one need not look again
 
 Only hours are computed that may have changed since the last time, all queues in one frame. An hour's line depends on
-its records alone, not on when or how often the job runs. In history/, touched.py has which hours these are,
-statistics_frames.py what is counted, statistics_document.py the shape of latest.json.
+its records alone, not on when or how often the job runs. In history/, touched.py has which hours these are, facts.py
+what is read of a record, statistics_frames.py what is counted, statistics_document.py the shape of latest.json.
 """
 
 from __future__ import annotations
@@ -17,22 +17,27 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
 
 from s3queue.archive.old_log import convert, unconverted
 from s3queue.archive.table import ArchiveTable
 from s3queue.dashboard.bucket_view import STATISTICS_BYTES
 from s3queue.dashboard.overview import queue_names
-from s3queue.encoding import EARLIEST, NONSENSE, format_instant, parse_instant, parse_json
+from s3queue.encoding import NONSENSE, format_instant, parse_instant, parse_json
 from s3queue.errors import Conflict, CorruptState
 from s3queue.keys import LATEST_STATISTICS, Keys
 from s3queue.printable import clean
 from s3queue.store import Object, ObjectStore
-from spark.archive import in_tasks, not_in
-from spark.history.archived import read_parts
+from spark.archive import not_in
+from spark.history.archived import OBJECT, read_facts
+from spark.history.facts import FACTS, READ, facts_of
 from spark.history.hour_lines import merge_lines
+from spark.history.part_files import in_tasks
 from spark.history.statistics_document import document, lines_by_day
-from spark.history.statistics_frames import READ, errors_by, facts, histograms, problems_by, summary, workers_by
+from spark.history.statistics_frames import errors_by, histograms, problems_by, summary, workers_by
 from spark.history.touched import PROBLEMS, Seen, Touched, Versions, read_state, touched, write_state
 from spark.rows.record_rows import READ_SCHEMA, read_record
 from spark.rows.schemas import columns, joined
@@ -46,7 +51,8 @@ _log = logging.getLogger("spark.statistics")
 DAYS = 7
 #: Later than any clock is wrong.
 FOREVER = datetime(9000, 1, 1, tzinfo=UTC)
-_LIVE_SCHEMA = joined(READ_SCHEMA, columns(modified_at="timestamp"))
+#: What is kept of a record that was read as an object.
+_LIVE = (*READ, "record_key", "problem")
 _INTERVAL = columns(of="string", start="timestamp", end="timestamp")
 _NOTHING: Mapping[str, list[Any]] = {name: [] for name in ("hours", "errors", "workers", "histograms", "problems")}
 
@@ -129,35 +135,43 @@ def _computed(
 ) -> tuple[Mapping[str, list[Any]], list[Touched]]:
     """The figures of the touched hours, and the hours as they turned out: a new record may be of any hour."""
     while True:
-        archived = _archived(spark, bucket, versions, asked)
-        live = _live(spark, bucket, asked, extents, archived)
-        frames = [frame for frame in (archived, live) if frame is not None]
-        if not frames:
+        ranges = [found for one in asked for found in extents[one.queue].ranges]
+        archived = _archived(spark, bucket, versions, asked, with_objects=bool(ranges))
+        live = _live(spark, bucket, asked, extents, archived) if ranges else None
+        if archived is None and live is None:
             return _NOTHING, asked
+        kept: list[DataFrame] = []
         try:
-            if live is not None:
-                live.persist()
-                learned = _learned(live, asked)
-                if [one.hours for one in learned] != [one.hours for one in asked]:
-                    _log.info("records found that are older than the touched hours: computing more")
-                    asked = learned
-                    continue
+            if live is None:
+                assert archived
+                known = _within(spark, archived, asked)
+                kept.append(known.persist())
+                return compute(known), asked
+            # Both are needed more than once; what is made of them costs less than to keep it, too.
+            kept += [frame.persist() for frame in (live, archived) if frame is not None]
+            learned = _learned(live, asked)
+            if [one.hours for one in learned] != [one.hours for one in asked]:
+                _log.info("records found that are older than the touched hours: computing more")
                 asked = learned
-            known = frames[0].unionByName(frames[1]) if len(frames) > 1 else frames[0]
+                continue
+            asked = learned
+            known = live.unionByName(archived.drop(*OBJECT.names)) if archived else live
             return compute(_within(spark, known, asked)), asked
         finally:
-            for frame in frames:
+            for frame in kept:
                 frame.unpersist()
 
 
-def _archived(spark: SparkSession, bucket: Bucket, versions: Versions, asked: list[Touched]) -> DataFrame | None:
-    """The archive's rows of the days that count, each file read once, for the figures and to leave out what is in it.
+def _archived(
+    spark: SparkSession, bucket: Bucket, versions: Versions, asked: list[Touched], *, with_objects: bool
+) -> DataFrame | None:
+    """The archive's facts of the days that count, each file read once, for the figures and to leave out what is in it.
 
     Through one version of the table: a commit that is made meanwhile changes nothing.
     """
     now = versions.now
     parts = [part for one in asked if now for part in versions.parts(now, one.queue) if one.needs(part.day)]
-    return facts(read_parts(spark, bucket, parts, READ), since=EARLIEST).persist() if parts else None
+    return read_facts(spark, bucket, parts, with_objects=with_objects) if parts else None
 
 
 def _live(
@@ -166,13 +180,11 @@ def _live(
     asked: list[Touched],
     extents: Mapping[str, Extent],
     archived: DataFrame | None,
-) -> DataFrame | None:
-    """The records that the archive does not hold, as far as S3 stored them at a time that counts."""
+) -> DataFrame:
+    """The facts of records that the archive does not hold, as far as S3 stored them at a time that counts."""
     from pyspark.sql import functions as sf
 
     ranges = [found for one in asked for found in extents[one.queue].ranges]
-    if not ranges:
-        return None
     found = listed(spark, bucket, ranges).withColumn("of", sf.split_part("key", sf.lit("/"), sf.lit(1)))
     times = [(one.queue, at.start, at.end) for one in asked for at in one.stored()]
     interval = sf.broadcast(spark.createDataFrame(times, _INTERVAL)).alias("interval")
@@ -185,26 +197,29 @@ def _live(
         again = found.filter(sf.col("key").isin(unread))
         wanted = wanted.unionByName(again).dropDuplicates(["key"])
     if archived is not None:
-        wanted = not_in(wanted, archived.select("record_key", "record_etag"))
+        wanted = not_in(wanted, archived.select(*OBJECT.names))
     count = sum(extents[one.queue].objects for one in asked)
-    return facts(_read(in_tasks(wanted, count), bucket), since=EARLIEST)
+    return _read(in_tasks(wanted, count), bucket)
 
 
 def _read(wanted: DataFrame, bucket: Bucket) -> DataFrame:
-    """The records that were listed, of any queue, with the times at which S3 stored them."""
+    """The facts of records that were listed, of any queue."""
+    chosen = [READ_SCHEMA.names.index(name) for name in _LIVE]
+    schema = joined(StructType([READ_SCHEMA[name] for name in _LIVE]), columns(modified_at="timestamp"))
 
     def per_partition(batches: Batches) -> Batches:
-        store = bucket.store()
+        store, pick = bucket.store(), itemgetter(*chosen)
 
         def rows(entry: tuple[str, str, datetime]) -> list[tuple[Any, ...]]:
             key, etag, modified_at = entry
-            return [(*row, modified_at) for row in read_record(store, key.partition("/")[0], key, etag)]
+            return [(*pick(row), modified_at) for row in read_record(store, key.partition("/")[0], key, etag)]
 
         asked = rows_of(batch.select(["key", "etag", "modified_at"]) for batch in batches)
         found = in_threads(rows, asked)
-        yield from batches_of((row for some in found for row in some), _LIVE_SCHEMA)
+        for batch in batches_of((row for some in found for row in some), schema):
+            yield facts_of(batch)
 
-    return wanted.mapInArrow(per_partition, _LIVE_SCHEMA)
+    return wanted.mapInArrow(per_partition, FACTS)
 
 
 def _learned(live: DataFrame, asked: list[Touched]) -> list[Touched]:
@@ -230,19 +245,15 @@ def _within(spark: SparkSession, known: DataFrame, asked: list[Touched]) -> Data
 
 
 def compute(known: DataFrame) -> dict[str, list[Any]]:
-    """Everything that is told of the facts, collected: a few rows per queue and hour."""
-    known = known.persist()
-    try:
-        good = known.filter("problem IS NULL")
-        return {
-            "hours": summary(good, "queue", "hour").collect(),
-            "errors": errors_by(good, "queue", "hour").collect(),
-            "workers": workers_by(good, "queue", "hour").collect(),
-            "histograms": histograms(good, "queue", "hour").collect(),
-            "problems": problems_by(known.filter("problem IS NOT NULL"), "queue").collect(),
-        }
-    finally:
-        known.unpersist()
+    """Everything that is told of facts, which should be at hand, collected: a few rows per queue and hour."""
+    good = known.filter("problem IS NULL")
+    return {
+        "hours": summary(good, "queue", "hour").collect(),
+        "errors": errors_by(good, "queue", "hour").collect(),
+        "workers": workers_by(good, "queue", "hour").collect(),
+        "histograms": histograms(good, "queue", "hour").collect(),
+        "problems": problems_by(known.filter("problem IS NOT NULL"), "queue").collect(),
+    }
 
 
 def publish(store: ObjectStore, latest: Mapping[str, Any]) -> bool:

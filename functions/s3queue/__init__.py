@@ -5,12 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from s3queue.documents.dead_letter import DeadLetter
 from s3queue.documents.message import Message
 from s3queue.documents.record import Record
 from s3queue.documents.sends import Send
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.stats import Stats
 from s3queue.worker.context import Context
 from s3queue.worker.definition import Definition, define
 
@@ -47,10 +45,12 @@ from .settings import QueueSettings
 from .store import ObjectStore
 
 if TYPE_CHECKING:
+    from s3queue.documents.dead_letter import DeadLetter
     from s3queue.flow.flow_states import Flows
     from s3queue.flow.flows import Flow
     from s3queue.protocol.dead_letters import DeadLetters
     from s3queue.protocol.locks import Lock
+    from s3queue.protocol.stats import Stats
     from s3queue.protocol.status import Status
     from s3queue.sweeper.report import Report
     from s3queue.sweeper.sweeper import Sweeper
@@ -113,12 +113,14 @@ __all__ = [
 
 #: Imported when they are first used: a function that starts cold needs few of them, and each module costs it time.
 _LATER = {
+    "DeadLetter": "s3queue.documents.dead_letter",
     "DeadLetters": "s3queue.protocol.dead_letters",
     "Flow": "s3queue.flow.flows",
     "Flows": "s3queue.flow.flow_states",
     "Lock": "s3queue.protocol.locks",
     "Processor": "s3queue.worker.processor",
     "Report": "s3queue.sweeper.report",
+    "Stats": "s3queue.protocol.stats",
     "Status": "s3queue.protocol.status",
     "Sweeper": "s3queue.sweeper.sweeper",
     "Worker": "s3queue.worker.pull_worker",

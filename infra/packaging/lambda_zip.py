@@ -42,6 +42,7 @@ NOT_SHIPPED_SUFFIXES = {".md", ".pyc", ".pyi"}
 #: What pip notes for itself; RECORD and its hashes of files that are gone.
 PIP_NOTES = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 
+_PIN = re.compile(r"^[A-Za-z0-9._-]+==[^\s;]+", re.MULTILINE)
 _CLIENT = re.compile(r"""(?:client|resource)\(\s*(?:service_name\s*=\s*)?["']([a-z0-9-]+)["']""")
 _TEXT = re.compile(r"""["']([a-z0-9-]+)["']""")
 
@@ -62,8 +63,11 @@ def prepare(
     """A directory whose content is the zip's. `more` are somebody's own requirements; what the lock names stays.
 
     Raises:
+        ValueError: `more` is not there, or cannot be installed beside the lock; it says why.
         subprocess.CalledProcessError: pip could not install the lock; its own words are on stderr.
     """
+    if more and not more.is_file():
+        raise ValueError(f"there is no file {str(more)!r} of requirements: paths count from where cdk is called")
     python = interpreter(built_for)
     kind = f"{built_for} {'bytecode' if python else 'source'}"
     locked: list[str | bytes] = [kind, lock.read_bytes(), *([more.read_bytes()] if more else [])]
@@ -122,8 +126,7 @@ def _install(lock: Path, built_for: Platform, python: str | None, into: Path, mo
         command += [f"--platform={version}_{MACHINES[built_for.architecture]}" for version in MANYLINUX]
     subprocess.run([*command, "--no-deps", "--require-hashes", f"--requirement={lock}"], check=True)
     if more:
-        # What is there already stays: the protocol rests on the versions of the lock.
-        subprocess.run([*command, f"--requirement={more}"], check=True)
+        _install_more(command, lock, more)
     shutil.rmtree(into / "bin", ignore_errors=True)
     for path in [*into.rglob("*")]:
         if path.name in NOT_SHIPPED or _is_pip_note(path) or (_is_unread(path) and not sbom.is_legal(path)):
@@ -133,6 +136,19 @@ def _install(lock: Path, built_for: Platform, python: str | None, into: Path, mo
     for path in into.rglob("*"):
         # Lambda runs as another user; and the machine's umask must not change the zip.
         path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _install_more(command: Sequence[str], lock: Path, more: Path) -> None:
+    """The protocol rests on the versions of the lock: what needs others is refused, instead of lying beside them."""
+    with tempfile.TemporaryDirectory() as folder:
+        pins = Path(folder) / "constraints.txt"
+        pins.write_text("".join(f"{pin}\n" for pin in _PIN.findall(lock.read_text())))
+        ran = subprocess.run(
+            [*command, f"--requirement={more}", f"--constraint={pins}"], capture_output=True, text=True, check=False
+        )
+    if ran.returncode:
+        reason = ran.stderr.strip()
+        raise ValueError(f"{more} cannot be installed beside what the functions run with ({lock.name}):\n{reason}")
 
 
 def _compile(python: str, root: Path, paths: Iterable[Path]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from s3queue.documents.dead_letter import messages_of
+from s3queue.documents.dead_lines import messages_of
 from s3queue.documents.record import Failure
 from s3queue.encoding import MOST_LINES
 from s3queue.errors import Conflict, LeaseLost, QueueError, Reject

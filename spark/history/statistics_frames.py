@@ -1,14 +1,12 @@
-"""What is counted, as pure DataFrame → DataFrame functions.
+"""What is counted of facts, as pure DataFrame → DataFrame functions.
 
-An *object* is one message or one batch; *messages* counts a batch's lines. Waiting ends when the first attempt starts,
-and begins when the message may run (a delayed one: when it is due). Running is the attempt that decided. Percentiles
-are over objects: all lines of a batch wait and run together. Everything belongs to the hour in which it finished.
+An *object* is one message or one batch; *messages* counts a batch's lines. Percentiles are over objects: all lines of a
+batch wait and run together.
 """
 
 from __future__ import annotations
 
 import math
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
@@ -24,49 +22,6 @@ ACCURACY = 10_000
 FIRST_SECONDS, WIDTH = 0.001, 1.05
 #: Types of errors and workers that are told of per group: the first so many.
 LISTED = 20
-
-
-#: What a fact keeps of its record: whose it is.
-OF_A_RECORD = ("queue", "record_key", "record_etag", "finished_at")
-#: What is read of the archive for it.
-READ = (
-    *("queue", "record_key", "record_etag", "finished_at", "messages", "completed", "dead", "attempt", "size"),
-    *("worker", "dead_by_type", "attempts", "enqueued_at", "due_at"),
-)
-
-
-def facts(records: DataFrame, *, since: datetime) -> DataFrame:
-    """One narrow row per record that finished since, and per object that is no record (its `problem`)."""
-    first, last = sf.try_element_at("attempts", sf.lit(1)), sf.try_element_at("attempts", sf.lit(-1))
-    ready_at = sf.greatest("enqueued_at", "due_at")
-    problem = sf.col("problem") if "problem" in records.columns else sf.lit(None).cast("string")
-    # Of what is read as an object: when S3 stored it, against its worker's time.
-    stored_at = sf.col("modified_at") if "modified_at" in records.columns else sf.lit(None).cast("timestamp")
-    skew = (sf.unix_micros("finished_at") - sf.unix_micros(stored_at)) / sf.lit(1e6)
-    failed = sf.filter("attempts", lambda attempt: attempt["error_type"].isNotNull())
-    return records.filter(problem.isNotNull() | (sf.col("finished_at") >= sf.lit(since))).select(
-        *OF_A_RECORD,
-        sf.date_trunc("hour", "finished_at").alias("hour"),
-        "messages",
-        "completed",
-        "dead",
-        "attempt",
-        "size",
-        "worker",
-        "dead_by_type",
-        sf.transform(failed, lambda attempt: attempt["error_type"]).alias("failed_types"),
-        _seconds(ready_at, first["started_at"]).alias("wait_seconds"),
-        _seconds(last["started_at"], last["ended_at"]).alias("run_seconds"),
-        problem.alias("problem"),
-        skew.alias("skew_seconds"),
-    )
-
-
-def _seconds(start: Column, end: Column) -> Column:
-    """Never negative: the two instants may be from two machines' clocks."""
-    micros = sf.unix_micros(end) - sf.unix_micros(start)
-    # Not greatest() of both: it passes over nulls, and no attempt is no duration.
-    return sf.when(micros < 0, sf.lit(0.0)).otherwise(micros / sf.lit(1e6))
 
 
 def summary(known: DataFrame, *by: str) -> DataFrame:
@@ -134,7 +89,7 @@ def errors_by(known: DataFrame, *by: str) -> DataFrame:
 
 def problems_by(unread: DataFrame, *by: str) -> DataFrame:
     """How many objects are no records, and the keys of some."""
-    keys = sf.slice(sf.array_sort(sf.collect_set("record_key")), 1, 1000)
+    keys = sf.slice(sf.array_sort(sf.collect_set("problem_key")), 1, 1000)
     return unread.groupBy(*by).agg(sf.count("*").alias("objects"), keys.alias("keys"))
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from pyspark.sql import types
 
 from s3queue.documents.batch import spooled
-from s3queue.documents.dead_letter import DEAD_METADATA, dead_facts, messages_of
+from s3queue.documents.dead_facts import DEAD_METADATA, dead_facts
+from s3queue.documents.dead_lines import messages_of
 from s3queue.documents.message import INLINE_BYTES, is_placeholder
 from s3queue.encoding import decode_metadata, parse_instant
 from s3queue.paths import due_of, is_batch, priority_of

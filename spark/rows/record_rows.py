@@ -17,15 +17,11 @@ from s3queue.encoding import load
 from s3queue.errors import Conflict, CorruptState, NewerFormat
 from s3queue.keys import Keys
 from s3queue.paths import PARTITION, due_of, is_batch, partition_of, priority_of
-from spark.storage.scan import Batches, batches_of, in_threads, rows_of
 
 from .schemas import columns, joined
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from s3queue.store import Object, ObjectStore
-    from spark.storage.bucket import Bucket
 
 #: What is true of a whole file is not repeated in it: `queue` and `day` are parts of its key.
 FILE_SCHEMA = types.StructType.fromJson(FILE_COLUMNS)
@@ -34,23 +30,10 @@ RECORD_SCHEMA = joined(columns(queue="string", day="string"), FILE_SCHEMA)
 READ_SCHEMA = joined(RECORD_SCHEMA, columns(problem="string"))
 #: No count of anything here is larger; sums of millions of them still fit a column.
 _LARGEST = 10**13
+#: Made once: with options, json.dumps makes a new encoder for every call.
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 #: Dead lines beyond those that a record lists.
 UNLISTED = "unlisted"
-
-
-def read_records(listed: DataFrame, bucket: Bucket, queue: str) -> DataFrame:
-    """The records that were listed, read in the executors; an object that holds none has a `problem`.
-
-    One that was replaced or has vanished since the LIST is no row: whoever lists next sees what is there then.
-    """
-
-    def per_partition(batches: Batches) -> Batches:
-        store = bucket.store()
-        asked = rows_of(batch.select(["key", "etag"]) for batch in batches)
-        found = in_threads(lambda entry: read_record(store, queue, *entry), asked)
-        yield from batches_of((row for rows in found for row in rows), READ_SCHEMA)
-
-    return listed.mapInArrow(per_partition, READ_SCHEMA)
 
 
 def read_record(store: ObjectStore, queue: str, key: str, etag: str) -> list[tuple[Any, ...]]:
@@ -94,8 +77,9 @@ def record_row(queue: str, key: str, etag: str, body: bytes) -> tuple[Any, ...]:
         ValueError: a number that no column can hold.
     """
     path = Keys(queue).path_under("records", key)
-    record = Record.from_bytes(body, key)
-    if load(body, key)["v"] > RECORD_FORMAT:
+    document = load(body, key)
+    record = Record.from_json(document, key)
+    if document["v"] > RECORD_FORMAT:
         raise NewerFormat(f"{key} was written by a newer version: upgrade this side")
     if path is None or path != record.path:
         raise CorruptState(f"{key} is the record of {record.path!r}")
@@ -107,7 +91,7 @@ def _row(queue: str, key: str, etag: str, record: Record) -> tuple[Any, ...]:
     messages, completed, dead = _counts(record)
     return (
         queue,
-        record.finished_at.astimezone(UTC).strftime("%Y-%m-%d").zfill(10),
+        record.finished_at.astimezone(UTC).date().isoformat(),
         clean(path),
         record.outcome,
         priority_of(path),
@@ -125,10 +109,10 @@ def _row(queue: str, key: str, etag: str, record: Record) -> tuple[Any, ...]:
         clean(record.failure.type) if record.failure else None,
         clean(record.failure.message) if record.failure else None,
         clean(record.failure.details) if record.failure else None,
-        list(_dead_by_type(record, dead).items()),
-        None if record.result is None else clean(json.dumps(record.result, ensure_ascii=False)),
+        list(_dead_by_type(record, dead).items()) if dead else [],
+        None if record.result is None else clean(_encode(record.result)),
         clean(record.result_error) or None,
-        clean(json.dumps(record.lines, ensure_ascii=False)) if record.lines else None,
+        clean(_encode(record.lines)) if record.lines else None,
         record.generation.etag,
         clean(key),
         etag,
@@ -162,8 +146,6 @@ def _counts(record: Record) -> tuple[int, int, int]:
 
 
 def _dead_by_type(record: Record, dead: int) -> Counter[str]:
-    if not dead:
-        return Counter()
     if not record.lines:
         return Counter({clean(record.failure.type) if record.failure else UNLISTED: dead})
     listed = record.lines.get("dead_lines")
@@ -189,7 +171,7 @@ def _whole(number: Any) -> int:
 
 def clean(text: str) -> str:
     """Text that UTF-8 can hold: JSON may carry half a surrogate pair, Arrow may not."""
-    return text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _problem(queue: str, key: str, etag: str, problem: str) -> tuple[Any, ...]:

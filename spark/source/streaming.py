@@ -6,6 +6,10 @@ and shows it when it ends, in whole seconds, by clocks that differ a little. So 
 what was read never changes. An object that appears later than that with an older date is not read; of a letter of more
 than 5 GB the date is that of its first part, so allow for as long as its copy takes.
 
+After a restart Spark does not tell how far the stream has read until the next offset is written down. So whoever raises
+`settle_seconds` has to leave the stream stopped for as long as it is raised by; a stream that is started sooner is
+refused, because it would go back, and read twice.
+
 What is replaced is a new object with a new date: it is read again, as what it is then. What is gone before it was read
 is not read.
 """
@@ -22,8 +26,8 @@ from pyspark.sql.types import StructType
 
 from s3queue.encoding import parse_instant
 from s3queue.errors import CorruptState, InvalidRequest
-from s3queue.store import ObjectInfo, listing
-from spark.storage.scan import THREADS, leaves
+from s3queue.store import ObjectInfo
+from spark.storage.scan import THREADS, Leaf, leaves
 
 from .kinds import KINDS, Listed, Target, whole
 from .reading import in_tasks, read_objects
@@ -36,6 +40,12 @@ STREAMED = ("records", "dead")
 ALL = "~"
 Place = tuple[datetime, str]
 _START: Place = (datetime(1970, 1, 1, tzinfo=UTC), "")
+_BACKWARDS = (
+    "the checkpoint has read up to {first}, and by the present settle_seconds only what is up to {last} has settled: "
+    "the option was raised, or S3's clock was set back. What lies between would be read twice. Set settle_seconds "
+    "back, or wait for as long as it was raised by. Then delete the last file under offsets/ of the checkpoint, which "
+    "has none of its name under commits/, and start again"
+)
 
 
 class QueueStreamReader(DataSourceStreamReader):
@@ -64,8 +74,8 @@ class QueueStreamReader(DataSourceStreamReader):
         start = self._read_until
         settled, found = self._new(start or _START, None)
         if start is None:
-            # Nothing that was ever told as an offset is behind this one.
-            end = settled
+            # Nothing that was ever told as an offset is behind this one, unless the option was raised.
+            end = max(settled, self._starting)
         elif found:
             end = _place(found[: self._most][-1])
         else:
@@ -75,12 +85,14 @@ class QueueStreamReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
         first, last = _read(start), _read(end)
+        if last < first:
+            raise InvalidRequest(_BACKWARDS.format(first=first[0].isoformat(), last=last[0].isoformat()))
         known_from, known_until, found = self._listed
         if not (known_from <= first and last <= known_until):
             # A microbatch that is repeated after a restart.
             _, found = self._new(first, last)
         found = [entry for entry in found if first < _place(entry) <= last]
-        self._read_until = max(first, last)
+        self._read_until = last
         self._listed = (first, last, found)
         return in_tasks(found)
 
@@ -91,17 +103,19 @@ class QueueStreamReader(DataSourceStreamReader):
     def _new(self, after: Place, until: Place | None) -> tuple[Place, list[Listed]]:
         """What lies behind a place, in order, and up to where that is certain to be all of it."""
         store, keys = self._target.bucket.store(), self._target.keys
-        (prefix,) = KINDS[self._kind].prefixes
-        # Before anything is listed.
-        settled = (store.list(keys.prefix(prefix), limit=1).at - self._settle, ALL)
+        (kind,) = KINDS[self._kind].prefixes
+        prefix = keys.prefix(kind)
+        parts, at = leaves(store, prefix)
+        settled = (at - self._settle, ALL)
         bound = until or settled
 
-        def of(leaf: str) -> list[Listed]:
-            pages = listing(store, leaf)
+        def of(leaf: Leaf) -> list[Listed]:
+            # The date is that of the first LIST, so what it told is listed again: after the date, not with it.
+            pages = (Leaf(prefix) if leaf.prefix == prefix else leaf).pages(store)
             return [Listed.of(entry) for page in pages for entry in page.objects if after < _seen(entry) <= bound]
 
         with ThreadPoolExecutor(THREADS) as pool:
-            found = [entry for part in pool.map(of, leaves(store, keys.prefix(prefix))) for entry in part]
+            found = [entry for part in pool.map(of, parts) for entry in part]
         return settled, sorted(found, key=_place)
 
 

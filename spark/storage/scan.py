@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from s3queue.store import ObjectInfo, ObjectStore, listing
+from s3queue.store import ObjectInfo, ObjectStore, Page, listing
 from spark.rows.schemas import columns
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ BYTES_PER_BATCH = 16 * 1024 * 1024
 GROUP = re.compile(r"(messages|delayed|p[0-9]{3}|[0-9a-f]{2})/")
 LISTED = columns(key="string", etag="string", size="bigint", modified_at="timestamp")
 _RANGE = columns(prefix="string", after="string", until="string")
+_TEXTS = (str, bytes)
 Batches = Iterable["pa.RecordBatch"]
 
 
@@ -56,7 +57,7 @@ class Extent:
 def survey(store: ObjectStore, prefix: str, *, threads: int = THREADS) -> Extent:
     """The extent of a prefix: one LIST per 1,000 objects, side by side where the layout has groups."""
     with ThreadPoolExecutor(threads) as pool:
-        parts = list(pool.map(lambda leaf: _pages(store, leaf), leaves(store, prefix)))
+        parts = list(pool.map(lambda leaf: _pages(store, leaf), leaves(store, prefix)[0]))
     oldest = [part.oldest_at for part in parts if part.oldest_at]
     return Extent(
         tuple(found for part in parts for found in part.ranges),
@@ -65,25 +66,47 @@ def survey(store: ObjectStore, prefix: str, *, threads: int = THREADS) -> Extent
     )
 
 
-def leaves(store: ObjectStore, prefix: str) -> list[str]:
-    """The prefix itself, or its groups if it holds nothing else: only then can they be listed side by side."""
-    leaves, open_prefixes = [], [prefix]
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A prefix that is listed as a whole, and its first page, if that is known already."""
+
+    prefix: str
+    first: Page | None = None
+
+    def pages(self, store: ObjectStore) -> Iterator[Page]:
+        if self.first is None:
+            yield from listing(store, self.prefix)
+            return
+        yield self.first
+        if self.first.next_after is not None:
+            yield from listing(store, self.prefix, after=self.first.next_after)
+
+
+def leaves(store: ObjectStore, prefix: str) -> tuple[list[Leaf], datetime]:
+    """The prefix itself, or its groups if it holds nothing else: only then can they be listed side by side.
+
+    And S3's time at the first look, which was at the prefix.
+    """
+    leaves, open_prefixes, at = list[Leaf](), [prefix], None
     while open_prefixes:
         here = open_prefixes.pop()
         page = store.list(here, delimiter="/")
+        at = at or page.at
         groups = [group for group in page.prefixes if GROUP.fullmatch(group.removeprefix(here))]
         if page.objects or page.next_after or len(groups) < len(page.prefixes):
-            leaves.append(here)
+            # Without groups it is the same page that a LIST of everything begins with.
+            leaves.append(Leaf(here, None if page.prefixes else page))
         else:
             open_prefixes += groups
-    return leaves
+    assert at
+    return leaves, at
 
 
-def _pages(store: ObjectStore, prefix: str) -> Extent:
+def _pages(store: ObjectStore, leaf: Leaf) -> Extent:
     ranges, objects, oldest, after = [], 0, None, ""
-    for page in listing(store, prefix):
+    for page in leaf.pages(store):
         if page.objects:
-            ranges.append(KeyRange(prefix, after, page.objects[-1].key))
+            ranges.append(KeyRange(leaf.prefix, after, page.objects[-1].key))
             objects += len(page.objects)
             first = min(entry.modified_at for entry in page.objects)
             oldest = min(oldest, first) if oldest else first
@@ -160,7 +183,9 @@ def chunks_of(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
     size = 0
     for row in rows:
         chunk.append(row)
-        size += sum(len(value) for value in row if isinstance(value, (bytes, str)))
+        for value in row:
+            if value.__class__ in _TEXTS:
+                size += len(value)
         if len(chunk) >= ROWS_PER_BATCH or size >= BYTES_PER_BATCH:
             full, chunk, size = chunk, [], 0
             yield full

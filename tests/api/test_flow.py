@@ -8,7 +8,8 @@ import pytest
 
 from s3queue.clock import RandomChance
 from s3queue.dashboard import throughput
-from s3queue.dashboard.throughput import BUDGET, floor_name, flow, made_at
+from s3queue.dashboard.recent import BUDGET, floor_name, made_at
+from s3queue.dashboard.throughput import flow
 from support.workbench import Workbench
 
 

@@ -11,7 +11,7 @@ import botocore.session
 import pytest
 
 from infra.local.emr import job_runs
-from s3queue.dashboard import runs
+from s3queue.documents import run_documents
 from s3queue.keys import Keys
 from s3queue.spark_runs import emr_serverless
 from s3queue.worker import notifications
@@ -53,7 +53,9 @@ def test_a_key_is_read_as_s3_writes_it(fact: dict[str, str]) -> None:
 def test_the_states_of_a_run_are_those_of_awss_model_and_the_code_knows_which_end_it() -> None:
     model: Any = botocore.session.get_session().get_service_model("emr-serverless").shape_for("JobRunState")
     assert set(EMR["states"]["all"]) == set(model.enum)
-    assert emr_serverless._ENDED == runs.ENDED == job_runs.ENDED == set(EMR["states"]["ended"])
+    assert emr_serverless._ENDED == job_runs.ENDED == set(EMR["states"]["ended"])
+    # Beside those of EMR, a manifest's own.
+    assert set(EMR["states"]["ended"]) == run_documents._ENDED - {"CLOSED"}
 
 
 def test_a_recorded_event_of_a_run_is_as_emr_documents_it() -> None:

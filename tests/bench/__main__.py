@@ -34,16 +34,19 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--repetitions", type=int, default=5, metavar="N", help="of every measurement (default: 5)")
     parser.add_argument(
-        "--scale", type=float, default=1.0, metavar="X", help="data of the Spark parts, times X: 100 → a million rows"
+        "--scale",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="data of the Spark parts, times X; 100: a million rows",
     )
     parser.add_argument("--output", type=Path, default=RESULT, metavar="FILE", help=f"default: {RESULT}")
     options = parser.parse_args()
     console = Console()
-    bench = Bench(console, repetitions=options.repetitions, scale=options.scale)
+    bench = Bench(console, repetitions=options.repetitions, scale=options.scale, output=options.output)
     for name in PARTS:
         if name in options.only:
             importlib.import_module(f".{name}", __package__).run(bench)
-            # After each part: an interrupted run keeps what it has.
             bench.write(options.output)
     console.print(bench.table())
     console.print(f"Every number: {options.output}", highlight=False)

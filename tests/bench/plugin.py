@@ -185,8 +185,8 @@ def _rates(bench: Bench, part: Part, here: Place, *, alone: bool) -> None:
 
 
 def _rate_ours(here: Place, found: Rates, delay: float, concurrency: int) -> None:
-    # Enough that the run never gets to the end: a message takes five requests, one after the other.
-    messages = int(SECONDS * min(700, concurrency / (5 * (delay or 0.001)))) + concurrency
+    # Enough that the run never gets to the end: before a thread takes its next message, it makes two requests.
+    messages = int(SECONDS * min(700, concurrency / (2 * (delay or 0.001)))) + concurrency
     queue = queue_at(here.endpoint, here.bucket)
     fill(queue, messages, {"payload": BODY})
     passage = here.proxies[delay] if delay else None

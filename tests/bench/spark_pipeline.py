@@ -1,47 +1,56 @@
-"""The pipeline against plain Spark: the same rows from a queue's bucket, and from JSON files on this machine's disk.
+"""The pipeline against plain Spark: the same rows from a queue's bucket, and from files on this machine's disk.
 
-What plain Spark does is the same work without a queue: read JSON lines, then write Parquet (archive), compute the same
-figures with the same code (statistics), or write JSON lines again (bulk enqueue). Both sides share one session. The
-difference is what it costs that every record is an object behind HTTP, read and written by Python.
+What plain Spark does is the same work without a queue. Archive: read the same JSON documents, one file for each object,
+and write Parquet; once more from two large files, as if somebody had collected the documents before. Statistics: the
+same figures by the same code, from the archive's own Parquet files, or from the same JSON documents. Bulk enqueue: read
+JSON lines and write them again. Both sides share one session, and Java has its second compiler, as on EMR.
+
+The S3 server is SeaweedFS, in real time, on the same two cores; plain Spark has a disk and no server. So the ratios say
+what it costs that objects are behind HTTP, and are read and written by Python.
+
+At ten rows per object the data grows with `--scale`: 10,000 rows; with `--scale 10` also 100,000, and the statistics of
+an archive of a million; with `--scale 100` also a million rows in 100,000 objects.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from s3queue.documents.record import Failure, Record
 from s3queue.stores.s3 import client
-from support.finished_messages import NOON, keys_under, put_record, record
-from support.recording_bucket import recording_bucket, requests_in
+from support.finished_messages import NOON
+from support.recording_bucket import recording_bucket, recording_proxy, requests_in
 from support.s3_servers import ACCESS_KEY, REGION, SECRET_KEY, fresh_bucket, seaweedfs_server
 
-from .instruments.harness import Bench, Part
+from .instruments.harness import Bench
+from .instruments.pipeline_scene import Scene
+from .instruments.plain_spark import facts, read_documents
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark.storage.bucket import Bucket
 
-#: Messages per object → messages. Fewer where each of them is an object: its requests take the time, not Spark.
+#: Rows per object → rows. Fewer where each is an object of its own: its requests take the time, not Spark.
 ROWS = {1: 1_000, 10: 10_000, 100: 50_000}
-PLAIN = "spark.read.json, local files"
-THREADS = 16
+#: Rows per object whose number of rows grows, and the most rows that are enqueued in bulk: each object is a PUT.
+GROWS, ENQUEUED = 10, 50_000
+SAME, LARGE, PARQUET, LINES = "the same files", "two large files", "the same Parquet files", "JSON lines"
+#: From so many rows on, each is measured in so many turns at most.
+LARGEST, LARGE_TURNS = 1_000_000, 2
+#: At ten rows per object; of a million archived rows.
+ARCHIVE_GOAL, STATISTICS_GOAL = 0.5, 0.8
 
 
 def run(bench: Bench) -> None:
     with (
-        bench.part("spark_pipeline", "The pipeline, against plain Spark on local files") as part,
+        bench.part("spark_pipeline", "The pipeline, against plain Spark on local files"),
         seaweedfs_server() as endpoint,
         TemporaryDirectory() as folder,
         session() as spark,
@@ -49,170 +58,185 @@ def run(bench: Bench) -> None:
         from spark.storage.bucket import Bucket
 
         bucket = Bucket(fresh_bucket(client(endpoint, REGION)), endpoint, REGION)
-        bench.note("Messages a second here, where the S3 server runs too. Plain Spark reads a row per message;")
-        bench.note("of a batch there is one record, so archive and statistics read fewer rows the larger batches are.")
-        for per_object, usual in ROWS.items():
-            # A hundred rows are copied to make the plain ones.
-            rows = bench.scaled(usual, step=100 * per_object)
-            scene = Scene(spark, bucket, Path(folder) / str(per_object), per_object, rows)
+        bench.note("rows a second; SeaweedFS has the same two cores, and plain Spark reads and writes a local disk")
+        bench.note("requests are those to S3, of one run, counted: GET, LIST, PUT and those of the archive's table")
+        for per_object, rows in sizes(bench.scale):
+            scene = Scene(spark, bucket, Path(folder) / f"{per_object}-{rows}", per_object, rows)
             scene.prepare()
-            for name, (ours, theirs) in scene.jobs().items():
-                what = f"{name}, {per_object} per object"
-                count_requests(bench, part, scene, what, ours)
-                # Once before it counts, as the counted run was for ours: what is compiled then is compiled for both.
-                theirs()
-                bench.compare(what, rate(rows, ours), PLAIN, rate(rows, theirs), unit="messages/s")
+            Jobs(bench, scene).measure()
+            scene.remove()
 
 
-@dataclass(slots=True)
-class Scene:
-    """The same messages twice: as records and a dataset for the jobs, as JSON lines for plain Spark."""
+def sizes(scale: float) -> Iterator[tuple[int, int]]:
+    """Rows per object, and rows; what grows comes first."""
+    usual = {per_object: max(100, round(rows * min(scale, 1.0) / 100) * 100) for per_object, rows in ROWS.items()}
+    yield GROWS, usual.pop(GROWS)
+    rows = ROWS[GROWS] * 10
+    while rows <= ROWS[GROWS] * scale:
+        yield GROWS, rows
+        rows *= 10
+    yield from usual.items()
 
-    spark: SparkSession
-    bucket: Bucket
-    folder: Path
-    per_object: int
-    rows: int
-    #: A rerun of the same bulk enqueue would find it done.
-    runs: Iterator[int] = field(default_factory=itertools.count)
 
-    @property
-    def queue(self) -> str:
-        return f"per-{self.per_object}"
+class Jobs:
+    """What is measured of one scene, in this order: the statistics of archived rows come when they are archived."""
 
-    def prepare(self) -> None:
-        store = self.bucket.store()
-        with ThreadPoolExecutor(THREADS) as pool:
-            list(
-                pool.map(
-                    lambda n: put_record(store, self.queue, finished(n, self.per_object)),
-                    range(self.rows // self.per_object),
-                )
-            )
-        self._lines().write.text(str(self.folder / "dataset"))
-        self._messages().write.json(str(self.folder / "records"))
+    def __init__(self, bench: Bench, scene: Scene) -> None:
+        self.bench = bench
+        self.scene = scene
+        self.spark = scene.spark
+        self.archived = Path()
 
-    def jobs(self) -> dict[str, tuple[Callable[..., float], Callable[[], float]]]:
-        """Each as seconds: ours, and plain Spark's."""
-        return {
-            "archive": (self.archive, self.plain_archive),
-            "statistics": (self.statistics, self.plain_statistics),
-            "bulk enqueue": (self.bulk_enqueue, self.plain_bulk_enqueue),
-        }
+    def measure(self) -> None:
+        """With a million rows in objects, what has a goal: the rest takes hours on a busy machine."""
+        rows, is_large = self.scene.rows, self.scene.rows >= LARGEST
+        goal = ARCHIVE_GOAL if self.scene.per_object == GROWS else None
+        theirs = {SAME: self.plain_archive} | ({} if is_large else {LARGE: self.plain_large})
+        self._compare("archive", self.archive, theirs, {SAME: goal})
+        if is_large:
+            return
+        self.archived = self.scene.archived_files()
+        self._compare("statistics, archived", self.statistics, {PARQUET: self.plain_statistics})
+        if self.bench.scale > 1 and rows == ROWS[GROWS]:
+            self._measure_large_archive()
+        self.scene.clear("archive/")
+        self.scene.put()
+        self._compare("statistics, live", self.statistics, {SAME: self.plain_live_statistics})
+        if rows <= ENQUEUED:
+            self._compare("bulk enqueue", self.bulk_enqueue, {LINES: self.plain_bulk_enqueue})
 
-    def archive(self, bucket: Bucket | None = None) -> float:
+    def _measure_large_archive(self) -> None:
+        """The archive, a hundred times as large: its own files, with other keys."""
+        usual = self.scene
+        self.scene = replace(usual, rows=LARGEST)
+        self.scene.multiply_archive(usual.queue, LARGEST // usual.rows)
+        self.archived = self.scene.archived_files()
+        theirs = {PARQUET: self.plain_statistics}
+        self._compare("statistics, archived", self.statistics, theirs, {PARQUET: STATISTICS_GOAL})
+        self.scene = usual
+
+    def _compare(
+        self,
+        name: str,
+        ours: Callable[[], float],
+        theirs: dict[str, Callable[[], float]],
+        goals: dict[str, float | None] | None = None,
+    ) -> None:
+        scene = self.scene
+        what = f"{name}: {scene.rows:,} rows, {scene.per_object} per object"
+        is_large = scene.rows >= LARGEST
+        if not is_large or name != "archive":
+            self._count_requests(what, ours)
+        if not is_large:
+            # Once before it counts, as the counted run was for ours: what is compiled then is compiled for both.
+            for other in theirs.values():
+                other()
+        turns: list[dict[str, float]] = []
+        for turn in range(min(self.bench.repetitions, LARGE_TURNS) if is_large else self.bench.repetitions):
+            measures = {"": ours, **theirs}
+            order = list(measures) if turn % 2 == 0 else list(measures)[::-1]
+            turns.append({which: scene.rows / measures[which]() for which in order})
+        for against in theirs:
+            pairs = [(turn[""], turn[against]) for turn in turns]
+            self.bench.pair(what, pairs, against, unit="rows/s", goal=(goals or {}).get(against))
+
+    def _count_requests(self, what: str, ours: Callable[[], float]) -> None:
+        """One run apart: writing down a request takes time."""
+        scene, log = self.scene, self.scene.folder / "requests"
+        log.unlink(missing_ok=True)
+        usual = scene.bucket
+        with recording_proxy(str(usual.endpoint_url), log) as endpoint:
+            scene.bucket = recording_bucket(usual, log, table_endpoint=endpoint)
+            try:
+                ours()
+            finally:
+                scene.bucket = usual
+        # What is cleared away before a run is not part of it.
+        verbs = Counter(request.verb for request in requests_in(log) if request.verb != "delete")
+        self.bench.parts[-1].raw.setdefault("requests", {})[what] = dict(verbs) | {"rows": scene.rows}
+        sent = sum(verbs.values()) / scene.rows
+        said = ", ".join(f"{count} {verb.upper()}" for verb, count in sorted(verbs.items()))
+        self.bench.series(f"{what}: requests", [sent], unit="per row", note=said)
+
+    def archive(self) -> float:
         from spark.archive import archive
 
-        store = self.bucket.store()
-        for key in keys_under(store, "archive/"):
-            store.delete(key)
+        self._usual().clear("archive/")
         with timed() as took:
-            done = archive(self.spark, bucket or self.bucket, self.queue, now=NOON)
-        assert done.records == self.rows // self.per_object
+            done = archive(self.spark, self.scene.bucket, self.scene.queue, now=NOON)
+        assert done.records == self.scene.rows, done
         return took()
 
     def plain_archive(self) -> float:
+        return self._write(lambda: read_documents(self.spark, self.scene.folder / "files", self.scene.per_object))
+
+    def plain_large(self) -> float:
+        return self._write(self._read_large)
+
+    def _write(self, read: Callable[[], DataFrame]) -> float:
         with timed() as took:
-            self._read().repartition(1).write.mode("overwrite").partitionBy("queue", "day").parquet(
-                self._out("parquet")
-            )
+            read().repartition("day").write.mode("overwrite").partitionBy("day").parquet(self.scene.out("parquet"))
         return took()
 
-    def statistics(self, bucket: Bucket | None = None) -> float:
-        """Of live records, none of them archived: as much as an hour may find."""
+    def plain_live_statistics(self) -> float:
+        return self._figures(lambda: read_documents(self.spark, self.scene.folder / "files", self.scene.per_object))
+
+    def statistics(self) -> float:
+        """Everything anew, whatever was computed before."""
         from spark.statistics import statistics
 
-        store = self.bucket.store()
-        for key in keys_under(store, "archive/"):
-            store.delete(key)
+        self._usual().clear("analytics/")
         with timed() as took:
-            told = statistics(self.spark, bucket or self.bucket, [self.queue], now=NOON)
-        assert told["queues"][self.queue]["messages"] == self.rows, told["queues"]
+            told = statistics(self.spark, self.scene.bucket, [self.scene.queue], now=NOON, everything=True)
+        assert told["queues"][self.scene.queue]["messages"] == self.scene.rows, told["queues"]
         return took()
 
     def plain_statistics(self) -> float:
-        from spark.history.statistics_frames import facts
+        from spark.rows.record_rows import RECORD_SCHEMA
+
+        return self._figures(lambda: self.spark.read.schema(RECORD_SCHEMA).parquet(str(self.archived)))
+
+    def _figures(self, read: Callable[[], DataFrame]) -> float:
+        from pyspark.sql import functions as sf
+
         from spark.statistics import compute
 
         with timed() as took:
-            known = facts(self._read(), since=NOON - timedelta(days=7)).persist()
+            known = facts(read().withColumn("queue", sf.lit(self.scene.queue))).persist()
             told = compute(known)
             known.unpersist()
-        assert sum(row.messages for row in told["totals"]) == self.rows
+        assert sum(row.messages for row in told["hours"]) == self.scene.rows
         return took()
 
-    def bulk_enqueue(self, bucket: Bucket | None = None) -> float:
+    def bulk_enqueue(self) -> float:
         from spark.bulk_enqueue import bulk_enqueue, lines_of, read_dataset
 
-        where = bucket or self.bucket
+        scene = self.scene
+        dataset = str(scene.dataset())
         with timed() as took:
-            lines = lines_of(read_dataset(self.spark, [str(self.folder / "dataset")], "ndjson"), "line")
-            run = f"run-{next(self.runs)}"
-            told = bulk_enqueue(self.spark, where, self.queue, lines, run=run, per_object=self.per_object)
-        assert told["messages"] == self.rows
+            lines = lines_of(read_dataset(self.spark, [dataset], "ndjson"), "line")
+            run = f"run-{next(scene.runs)}"
+            told = bulk_enqueue(self.spark, scene.bucket, scene.queue, lines, run=run, per_object=scene.per_object)
+        assert told["messages"] == scene.rows
         return took()
 
     def plain_bulk_enqueue(self) -> float:
+        target, dataset = self.scene.out("json"), str(self.scene.dataset())
         with timed() as took:
-            self.spark.read.json(str(self.folder / "dataset")).repartition(2).write.mode("overwrite").json(
-                self._out("json")
-            )
+            self.spark.read.json(dataset).repartition(2).write.mode("overwrite").json(target)
         return took()
 
-    def _out(self, name: str) -> str:
-        return str(self.folder / f"out-{name}")
-
-    def _read(self) -> DataFrame:
+    def _read_large(self) -> DataFrame:
         from spark.rows.record_rows import RECORD_SCHEMA
 
-        return self.spark.read.schema(RECORD_SCHEMA).json(str(self.folder / "records"))
+        return self.spark.read.schema(RECORD_SCHEMA).json(str(self.scene.folder / "large"))
 
-    def _lines(self) -> DataFrame:
-        number = self.spark.range(self.rows)
-        return number.selectExpr(
-            "to_json(struct(id, concat('reader-', id, '@example.com') AS to, repeat('x', 150) AS text))"
-        )
-
-    def _messages(self) -> DataFrame:
-        """A row per message, as the archive has them; a few real ones, many times."""
-        from pyspark.sql import functions as sf
-
-        from spark.rows.record_rows import RECORD_SCHEMA, read_records
-        from spark.storage.scan import listed, survey
-
-        store, few = self.bucket.store(), "few"
-        for n in range(100):
-            put_record(store, few, finished(n, 1))
-        found = listed(self.spark, self.bucket, survey(store, f"{few}/records/").ranges)
-        rows = read_records(found, self.bucket, few).select(RECORD_SCHEMA.names).localCheckpoint()
-        times = self.spark.range(self.rows // 100)
-        copies = rows.crossJoin(times).withColumn("path", sf.concat("path", sf.lit("-"), "id"))
-        return copies.withColumn("queue", sf.lit(self.queue)).select(RECORD_SCHEMA.names)
-
-
-def finished(n: int, per_object: int) -> Record:
-    """One message in a hundred dead, or a batch; over ten hours."""
-    at = NOON - timedelta(minutes=15 * (n % 40))
-    if per_object == 1:
-        failure = Failure("Refused", "550 no such user") if n % 100 == 0 else None
-        return record(f"messages/m{n:06d}", finished_at=at, failure=failure, worker=f"worker-{n % 8}")
-    lines = {"total": per_object, "completed": per_object, "dead": 0, "dead_lines": []}
-    return record(f"messages/m{n:06d}.ndjson", finished_at=at, lines=lines, worker=f"worker-{n % 8}")
-
-
-def count_requests(bench: Bench, part: Part, scene: Scene, what: str, ours: Callable[..., float]) -> None:
-    """One run apart: writing down a request takes time."""
-    log = scene.folder / f"requests-{what}"
-    ours(recording_bucket(scene.bucket, log))
-    verbs = Counter(request.verb for request in requests_in(log))
-    part.raw.setdefault("requests", {})[what] = dict(verbs) | {"messages": scene.rows}
-    sent = sum(verbs.values()) / scene.rows
-    said = ", ".join(f"{count} {verb.upper()}" for verb, count in sorted(verbs.items()))
-    bench.series(f"{what}: requests", [sent], unit="per message", note=said)
-
-
-def rate(rows: int, seconds: Callable[[], float]) -> Callable[[], float]:
-    return lambda: rows / seconds()
+    def _usual(self) -> Scene:
+        """For what is not measured: the bucket, not the one that writes everything down."""
+        found = self.scene
+        usual = type(found.bucket).__mro__[-2]
+        where = usual(found.bucket.name, found.bucket.endpoint_url, found.bucket.region)
+        return Scene(found.spark, where, found.folder, found.per_object, found.rows)
 
 
 @contextmanager
@@ -229,7 +253,13 @@ def session() -> Iterator[SparkSession]:
 
     # For executors, too, which are processes of their own.
     os.environ.update(AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY, AWS_REGION=REGION)
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false"}
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.showConsoleProgress": "false",
+        # As an executor of EMR has them; on a laptop, tests do without the second compiler.
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": "-XX:+UseG1GC",
+    }
     built = build_session("bench", master="local[2]", settings=settings)
     built.sparkContext.setLogLevel("ERROR")
     try:

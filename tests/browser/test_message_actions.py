@@ -40,7 +40,7 @@ def test_a_message_that_waits_is_tried_now(busy: Workbench, opened: Open) -> Non
     queue.fail(queue.claim(path), "the bank is away", retry_after=3600)
     page = opened(where=life("invoices", path))
     page.get_by_role("button", name="Retry now").click()
-    page.get_by_role("dialog").get_by_role("button", name="Try now").click()
+    page.get_by_role("dialog").get_by_role("button", name="Retry now").click()
     expect(page.get_by_role("status")).to_contain_text("is tried now, with")
     assert queue.claim(path, read_first=True).attempt == 2
 

@@ -78,4 +78,22 @@ def test_what_is_no_report_and_no_row_is_named(cli):
         b'{"run":"x","batches":1,"messages":1,"rejected":[]}',
     ):
         store.put(keys.bulk("x", "done.json"), garbage)
-        assert "orders/bulk/x/done.json" in cli("bulk", "list", "orders", code=1).err
+        listed = cli("bulk", "list", "orders")
+        assert "orders/bulk/x/done.json" in listed.err
+        assert "unreadable" in listed.out
+
+
+def test_a_report_that_cannot_be_read_hides_no_other_run(cli):
+    cli("create", "orders")
+    put_runs(cli.queue())
+    cli.queue().store.put(cli.queue().keys.bulk("a-first", "done.json"), b"garbage")
+
+    found = {one["run"]: one for one in cli("bulk", "list", "orders", "--json").json}
+
+    assert {run: one["state"] for run, one in found.items()} == {
+        "a-first": "unreadable",
+        "november": "done",
+        "october": "unfinished",
+        "written": "done",
+    }
+    assert found["a-first"]["messages"] is None

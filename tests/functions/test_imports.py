@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import sysconfig
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ import infra
 import queues
 from s3queue.deployment import Deployment
 
+PATHS = ":".join([str(infra.FUNCTIONS), *{sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}])
 OURS = {"handlers", "s3queue"}
 #: What Lambda tells every function.
 LAMBDA = {"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
@@ -28,12 +30,15 @@ EMAIL_VALIDATOR = {"email_validator", "idna"}
 
 def loaded(module: str, **environment: str) -> set[str]:
     """The modules that importing one brings into a fresh process."""
-    code = f"import sys, {module}; print(*sys.modules)"
-    paths = ":".join([str(infra.FUNCTIONS), *{sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}])
+    return ran(f"import sys, {module}; print(*sys.modules)", **environment)
+
+
+def ran(code: str, **environment: str) -> set[str]:
+    """What code prints, in a fresh process."""
     # Without `site`: what a developer's environment imports at its start is not the handler's.
     done = subprocess.run(
         [sys.executable, "-S", "-c", code],
-        env={"PYTHONPATH": paths} | LAMBDA | environment,
+        env={"PYTHONPATH": PATHS} | LAMBDA | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -102,3 +107,64 @@ def test_a_worker_starts_with_the_store_and_what_its_own_queue_uses(queue: str, 
 def test_who_serves_every_queue_imports_what_their_modules_use(module: str, store: str) -> None:
     models = PYDANTIC | EMAIL_VALIDATOR
     assert started(module, store=store) == OURS | {"queues"} | POWERTOOLS | STORES[store] | models
+
+
+#: Of this repository, what a worker of a queue without further settings has loaded after its first message. Partitions,
+#: flows, schedules, limits and dead letters add no module to it, and so no start time: what is new here must be meant.
+SIMPLE = {
+    "handlers": {"telemetry", "tracing", "worker"},
+    "s3queue": {
+        *("clock", "connect", "deployment", "encoding", "errors", "events", "keys", "limits", "paths", "queue"),
+        *("retry", "run_memory", "settings", "store", "tracing"),
+    },
+    "s3queue.documents": {
+        *("batch", "dead_facts", "heartbeat", "lease", "message", "once", "record", "sends"),
+    },
+    "s3queue.flow": {"async_queue", "operated_queue"},
+    "s3queue.protocol": {
+        *("access", "backlog", "claim", "claiming", "expire", "gate", "kinds", "lease_protocol", "lease_writes"),
+        *("liveness", "misnamed", "opening", "outcomes", "overrides", "payload_check", "producer"),
+    },
+    "s3queue.spark_runs": {"runs"},
+    "s3queue.stores": {
+        *("aws_environment", "connection", "connections", "direct", "many", "s3_errors", "signature", "wire"),
+    },
+    "s3queue.worker": {
+        *("application", "context", "definition", "hooks", "invocation", "loop", "notifications", "own_retries"),
+        *("parsing", "processor", "spans", "unknown", "unserved"),
+    },
+}
+
+
+def test_a_worker_of_a_simple_queue_imports_these_modules_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").touch()
+    (tmp_path / "shop" / "simple.py").write_text(
+        "from s3queue import define\nqueue = define('simple')\n@queue.handler\ndef handle(body): ...\n"
+    )
+    # What is loaded late is loaded by the first message, and its sender waits for it just as well.
+    code = (
+        "import handlers.worker, sys\n"
+        "from datetime import UTC, datetime\n"
+        "from s3queue import connect\n"
+        "from s3queue.worker.application import Application\n"
+        "from s3queue.worker.invocation import InvocationRunner\n"
+        "from s3queue.worker.notifications import Notification\n"
+        "queue = connect('memory://bucket/simple')\n"
+        "path = queue.enqueue({'n': 1})\n"
+        "runner = InvocationRunner(queue, Application().load_one('simple'))\n"
+        "notification = Notification(path=path, notified_at=datetime.now(UTC))\n"
+        "assert runner.run([notification], lambda: 60.0) == {'completed': 1}\n"
+        "print(*sys.modules)"
+    )
+    deployment = Deployment(bucket="bucket", queue="simple", workers={"simple": "s3queue-simple"})
+    found = ran(
+        code,
+        S3QUEUE_STORE="direct",
+        S3QUEUE_PACKAGE="shop",
+        AWS_LAMBDA_INITIALIZATION_TYPE="on-demand",
+        PYTHONPATH=f"{tmp_path}:{PATHS}",
+        **deployment.to_env(),
+    )
+    ours = {name for name in found if name.partition(".")[0] in OURS} - {"s3queue.stores.memory"}
+    assert ours == {f"{room}.{name}" for room, names in SIMPLE.items() for name in names} | SIMPLE.keys()

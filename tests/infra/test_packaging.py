@@ -99,6 +99,50 @@ def test_only_the_api_models_in_use_are_shipped(content: Path) -> None:
     assert "ec2" not in models
 
 
+@pytest.fixture
+def small_lock(tmp_path: Path) -> Path:
+    """Of what the functions' lock has, one package: the others would only take time."""
+    from infra.packaging.lambda_zip import LOCK
+
+    (block,) = re.findall(r"^urllib3==.*(?:\n +--hash.*)+", LOCK.read_text(), re.MULTILINE)
+    lock = tmp_path / "lock.txt"
+    lock.write_text(block + "\n")
+    return lock
+
+
+def test_somebodys_own_requirements_come_beside_the_locked_versions(
+    functions: Path, small_lock: Path, tmp_path: Path
+) -> None:
+    from infra.constructs.functions import Platform
+    from infra.packaging.lambda_zip import prepare
+
+    wanted = tmp_path / "requirements.txt"
+    wanted.write_text("requests\n")  # it needs urllib3, which is locked
+    content = prepare(Platform.of("local"), functions=functions, lock=small_lock, build=tmp_path / "build", more=wanted)
+    ((_, locked),) = _PIN.findall(small_lock.read_text())
+    assert [path.name for path in content.glob("urllib3-*.dist-info")] == [f"urllib3-{locked}.dist-info"]
+    program = f"import sys; sys.path.insert(0, {str(content)!r}); import requests, urllib3"
+    subprocess.run([sys.executable, "-I", "-S", "-B", "-c", program], check=True)
+
+
+def test_requirements_that_need_other_versions_are_refused(functions: Path, small_lock: Path, tmp_path: Path) -> None:
+    from infra.constructs.functions import Platform
+    from infra.packaging.lambda_zip import prepare
+
+    wanted = tmp_path / "requirements.txt"
+    wanted.write_text("urllib3<1.26\n")
+    with pytest.raises(ValueError, match=r"requirements\.txt cannot be installed beside .*\n[\s\S]*urllib3"):
+        prepare(Platform.of("local"), functions=functions, lock=small_lock, build=tmp_path / "build", more=wanted)
+
+
+def test_requirements_that_are_not_there_are_named(functions: Path, tmp_path: Path) -> None:
+    from infra.constructs.functions import Platform
+    from infra.packaging.lambda_zip import prepare
+
+    with pytest.raises(ValueError, match=r"there is no file '.*wanted\.txt' of requirements"):
+        prepare(Platform.of("local"), functions=functions, more=tmp_path / "wanted.txt")
+
+
 def test_the_zip_stays_small(content: Path, tmp_path: Path) -> None:
     archive = shutil.make_archive(str(tmp_path / "zip"), "zip", content)
     assert Path(archive).stat().st_size < 24_000_000

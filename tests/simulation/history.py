@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from s3queue.documents.dead_letter import DeadLine
+from s3queue.documents.dead_lines import DeadLine
 from s3queue.encoding import parse_json, put_id_of
 from s3queue.errors import QueueError, Unavailable
 from s3queue.paths import runs_once

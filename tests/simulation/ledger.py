@@ -6,7 +6,7 @@ import io
 from dataclasses import dataclass, field
 from typing import Any
 
-from s3queue.documents.dead_letter import messages_of
+from s3queue.documents.dead_lines import messages_of
 from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of
 from s3queue.paths import is_batch, is_ordered, partition_of

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from s3queue.documents.dead_letter import DeadLine
+from s3queue.documents.dead_lines import DeadLine
 from s3queue.documents.record import Record
 from s3queue.paths import (
     LINES,

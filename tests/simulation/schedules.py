@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from s3queue.documents import dead_letter
+from s3queue.documents import dead_facts
 from s3queue.paths import format_due
 from s3queue.protocol import outcomes
 from s3queue.settings import QueueSettings
@@ -259,12 +259,12 @@ def short_lines() -> Iterator[None]:
     """Every line of a batch counts as one that is too long to be held in memory when it is buried, and a letter's
     metadata has room for one kind of error only.
     """
-    kept = outcomes.HELD_BYTES, dead_letter.TYPES_CHARACTERS
-    outcomes.HELD_BYTES, dead_letter.TYPES_CHARACTERS = SHORT_LINE, ONE_ERROR
+    kept = outcomes.HELD_BYTES, dead_facts.TYPES_CHARACTERS
+    outcomes.HELD_BYTES, dead_facts.TYPES_CHARACTERS = SHORT_LINE, ONE_ERROR
     try:
         yield
     finally:
-        outcomes.HELD_BYTES, dead_letter.TYPES_CHARACTERS = kept
+        outcomes.HELD_BYTES, dead_facts.TYPES_CHARACTERS = kept
 
 
 def run(seed: int) -> Verdict:

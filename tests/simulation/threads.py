@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from greenlet import getcurrent
 
 from s3queue.flow import held_lease, partition_hold
-from s3queue.protocol import dead_letters, producer
+from s3queue.protocol import dead_letters
 from s3queue.worker import partition_run, partition_runs
 
 from .world import Actor, World
@@ -137,7 +138,7 @@ class Condition(Mutex):
 def greenlets() -> Iterator[None]:
     """The library's pools are made of greenlets meanwhile."""
     name, locking = "ThreadPoolExecutor", (held_lease, partition_hold, partition_run, partition_runs)
-    kept = {module: getattr(module, name) for module in (producer, dead_letters)}
+    kept = {module: getattr(module, name) for module in (futures, dead_letters)}
     try:
         for module in kept:
             setattr(module, name, Pool)

@@ -16,8 +16,9 @@ from s3queue.documents.record import Failure
 from s3queue.errors import Conflict, CorruptState, NewerFormat, Unavailable
 from s3queue.keys import Keys
 from spark import archive as job
-from spark.archive import Waiting, archive, in_tasks, main, not_in
+from spark.archive import Waiting, archive, main, measured, not_in
 from spark.history.archived import read_parts
+from spark.history.part_files import in_tasks, packed_records, write_parts
 from spark.rows.record_rows import record_row
 from spark.storage.scan import list_range, survey
 from support.archived_files import put_old_commit, put_part
@@ -236,11 +237,23 @@ def test_a_few_new_records_of_several_days_make_a_file_a_day_however_many_are_ar
 
 
 def test_a_day_is_split_by_what_waits_of_it():
-    objects = {"2026-11-16": 25, "2026-11-17": 10, "2026-11-18": 1}
+    rows = {"2026-11-16": 25, "2026-11-17": 10, "2026-11-18": 1}
     sizes = {"2026-11-16": 100, "2026-11-17": 100, "2026-11-18": 700 * 1024 * 1024}
-    assert Waiting(objects, sizes).pieces(10) == {"2026-11-16": 3, "2026-11-17": 1, "2026-11-18": 3}
+    assert Waiting(rows, sizes).pieces(10) == {"2026-11-16": 3, "2026-11-17": 1, "2026-11-18": 3}
     few = Waiting({"2026-11-16": 5, "2026-11-17": 5}, {"2026-11-16": 100, "2026-11-17": 100})
     assert few.pieces(10) == {"2026-11-16": 1, "2026-11-17": 1}
+
+
+def test_a_journal_counts_what_its_name_says_unless_it_is_too_small_for_that(spark):
+    found = [
+        ("emails/records/messages/a-7.json", 200),
+        ("emails/records/@=0/x-40.json", 9_000),
+        ("emails/records/@=0/forged-999999.json", 150),
+        ("emails/records/@=0/none.json", 150),
+    ]
+    rows = [(key, "e", size, NOON) for key, size in found]
+    waiting = measured(spark.createDataFrame(rows, "key string, etag string, size bigint, modified_at timestamp"))
+    assert (waiting.objects, waiting.rows, waiting.oldest_at) == (4, {"2026-11-16": 1 + 40 + 2 + 1}, NOON)
 
 
 def test_the_gets_are_spread_by_their_number_whatever_the_planner_thinks_of_their_bytes(spark):
@@ -285,7 +298,8 @@ def test_a_task_that_runs_twice_writes_the_same_files(spark, bucket):
     store = bucket.store()
     put_records(store, "emails", 8)
     found = job.listed(spark, bucket, survey(store, "emails/records/").ranges)
-    written = job.write_parts(job.read_records(found, bucket, "emails"), bucket, "emails", 1, 3, {"2026-11-16": 2})
+    packed = packed_records(found, bucket, "emails", {"2026-11-16": 2})
+    written = write_parts(packed, bucket, "emails", 1, 3, 2)
 
     first = sorted(row.key for row in written.collect())
     before = keys_under(store, "archive/")

@@ -12,7 +12,8 @@ from s3queue.errors import Conflict
 from s3queue.keys import LATEST_STATISTICS, STATISTICS_STATE
 from s3queue.stores.memory import MemoryStore
 from spark.archive import archive
-from spark.history.statistics_frames import errors_by, facts, summary, workers_by
+from spark.history.facts import FACTS, facts_of
+from spark.history.statistics_frames import errors_by, summary, workers_by
 from spark.rows.record_rows import READ_SCHEMA, RECORD_SCHEMA, record_row
 from spark.statistics import main, publish, statistics
 from support.data_frames import assertDataFrameEqual
@@ -37,7 +38,7 @@ def frame(spark, *records):
 
 
 def known(spark, *records):
-    return facts(frame(spark, *records), since=NOON - timedelta(days=1))
+    return frame(spark, *records).mapInArrow(lambda batches: map(facts_of, batches), FACTS)
 
 
 def test_waiting_ends_at_the_first_attempt_and_running_is_the_last_one(spark):

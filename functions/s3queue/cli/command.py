@@ -99,6 +99,21 @@ class Group(TyperGroup):
         super().__init__(*args, **options)
         self.params = [*self.params, *_global_options()]
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except typer.TyperException as error:
+            # `s3queue errors`: of the commands under a word, nobody remembers the word at night.
+            homes = [
+                name
+                for name, group in sorted(self.commands.items())
+                if isinstance(group, Group) and args and args[0] in group.commands
+            ]
+            if homes:
+                meant = " or ".join(f"'{name} {args[0]}'" for name in homes)
+                error.message = f"No such command '{args[0]}'. Did you mean {meant}?"
+            raise
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
             typer.echo(ctx.get_help())

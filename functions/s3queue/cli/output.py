@@ -154,18 +154,22 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str =
     made = Table(
         box=box.SIMPLE_HEAD, title=clean(title) or None, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
     )
-    is_wide = shutil.get_terminal_size().columns >= WIDE
     for index, column in enumerate(columns):
         longest = max((row[index].cell_len for row in filled), default=0)
         made.add_column(
             Text(column.lstrip(">~=")),
             justify="right" if column.startswith(">") else "left",
             overflow="fold",
-            no_wrap=column[0] not in "~=" or (column[0] == "=" and is_wide and longest <= PATH_WIDTH),
+            no_wrap=column[0] not in "~=" or (column[0] == "=" and is_wide() and longest <= PATH_WIDTH),
         )
     for row in filled:
         made.add_row(*row)
     return made
+
+
+def is_wide() -> bool:
+    """Whether a line has room for a path, or a reason, beside other columns."""
+    return shutil.get_terminal_size().columns >= WIDE
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> Table:

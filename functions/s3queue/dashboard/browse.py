@@ -20,7 +20,8 @@ from s3queue.store import ObjectInfo, Page, listing
 
 from . import models
 from .bucket_view import in_parallel
-from .throughput import MINUTES, Recent
+from .recent import Recent
+from .throughput import MINUTES
 
 #: Longer payloads are cut to this size.
 BODY_BYTES = 64 * 1024
@@ -176,6 +177,7 @@ def _row(queue: Queue, kind: str, entry: ObjectInfo) -> models.MessageRow | None
             row.state, row.size, row.attempt, row.worker = record.outcome, record.size, record.attempt, record.worker
             row.error = f"{record.failure.type}: {record.failure.message}" if record.failure else None
             row.lines = as_whole((record.lines or {}).get("total", 0)) or None
+            row.dead_lines = record.dead_lines
         else:
             lease = Lease.read(found)
             row.state, row.attempt, row.worker = lease.state, lease.attempt, lease.owner

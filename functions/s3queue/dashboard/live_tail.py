@@ -10,8 +10,8 @@ from s3queue.queue import Queue
 
 from .browse import rows_of
 from .bucket_view import in_parallel
+from .recent import Recent
 from .search_models import Tail, TailEvent
-from .throughput import Recent
 
 #: Records and leases that one call reads at most, each.
 MOST_READ = 40

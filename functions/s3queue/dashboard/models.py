@@ -181,6 +181,7 @@ class MessageRow(Answer):
     worker: str | None = None
     error: str | None = None
     lines: int | None = Field(default=None, description="Messages in it, if it is a batch, and that is known.")
+    dead_lines: int = Field(default=0, description="Of a batch that has ended: lines that died.")
 
 
 class Messages(Answer):

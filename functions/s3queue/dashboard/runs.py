@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from s3queue.documents.run_documents import MANIFEST_BYTES, Manifest, Slot
+from s3queue.documents.run_documents import MANIFEST_BYTES, RUN_SILENT, Manifest, Slot, is_silent, state_word
 from s3queue.encoding import format_instant, parse_json
 from s3queue.errors import CorruptState
 from s3queue.queue import Queue
@@ -20,10 +20,6 @@ RUNS_READ = 50
 RUN_PAGES = 10
 #: Paths of a run that are told of; it may hold thousands.
 PATHS_TOLD = 20
-#: While its driver runs, the object of a run is younger than this.
-RUN_SILENT = timedelta(minutes=15)
-#: As EMR names its states; `closed` is a manifest's own.
-ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
 
 
 def runs(queue: Queue, console: Console | None = None) -> Runs:
@@ -78,8 +74,8 @@ def _view(queue: Queue, entry: ObjectInfo, now: datetime, console: Console) -> R
             _fill_run(view, Manifest.from_bytes(body, entry.key), entry.modified_at, now)
     except CorruptState as error:
         view.note = str(error)
-    silent = view.age_seconds > RUN_SILENT.total_seconds() and view.kind != "slot"
-    view.is_silent = silent and view.state.upper() not in ENDED | {"CLOSED"}
+    view.is_silent = view.kind != "slot" and is_silent(view.state, now - entry.modified_at)
+    view.shown = state_word(view.state, is_silent=view.is_silent)
     if view.kind == "run":
         view.logs = console.run_logs(view.run)
     return view

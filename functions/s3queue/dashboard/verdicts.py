@@ -11,6 +11,8 @@ from s3queue.protocol.stats import Stats
 from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
 
+from .recent import Recent, made_at
+
 Health = Literal["healthy", "idle", "paused", "stuck", "behind", "failing", "unswept"]
 #: `unknown`: the queue could not be read.
 Verdict = Health | Literal["unknown"]
@@ -66,8 +68,6 @@ def is_suspicious(stats: Stats) -> bool:
 
 def read_trend(queue: Queue, stats: Stats) -> Trend | None:
     """A few LISTs of what was written lately; None if they do not show all of it, or outcomes leave no record."""
-    from .throughput import Recent, made_at  # which imports the overview
-
     since, middle, late = stats.at - TREND, stats.at - TREND / 2, stats.at - LATELY
     recent = Recent(queue, since, timedelta(seconds=stats.oldest_seconds or 0))
     entered, finished = [0, 0, 0], [0, 0, 0]
@@ -158,12 +158,16 @@ def _retrying(stats: Stats, trend: Trend | None) -> Iterable[str]:
     """What fails again and again has not died yet, and may not for hours."""
     if trend and trend.fails_again and stats.failed > trend.completed_lately:
         waits = "1 message that failed twice waits" if stats.failed == 1 else f"{stats.failed} messages wait"
-        done = "nothing was" if not trend.completed_lately else f"only {trend.completed_lately} were"
+        done = "nothing was" if not trend.completed_lately else f"only {_were(trend.completed_lately)}"
         yield f"{waits} for another attempt, and {done} completed in the last {in_words(LATELY)}"
 
 
 def _pace(trend: Trend) -> str:
-    return f"; {sum(trend.entered)} came and {sum(trend.finished)} were finished in the last {in_words(TREND)}"
+    return f"; {sum(trend.entered)} came and {_were(sum(trend.finished))} finished in the last {in_words(TREND)}"
+
+
+def _were(many: int) -> str:
+    return f"{many} {'was' if many == 1 else 'were'}"
 
 
 def verdict(judged: Iterable[tuple[str, Verdict, str]]) -> tuple[Verdict, str]:

@@ -7,7 +7,6 @@ lines that failed.
 from __future__ import annotations
 
 import json
-import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
@@ -53,7 +52,7 @@ class LongLine:
     def copied(self, stream: IO[bytes]) -> IO[bytes]:
         """The line as a stream of its own, in the temporary folder. Raises NoSpace if that cannot hold it."""
         with _naming_the_folder():
-            copy = tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES)  # noqa: SIM115 (closed when it is not used)
+            copy = empty_spool()
             for piece in self.pieces(stream):  # not `writelines`, which moves to a file only after the last piece
                 copy.write(piece)
             copy.seek(0)
@@ -102,6 +101,13 @@ def located_lines(stream: IO[bytes], max_bytes: int | None) -> Iterator[tuple[in
         start += size
 
 
+def empty_spool() -> IO[bytes]:
+    """What is small in memory, what is larger in a temporary file; the caller closes it."""
+    import tempfile  # brings shutil and three compressors: not for a function that never sees a batch
+
+    return tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES)
+
+
 def spooled(stream: IO[bytes], *, max_lines: int | None = None) -> IO[bytes]:
     """A copy of the whole stream: handlers may take longer than S3 keeps a connection open.
 
@@ -113,7 +119,7 @@ def spooled(stream: IO[bytes], *, max_lines: int | None = None) -> IO[bytes]:
     """
     count = 0
     with stream, _naming_the_folder():
-        spool = tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES)  # noqa: SIM115 (the caller closes it)
+        spool = empty_spool()
         try:
             while piece := stream.read(PIECE_BYTES):
                 # A last line without an end is not counted.

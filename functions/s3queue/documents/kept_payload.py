@@ -11,7 +11,7 @@ import hashlib
 from s3queue.encoding import METADATA_BYTES, encode_metadata, format_instant, metadata_size
 from s3queue.store import ObjectInfo
 
-from .dead_letter import DEAD_METADATA, dead_facts
+from .dead_facts import DEAD_METADATA, dead_facts
 from .message import MOVED
 from .record import Record
 

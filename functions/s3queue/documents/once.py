@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from s3queue.encoding import put_id_of
 from s3queue.paths import runs_once
 
-from .dead_letter import dead_facts
+from .dead_facts import dead_facts
 from .lease import GRAIN
 from .message import MOVED, ONCE
 from .record import Record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from s3queue.encoding import (
@@ -28,6 +28,28 @@ ManifestState = Literal["launching", "running", "closed", "failed"]
 #: Larger objects are not read: a slot has five short fields, a manifest up to eight thousand long paths.
 SLOT_BYTES = 64 * 1024
 MANIFEST_BYTES = 8 * 1024 * 1024
+#: While its driver runs, the object of a run is younger than this.
+RUN_SILENT = timedelta(minutes=15)
+#: As EMR names its states; `closed` is a manifest's own.
+_ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED", "CLOSED"})
+_WORDS = {
+    "launching": "Starting",
+    "running": "Running",
+    "closed": "Ended",
+    "failed": "Failed",
+    "started": "Taken",
+    "cooling": "Refused",
+}
+
+
+def is_silent(state: str, age: timedelta) -> bool:
+    """Whether a run has not ended, and has given no sign of life for long."""
+    return age > RUN_SILENT and state.upper() not in _ENDED
+
+
+def state_word(state: str, *, is_silent: bool = False) -> str:
+    """The state of a run or a slot as people read it, in the command and on the page."""
+    return "Silent" if is_silent else _WORDS.get(state, state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ import io
 from dataclasses import replace
 from datetime import timedelta
 
-from s3queue.documents.dead_letter import DEAD_METADATA, DeadLetter
+from s3queue.documents.dead_facts import DEAD_METADATA
+from s3queue.documents.dead_letter import DeadLetter
 from s3queue.documents.message import Generation
 from s3queue.encoding import put_id_of, with_put_id
 from s3queue.errors import Conflict, InvalidRequest, MessageNotFound, MessageTooLarge

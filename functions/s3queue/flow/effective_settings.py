@@ -99,7 +99,9 @@ def shown(name: str, value: Any) -> str:
     if name.endswith("_mib"):
         return f"{value:,} MiB"
     if isinstance(value, Breaker):
-        return ", ".join(f"{part} {text}" for part, text in value.to_json().items())
+        failures = "1 failure" if value.failures == 1 else f"{value.failures:,} failures in a row"
+        kinds = " or ".join(map(str, value.on))
+        return f"{failures}{f' of {kinds}' if kinds else ''}, then a pause of {_duration(value.pause_time)}"
     return f"{value:,}" if isinstance(value, int) else str(value) or "none"
 
 

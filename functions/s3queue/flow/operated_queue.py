@@ -11,14 +11,14 @@ from s3queue.paths import partition_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes
-from s3queue.protocol.removal import Removal
-from s3queue.protocol.stats import Stats, measure, published_stats
 from s3queue.store import ObjectInfo
 
 if TYPE_CHECKING:
     from s3queue.documents.breaker_document import StoredBreaker
     from s3queue.documents.published_settings import PublishedSettings, Publisher
     from s3queue.protocol.last_hour import LastHour
+    from s3queue.protocol.removal import Removal
+    from s3queue.protocol.stats import Stats
     from s3queue.protocol.status import Status
 
     from .listing import ListedState, MessagePage
@@ -237,10 +237,14 @@ class OperatedQueue(QueueAccess):
 
     def stats(self, *, pages: int | None = None) -> Stats:
         """Count now. `pages` limits the LISTs per kind of object (1,000 objects each)."""
+        from s3queue.protocol.stats import measure
+
         return measure(self.store, self.keys, pages=pages)
 
     def published_stats(self) -> Stats | None:
         """The sweeper's last count; None if there is none, or if it cannot be read. One GET."""
+        from s3queue.protocol.stats import published_stats
+
         return published_stats(self.store, self.keys)
 
     def last_hour(self) -> LastHour:
@@ -267,12 +271,18 @@ class OperatedQueue(QueueAccess):
 
         For buckets without lifecycle rules.
         """
-        return Removal(self).cleanup()
+        return self._removal.cleanup()
 
     def purge(self) -> int:
         """Delete every message that is not being processed, without a record; returns how many."""
-        return Removal(self).purge()
+        return self._removal.purge()
 
     def purge_message(self, entry: ObjectInfo) -> bool:
         """Delete one listed message, without a record; False if it is being processed or was PUT again."""
-        return Removal(self).purge_message(entry)
+        return self._removal.purge_message(entry)
+
+    @property
+    def _removal(self) -> Removal:
+        from s3queue.protocol.removal import Removal
+
+        return Removal(self)

@@ -17,7 +17,7 @@ from s3queue.store import ObjectInfo, Page, listing
 
 from .access import QueueAccess
 from .backlog_shares import BacklogShares
-from .stats import find_kinds
+from .kinds import find_kinds
 
 #: Workers choose at random among this many, so that they do not all claim the same message.
 CHOICES = 32

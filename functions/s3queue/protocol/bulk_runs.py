@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from s3queue.documents.bulk_run import BULK_BYTES, REJECTED_BYTES, BulkReport, RejectedRow
+from s3queue.errors import CorruptState
 from s3queue.keys import Keys
 from s3queue.store import ObjectStore, listing
 
 
-def list_runs(store: ObjectStore, keys: Keys) -> Iterator[tuple[str, BulkReport | None]]:
-    """Every run, by name, with its report; None: it is not done. One LIST per 1,000 runs, one GET each.
-
-    Raises:
-        CorruptState: a report cannot be read.
+def list_runs(store: ObjectStore, keys: Keys) -> Iterator[tuple[str, BulkReport | CorruptState | None]]:
+    """Every run, by name, with its report, or why that cannot be read; None: it is not done. One LIST per 1,000 runs,
+    one GET each.
     """
     cursor: str | None = ""
     while cursor is not None:
         page = store.list(keys.prefix("bulk"), after=cursor, delimiter="/")
         for folder in page.prefixes:
             run = folder.removeprefix(keys.prefix("bulk")).removesuffix("/")
-            yield run, read_report(store, keys, run)
+            try:
+                yield run, read_report(store, keys, run)
+            except CorruptState as error:
+                # One bad report must not hide the other runs.
+                yield run, error
         cursor = page.next_after
 
 

@@ -15,7 +15,8 @@ from s3queue.documents.acknowledgements import (
     latest_groups,
     letter_mark,
 )
-from s3queue.documents.dead_letter import DeadLetter, line_failures
+from s3queue.documents.dead_letter import DeadLetter
+from s3queue.documents.dead_lines import line_failures
 from s3queue.documents.failure_group import (
     FailureGroup,
     GroupedLetter,

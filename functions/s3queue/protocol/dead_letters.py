@@ -11,14 +11,9 @@ from typing import Any
 
 from s3queue.clock import as_duration
 from s3queue.documents.acknowledgements import Acknowledgements
-from s3queue.documents.dead_letter import (
-    DEAD_METADATA,
-    DeadLetter,
-    DeadLine,
-    count_by_error_type,
-    count_lines,
-    dead_lines,
-)
+from s3queue.documents.dead_facts import DEAD_METADATA
+from s3queue.documents.dead_letter import DeadLetter, count_by_error_type
+from s3queue.documents.dead_lines import DeadLine, count_lines, dead_lines
 from s3queue.documents.failure_group import FailureGroup, Selection, group_key
 from s3queue.documents.message import MOVED
 from s3queue.documents.record import Record

@@ -6,7 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 
-from s3queue.documents.dead_letter import DeadLetter, DeadLine, dead_lines, kept_metadata
+from s3queue.documents.dead_facts import kept_metadata
+from s3queue.documents.dead_letter import DeadLetter
+from s3queue.documents.dead_lines import DeadLine, dead_lines
 from s3queue.documents.failure_group import Selection, group_key
 from s3queue.documents.message import MOVED
 from s3queue.encoding import with_put_id

@@ -19,7 +19,6 @@ from s3queue.documents.message import Generation
 from s3queue.documents.once import is_once
 from s3queue.documents.record import Failure, Outcome, Record
 from s3queue.documents.sends import Send, are_large
-from s3queue.documents.sent_objects import check_sends
 from s3queue.encoding import sized_result
 from s3queue.errors import AccessDenied, AttemptFailed, InvalidRequest, LeaseLost, Reject, Unavailable
 from s3queue.events import Event, InProcess
@@ -101,12 +100,16 @@ class LeaseProtocol(LeaseWrites):
         """
         lines = claim.lines
         if lines.sends:
+            from s3queue.documents.sent_objects import check_sends
+
             check_sends(lines.sends, of_batch=claim.message.is_batch)
             if are_large(lines.sends):
                 self._stage(claim)
 
     def make_room(self, claim: Claim, sends: Sequence[Send]) -> None:
         """Stage the sends of former lines if those of this one, each within the limits, are too many with them."""
+        from s3queue.documents.sent_objects import check_sends
+
         try:
             check_sends([*claim.lines.sends, *sends], of_batch=True)
         except InvalidRequest:

@@ -6,7 +6,6 @@ record, then (if it died) the dead letter, then the deletion of message and leas
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,8 +15,8 @@ from typing import IO
 
 from s3queue import paths as names
 from s3queue.clock import Chance
-from s3queue.documents.batch import Lines, read_lines, spooled
-from s3queue.documents.dead_letter import bury_line, dead_metadata, generation_mark, is_letter_of
+from s3queue.documents.batch import Lines, empty_spool, read_lines, spooled
+from s3queue.documents.dead_facts import dead_metadata, generation_mark, is_letter_of
 from s3queue.documents.message import INLINE_BYTES, Generation
 from s3queue.documents.record import Failure, Record
 from s3queue.errors import AccessDenied, Conflict, CorruptState, InvalidRequest, NewerFormat, Unavailable
@@ -196,9 +195,11 @@ class Outcomes:
             return
         if found is None:
             return
+        from s3queue.documents.dead_lines import bury_line
+
         counts: Counter[str] = Counter()
         unfinished = record.failure or Failure("Error", "it did not complete")
-        with spooled(found.stream) as batch, tempfile.SpooledTemporaryFile(max_size=INLINE_BYTES) as letter:
+        with spooled(found.stream) as batch, empty_spool() as letter:
             for number, line in read_lines(batch, HELD_BYTES):
                 if number not in lines.done:
                     failure = lines.dead.get(number, unfinished)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from s3queue.documents.batch import spooled
-from s3queue.documents.dead_letter import DEAD_METADATA, DeadLetter
+from s3queue.documents.dead_facts import DEAD_METADATA
+from s3queue.documents.dead_letter import DeadLetter
 from s3queue.documents.once import moved_id
 from s3queue.encoding import put_id_of, with_put_id
 from s3queue.errors import InvalidName, InvalidRequest

@@ -9,11 +9,10 @@ import hashlib
 import io
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from s3queue import paths as names
 from s3queue.clock import Ascending, as_signing_time
@@ -35,7 +34,9 @@ from s3queue.tracing import current, traced
 from .access import QueueAccess
 from .overrides import REFRESH_SECONDS, RuntimeOverrides
 from .payload_check import check_line, check_payload
-from .stats import published_stats
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 #: Each process reads the published stats at most this often, and only if the queue has a `max_depth`.
 DEPTH_SECONDS = 10.0
@@ -135,6 +136,8 @@ class Producer:
             raise InvalidRequest(f"per_object must be at least 1, not {per_object}")
         if concurrency < 1:
             raise InvalidRequest(f"concurrency must be at least 1, not {concurrency}")
+        from concurrent.futures import ThreadPoolExecutor
+
         kept = traced(encode_metadata(metadata or {}), current())
         paths: list[str] = []
 
@@ -353,6 +356,8 @@ class Producer:
         now = self.queue.clock.monotonic()
         if now - self._depth_read >= DEPTH_SECONDS:
             self._depth_read = now
+            from .stats import published_stats
+
             published = published_stats(self.queue.store, self.queue.keys)
             self._depth = published.pending + published.delayed if published else 0
         if self._depth >= self.queue.settings.max_depth:

@@ -16,23 +16,9 @@ from s3queue.keys import Keys
 from s3queue.paths import due_of, is_lines, without_mark
 from s3queue.store import ObjectInfo, ObjectStore, Page, listing
 
+from .kinds import find_kinds
+
 _log = logging.getLogger(__name__)
-#: The kinds of objects that a queue can have, in the order of their keys.
-KINDS = (
-    "bulk",
-    "dead",
-    "dedup",
-    "delayed",
-    "idempotency",
-    "leases",
-    "locks",
-    "messages",
-    "records",
-    "retries",
-    "runs",
-    "schedules",
-    "workers",
-)
 _COUNTED = ("leases", "messages", "delayed", "retries", "records", "dead")
 #: Pages that one count reads at most, unless all are asked for; after that a count is a lower bound.
 PAGES = 20
@@ -141,24 +127,6 @@ class Counter:
 
     def age(self, since: datetime | None) -> float | None:
         return max(timedelta(), self.now - since).total_seconds() if since else None
-
-
-def find_kinds(store: ObjectStore, keys: Keys, wanted: Iterable[str] = KINDS) -> tuple[Page, set[str]]:
-    """The LIST of the queue's root, and which kinds of objects there are. One LIST.
-
-    Anyone may PUT more than a page of objects directly under the root; then each wanted kind that the page does not
-    reach is asked for.
-    """
-    root = store.list(keys.root, delimiter="/")
-    kinds = keys.kinds(root.prefixes)
-    if root.next_after is not None:
-        beyond = {kind for kind in wanted if kind not in kinds and keys.prefix(kind) > root.next_after}
-        kinds |= {kind for kind in sorted(beyond) if _exists(store, keys.prefix(kind))}
-    return root, kinds
-
-
-def _exists(store: ObjectStore, prefix: str) -> bool:
-    return bool(store.list(prefix, limit=1).objects)
 
 
 def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Stats:

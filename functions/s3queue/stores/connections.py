@@ -18,7 +18,6 @@ from functools import cached_property
 from threading import Lock
 from typing import IO, Any
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from s3queue.clock import Clock, SystemClock
 from s3queue.errors import InvalidRequest, QueueError, Unavailable
@@ -236,9 +235,13 @@ def _length(body: IO[bytes]) -> int:
 
 
 def _proxy(address: SplitResult) -> SplitResult | None:
-    found = getproxies().get(address.scheme)
     # A plain-HTTP endpoint is a server on this machine or near it, and needs no proxy.
-    if not found or address.scheme != "https" or proxy_bypass(address.hostname or ""):
+    if address.scheme != "https":
+        return None
+    from urllib.request import getproxies, proxy_bypass
+
+    found = getproxies().get(address.scheme)
+    if not found or proxy_bypass(address.hostname or ""):
         return None
     return urlsplit(found if "://" in found else f"http://{found}")
 

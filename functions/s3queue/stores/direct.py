@@ -16,7 +16,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote, unquote_plus, urlsplit
-from xml.etree import ElementTree
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
 from s3queue.errors import Contended, InvalidRequest, NotFound, Unavailable
@@ -30,6 +29,8 @@ from .signature import Credentials, Headers
 from .wire import http_date, quoted, unquoted, whole_etag, whole_seconds
 
 if TYPE_CHECKING:
+    from xml.etree import ElementTree
+
     from .s3 import S3Store
 
 _log = logging.getLogger(__name__)
@@ -302,6 +303,9 @@ def _page(root: ElementTree.Element, at: datetime) -> Page:
 
 
 def _parsed(answer: Answer, expected: str = "Error") -> ElementTree.Element:
+    # A worker that events invoke lists nothing and meets few errors.
+    from xml.etree import ElementTree
+
     try:
         # During a long copy, the server sends blanks until it is done.
         root = ElementTree.fromstring(answer.body.lstrip())

@@ -16,8 +16,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from s3queue.errors import QueueError
+from s3queue.protocol.kinds import find_kinds
 from s3queue.protocol.lease_protocol import LeaseProtocol
-from s3queue.protocol.stats import Counter, Stats, find_kinds
+from s3queue.protocol.stats import Counter, Stats
 from s3queue.protocol.store_time import AGAIN_SECONDS, StoreTime
 from s3queue.queue import Queue
 from s3queue.store import Page

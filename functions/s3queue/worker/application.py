@@ -11,7 +11,6 @@ from types import ModuleType
 from s3queue.errors import InvalidRequest
 
 from .definition import Definition
-from .secrets import Reference
 
 #: Names the package of the application's queues in a deployed function; without it, `queues`.
 VARIABLE = "S3QUEUE_PACKAGE"
@@ -69,6 +68,8 @@ class Application:
         Raises:
             InvalidRequest: a reference is none.
         """
+        from .secrets import Reference
+
         named = getattr(self._module_of(name), "SECRETS", ())
         found = dict(named) if isinstance(named, Mapping) else {one: f"ssm:/{stack}/{name}/{one}" for one in named}
         for reference in found.values():

@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import IO, Any, Literal, TypeVar
 
 from s3queue.documents.batch import LongLine, check_lines, spooled
-from s3queue.documents.dead_letter import messages_of
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import INLINE_BYTES
 from s3queue.documents.record import Failure, Record
 from s3queue.documents.sends import MOST_PARTS, Send
-from s3queue.documents.sent_objects import check_sends
 from s3queue.encoding import LONGEST
 from s3queue.errors import (
     Cancelled,
@@ -44,6 +43,8 @@ from .unknown import until_known
 _log = logging.getLogger(__name__)
 #: `lost`: someone else has the message by now, or its outcome is unknown; the sweeper takes care of it.
 AttemptEnding = Literal["completed", "retried", "dead", "cancelled", "released", "postponed", "lost"]
+#: Writes how an attempt ended.
+Step = Callable[[], AttemptEnding]
 T = TypeVar("T")
 Line = bytes | LongLine
 #: Lines that a handler of lists gets in one call.
@@ -93,12 +94,10 @@ class Processor:
 
     def process(self, claim: Claim) -> AttemptEnding:
         """Run the handler and write the outcome. Errors of a handler or of a message are never raised from here."""
-        ending = self._process(claim)
-        if ending != "lost":
-            self.queue.note_undecided(claim)  # unless a call was noted: cancelled, not readable, no line to run
-        return ending
+        return self.conclude(claim, self.call(claim))
 
-    def _process(self, claim: Claim) -> AttemptEnding:
+    def call(self, claim: Claim) -> Step:
+        """Run the handler; what it returns writes the outcome, in any thread: it is for `conclude`."""
         try:
             claim.check_alive()
             self.queue.events.emit(
@@ -110,8 +109,21 @@ class Processor:
                 max_attempts=self.queue.settings.max_attempts,
                 size=claim.message.size,
             )
+            return self._batch(claim) if claim.message.is_batch else self._single(claim)
+        except (QueueError, Cancelled) as error:
+            return partial(_raise, error)
+
+    def conclude(self, claim: Claim, step: Step) -> AttemptEnding:
+        """Write the outcome of a call."""
+        ending = self._conclude(claim, step)
+        if ending != "lost":
+            self.queue.note_undecided(claim)  # unless a call was noted: cancelled, not readable, no line to run
+        return ending
+
+    def _conclude(self, claim: Claim, step: Step) -> AttemptEnding:
+        try:
             try:
-                return self._batch(claim) if claim.message.is_batch else self._single(claim)
+                return step()
             except Cancelled:
                 # The operator recorded the outcome, and the message is this worker's: it deletes it.
                 self._known(lambda: self.queue.clear(claim))
@@ -124,7 +136,7 @@ class Processor:
             _log.error("outcome not written, lease will run out: %s/%s: %s", self.queue.name, claim.path, error)
             return "lost"
 
-    def _single(self, claim: Claim) -> AttemptEnding:
+    def _single(self, claim: Claim) -> Step:
         is_called = False
         try:
             argument = self.definition.argument(claim.message, self.queue.settings)
@@ -137,8 +149,8 @@ class Processor:
                 result = self.definition.call(argument, context)
             sends = self.sends_of(context, result)
         except failures() as error:
-            return self.end(claim, error, is_called=is_called)
-        return self.end(claim, None, result=result, sends=sends)
+            return partial(self.end, claim, error, is_called=is_called)
+        return partial(self.end, claim, None, result=result, sends=sends)
 
     def end(
         self,
@@ -160,7 +172,9 @@ class Processor:
         after = error.after if isinstance(error, Retry) else None
         return self._fail(claim, error, after=after, is_called=is_called)
 
-    def _batch(self, claim: Claim) -> AttemptEnding:
+    def _batch(self, claim: Claim) -> Step:
+        from s3queue.documents.dead_lines import messages_of
+
         total = 0
         after: timedelta | None = None
         postponed: timedelta | None = None
@@ -169,9 +183,9 @@ class Processor:
         try:
             batch = self._spooled(claim)
         except (MessageNotFound, NoSpace) as error:
-            return self._fail(claim, error, after=None)
+            return partial(self._fail, claim, error, after=None)
         except MessageTooLarge as error:
-            return self._fail(claim, error, after=None, dead=True)
+            return partial(self._fail, claim, error, after=None, dead=True)
         # Lines are read once, in order: of a batch that begins, each is pending.
         is_fresh = claim.lines.is_empty()
         longest = self.queue.settings.max_message_size
@@ -187,12 +201,9 @@ class Processor:
                         continue
                 # At least one line runs, so that even the shortest invocation makes progress.
                 if started and self.should_stop():
-                    self._known(lambda: self.queue.release(claim))
-                    return "released"
+                    return partial(self._release, claim)
                 if started and self.queue.gate and not self._is_permitted(claim):
-                    wait = max(self.queue.free_at(claim.path) - claim.now(), timedelta())
-                    self._known(lambda: self.queue.leases.postpone(claim, wait, is_asked=False))  # noqa: B023
-                    return "postponed"
+                    return partial(self._postpone_lines, claim)
                 if self.queue.clock.monotonic() - written > claim.lease.timeout.total_seconds() / 2:
                     self.queue.extend(claim)
                     written = self.queue.clock.monotonic()
@@ -204,10 +215,10 @@ class Processor:
                 elif asked is not None:
                     after = max(after or asked, asked)
         if postponed is not None:
-            return self._postpone(claim, postponed)
+            return partial(self._postpone, claim, postponed)
         if claim.lines.failed:
-            return self._fail(claim, claim.lines.failure(total), after=after)
-        return self._known(lambda: self.queue.complete_lines(claim, total, clear=self.clears)).outcome
+            return partial(self._fail, claim, claim.lines.failure(total), after=after)
+        return lambda: self._known(lambda: self.queue.complete_lines(claim, total, clear=self.clears)).outcome
 
     def _spooled(self, claim: Claim) -> IO[bytes]:
         """The batch in the temporary folder, if its size and its number of lines are within the limits."""
@@ -308,6 +319,8 @@ class Processor:
                 if result is not None:
                     context.send(target, result)
         if context.sends:
+            from s3queue.documents.sent_objects import check_sends
+
             check_sends(context.sends, of_batch=context.claim.message.is_batch)
             if len(context.claim.lines.outbox) > MOST_PARTS - 2:
                 raise InvalidRequest(f"the lines of one batch have sent {MOST_PARTS} parts: use smaller batches")
@@ -322,8 +335,7 @@ class Processor:
                 return self._fail(claim, failure, after=None)
             self._fail_lines(claim, lines, failure, dead=False)
             self.queue.note_call(claim, failure.type)
-            self._known(lambda: self.queue.release(claim))
-            return "released"
+            return self._release(claim)
         except (LeaseLost, Unavailable):
             return "lost"
 
@@ -355,6 +367,16 @@ class Processor:
             return ended.outcome
         return "retried" if ended.failure and ended.failure.type == "Postpone" else "postponed"
 
+    def _postpone_lines(self, claim: Claim) -> AttemptEnding:
+        """The next lines have to wait for the queue's limits."""
+        wait = max(self.queue.free_at(claim.path) - claim.now(), timedelta())
+        self._known(lambda: self.queue.leases.postpone(claim, wait, is_asked=False))
+        return "postponed"
+
+    def _release(self, claim: Claim) -> AttemptEnding:
+        self._known(lambda: self.queue.release(claim))
+        return "released"
+
     def _known(self, step: Callable[[], T]) -> T:
         return until_known(self.queue, step)
 
@@ -379,6 +401,10 @@ def failures() -> tuple[type[BaseException], ...]:
     """
     cancelled = getattr(sys.modules.get("asyncio"), "CancelledError", SystemExit)
     return (Exception, SystemExit, cancelled)
+
+
+def _raise(error: BaseException) -> AttemptEnding:
+    raise error
 
 
 def _check_ours(claim: Claim, error: BaseException) -> None:

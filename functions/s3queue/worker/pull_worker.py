@@ -17,13 +17,13 @@ from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.queue import Queue
 
-from .background_delete import BackgroundDelete
+from .background import Background
 from .crew import Crew, join_all, start_lasting
 from .definition import Definition, Handler, definition_for
 from .inbox import Inbox
 from .own_retries import OwnRetries
 from .partition_runs import PartitionRuns
-from .processor import AttemptEnding
+from .processor import AttemptEnding, Step
 from .signals import stopping_on_signal
 from .statistics import Statistics
 from .supervisor import Supervisor
@@ -107,7 +107,8 @@ class Worker:
         self._in_hand: Counter[str] = Counter()
         self._is_refilling = False
         self._ends_empty = False
-        self._clearing: BackgroundDelete | None = None
+        #: Made by `start`.
+        self._background: Background
 
     @property
     def _concurrency(self) -> int:
@@ -127,7 +128,7 @@ class Worker:
         # A new backlog: what an earlier run of this worker found must not delay this one, or end it as idle.
         self._backlog = Backlog(self.queue, competes=self._concurrency > 1, partitions=True, shares=True)
         self._next_refill = float("-inf")
-        self._clearing = BackgroundDelete(self.queue, self._heartbeat, self._concurrency, self._cleared)
+        self._background = Background(self.queue, self._heartbeat, self._concurrency, self._ended)
         self._crew.resize(self._concurrency)
         targets: dict[str, Callable[[], None]] = {
             "heartbeat": partial(self._supervisor.keep_alive, self.stats, self._until_beat.sleep),
@@ -153,8 +154,7 @@ class Worker:
             return False
         if self._threads:
             self._threads = []
-            if self._clearing:
-                self._clearing.end()
+            self._background.end()
             self._unserved.leave(self._inbox.take)
             self._heartbeat.end()
             self.queue.events.emit(
@@ -229,15 +229,9 @@ class Worker:
             while claim is not None:
                 if self._stopping.is_set():
                     self.queue.release(claim)  # claimed while the worker was told to stop: the handler never started
-                    ending: AttemptEnding = "released"
-                else:
-                    ending = self._process(claim)
-                if not self._crew.is_member():
-                    handed_over = True  # it hung, and the thread in its place does the rest
+                    self.statistics.count("released")
                     return
-                self.statistics.count(ending)
-                if claim.is_recorded and self._clearing and self._clearing.hand_over(claim):
-                    handed_over = True
+                if handed_over := not self._run(claim):
                     return
                 if claim.superseded and self.queue.settings.paused:
                     self._inbox.append(claim.path)
@@ -258,15 +252,21 @@ class Worker:
             if self._crew.is_member():  # else it hung, and the thread in its place does the rest
                 self._put_down(candidate.path)
 
-    def _process(self, claim: Claim) -> AttemptEnding:
+    def _run(self, claim: Claim) -> bool:
+        """Run the handler; whether this thread has written the outcome, too, and goes on with the message's name."""
         self._heartbeat.hold(claim)
         try:
-            return self._processor.process(claim)
-        finally:
-            if not claim.is_recorded:
-                self._heartbeat.drop(claim)
+            step = self._processor.call(claim)
+        except BaseException:
+            self._heartbeat.drop(claim)
+            raise
+        # If it hung, the thread in its place does the rest.
+        return self._crew.is_member() and not self._background.hand_over(claim, partial(self._conclude, claim, step))
 
-    def _cleared(self, claim: Claim) -> None:
+    def _conclude(self, claim: Claim, step: Step) -> None:
+        self.statistics.count(self._processor.conclude(claim, step))
+
+    def _ended(self, claim: Claim) -> None:
         if claim.superseded and not self._stopping.is_set():
             self._inbox.append(claim.path)
         self._put_down(claim.path)
@@ -352,8 +352,7 @@ class Worker:
 
     def _follow_settings(self) -> None:
         self._crew.resize(self._concurrency)
-        if self._clearing:
-            self._clearing.resize(self._concurrency)
+        self._background.resize(self._concurrency)
 
     def _given_up(self, claim: Claim, ending: AttemptEnding) -> None:
         self.statistics.count(ending)

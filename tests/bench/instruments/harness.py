@@ -99,13 +99,18 @@ class Part:
 class Bench:
     """Takes the figures of one run and keeps them."""
 
-    def __init__(self, console: Console, *, repetitions: int = 5, scale: float = 1.0) -> None:
-        """`scale`: how much larger than usual the data of the parts about Spark is; a busy machine bears less."""
+    def __init__(
+        self, console: Console, *, repetitions: int = 5, scale: float = 1.0, output: Path | None = None
+    ) -> None:
+        """`scale`: how much larger than usual the data of the parts about Spark is; a busy machine bears less. `output`
+        is written after each row: an interrupted run keeps what it has.
+        """
         if repetitions < 1:
             raise ValueError(f"{repetitions} repetitions: at least one")
         if scale <= 0:
             raise ValueError(f"a scale of {scale}: more than nothing")
         self.scale = scale
+        self.output = output
         self.console = console
         self.repetitions = repetitions
         self.parts: list[Part] = []
@@ -193,6 +198,8 @@ class Bench:
 
     def _keep(self, row: Row) -> Row:
         self.parts[-1].rows.append(row)
+        if self.output:
+            self.write(self.output)
         self.console.print(f"  {row.what}: {_said(row)}", highlight=False)
         return row
 

@@ -166,4 +166,31 @@ BUGS = (
         test="tests/unit/protocol/test_heartbeat_pace.py::"
         "test_a_short_lease_that_is_written_anew_takes_nothing_from_what_the_heartbeat_gave",
     ),
+    Mutation(
+        # To save a round trip, a GET beside the PUT would have to be safe when it comes first.
+        "a message is read beside the PUT of its lease, not after it",
+        "protocol/claiming.py",
+        "        try:\n            lease, written = self.leases.put_lease(path, lease, if_match=if_match)\n",
+        "        early = None\n"
+        "        with contextlib.suppress(QueueError):\n"
+        "            early = self.queue.store.open(self.queue.keys.message(path)) if if_match is None else None\n"
+        "        try:\n            lease, written = self.leases.put_lease(path, lease, if_match=if_match)\n",
+        more=(
+            (
+                "protocol/claiming.py",
+                "return self._read_message(path, lease, written, before, is_first=if_match is None)",
+                "return self._read_message(path, lease, written, before, is_first=if_match is None, early=early)",
+            ),
+            (
+                "protocol/claiming.py",
+                "before: float, *, is_first: bool\n",
+                "before: float, *, is_first: bool, early=None\n",
+            ),
+            (
+                "protocol/claiming.py",
+                "            found = self.queue.store.open(self.queue.keys.message(path))\n",
+                "            found = early or self.queue.store.open(self.queue.keys.message(path))\n",
+            ),
+        ),
+    ),
 )

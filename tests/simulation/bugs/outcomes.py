@@ -81,7 +81,7 @@ BUGS = (
     ),
     Mutation(
         "a replayed batch of dead lines runs the letter's own lines",
-        "documents/dead_letter.py",
+        "documents/dead_lines.py",
         "            yield number, dead.body if dead else line",
         "            yield number, line",
     ),
@@ -123,7 +123,7 @@ BUGS = (
     ),
     Mutation(
         "a long line that dies again is wrapped twice",
-        "documents/dead_letter.py",
+        "documents/dead_lines.py",
         "    if head := _HEAD.match(start):\n",
         '    if head := _HEAD.match(b""):\n',
     ),

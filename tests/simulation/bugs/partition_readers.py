@@ -54,11 +54,11 @@ BUGS = (
     Mutation(
         "a failed attempt starts its flow",
         "worker/processor.py",
-        "            return self.end(claim, error, is_called=is_called)\n",
+        "            return partial(self.end, claim, error, is_called=is_called)\n",
         "            if any(send.place == 'flows/' for send in context.sends):\n"
         "                claim.lines.sends = list(context.sends)\n"
         "                self.queue.perform(self.queue.leases._record(claim, 'completed'))\n"
-        "            return self.end(claim, error, is_called=is_called)\n",
+        "            return partial(self.end, claim, error, is_called=is_called)\n",
     ),
     Mutation(
         "the marker of whoever found a flow's id taken stays",

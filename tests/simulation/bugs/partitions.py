@@ -59,7 +59,7 @@ BUGS = (
         more=(
             (
                 "flow/partition_window.py",
-                "            if waiting and waiting.is_suspect and window:\n",
+                "            if waiting and waiting.is_suspect and (window or beside is not None):\n",
                 "            if not path:\n",
             ),
         ),

@@ -74,10 +74,10 @@ BUGS = (
     Mutation(
         "a failed attempt sends, too",
         "worker/processor.py",
-        "            return self.end(claim, error, is_called=is_called)\n",
+        "            return partial(self.end, claim, error, is_called=is_called)\n",
         "            claim.lines.sends = list(context.sends)\n"
         "            self.queue.perform(self.queue.leases._record(claim, 'completed'))\n"
-        "            return self.end(claim, error, is_called=is_called)\n",
+        "            return partial(self.end, claim, error, is_called=is_called)\n",
     ),
     Mutation(
         "the sends of a batch are forgotten between its attempts",

@@ -67,7 +67,7 @@ BUGS = (
     ),
     Mutation(
         "strangers under the root hide the queue",
-        "protocol/stats.py",
+        "protocol/kinds.py",
         "    if root.next_after is not None:\n",
         "    if root is None:\n",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulation.mutations import Mutation
 
+_BACKGROUND = "tests/unit/worker/test_background.py::"
 BUGS = (
     Mutation(
         "a thread of a worker dies alone of what nobody foresaw",
@@ -39,5 +40,19 @@ BUGS = (
         "        with self._mutex:\n            self._last = max(",
         "        if True:\n            self._last = max(",
         test="tests/unit/protocol/test_producer.py::test_threads_that_share_a_queue_never_share_an_instant_in_a_group",
+    ),
+    Mutation(
+        "a lease is not kept while its outcome is written",
+        "worker/background.py",
+        "        try:\n            if step:\n",
+        "        self._heartbeat.drop(claim)\n        try:\n            if step:\n",
+        test=f"{_BACKGROUND}test_a_lease_is_kept_while_its_outcome_is_written",
+    ),
+    Mutation(
+        "any number of outcomes waits to be written",
+        "worker/background.py",
+        "            is_free = self._under_way < self._most\n",
+        "            is_free = True\n",
+        test=f"{_BACKGROUND}test_no_more_outcomes_wait_than_there_are_threads_for_them",
     ),
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from s3queue import Queue, Record
-from s3queue.documents.dead_letter import messages_of
+from s3queue.documents.dead_lines import messages_of
 from s3queue.documents.heartbeat import Heartbeat
 from s3queue.documents.lease import GRAIN
 from s3queue.errors import CorruptState

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from s3queue import DeadLetters, MessageNotFound, Reject
-from s3queue.documents.dead_letter import DeadLine, count_lines, messages_of
+from s3queue.documents.dead_lines import DeadLine, count_lines, messages_of
 from s3queue.documents.record import Failure
 from s3queue.encoding import METADATA_BYTES, metadata_size
 from support.payloads import put_batch

@@ -12,6 +12,7 @@ from s3queue.cli.command import command, group, program
 from s3queue.cli.output import table
 from s3queue.cli.session import Session, shifted
 from s3queue.documents.bulk_run import BulkReport, RejectedRow
+from s3queue.errors import CorruptState
 from s3queue.protocol.bulk_runs import list_runs, rejected_rows
 
 bulk = group("Bulk runs of a queue: what they have enqueued, and the rows that they rejected.")
@@ -24,21 +25,25 @@ SHOWN = 60
 def list_(ctx: typer.Context, queue: QueueName = None) -> None:
     """List the bulk runs of a queue. One that is not done can be resumed: start it again with the same source.
 
-    JSON: a list of run, state (done, unfinished), rows, batches, messages, rejected (a count for each reason).
+    JSON: a list of run, state (done, unfinished, unreadable), rows, batches, messages, rejected (a count for each
+    reason).
     """
     session = Session.of(ctx)
     opened = session.queue(queue)
     found = list(list_runs(opened.store, opened.keys))
     rows = [
         [run, "done", str(one.batches), str(one.messages), str(sum(one.rejected.values()))]
-        if one
-        else [run, "unfinished", "", "", ""]
+        if isinstance(one, BulkReport)
+        else [run, _state(one), "", "", ""]
         for run, one in found
     ]
     session.answer(
         [_document(run, one) for run, one in found],
         table(["~run", "state", ">batches", ">messages", ">rejected"], rows),
     )
+    for _, one in found:
+        if isinstance(one, CorruptState):
+            session.note(f"unreadable: {one}")
     if not found:
         session.note(f"{opened.name} has no bulk run")
 
@@ -70,14 +75,21 @@ def rejected(
         session.note(f"there are more: --limit {10 * limit}, or read {opened.keys.bulk(wanted, 'rejected/')}")
 
 
-def _document(run: str, one: BulkReport | None) -> dict[str, Any]:
+def _state(one: BulkReport | CorruptState | None) -> str:
+    if isinstance(one, CorruptState):
+        return "unreadable"
+    return "done" if one else "unfinished"
+
+
+def _document(run: str, one: BulkReport | CorruptState | None) -> dict[str, Any]:
+    report = one if isinstance(one, BulkReport) else None
     return {
         "run": run,
-        "state": "done" if one else "unfinished",
-        "rows": one.rows if one else None,
-        "batches": one.batches if one else None,
-        "messages": one.messages if one else None,
-        "rejected": dict(one.rejected) if one else None,
+        "state": _state(one),
+        "rows": report.rows if report else None,
+        "batches": report.batches if report else None,
+        "messages": report.messages if report else None,
+        "rejected": dict(report.rejected) if report else None,
     }
 
 

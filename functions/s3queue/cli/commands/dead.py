@@ -14,7 +14,7 @@ from s3queue.cli.bodies import Body
 from s3queue.cli.command import BAD, command, group, program
 from s3queue.cli.output import facts, table
 from s3queue.cli.session import Session, shifted
-from s3queue.cli.words import age, bytes_, clean, one_line, when
+from s3queue.cli.words import age, bytes_, clean, counted, one_line, when
 from s3queue.documents.dead_letter import DeadLetter
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.queue import Queue
@@ -28,11 +28,14 @@ def rows(letters: Sequence[DeadLetter], queue: Queue) -> Any:
     now = queue.clock.now()
     return table(
         ["=path", "~died", ">tries", "~error"],
-        [
-            [one.path, when(one.died_at, now), one.attempts, one_line(f"{one.error_type}: {one.error}")]
-            for one in letters
-        ],
+        [[one.path, when(one.died_at, now), one.attempts, _error(one)] for one in letters],
     )
+
+
+def _error(letter: DeadLetter) -> str:
+    """The error, or the first one of a batch's lines, and how many of these died."""
+    lines = f"{counted(letter.lines, 'line')}, the first: " if letter.lines else ""
+    return lines + one_line(f"{letter.error_type}: {letter.error}")
 
 
 @command(
@@ -71,8 +74,10 @@ def list_(
     if is_cut:
         session.note(f"only the first {limit} are shown; --limit N shows more")
     if not found:
-        session.note(f"{opened.name} has no such dead letter")
-        if error_type or older_than or newer_than or message is not None:
+        is_filtered = error_type or older_than or newer_than or message is not None
+        hint = f"; s3queue dead errors {opened.name} shows what there is" if is_filtered else ""
+        session.note(f"{opened.name} has no {'such ' if is_filtered else ''}dead letter{hint}")
+        if is_filtered:
             raise typer.Exit(BAD)
 
 
@@ -149,6 +154,6 @@ def errors(
     ]
     # `example` was a path before there were groups by message.
     found = [group.to_json() | {"example": group.samples[0], "error": group.example} for group in groups]
-    session.answer(found, table(["error", ">count", ">seen", "newest", "~message", "=example"], rows))
+    session.answer(found, table(["error", ">count", ">acknowledged", "newest", "~message", "=example"], rows))
     if not found:
         session.note(f"{opened.name} has no dead letter" + (" of that age" if older_than or newer_than else ""))

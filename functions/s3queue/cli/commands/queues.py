@@ -8,13 +8,16 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
+from rich.text import Text
 
 from s3queue.cli.arguments import DryRun, QueueName, Yes
 from s3queue.cli.command import command, program
-from s3queue.cli.output import table
+from s3queue.cli.output import is_wide, table
 from s3queue.cli.session import Session
-from s3queue.cli.words import age, counted, when
+from s3queue.cli.words import age, clean, counted, when
 from s3queue.dashboard.overview import QueueOverview, overview, queue_names
+from s3queue.dashboard.verdicts import SEVERITY
 from s3queue.errors import Conflict
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, listing
@@ -40,11 +43,16 @@ def queues(
     names = queue_names(store)
     with ThreadPoolExecutor(COUNTED) as pool:
         found = list(pool.map(lambda name: overview(store, name, pages=None if exact else 2), names))
-    shown = table(
-        ["queue", "health", ">pending", ">delayed", ">processing", ">waiting", ">dead", ">oldest", "~why"],
-        [_row(one) for one in found],
-    )
-    session.answer([one.to_json() for one in found], shown)
+    columns = ["~queue", "health", ">pending", ">delayed", ">processing", ">waiting", ">dead", ">oldest"]
+    ranked = sorted(found, key=lambda one: SEVERITY.index(one.health))
+    shown: list[RenderableType]
+    if is_wide():
+        shown = [table([*columns, "~why"], [[*_row(one), one.reason] for one in ranked])]
+    else:
+        # A column of a few letters would hide what an operator came for.
+        reasons = [Text(clean(f"{one.name}: {one.reason}")) for one in ranked if one.health != "idle"]
+        shown = [table(columns, map(_row, ranked)), *reasons]
+    session.answer([one.to_json() for one in found], *shown)
     if not found:
         session.note(f"{session.bucket_url} has no queue yet; s3queue create NAME makes one")
 
@@ -55,7 +63,7 @@ def _row(one: QueueOverview) -> Sequence[Any]:
     counts = [
         f"{count:,}{more}" for count in (stats.pending, stats.delayed, stats.processing, stats.failed, stats.dead)
     ]
-    return [one.name, one.health, *counts, age(stats.oldest_seconds), one.reason]
+    return [one.name, one.health, *counts, age(stats.oldest_seconds)]
 
 
 @command(program, "create orders", "create orders max_attempts=5 visibility_timeout=2m", panel=PANEL)

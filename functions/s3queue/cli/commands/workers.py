@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import typer
@@ -10,9 +11,9 @@ from s3queue.cli.arguments import QueueName
 from s3queue.cli.command import command, program
 from s3queue.cli.output import table
 from s3queue.cli.session import Session
-from s3queue.cli.words import age, when
+from s3queue.cli.words import age, one_line, when
 from s3queue.dashboard.overview import live_workers
-from s3queue.documents.run_documents import MANIFEST_BYTES
+from s3queue.documents.run_documents import MANIFEST_BYTES, is_silent, state_word
 from s3queue.encoding import format_instant, parse_json
 from s3queue.errors import CorruptState
 from s3queue.queue import Queue
@@ -42,7 +43,7 @@ def workers(ctx: typer.Context, queue: QueueName = None) -> None:
         ]
         for one in found
     ]
-    columns = ["~worker", "state", "last seen", ">up for", ">holds", ">succeeded", ">retried", ">dead"]
+    columns = ["~worker", "state", "last seen", ">up for", ">holds", ">completed", ">retried", ">dead"]
     session.answer([one.to_json() for one in found], table(columns, rows))
     if not found:
         session.note(f"{opened.name} has no pull worker")
@@ -62,9 +63,13 @@ def runs(ctx: typer.Context, queue: QueueName = None) -> None:
         document = one["document"] or {}
         run = document.get("run") or document.get("run_id") or document.get("id") or "-"
         held = next((len(document[name]) for name in ("holds", "paths", "messages") if _is_list(document, name)), "-")
-        beat = f"{age(one['age_seconds'])} ago"
-        rows.append([one["name"], one["kind"], run, document.get("state") or "-", held, beat])
-    session.answer(found, table(["~name", "kind", "~run", "state", ">holds", "last written"], rows))
+        written = timedelta(seconds=one["age_seconds"])
+        state = str(document.get("state") or "")
+        silent = one["kind"] != "slot" and is_silent(state, written)
+        note = one_line(document.get("note") or document.get("reason") or "")
+        shown = state_word(state, is_silent=silent).lower() or "-"
+        rows.append([one["name"], one["kind"], run, shown, held, f"{age(written)} ago", note])
+    session.answer(found, table(["~name", "kind", "~run", "state", ">holds", "last written", "~note"], rows))
     if not found:
         session.note(f"{opened.name} has no Spark run")
 

@@ -20,7 +20,7 @@ from s3queue.protocol.backlog import Backlog, Candidate
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter, keep_beating
 from s3queue.queue import Queue
-from s3queue.worker.background_delete import BackgroundDelete
+from s3queue.worker.background import Background
 from s3queue.worker.crew import start_lasting
 from s3queue.worker.inbox import Inbox
 from s3queue.worker.processor import AttemptEnding
@@ -56,7 +56,7 @@ class Intake:
         self._unserved = Unserved(queue)
         self._statistics = Statistics()
         self._turn = SweepTurn(queue, self._accept)
-        self._clearing = BackgroundDelete(queue, self._heartbeat, CLAIMS, self._cleared)
+        self._background = Background(queue, self._heartbeat, CLAIMS, self._cleared)
         self._claiming = ThreadPoolExecutor(CLAIMS, f"{queue.worker_id}-claiming")
         self._stopping = threading.Event()
         self._resting = threading.Event()
@@ -105,7 +105,7 @@ class Intake:
         for thread in self._threads:
             thread.join()
         self._claiming.shutdown()
-        self._clearing.end()
+        self._background.end()
         if self._threads:
             self._unserved.leave(self._inbox.take)
             self._heartbeat.end()
@@ -202,7 +202,7 @@ class Intake:
         self._statistics.count("completed")
         if not claim.is_recorded:
             self._heartbeat.drop(claim)
-        elif not self._clearing.hand_over(claim):
+        elif not self._background.hand_over(claim):
             self._cleared(claim)
 
     def release(self, claim: Claim) -> None:

@@ -72,6 +72,21 @@ const actions = {
     if (done) report(done);
   },
 
+  async "delete-group"({ queue, error, message }) {
+    const group = message === undefined ? { error_type: error } : { error_type: error, message };
+    const planned = await post(queueUrl(queue, "/dead/delete"), { ...group, dry_run: true });
+    const many = `${planned.next_cursor ? "at least " : ""}${plural(planned.selected, "dead letter")}`;
+    const done = await ask({
+      title: `Delete ${error} in ${queue}?`,
+      says: [...(message ? [message] : []),
+        `${many} will be deleted for good; of a batch, the lines with this error. Their records stay until their retention is over.`],
+      button: "Delete for good",
+      danger: true,
+      perform: (progress) => deleteAll(queue, group, progress),
+    });
+    if (done !== null) tell(`${plural(done, "dead letter")} deleted.`);
+  },
+
   async "acknowledge-group"({ queue, error, message }) {
     const done = await ask({
       title: `Acknowledge ${error} in ${queue}?`,
@@ -120,9 +135,9 @@ const actions = {
 
   async "retry-one"({ queue, path }) {
     const done = await ask({
-      title: "Try this message now?",
+      title: "Retry this message now?",
       says: [path, "It waits for its next attempt. It is tried within seconds instead, and no attempt is used by that."],
-      button: "Try now",
+      button: "Retry now",
       perform: () => post(queueUrl(queue, "/message/retry", { path })),
     });
     if (done) tell(`${path} is tried now, with ${plural(done.attempts_left, "attempt")} left.`);
@@ -144,6 +159,7 @@ const actions = {
       title: "Cancel this message?",
       says: [path, "If it waits, it never runs. If it is running, its handler is told at its next check, and what it " +
         "returns does not count. The payload is deleted."],
+      keep: "Keep it",
       button: "Cancel the message",
       danger: true,
       perform: () => post(queueUrl(queue, "/message/cancel", { path })),
@@ -191,6 +207,7 @@ const actions = {
       says: ["No further step comes. What waits never runs; what is running is told at its next check, and what it returns " +
         "does not count. The payloads are deleted."],
       field: "Why, for whoever looks at it later",
+      keep: "Keep it",
       button: "Cancel the flow",
       danger: true,
       perform: (progress, given) => post(`/api/flows/${encodeURIComponent(flow)}/cancel` +
@@ -217,6 +234,18 @@ async function acknowledgeAll(queue, group, progress) {
     progress(`${count(selected)} acknowledged…`);
   } while (cursor);
   return selected;
+}
+
+async function deleteAll(queue, group, progress) {
+  let deleted = 0;
+  let cursor = "";
+  do {
+    const answer = await post(queueUrl(queue, "/dead/delete"), { ...group, cursor });
+    deleted += answer.deleted;
+    cursor = answer.next_cursor;
+    progress(`${count(deleted)} deleted…`);
+  } while (cursor);
+  return deleted;
 }
 
 async function replayAll(queue, group, started, progress) {

@@ -55,7 +55,7 @@ const poll = new Poll(async () => {
 });
 
 function route() {
-  const [, kind, name, tab, path] = location.hash.split("/").map((part) => {
+  const [, kind, name, tab, path, message] = location.hash.split("/").map((part) => {
     try {
       return decodeURIComponent(part);
     } catch {
@@ -63,14 +63,15 @@ function route() {
     }
   });
   if (kind === "queue" && name && tab === "message") page = new MessagePage(name, path ?? "");
-  else if (kind === "queue" && name) page = Object.assign(new QueuePage(name, tab), page.name === name ? kept(page) : {});
+  else if (kind === "queue" && name) page = Object.assign(new QueuePage(name, tab, { error: path, message }), page.name === name ? kept(page) : {});
   else if (kind === "flow" && name) page = new FlowPage(name);
   else if (kind === "flows") page = new FlowsPage();
   else if (kind === "statistics") page = Object.assign(new StatisticsPage(name, tab), page instanceof StatisticsPage ? read(page) : {});
   else if (kind && !kind.startsWith("key=")) page = new NoSuchPage(location.hash);
   else page = overview;
-  const here = { queue: "", flow: "flows", flows: "flows", statistics: "statistics" }[kind] ?? "overview";
-  const title = kind === "queue" || kind === "flow" ? name : { flows: "Flows", statistics: "Statistics" }[kind] ?? "Overview";
+  const here = page === overview ? "overview" : { flow: "flows", flows: "flows", statistics: "statistics" }[kind] ?? "";
+  const title = page === overview ? "Overview" : page instanceof NoSuchPage ? "Not found"
+    : { flows: "Flows", statistics: "Statistics" }[kind] ?? name;
   document.title = `${title} · s3queue`;
   for (const link of document.querySelectorAll("[data-nav]")) {
     if (link.dataset.nav === here) link.setAttribute("aria-current", "page");

@@ -13,12 +13,13 @@ export function leave() {
 }
 
 // Resolves to the result of `perform`, or to null if the operator cancels. With `field`, a text is asked for, and given
-// to `perform` as well; with `text`, it is this one, to be edited.
-export function ask({ title, says, button, danger = false, field = null, text = null, perform }) {
+// to `perform` as well; with `text`, it is this one, to be edited. `keep`: the button that does nothing; where the
+// question is whether to cancel, it must not be called Cancel.
+export function ask({ title, says, button, danger = false, keep = "Cancel", field = null, text = null, perform }) {
   return new Promise((resolve) => {
     const problem = h("p", { class: "problem", role: "alert" });
     const go = h("button", { type: "button", class: danger ? "button danger" : "button primary" }, button);
-    const cancel = h("button", { type: "button", class: "button" }, "Cancel");
+    const cancel = h("button", { type: "button", class: "button" }, keep);
     const input = field && (text === null
       ? h("input", { type: "text", "aria-label": field, placeholder: field, autocomplete: "off" })
       : h("textarea", { "aria-label": field, rows: 14, spellcheck: "false" }, text));

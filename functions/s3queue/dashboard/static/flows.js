@@ -69,6 +69,7 @@ export class FlowPage {
   constructor(id) {
     this.id = id;
     this.found = null;
+    this.wayOut = "The page Flows lists all flows.";
   }
 
   // Each outcome is a request: a large flow is read less often, and one that has ended changes no more.

@@ -3,7 +3,8 @@
 import { get, queueUrl } from "./api.js";
 import { h, logs } from "./dom.js";
 import { payloadView } from "./payload.js";
-import { STATES, bytes, clock, count, plural, seconds } from "./words.js";
+import { lifeLink } from "./overview.js";
+import { STATES, bytes, clock, count, diedLines, plural, seconds } from "./words.js";
 
 export class MessagePage {
   constructor(queue, path) {
@@ -29,7 +30,7 @@ export class MessagePage {
     const button = (action, words) => h("button", { type: "button", class: "button", "data-action": action,
       "data-queue": queue, "data-path": path, "data-worker": found.worker }, words);
     return [
-      h("section", { class: "verdict slim", "data-state": found.state, "data-key": "head" }, crumbs,
+      h("section", { class: "verdict slim", "data-state": this.died ? "dead" : found.state, "data-key": "head" }, crumbs,
         h("div", { class: "head" }, h("h1", { class: "path" }, h("span", { class: "lamp", "aria-hidden": "true" }), path),
           found.state === "dead" && h("span", { class: "act" }, button("replay-one", "Replay"), button("replay-to", "Replay to…"),
             !found.lines && button("edit-one", "Edit and replay"), button("delete-one", "Delete")),
@@ -39,7 +40,7 @@ export class MessagePage {
             && h("span", { class: "act" }, found.state === "processing" && button("release-one", "Release"),
               found.state === "waiting" && button("retry-one", "Retry now"),
               button("cancel-one", "Cancel"))),
-        h("p", { class: "reason" }, STATES[found.state] ?? found.state, found.problem && `: ${found.problem}`),
+        h("p", { class: "reason" }, STATES[found.state] ?? found.state, found.problem && `: ${found.problem}`, this.diedWords()),
         h("dl", { class: "facts" }, [["Priority", found.priority], ["Size", bytes(found.size)], ["Attempt", found.attempt ?? "–"],
           ["Worker", this.worker(found.worker)], ["Due", found.due_at ? clock(found.due_at) : "at once"],
           ["Progress", found.progress ? `${Math.round(found.progress[0] * 100)} % ${found.progress[1]}` : "–"]]
@@ -68,7 +69,10 @@ export class MessagePage {
     if (found.state === "processing") add("now", found.claimed_at, `Attempt ${found.attempt} is running`, this.worker(found.worker));
     if (found.state === "waiting") add("now", found.retry_at, "Next attempt", found.failure ? found.failure.message : "");
     if (found.state === "burying") add("bad", null, "Being buried", found.failure?.message ?? "");
-    if (found.state === "completed") add("good", found.finished_at, "Completed", this.worker(found.worker));
+    if (found.state === "completed") {
+      add(this.died ? "bad" : "good", found.finished_at, this.died ? `Ended, ${plural(this.died, "line")} died` : "Completed",
+        this.worker(found.worker));
+    }
     if (found.state === "cancelled") add("start", found.finished_at, "Cancelled", "");
     if (found.state === "dead") {
       add("bad", found.finished_at, "Dead", found.failure ? `${found.failure.type}: ${found.failure.message}` : "", found.failure?.details);
@@ -80,6 +84,17 @@ export class MessagePage {
 
   worker(name) {
     return name ? h("span", {}, name, this.found.logs?.[name] && " ", logs(this.found.logs?.[name])) : "–";
+  }
+
+  // A batch is completed once, also if most of its lines died: that must not look as if all were well.
+  get died() {
+    return this.found.state === "completed" ? this.found.lines?.dead ?? 0 : 0;
+  }
+
+  diedWords() {
+    const { total, dead } = this.found.lines ?? {};
+    return this.died > 0 && [`: ${diedLines(dead, total)}. `,
+      h("a", { href: lifeLink(this.queue, `${this.path}.lines`) }, "Their dead letter")];
   }
 
   // How many ended in which way, and which died first.
@@ -94,7 +109,8 @@ export class MessagePage {
   body() {
     const { payload, found } = this;
     if (["completed", "cancelled"].includes(found.state) && !found.kept_payload) {
-      return h("p", { class: "quiet" }, `The message was ${found.state}, and its payload was deleted.`);
+      return h("p", { class: "quiet" }, `The message was ${found.state}, and its payload was deleted.`,
+        this.died > 0 && " The lines that died are kept in their dead letter.");
     }
     if (!payload) {
       return h("div", {}, h("p", { class: "quiet" }, "The payload is read only on request."),

@@ -3,7 +3,7 @@
 import { get, queueUrl } from "./api.js";
 import { sparkline, flowWords } from "./charts.js";
 import { h } from "./dom.js";
-import { HEALTH, age, ago, clock, count, dollars, plural, rate } from "./words.js";
+import { HEALTH, age, ago, clock, count, money, plural, rate } from "./words.js";
 
 const SEVERITY = ["stuck", "unknown", "behind", "unswept", "failing", "paused", "healthy", "idle"];
 // The chart of an hour changes slowly, and errors and leases cost a request each: both are read less often than counts.
@@ -152,7 +152,7 @@ export class Overview {
           h("div", { class: "what" },
             h("div", {}, h("b", {}, group.error_type), " in ",
               h("a", { href: `#/queue/${encodeURIComponent(group.queue)}/dead` }, group.queue)),
-            h("div", { class: "example", title: group.example }, group.message || "no text"),
+            h("a", { class: "example", title: group.example, href: groupLink(group) }, group.message || "no text"),
             h("div", { class: "why" }, `last ${ago(group.newest_at, this.data.at)}, first ${ago(group.oldest_at, this.data.at)}`)),
           h("div", { class: "buttons" },
             h("button", { type: "button", class: "button small", "data-action": "replay-group", "data-queue": group.queue,
@@ -173,8 +173,12 @@ export class Overview {
     for (const [queue, found] of this.stuck) {
       const link = h("a", { href: `#/queue/${encodeURIComponent(queue)}` }, queue);
       for (const lease of found.leases) {
-        items.push(["lease", [h("a", { href: lifeLink(queue, lease.path) }, lease.path), " in ", link.cloneNode(true)],
-          `${lease.reason}; attempt ${lease.attempt} by ${lease.owner || "an unknown worker"}, ${age(lease.age_seconds)} ago`]);
+        // A partition has no page of its own, and no attempt before a message of it has failed.
+        const isPartition = lease.path.endsWith("/");
+        const where = isPartition ? `#/queue/${encodeURIComponent(queue)}/partitions` : lifeLink(queue, lease.path);
+        const who = `${lease.attempt ? `attempt ${lease.attempt} by ` : "held by "}${lease.owner || "an unknown worker"}`;
+        items.push([isPartition ? "partition" : "lease", [h("a", { href: where }, lease.path), " in ", link.cloneNode(true)],
+          `${lease.reason}; ${who}, ${age(lease.age_seconds)} ago`]);
       }
       for (const worker of found.silent_workers) {
         items.push(["worker", [worker.id, " of ", link.cloneNode(true)],
@@ -223,7 +227,7 @@ export class Overview {
     const { cost } = this.data;
     return h("section", { class: "card", "data-key": "cost", "aria-labelledby": "cost-title" },
       h("h2", { id: "cost-title" }, "Cost so far"),
-      h("p", { class: "big" }, dollars(cost.dollars)),
+      h("p", { class: "big" }, money(cost.dollars)),
       h("p", { class: "quiet" }, "at least: the S3 requests of the messages that are still on record"),
       h("details", {}, h("summary", {}, "How this is computed"), h("p", {}, cost.formula)));
   }
@@ -235,6 +239,11 @@ export function drains(queue, flow) {
   if (queue.paused) return "paused";
   if (!flow) return "–";
   return flow.drain_seconds === null ? "not draining" : age(flow.drain_seconds);
+}
+
+// The dead letters of one group; without a text, those of its error.
+function groupLink({ queue, error_type: error, message }) {
+  return `#/queue/${encodeURIComponent(queue)}/dead/${encodeURIComponent(error)}/${encodeURIComponent(message)}`;
 }
 
 export function lifeLink(queue, path) {

@@ -9,7 +9,7 @@ import { Search } from "./search.js";
 import { Selection } from "./selection.js";
 import { table } from "./tables.js";
 import { Tail } from "./tail.js";
-import { HEALTH, STATES, TABS, age, ago, count, plural } from "./words.js";
+import { HEALTH, STATES, TABS, age, ago, clock, count, plural } from "./words.js";
 
 const SLOW_SECONDS = 30;
 const TAIL_SECONDS = 2;
@@ -19,8 +19,10 @@ const COUNTS = {
 };
 
 export class QueuePage {
-  constructor(name, tab) {
+  constructor(name, tab, { error = "", message = "" } = {}) {
     this.name = name;
+    // The dead letters of one group only.
+    this.group = tab === "dead" && error ? { error_type: error, message } : null;
     this.view = null;
     this.rows = null;
     this.cursor = null;
@@ -82,7 +84,7 @@ export class QueuePage {
     let cursor = "";
     for (let page = 0; page < this.pages && cursor !== null; page += 1) {
       const answer = this.tab === "dead" || this.tab === "partitions"
-        ? await get(queueUrl(this.name, `/${this.tab}`, { cursor }))
+        ? await get(queueUrl(this.name, `/${this.tab}`, { cursor, ...this.group }))
         : await get(queueUrl(this.name, "/messages", { state: this.tab, prefix: search.prefix, cursor,
           newest: this.tab === "completed" && !search.prefix ? 1 : null }));
       rows.push(...(answer.letters ?? answer.partitions ?? answer.messages));
@@ -108,9 +110,21 @@ export class QueuePage {
         this.flow ? flowChart(this.flow) : h("p", { class: "quiet" }, "Reading the last hour…"),
         this.flow?.unknown_entries > 0 && h("p", { class: "why" },
           `“in” counts ${plural(this.flow.unknown_entries, "message")} when they finished: the names do not show when they came.`)),
-      h("section", { class: "card", "data-key": "list", "aria-label": "Messages" }, this.tabs(), this.search.render(),
+      h("section", { class: "card", "data-key": "list", "aria-label": "Messages" }, this.tabs(), this.grouped() ?? this.search.render(),
         this.selection.bar(this.rows), this.content()),
     ];
+  }
+
+  grouped() {
+    if (!this.group || this.tab !== "dead") return null;
+    const { error_type: error, message } = this.group;
+    const button = (action, words) => h("button", { type: "button", class: "button small", "data-action": action,
+      "data-queue": this.name, "data-error": error, "data-message": message || null }, words);
+    return h("div", { class: "group", "data-key": "group" },
+      h("p", {}, "Only ", h("b", {}, error), message && h("span", { class: "example" }, ` ${message}`)),
+      h("p", { class: "act" }, button("replay-group", "Replay this group"), button("acknowledge-group", "Acknowledge"),
+        button("delete-group", "Delete this group"),
+        h("a", { href: `#/queue/${encodeURIComponent(this.name)}/dead` }, "Show all dead letters")));
   }
 
   // Only where there is one: a queue without a breaker has nothing to open.
@@ -149,20 +163,30 @@ export class QueuePage {
     if (!rows) return h("p", { class: "quiet" }, "Reading…");
     if (this.tail) return this.tail.render();
     if (!rows.length && tab === "runs") return noRuns(this.view.settings);
+    if (!rows.length && this.hasOlder()) {
+      return h("p", { class: "quiet" }, "None within the last hour. Older ones are found by the beginning of their path, such as messages/.");
+    }
     if (!rows.length) return h("p", { class: "quiet" }, "None.", this.cursor && " There is more to read. ", this.more());
     return h("div", {}, table(tab, this.name, rows, this.selection), this.more());
   }
 
+  hasOlder() {
+    return this.tab === "completed" && !this.search.prefix && !this.search.isDeep && this.view.stats?.completed > 0;
+  }
+
   settings() {
-    const { settings, overrides, effective } = this.view;
+    const { settings, overrides, effective, published_settings: source } = this.view;
+    const said = source ? `As the ${source.by} published them at ${clock(source.at)}.`
+      : "No deployment or worker has published this queue's settings: what it does not say in queue.json is assumed to be the default.";
     const rows = effective ? effective.map(({ name, shown, origin }) => [name, shown, origin === "default" ? null : origin])
       : Object.entries(settings).map(([name, value]) => {
         const isChanged = name in overrides || name.replace(/_seconds$/, "") in overrides;
         return [name, value === null ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value),
           isChanged && "changed at run time"];
       });
-    return h("table", { class: "rows" }, h("tbody", {}, rows.map(([name, shown, origin]) =>
-      h("tr", { "data-key": name }, h("th", { scope: "row" }, name), h("td", {}, shown, origin && h("span", { class: "tag" }, origin))))));
+    return h("div", {}, h("p", { class: "quiet" }, said),
+      h("table", { class: "rows" }, h("tbody", {}, rows.map(([name, shown, origin]) => h("tr", { "data-key": name },
+        h("th", { scope: "row" }, name), h("td", {}, shown, origin && h("span", { class: "tag" }, origin)))))));
   }
 
   more() {

@@ -4,10 +4,6 @@ import { h, logs } from "./dom.js";
 import { lifeLink } from "./overview.js";
 import { age, bytes, clock, count, plural, seconds } from "./words.js";
 
-const WORDS = {
-  launching: "Starting", running: "Running", closed: "Ended", failed: "Failed", started: "Taken", cooling: "Refused",
-};
-
 export const RUN_TITLES = ["Run", "State", "Started", "Duration", "Messages", "Logs"];
 
 export function runCells(queue, row) {
@@ -23,10 +19,9 @@ function named(row) {
 }
 
 function state(row) {
-  const words = WORDS[row.state] ?? row.state;
   const tone = row.is_silent ? "waiting" : { closed: "completed", failed: "dead", cooling: "waiting" }[row.state] ?? "running";
-  return h("span", {}, h("span", { class: "pill", "data-state": tone }, row.is_silent ? "Silent" : words),
-    row.is_silent && h("div", { class: "why" }, `${words}, no sign of life for ${age(row.age_seconds)}: the sweeper gives its messages back`),
+  return h("span", {}, h("span", { class: "pill", "data-state": tone }, row.shown || row.state),
+    row.is_silent && h("div", { class: "why" }, `no sign of life for ${age(row.age_seconds)}: the sweeper gives its messages back`),
     row.note && h("div", { class: "example" }, row.note));
 }
 

@@ -16,7 +16,7 @@ const BULK = {
   waiting: {
     "retry-many": ["Retry now", "They are tried within seconds, and no attempt is used by that.",
       (queue, path) => post(queueUrl(queue, "/message/retry", { path }))],
-    "cancel-many": ["Cancel", "They never run again. Their payloads are deleted.",
+    "cancel-many": ["Cancel messages", "They never run again. Their payloads are deleted.",
       (queue, path) => post(queueUrl(queue, "/message/cancel", { path }))],
   },
 };
@@ -77,18 +77,20 @@ export class Selection {
 
   async act(action) {
     const [words, says, send] = BULK[this.tab][action];
+    const verb = words.replace(/ messages$/, "");
     const paths = [...this.paths];
     const done = await ask({
-      title: `${words} ${plural(paths.length, "message")}?`,
+      title: `${verb} ${plural(paths.length, "message")}?`,
       says: [paths.slice(0, 5).join("\n") + (paths.length > 5 ? `\nand ${count(paths.length - 5)} more` : ""), says],
-      button: `${words} ${count(paths.length)}`,
+      button: `${verb} ${count(paths.length)}`,
+      keep: action === "cancel-many" ? "Keep them" : undefined,
       danger: DANGER.includes(action),
       perform: (progress) => each(paths, (path) => send(this.queue, path), progress),
     });
     if (!done) return;
     this.paths = new Set(done.failed.map(({ path }) => path));
     const first = done.failed[0];
-    tell(`${words}: ${count(done.many)} done${first ? `, ${count(done.failed.length)} failed: ${first.path}: ${first.message}` : "."}`,
+    tell(`${verb}: ${count(done.many)} done${first ? `, ${count(done.failed.length)} failed: ${first.path}: ${first.message}` : "."}`,
       first ? "bad" : "good");
   }
 }

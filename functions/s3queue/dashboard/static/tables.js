@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { lifeLink } from "./overview.js";
 import { RUN_TITLES, runCells } from "./runs.js";
-import { PARTITION_STATES, bytes, clock, count, plural } from "./words.js";
+import { PARTITION_STATES, bytes, clock, count, diedLines, plural } from "./words.js";
 
 export function time(instant) {
   return instant ? h("time", { datetime: instant }, clock(instant)) : "–";
@@ -14,7 +14,8 @@ const button = (action, words, queue, path, more = {}) => h("button", { type: "b
 
 function link(queue, row) {
   return [h("a", { href: lifeLink(queue, row.path) }, row.path),
-    row.lines > 0 && h("span", { class: "tag" }, plural(row.lines, "line"))];
+    row.dead_lines > 0 ? h("span", { class: "tag bad" }, diedLines(row.dead_lines, row.lines))
+      : row.lines > 0 && h("span", { class: "tag" }, plural(row.lines, "line"))];
 }
 
 function failure(type, text) {
@@ -34,6 +35,14 @@ function held(row) {
     corrupt: row.problem,
   }[row.state];
   return h("span", {}, h("b", {}, PARTITION_STATES[row.state]), words && h("div", { class: "example" }, words));
+}
+
+// What a worker's heartbeat counts, in the words of the states; zeros say nothing.
+const DONE = { succeeded: "completed", retried: "retried", dead: "dead", released: "released", lost: "lost" };
+
+function done(stats) {
+  return Object.entries(DONE).filter(([name]) => stats[name] > 0).map(([name, words]) => `${count(stats[name])} ${words}`).join(", ")
+    || "nothing yet";
 }
 
 const nothing = h("span", { class: "hidden" }, "Actions");
@@ -63,7 +72,7 @@ export const TABLES = {
     row.is_fresh ? "yes" : ["no heartbeat since ", time(row.seen_at)], time(row.started_at),
     row.holds.length ? h("details", {}, h("summary", {}, plural(row.holds.length, "message")), h("ul", { class: "paths" },
       row.holds.slice(0, 50).map((path) => h("li", {}, h("a", { href: lifeLink(queue, path) }, path))))) : "nothing",
-    Object.entries(row.stats).map(([name, value]) => `${name} ${count(value)}`).join(", ")]],
+    done(row.stats)]],
   partitions: [["Partition", "Messages", "Oldest", "State", "Waiting retries"], (queue, row) => [
     row.group ?? `share ${row.partition.slice(2)}`, count(row.messages, row.exact), time(row.first_at), held(row),
     row.waiting ? h("span", {}, `${count(row.waiting)}${row.next_at ? `, next try ${clock(row.next_at)}` : ""}`,

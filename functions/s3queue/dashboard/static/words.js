@@ -11,6 +11,11 @@ export function plural(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }
 
+// How many lines a batch had is not always known.
+export function diedLines(dead, total) {
+  return total ? `${count(dead)} of ${plural(total, "line")} died` : `${plural(dead, "line")} died`;
+}
+
 export function age(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   const whole = Math.max(0, Math.round(seconds));
