@@ -49,6 +49,8 @@ class Candidate:
     is_overdue: bool = False
     #: The key of the reminder that named it. Delete it after the claim, see `LeaseProtocol.forget`.
     reminder: str = ""
+    #: A partition that this worker holds, in which another thread may help: that says nothing about the backlog.
+    is_held: bool = False
     #: The sweep handed it over, and has deleted its reminder, if it had one.
     is_handed_over: bool = False
 
@@ -150,7 +152,8 @@ class Backlog:
         self._in_vain = in_vain
         self._misses = 0 if won else self._misses + (not is_hint)
         if self._misses == 1 and self._shares and self._shares.lost():
-            self._misses = MISSES
+            # Refilled at once: it knows better afterwards.
+            self._misses, self._wins_at_refill = MISSES, -1
         self._wins += won
 
     def is_fruitless(self) -> bool:
