@@ -48,6 +48,8 @@ class Candidate:
     is_overdue: bool = False
     #: The key of the reminder that named it. Delete it after the claim, see `LeaseProtocol.forget`.
     reminder: str = ""
+    #: A partition that this worker holds, in which another thread may help: that says nothing about the backlog.
+    is_held: bool = False
     #: The sweep handed it over, and has deleted its reminder, if it had one.
     is_handed_over: bool = False
 
