@@ -84,6 +84,11 @@ class Events:
         if self not in source._listeners:
             source._listeners.append(self)
 
+    def has_hooks(self, name: Event) -> bool:
+        """Whether anybody would be told: what nobody hears need not be put together."""
+        hooks = self._hooks
+        return bool(hooks and (name in hooks or "*" in hooks)) or any(one.has_hooks(name) for one in self._listeners)
+
     def emit(self, name: Event, in_process: InProcess | None = None, /, **fields: Any) -> None:
         for hook in (*self._hooks.get(name, ()), *self._hooks.get("*", ())):
             told = Told({"event": name} | fields)

@@ -290,10 +290,10 @@ class Keys:
 
     def path(self, key: str) -> str | None:
         """The path of the message at this key; None if it is not the key of a message of this queue."""
-        path = key.removeprefix(self.root)
-        if path == key or path.partition("/")[0] not in ("messages", "delayed") or "/" not in path:
+        # Asked for every message of every LIST.
+        if not key.startswith((f"{self.queue}/messages/", f"{self.queue}/delayed/")):
             return None
-        return path
+        return key[len(self.queue) + 1 :]
 
     def path_under(self, kind: str, key: str) -> str | None:
         """The path that a lease, record or dead letter belongs to; None if it cannot belong to a message."""

@@ -26,6 +26,7 @@ _MARKED = re.compile(r"~[0-9a-f]{12}\Z")
 #: What the folder of a partition begins with, and what follows it in the name of one that holds no group, but a share
 #: of all messages: no group's name begins like that, because `=` is quoted there.
 PARTITION = "@"
+_PARTITIONED = f"messages/{PARTITION}"
 _SHARE = "@="
 #: Of a group's name, quoted: more would leave too little room for the names of its messages.
 _GROUP_BYTES = 512
@@ -96,8 +97,7 @@ def rate_key_of(path: str, shards: int = 0) -> str:
 
 def due_of(path: str) -> datetime | None:
     """When a delayed message may run; None if it may run at once, or if its due time cannot be read."""
-    kind, _, rest = path.partition("/")
-    return parse_due(rest.partition("/")[0]) if kind == "delayed" else None
+    return parse_due(path.split("/", 2)[1]) if path.startswith("delayed/") else None
 
 
 def runs_once(path: str) -> bool:
@@ -138,9 +138,10 @@ def shared_partition(name: str, partitions: int) -> str:
 
 def partition_of(path: str) -> str:
     """The partition that a message belongs to: `@customer-42` of `messages/@customer-42/0199…`; empty if to none."""
-    kind, _, name = path.partition("/")
-    folder, slash, _ = name.partition("/")
-    return folder if kind == "messages" and slash and folder.startswith(PARTITION) and len(folder) > 1 else ""
+    if not path.startswith(_PARTITIONED):
+        return ""  # most messages: this is asked for every one of a LIST
+    folder, slash, _ = path.removeprefix("messages/").partition("/")
+    return folder if slash and len(folder) > 1 else ""
 
 
 def partition_path(partition: str) -> str:

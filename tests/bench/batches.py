@@ -20,6 +20,7 @@ from s3queue import Queue, Worker
 from support.counting_store import CountingStore
 from support.s3_servers import fresh_bucket, s3_client, seaweedfs_server
 
+from .instruments.crews import crew
 from .instruments.harness import Bench, Part
 from .instruments.scene import queue_at
 from .peers.postgres import Postgres, pgmq_script, postgres, programs
@@ -29,6 +30,8 @@ OBJECTS = {1: 400, 10: 300, 100: 200, 1_000: 60}
 THREADS = 4
 #: The size at which ours is to be above PGMQ.
 GOAL_AT = 100
+#: The sizes at which several processes of ours are to be above PGMQ's connections, and how many processes.
+IN_PROCESSES, PROCESSES = (100, 1_000), 2
 KNOWN = "measured before, in batches of 100: send 25,630/s, read and delete 21,026/s"
 
 
@@ -36,12 +39,14 @@ def run(bench: Bench) -> None:
     with bench.part("batches", "Batches, against PGMQ on PostgreSQL") as part, ExitStack() as stack:
         endpoint = stack.enter_context(seaweedfs_server())
         bucket = fresh_bucket(s3_client(endpoint))
-        server = stack.enter_context(_server(bench))
+        server = stack.enter_context(pgmq_server(bench))
         for size, objects in OBJECTS.items():
             for connections in (1, THREADS) if size == GOAL_AT and server else (1,):
                 _rates(
                     bench, lambda **settings: queue_at(endpoint, bucket, **settings), server, size, objects, connections
                 )
+        for size in IN_PROCESSES if server else ():
+            _rates_in_processes(bench, endpoint, bucket, server, size)
         _requests(bench, lambda: queue_at(endpoint, bucket))
         if server:
             _unsafe(bench, part, server)
@@ -49,7 +54,7 @@ def run(bench: Bench) -> None:
 
 
 @contextmanager
-def _server(bench: Bench) -> Iterator[Postgres | None]:
+def pgmq_server(bench: Bench) -> Iterator[Postgres | None]:
     home, script = programs(), pgmq_script()
     if home is None:
         bench.skip(f"PGMQ: PostgreSQL's server is not installed here (`apt-get install postgresql`); {KNOWN}")
@@ -93,6 +98,35 @@ def _rates(
         goal = 1 if size == GOAL_AT and connections == 1 else None
         against = f"PGMQ, {their}, {connections} connection{'s' if connections > 1 else ''}"
         bench.pair(said, pairs, against, unit="messages/s", goal=goal)
+
+
+def _rates_in_processes(bench: Bench, endpoint: str, bucket: str, server: Postgres, size: int) -> None:
+    """As `s3queue work --processes`, against as many connections of PGMQ as ours have threads in a process."""
+    objects = OBJECTS[size]
+    bodies = _bodies(size * objects)
+    ours, theirs = [], []
+    with bench.console.status(f"{size} messages per object, in processes"):
+        for turn in range(bench.repetitions):
+            if turn % 2:
+                theirs.append(_pgmq(server, bodies, size, THREADS, keeps=True))
+            ours.append(_ours_in_processes(endpoint, bucket, size, objects))
+            if not turn % 2:
+                theirs.append(_pgmq(server, bodies, size, THREADS, keeps=True))
+    for index, what, their in ((0, "enqueue", "send"), (1, "process, record kept", "read, archive")):
+        pairs = [(mine[index], other[index]) for mine, other in zip(ours, theirs, strict=True)]
+        said = f"{what}, {size:,} per object, {PROCESSES} processes"
+        bench.pair(said, pairs, f"PGMQ, {their}, {THREADS} connections", unit="messages/s", goal=1)
+
+
+def _ours_in_processes(endpoint: str, bucket: str, size: int, objects: int) -> tuple[float, float]:
+    name = f"ours-{uuid.uuid4().hex[:12]}"
+    options = {"endpoint": endpoint, "bucket": bucket, "queue": name, "concurrency": THREADS, "per_object": size}
+    messages = size * objects
+    with crew(PROCESSES, role="produce", messages=messages // PROCESSES, **options) as producers:
+        enqueued, _ = producers.run(messages)
+    with crew(PROCESSES, role="work", **options) as workers:
+        processed, _ = workers.run(objects)
+    return messages / enqueued, messages / processed
 
 
 def _requests(bench: Bench, new: Callable[[], Queue]) -> None:

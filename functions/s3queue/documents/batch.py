@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, Any, overload
@@ -69,8 +69,16 @@ def read_lines(stream: IO[bytes], max_bytes: int | None = None) -> Iterator[tupl
     Blank lines are skipped; CRLF and a missing last newline are fine. Only one line at a time is in memory, and of a
     line longer than `max_bytes` only that much.
     """
-    for number, _, line in located_lines(stream, max_bytes):
-        yield number, line
+    if max_bytes is not None:
+        for number, _, line in located_lines(stream, max_bytes):
+            yield number, line
+        return
+    for number, raw in enumerate(stream, 1):
+        text = raw.rstrip(b"\r\n")
+        if number == 1:
+            text = text.removeprefix(_BOM)
+        if text and not text.isspace():
+            yield number, text
 
 
 def located_lines(stream: IO[bytes], max_bytes: int | None) -> Iterator[tuple[int, int, bytes | LongLine]]:
@@ -116,8 +124,7 @@ def spooled(stream: IO[bytes], *, max_lines: int | None = None) -> IO[bytes]:
             while piece := stream.read(PIECE_BYTES):
                 # A last line without an end is not counted.
                 count += piece.count(b"\n")
-                if max_lines is not None and count > max_lines:
-                    raise MessageTooLarge(f"the batch has more than {max_lines} lines, which is max_batch_lines")
+                check_lines(count, max_lines)
                 spool.write(piece)
             spool.seek(0)
         except BaseException:
@@ -125,6 +132,12 @@ def spooled(stream: IO[bytes], *, max_lines: int | None = None) -> IO[bytes]:
                 spool.close()
             raise
     return spool
+
+
+def check_lines(count: int, most: int | None) -> None:
+    """Raises MessageTooLarge if a batch has more lines than it may have."""
+    if most is not None and count > most:
+        raise MessageTooLarge(f"the batch has more than {most} lines, which is max_batch_lines")
 
 
 @contextmanager
@@ -164,6 +177,19 @@ class LineNumbers(Set[int]):
         self._count = 0
         for number in numbers:
             self.add(number)
+
+    def add_range(self, first: int, last: int) -> None:
+        """All from the first to the last."""
+        if self._lasts and self._lasts[-1] == first - 1:
+            self._lasts[-1] = last
+        elif not self._lasts or self._lasts[-1] < first:
+            self._firsts.append(first)
+            self._lasts.append(last)
+        else:
+            for number in range(first, last + 1):
+                self.add(number)
+            return
+        self._count += last + 1 - first
 
     def add(self, number: int) -> None:
         if self._lasts and self._lasts[-1] == number - 1:  # in order, as nearly always
@@ -237,6 +263,17 @@ class Lines:
     def is_pending(self, line: int, attempt: int) -> bool:
         """Whether the line runs in this attempt. A continued attempt does not repeat its own failures.  [P5]"""
         return line not in self.done and line not in self.dead and self.failed.get(line, (0, None))[0] < attempt
+
+    def complete_all(self, lines: Sequence[int]) -> None:
+        """As `complete` of each, without a result; they are in order."""
+        if len(lines) == lines[-1] + 1 - lines[0]:
+            self.done.add_range(lines[0], lines[-1])
+        else:
+            for line in lines:
+                self.done.add(line)
+        if self.failed:
+            for line in lines:
+                self.failed.pop(line, None)
 
     def complete(self, line: int, result: Any = None) -> None:
         self.done.add(line)

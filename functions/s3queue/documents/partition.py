@@ -161,7 +161,7 @@ class PartitionLease:
                 "timeout_seconds": min(max(self.timeout, timedelta()), LONGEST).total_seconds(),
                 "taken": dict(self.taken),
                 "waiting": [one.to_json() for one in self.waiting.values()],
-                "ended": [filled(record.to_json()) for record in self.ended],
+                "ended": [record.within_document() for record in self.ended],
                 "journal": self.journal,
             }
         )
@@ -231,7 +231,7 @@ def in_parts(ended: Iterable[Record]) -> list[tuple[Record, ...]]:
 
 def journal_bytes(records: tuple[Record, ...]) -> bytes:
     """`records/@{partition}/{name}.json`: the same bytes, whoever writes it."""
-    return dump({"records": [filled(record.to_json()) for record in records]})
+    return dump({"records": [record.within_document() for record in records]})
 
 
 def read_journal(found: Object) -> tuple[Record, ...]:

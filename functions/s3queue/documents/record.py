@@ -19,6 +19,7 @@ from s3queue.encoding import (
     as_whole,
     cut,
     dump,
+    filled,
     format_instant,
     load,
     parse_instant,
@@ -36,6 +37,8 @@ OUTCOMES: tuple[Outcome, ...] = Outcome.__args__  # type: ignore[attr-defined]
 RECORD_FORMAT = 2
 #: Longer error texts are cut: leases and metadata must stay small.
 ERROR_CHARACTERS = 2000
+#: A record without a result, a failure or sends is about as large.
+SMALL_BYTES = 600
 #: Larger objects are not read. A result is a quarter of a MiB at most, the attempts are half a MiB.
 RECORD_BYTES = 2 * 1024 * 1024
 
@@ -130,6 +133,8 @@ class Record:
     #: The payload is copied to `done/` before the message is deleted, by whoever deletes it.
     keeps_payload: bool = False
     nonce: str = ""
+    #: See `within_document`.
+    _filled: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def has_sends(self) -> bool:
@@ -147,6 +152,21 @@ class Record:
 
     def to_bytes(self) -> bytes:
         return dump(self.to_json())
+
+    def within_document(self) -> dict[str, Any]:
+        """`to_json` without empty fields, as a part of another document. Made once: an outcome of a partition goes into
+        its lease, and then into a journal.
+        """
+        if self._filled is None:
+            object.__setattr__(self, "_filled", filled(self.to_json()))
+        assert self._filled is not None
+        return self._filled
+
+    @property
+    def about_bytes(self) -> int:
+        """How large it is as bytes, about; exact if something in it may be large."""
+        is_small = self.result is None and not (self.failure or self.sends or self.lines or len(self.attempts) > 1)
+        return SMALL_BYTES if is_small else len(self.to_bytes())
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -13,10 +13,11 @@ import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures._base import RUNNING
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import join_lines
@@ -46,6 +47,20 @@ class Stored(NamedTuple):
     line: int
 
 
+class _OnItsWay(Future[Stored]):
+    """A future that runs already: nobody can take its body back. Those of a batch end together, and share a condition:
+    to make one for each would be a third of the work that a body is.
+    """
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self._condition = changed
+        self._state = RUNNING
+        self._result = None
+        self._exception = None
+        self._waiters = []
+        self._done_callbacks: list[Any] = []
+
+
 @dataclass(slots=True, eq=False)
 class _Batch:
     #: By the queue's monotonic clock.
@@ -53,6 +68,8 @@ class _Batch:
     lines: list[bytes] = field(default_factory=list)
     futures: list[Future[Stored]] = field(default_factory=list)
     size: int = 0
+    #: Of all its futures.
+    changed: threading.Condition = field(default_factory=threading.Condition)
     #: Set once it is stored, or never will be.
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -88,6 +105,8 @@ class Buffer:
         self._priority = priority
         self._metadata = dict(metadata or {})
         self._max_pending = max_pending
+        # One more than are stored at a time: a body waits for the end of one PUT at most, and then for its own.
+        self._max_under_way = concurrency + 1
         self._mutex = threading.Lock()
         self._batch: _Batch | None = None
         #: Set while a batch is open, and at the end: the thread that lingers has something to do.
@@ -112,8 +131,9 @@ class Buffer:
         line = self._line(body)
         until = self._queue.clock.monotonic() + self._room_within
         while (added := self._add(line)) is None:
-            # What only waits for company makes room sooner if it goes now.
-            self._send(self._taken())
+            if not self._under_way:
+                # What only waits for company makes room sooner if it goes now.
+                self._send(self._taken())
             if self._queue.clock.monotonic() >= until:
                 raise QueueFull(
                     f"buffer full: {self._queue.name}: {self._pending} bodies are not stored yet, and none was within "
@@ -145,15 +165,13 @@ class Buffer:
             if self._is_closed:
                 raise InvalidRequest(f"the buffer of {self._queue.name} is closed; make another one")
             is_full = self._pending >= self._max_pending or self._bytes + len(line) > MOST_BYTES
-            if self._pending and is_full:
+            if self._pending and (is_full or len(self._under_way) >= self._max_under_way):
                 return None
             full = None
             if self._batch and self._batch.size + len(line) > room:
                 full = self._take()
             batch = self._batch or self._open()
-            future: Future[Stored] = Future()
-            # It is on its way from here on: nobody can take it back.
-            future.set_running_or_notify_cancel()
+            future = _OnItsWay(batch.changed)
             batch.lines.append(line)
             batch.futures.append(future)
             batch.size += len(line)

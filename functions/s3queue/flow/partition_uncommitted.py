@@ -48,7 +48,7 @@ class Uncommitted:
 
     def end(self, path: str, record: Record) -> None:
         self.ended[path] = record
-        self.size += len(record.to_bytes())
+        self.size += record.about_bytes
 
     def tell_all_but(self, uncommitted: Container[str]) -> None:
         """Emit the events of what is committed. Before the outcomes are cleared: should that fail, whoever goes on with

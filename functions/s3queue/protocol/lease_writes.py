@@ -139,6 +139,8 @@ class LeaseWrites:
             _log.debug("%s: %s/%s, attempt %d%s", step, self.queue.name, claim.path, claim.attempt, said)
 
     def emit(self, name: Event, claim: Claim, in_process: InProcess | None = None, **fields: Any) -> None:
+        if not self.queue.events.has_hooks(name):
+            return
         if name != "message.claimed":
             fields["duration_seconds"] = max(0.0, round((claim.now() - claim.claimed_at).total_seconds(), 6))
         self.queue.events.emit(

@@ -66,17 +66,14 @@ class PartitionRuns:
         return next((run.hold.claim.path for run in runs if run.hold.has_room), None)
 
     def work(self, path: str) -> bool:
-        """Work on a partition, with the threads that do so already, or take it; whether it was taken by this call.
+        """Work on a partition, with the threads that do so already, or take it; False if it could not be taken.
 
         Raises:
             QueueError: it could not be taken, or what was committed could not be finished.
         """
         partition = partition_of(path)
-        queue, run = self._processor.queue, self._runs.get(partition)
-        was_taken = False
-        if run is None:
-            run = self._take(partition)
-            was_taken = run is not None
+        run = self._runs.get(partition) or self._take(partition)
+        was_held, queue = run is not None, self._processor.queue
         while run is not None:
             held_back = queue.held_back
             try:
@@ -86,7 +83,7 @@ class PartitionRuns:
             # Once more, unless its turn is over: another worker that found it held has left its message to this one.
             goes_on = is_ours and not run.is_lost and queue.held_back == held_back and not run.should_stop()
             run = self._take(partition) if goes_on else None
-        return was_taken
+        return was_held
 
     def _take(self, partition: str) -> PartitionRun | None:
         with self._mutex:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import IO, Any, Literal, TypeVar
 
-from s3queue.documents.batch import LongLine, spooled
+from s3queue.documents.batch import LongLine, check_lines, spooled
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import INLINE_BYTES
 from s3queue.documents.record import Failure, Record
@@ -186,15 +186,19 @@ class Processor:
             return partial(self._fail, claim, error, after=None)
         except MessageTooLarge as error:
             return partial(self._fail, claim, error, after=None, dead=True)
+        # Lines are read once, in order: of a batch that begins, each is pending.
+        is_fresh = claim.lines.is_empty()
         longest = self.queue.settings.max_message_size
         with batch as stream:
             # No line is longer than its batch: most batches need no limit.
             lines = messages_of(claim.path, stream, longest if claim.message.size > longest else None)
             for chunk in self._chunks(lines):
                 total += len(chunk)
-                pending = [(number, line) for number, line in chunk if claim.lines.is_pending(number, claim.attempt)]
-                if not pending:
-                    continue
+                pending = chunk
+                if not is_fresh:
+                    pending = [entry for entry in chunk if claim.lines.is_pending(entry[0], claim.attempt)]
+                    if not pending:
+                        continue
                 # At least one line runs, so that even the shortest invocation makes progress.
                 if started and self.should_stop():
                     return partial(self._release, claim)
@@ -221,7 +225,10 @@ class Processor:
         settings = self.queue.settings
         if claim.message.size > settings.max_batch_size:
             raise MessageTooLarge(f"{claim.message.size} bytes, max_batch_size is {settings.max_batch_size}")
-        return spooled(claim.message.open(), max_lines=settings.max_batch_lines)
+        if claim.message.inline is None:
+            return spooled(claim.message.open(), max_lines=settings.max_batch_lines)
+        check_lines(claim.message.inline.count(b"\n"), settings.max_batch_lines)
+        return io.BytesIO(claim.message.inline)
 
     def _chunks(self, lines: Iterator[tuple[int, Line]]) -> Iterator[list[tuple[int, Line]]]:
         """As many lines as a handler gets in one call; long lists end early, so that few bytes are in memory."""
@@ -254,14 +261,14 @@ class Processor:
         Lines that their handler postpones stay as they are.
         """
         parsed: list[tuple[int, Any]] = []
+        parse = io.BytesIO if self.definition.takes_stream else self.definition.parse
         for number, line in pending:
             if isinstance(line, LongLine):
                 said = f"line {number}: {line.size} bytes, max_message_size is {self.queue.settings.max_message_size}"
                 claim.lines.fail(number, claim.attempt, Failure("MessageTooLarge", said), dead=True)
                 continue
             try:
-                argument = io.BytesIO(line) if self.definition.takes_stream else self.definition.parse(line)
-                parsed.append((number, argument))
+                parsed.append((number, parse(line)))
             except Reject as error:
                 reason = Failure("Reject", f"line {number}: {error}")
                 claim.lines.fail(number, claim.attempt, reason, dead=True)
@@ -275,7 +282,7 @@ class Processor:
             with self.around_call(claim, numbers), handling(context):
                 if self.definition.takes_list:
                     self.definition.call([argument for _, argument in parsed], context)
-                    results: list[Any] = [None] * len(parsed)
+                    results: list[Any] = []
                 else:
                     results = [self.definition.call(parsed[0][1], context)]
             sends = self.sends_of(context, *results)
@@ -289,8 +296,10 @@ class Processor:
             self._fail_lines(claim, numbers, Failure.of(error), dead=isinstance(error, Reject))
             return error.after if isinstance(error, Retry) else None
         self.queue.leases.log_step("handler returned", claim, which)
-        for (number, _), result in zip(parsed, results, strict=True):
-            claim.lines.complete(number, result)
+        if self.definition.takes_list:
+            claim.lines.complete_all(numbers)
+        else:
+            claim.lines.complete(numbers[0], results[0])
         if sends:
             self._known(lambda: self.queue.leases.make_room(claim, sends))
             claim.lines.sends.extend(sends)

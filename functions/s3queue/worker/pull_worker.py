@@ -246,7 +246,8 @@ class Worker:
     def _work_on_partition(self, candidate: Candidate) -> None:
         try:
             was_held = self._partitions.work(candidate.path)
-            self._backlog.report(won=was_held, is_hint=candidate.is_hint)
+            if not candidate.is_held:
+                self._backlog.report(won=was_held, is_hint=candidate.is_hint)
             self.queue.leases.forget(candidate.reminder)
         finally:
             if self._crew.is_member():  # else it hung, and the thread in its place does the rest
@@ -326,7 +327,7 @@ class Worker:
         if candidate := self._backlog.take():
             return candidate
         if path := self._partitions.helpable():
-            return Candidate(path, 0, self.queue.clock.now(), is_overdue=True)
+            return Candidate(path, 0, self.queue.clock.now(), is_overdue=True, is_held=True)
         if not self._backlog.is_fruitless():
             self._interval = self._poll_interval
         elif now < self._next_refill:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
 
 import pytest
@@ -223,6 +224,46 @@ def test_a_full_buffer_pushes_back_and_says_so_when_its_patience_is_over():
     buffer.close()
     assert all(future.done() for future in futures)
     assert sum(len(lines(queue, path)) for path in paths(queue)) == 4
+
+
+def test_a_complete_batch_waits_for_one_put_at_most_before_its_own():
+    """Callers that are faster than S3 wait themselves: what they have handed over is durable soon."""
+    clock, gate = ManualClock(), Gate()
+    queue = Queue(store=MemoryStore(clock=clock, around=gate), name="orders", clock=clock)
+    buffer = queue.buffer(per_object=2, concurrency=3, room_within=1.0)
+    futures = [buffer.enqueue(str(number)) for number in range(2 * (3 + 1))]
+
+    with pytest.raises(QueueFull):
+        buffer.enqueue("one more")
+
+    gate.is_open.set()
+    buffer.close()
+    assert all(future.done() for future in futures)
+    assert sorted(len(lines(queue, path)) for path in paths(queue)) == [2] * 4
+
+
+def test_its_futures_are_those_of_the_standard_library():
+    clock, gate = ManualClock(), Gate()
+    queue = Queue(store=MemoryStore(clock=clock, around=gate), name="orders", clock=clock)
+    called: list[int] = []
+
+    async def awaited(future):
+        return await asyncio.wrap_future(future)
+
+    with queue.buffer(linger=LINGER, per_object=3) as buffer:
+        futures = [buffer.enqueue(str(number)) for number in range(3)]
+        futures[0].add_done_callback(lambda future: called.append(future.result().line))
+        assert not futures[0].cancel()
+        assert futures[0].running()
+        assert wait(futures, timeout=0.01).not_done == set(futures)
+        with pytest.raises(TimeoutError):
+            futures[1].result(0.01)
+        gate.is_open.set()
+        assert wait(futures, timeout=30).not_done == set()
+        assert [future.result(30).line for future in as_completed(futures, timeout=30)] != []
+        assert asyncio.run(awaited(futures[2])).line == 3
+        assert futures[1].exception() is None
+    assert called == [1]
 
 
 def test_a_call_that_waits_for_room_gets_it_when_a_batch_is_stored():
