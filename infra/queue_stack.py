@@ -25,6 +25,7 @@ from .constructs.queue_bucket import MAX_PROMPT_QUEUES, QueueBucket
 from .constructs.s3_queue import S3Queue
 from .constructs.spark_runs import SparkCode, SparkRuns
 from .options import Options
+from .packaging.spark_code import check_memory
 from .quotas import Quotas
 from .resource_policies import key_statements
 
@@ -209,6 +210,7 @@ class QueueStack(Stack):
         heavy = {name: sends_to[name] for name, of in settings.items() if of.uses_spark}
         if not ((heavy or self.options.schedule_pipeline) and application and code):
             return None
+        check_memory({name: settings[name] for name in heavy})
         return SparkRuns(
             self,
             "Spark",

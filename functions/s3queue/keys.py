@@ -22,6 +22,7 @@ from .paths import (
     format_due,
     is_batch,
     is_partition,
+    lines_of,
     name_of,
     parse_due,
     partition_of,
@@ -177,9 +178,11 @@ class Keys:
         return f"{self.journals(partition)}{name}.json"
 
     def records_at(self, key: str) -> int:
-        """How many outcomes the object at a key under `records/` holds: one, or as many as a journal's name says."""
+        """How many outcomes the object at a key under `records/` holds, as its name says: those of a journal, the lines
+        of a batch, else one; also of a batch whose name does not say.
+        """
         name = _JOURNAL.fullmatch(key.removeprefix(self.prefix("records")))
-        return int(name[1]) if name else 1
+        return int(name[1]) if name else lines_of(key) or 1
 
     def journals(self, partition: str) -> str:
         return f"{self.queue}/records/{partition}/"
@@ -287,10 +290,10 @@ class Keys:
 
     def path(self, key: str) -> str | None:
         """The path of the message at this key; None if it is not the key of a message of this queue."""
-        path = key.removeprefix(self.root)
-        if path == key or path.partition("/")[0] not in ("messages", "delayed") or "/" not in path:
+        # Asked for every message of every LIST.
+        if not key.startswith((f"{self.queue}/messages/", f"{self.queue}/delayed/")):
             return None
-        return path
+        return key[len(self.queue) + 1 :]
 
     def path_under(self, kind: str, key: str) -> str | None:
         """The path that a lease, record or dead letter belongs to; None if it cannot belong to a message."""

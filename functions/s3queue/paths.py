@@ -7,10 +7,13 @@ import re
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, unquote
 
+from .encoding import MOST_LINES
 from .errors import InvalidName, InvalidPriority
 
 #: What follows the name of a batch in the name of its dead lines.
 LINES = ".lines"
+#: What the name of a batch ends with that says how many lines it has: `0199….100-lines.ndjson`.
+_NAMED_LINES = re.compile(r"\.([1-9][0-9]{0,6})-lines\.ndjson\Z")
 HIGHEST_PRIORITY = 255
 _PRIORITY = re.compile(r"p([01][0-9]{2}|2[0-4][0-9]|25[0-5])/")
 _DUE = "%Y%m%dT%H%M%SZ"
@@ -23,6 +26,7 @@ _MARKED = re.compile(r"~[0-9a-f]{12}\Z")
 #: What the folder of a partition begins with, and what follows it in the name of one that holds no group, but a share
 #: of all messages: no group's name begins like that, because `=` is quoted there.
 PARTITION = "@"
+_PARTITIONED = f"messages/{PARTITION}"
 _SHARE = "@="
 #: Of a group's name, quoted: more would leave too little room for the names of its messages.
 _GROUP_BYTES = 512
@@ -93,8 +97,7 @@ def rate_key_of(path: str, shards: int = 0) -> str:
 
 def due_of(path: str) -> datetime | None:
     """When a delayed message may run; None if it may run at once, or if its due time cannot be read."""
-    kind, _, rest = path.partition("/")
-    return parse_due(rest.partition("/")[0]) if kind == "delayed" else None
+    return parse_due(path.split("/", 2)[1]) if path.startswith("delayed/") else None
 
 
 def runs_once(path: str) -> bool:
@@ -135,9 +138,10 @@ def shared_partition(name: str, partitions: int) -> str:
 
 def partition_of(path: str) -> str:
     """The partition that a message belongs to: `@customer-42` of `messages/@customer-42/0199…`; empty if to none."""
-    kind, _, name = path.partition("/")
-    folder, slash, _ = name.partition("/")
-    return folder if kind == "messages" and slash and folder.startswith(PARTITION) and len(folder) > 1 else ""
+    if not path.startswith(_PARTITIONED):
+        return ""  # most messages: this is asked for every one of a LIST
+    folder, slash, _ = path.removeprefix("messages/").partition("/")
+    return folder if slash and len(folder) > 1 else ""
 
 
 def partition_path(partition: str) -> str:
@@ -166,6 +170,22 @@ def is_batch(path: str) -> bool:
     return path.endswith((".ndjson", f".ndjson{LINES}"))
 
 
+def batch_suffix(lines: int) -> str:
+    """What the library's own names of batches end with, so that a LIST shows how many messages there are."""
+    return f".{lines}-lines.ndjson"
+
+
+def lines_of(path: str) -> int | None:
+    """How many messages the object at this path holds, as far as its name tells: one, or a batch's lines.
+
+    None: a batch whose name does not say so. Of dead lines that were replayed, only the object itself can tell.
+    """
+    if not is_batch(path):
+        return 1
+    named = _NAMED_LINES.search(path)
+    return int(named[1]) if named and int(named[1]) <= MOST_LINES else None
+
+
 def is_lines(path: str) -> bool:
     """Whether it is a batch of lines that died before, each with its number and its error."""
     return path.endswith(f".ndjson{LINES}")
@@ -192,7 +212,8 @@ def name_before(at: datetime) -> str:
 
 def named_at(path: str) -> datetime | None:
     """When the library made this name, by the producer's clock; None if it is another's."""
-    name = _UUID.fullmatch(path.rpartition("/")[2])
+    stem = _NAMED_LINES.sub("", path.rpartition("/")[2]).removesuffix(".ndjson")
+    name = _UUID.fullmatch(stem)
     return datetime.fromtimestamp(int(name[1] + name[2], 16) / 1000, UTC) if name else None
 
 

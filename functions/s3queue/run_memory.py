@@ -60,6 +60,20 @@ class RunMemory:
         """Bytes of the largest payload that a `per_batch` job can be given without running out of memory."""
         return min(self.executor_heap // COPIES_IN_JAVA, self.executor_python // COPIES_IN_PYTHON) * MIB // CORES
 
+    def too_small_for(self, payload: int) -> str:
+        """What to do about a payload of so many bytes that `per_batch` cannot be given; empty if it can be."""
+        if payload <= self.largest_in_batch:
+            return ""
+        mib = -(-payload // MIB) * CORES
+        heap, python = mib * COPIES_IN_JAVA, mib * COPIES_IN_PYTHON
+        present = f"executor_memory_mib={self.executor_heap} and executor_python_mib={self.executor_python}"
+        if heap + python > MOST_GB * 1024:
+            return f"{present} are too little, and no executor has enough: write the job with per_stream"
+        return (
+            f"{present} are too little: give it at least executor_memory_mib={heap} and executor_python_mib={python}, "
+            "or write the job with per_stream"
+        )
+
     @classmethod
     def of_session(cls, setting: Callable[[str, str], str | None]) -> RunMemory:
         """As a run was started, by `setting(name, default)` of its session."""

@@ -71,7 +71,8 @@ class QueueSettings:
     #: is copied to the temporary folder of its worker; a function has 512 MiB there.
     max_batch_size: int = 256 * MIB
     max_batch_lines: int = MOST_LINES
-    #: Enqueues are refused while the sweeper's last count is at or above this; None: never.
+    #: Enqueues are refused while the sweeper's last count is at or above this many messages, of a batch its lines;
+    #: None: never.
     max_depth: int | None = None
     #: More pending messages than this, for five minutes, raise an alarm.
     pending_alarm: int = 10_000

@@ -6,6 +6,7 @@ Spark unpacks beside the job. Both are deterministic and cached, so that an unch
 
 from __future__ import annotations
 
+import ast
 import gzip
 import hashlib
 import subprocess
@@ -13,8 +14,10 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from s3queue.settings import QueueSettings
 
 from .. import BUILD as BUILT
 from .. import FUNCTIONS, ROOT
@@ -52,6 +55,27 @@ def code_zip(build: Path = BUILD) -> Path:
                     archive.writestr(entry, source.read_bytes(), zipfile.ZIP_DEFLATED)
             unfinished.rename(finished)
     return finished
+
+
+def check_memory(settings: Mapping[str, QueueSettings], jobs: Path = SPARK / "jobs") -> None:
+    """Heavy queues by name, before they are deployed.
+
+    Raises:
+        ValueError: a queue takes messages that its `per_batch` job cannot be given; with what to change.
+    """
+    for queue, of in settings.items():
+        source = jobs / f"{queue.replace('-', '_')}.py"
+        advice = of.run_memory.too_small_for(of.max_message_size)
+        if advice and source.exists() and "per_batch" in _functions(source):
+            raise ValueError(
+                f"queue {queue!r}: max_message_size is {of.max_message_size}, and for a per_batch job {advice}; or "
+                f"lower it to {of.run_memory.largest_in_batch}"
+            )
+
+
+def _functions(source: Path) -> set[str]:
+    """Read, not imported: a job may need packages that only executors have."""
+    return {node.name for node in ast.parse(source.read_text()).body if isinstance(node, ast.FunctionDef)}
 
 
 def packages_tar(build: Path = BUILD) -> Path:

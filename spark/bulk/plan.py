@@ -10,7 +10,7 @@ from s3queue.clock import RandomChance
 from s3queue.encoding import MOST_LINES, NONSENSE, as_text, as_whole, cut, dump, load
 from s3queue.errors import Conflict, CorruptState, InvalidRequest, QueueError, Unavailable
 from s3queue.keys import Keys
-from s3queue.paths import priority_prefix
+from s3queue.paths import batch_suffix, priority_prefix
 from s3queue.store import ObjectStore, listing, put_surely
 
 #: A run's id is part of names and keys.
@@ -32,6 +32,9 @@ class Plan:
     fingerprint: str
     priority: int = 0
     shards: int = 0
+    #: Whether names say how many lines a batch has. Not in a run that began before they did: what is enqueued twice
+    #: must have the same name twice.
+    names_lines: bool = True
 
     def __post_init__(self) -> None:
         if not _RUN.fullmatch(self.run):
@@ -51,7 +54,8 @@ class Plan:
         """Which run, where in it, and what: the same batch always has the same path."""
         digest = hashlib.sha256(batch).hexdigest()
         shard = f"{int(digest[:2], 16) * self.shards // 256:02x}/" if self.shards else ""
-        name = f"bulk-{self.run}-{bucket:05d}-{sequence:05d}-{digest[:16]}.ndjson"
+        suffix = batch_suffix(batch.count(b"\n")) if self.names_lines else ".ndjson"
+        name = f"bulk-{self.run}-{bucket:05d}-{sequence:05d}-{digest[:16]}{suffix}"
         return f"messages/{priority_prefix(self.priority)}{shard}{name}"
 
 
@@ -92,6 +96,7 @@ def read_plan(store: ObjectStore, queue: str, run: str) -> Plan | None:
             fingerprint=as_text(stored.get("fingerprint", "")),
             priority=as_whole(stored.get("priority", 0), most=255),
             shards=as_whole(stored.get("shards", 0), most=256),
+            names_lines=stored.get("names_lines") is True,
         )
         if (plan.queue, plan.run) != (queue, run):
             raise ValueError(f"it is that of {plan.queue}, {plan.run}")

@@ -112,13 +112,12 @@ class BatchWork:
 
     def _run_group(self, group: Sequence[Claim], driver: Run, spark: SparkSession) -> None:
         settings = driver.queue.settings
-        longest, why = self._longest(settings)
+        longest = self._longest(settings)
         sized: list[Claim] = []
         for claim in group:
-            limit, reason = (settings.max_batch_size, "max_batch_size") if claim.message.is_batch else (longest, why)
+            limit = settings.max_batch_size if claim.message.is_batch else longest
             if claim.message.size > limit:
-                said = f"MessageTooLarge: {claim.message.size} bytes, at most {limit}, which is {reason}"
-                self._end(driver, claim, Reject(said))
+                self._end(driver, claim, Reject(self._too_large(claim, settings)))
             elif claim.is_alive():
                 sized.append(claim)
             else:
@@ -134,7 +133,7 @@ class BatchWork:
             if long:
                 messages = messages.where("body is not null").where(~messages.path.isin(endless))
             found = outcomes_of(self._per_batch(spark, messages))
-            said = f"MessageTooLarge: longer than {longest} bytes, which is {why}"
+            said = f"MessageTooLarge: longer than {longest} bytes, which is {self._why(settings, longest + 1)}"
             found |= dict.fromkeys(long, (None, said, True))
         except Exception as error:
             if not self._is_alive():
@@ -159,19 +158,22 @@ class BatchWork:
             else:
                 self._write_outcome(driver, claim, sorted(lines.get(claim.path, ())), found)
 
-    def _longest(self, settings: QueueSettings) -> tuple[int, str]:
-        """The longest payload that is run, and what says so. One that the executors have too little memory for would
-        end the query with an OutOfMemoryError, and cost all of its messages an attempt.
+    def _longest(self, settings: QueueSettings) -> int:
+        """The longest payload that is run. One that the executors have too little memory for would end the query with
+        an OutOfMemoryError, and cost all of its messages an attempt.
         """
-        fits = self._memory.largest_in_batch if self._memory else settings.max_message_size
-        if fits >= settings.max_message_size:
-            return settings.max_message_size, "max_message_size"
-        assert self._memory
-        heap, python = self._memory.executor_heap, self._memory.executor_python
-        return fits, (
-            f"what per_batch can be given with executor_memory_mib={heap} and executor_python_mib={python}: "
-            "raise both, or write the job with per_stream; then replay it"
-        )
+        return min(settings.max_message_size, *([self._memory.largest_in_batch] if self._memory else []))
+
+    def _too_large(self, claim: Claim, settings: QueueSettings) -> str:
+        size = claim.message.size
+        if claim.message.is_batch:
+            return f"MessageTooLarge: {size} bytes, at most {settings.max_batch_size}, which is max_batch_size"
+        return f"MessageTooLarge: {size} bytes, at most {self._longest(settings)}, which is {self._why(settings, size)}"
+
+    def _why(self, settings: QueueSettings, size: int) -> str:
+        if self._memory is None or self._memory.largest_in_batch >= settings.max_message_size:
+            return "max_message_size"
+        return f"what its executors have memory for; {self._memory.too_small_for(size)}; then replay it"
 
     def _messages(self, claims: Sequence[Claim], driver: Run, spark: SparkSession) -> DataFrame:
         keys = driver.queue.keys
@@ -190,7 +192,7 @@ class BatchWork:
         read = partial(
             read_message,
             self._bucket,
-            max_bytes=self._longest(settings)[0],
+            max_bytes=self._longest(settings),
             max_lines=settings.max_batch_lines,
         )
         return fetch(spark, asked, ASKED, MESSAGES, read)

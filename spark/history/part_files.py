@@ -1,7 +1,7 @@
 """Records become the archive's Parquet files: read by many tasks, written by few, all of it in the executors.
 
 In between, Spark moves them in packs: an Arrow batch of one day as bytes. Java sees a few rows per task instead of one
-per record, each with its list of attempts, which took more time than to read and to write them.
+per record, each with its list of attempts.
 """
 
 from __future__ import annotations

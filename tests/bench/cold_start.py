@@ -29,8 +29,6 @@ from .instruments.harness import Bench, Part
 
 #: Of the library, by themselves: what a worker function needs besides its queue.
 MODULES = ("s3queue.worker.notifications", "s3queue.spark_runs.runs", "s3queue.worker.invocation")
-#: Of the library, by themselves: what a worker function needs besides its queue.
-MODULES = ("s3queue.worker.notifications", "s3queue.spark_runs.runs", "s3queue.worker.invocation")
 #: What every child process ends with: its cost since its first line, and the packages that it holds.
 PROBE = """
 import time as _time

@@ -1,4 +1,4 @@
-"""Growth: what the queue's operations cost with 100 to 100,000 messages waiting, and how much memory they take.
+"""Growth: what the queue's operations cost with 100 to 1,000,000 messages waiting, and how much memory they take.
 
 CPU and requests on a bucket that makes its messages up, where only our own code costs anything; time on SeaweedFS, up
 to 10,000 messages, because filling it takes longer than measuring. The slope is the exponent of growth between the
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from s3queue.clock import Clock, SystemClock
 from s3queue.connect import open_store
@@ -33,11 +33,13 @@ from support.manual_clock import ManualClock
 from support.s3_servers import ACCESS_KEY, REGION, fresh_bucket, s3_client, seaweedfs_server
 
 from .growth_memory import BODY, MESSAGES, QUEUE, EndlessStore
+from .growth_partition import Partition
 from .instruments import plot
 from .instruments.harness import Bench, Part
 from .instruments.scene import credentials
 
-IN_MEMORY = (100, 1_000, 10_000, 100_000)
+IN_MEMORY = (100, 1_000, 10_000, 100_000, 1_000_000)
+IN_PARTITION = (10_000, 100_000, 1_000_000)
 ON_A_SERVER = (100, 1_000, 10_000)
 DRAINED = (1_000, 10_000, 100_000)
 LINES = (10_000, 100_000, 1_000_000)
@@ -112,6 +114,7 @@ class Scene:
 def run(bench: Bench) -> None:
     with bench.part("growth", "Growth: cost and memory by the number of messages") as part:
         costs = _in_memory(bench, part)
+        _in_a_partition(bench, part)
         _on_a_server(bench, part)
         memory = _memory(bench, part)
         plot.growth(costs, memory, PLOT)
@@ -125,6 +128,13 @@ def _in_memory(bench: Bench, part: Part) -> dict[str, dict[int, float]]:
     for what, sizes in measured.items():
         _row(bench, f"{what}, CPU", sizes, IN_MEMORY[1:])
     return {what: {size: _median(found["ms"]) for size, found in sizes.items()} for what, sizes in measured.items()}
+
+
+def _in_a_partition(bench: Bench, part: Part) -> None:
+    measured = _measure(bench, IN_PARTITION, time.process_time, Partition.of)
+    part.raw["in a partition"] = measured
+    for what, sizes in measured.items():
+        _row(bench, f"{what}, CPU", sizes, IN_PARTITION)
 
 
 def _on_a_server(bench: Bench, part: Part) -> None:
@@ -155,7 +165,17 @@ Measured = dict[str, dict[int, dict[str, Any]]]
 Timer = Callable[[], float]
 
 
-def _measure(bench: Bench, sizes: Sequence[int], clock: Timer, scene: Callable[[int], Scene]) -> Measured:
+class Measurable(Protocol):
+    """So many messages, and what can be done to them."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def store(self) -> CountingStore: ...
+    def operations(self) -> dict[str, Callable[[], Any]]: ...
+
+
+def _measure(bench: Bench, sizes: Sequence[int], clock: Timer, scene: Callable[[int], Measurable]) -> Measured:
     measured: Measured = {}
     scenes = [scene(size) for size in sizes]
     # Size after size within a repetition: a slope is taken from measurements that were made side by side.

@@ -235,14 +235,14 @@ class CalledWorker:
         definition = define(queue.name)
         definition.handler(self._handle)
         telemetry = Telemetry(queue, Logger(service="bench", stream=io.StringIO()))
-        self._attendant = InvocationRunner(queue, definition, telemetry, None)
+        self._runner = InvocationRunner(queue, definition, around_message=telemetry.message)
 
     def latency(self) -> float:
         path = self._queue.enqueue({"order": 4711})
         rung = event(self._bucket, self._queue.keys.message(path))
         called_at = time.perf_counter()
         with redirect_stdout(io.StringIO()):
-            found = self._attendant.answer(notifications.read(rung, self._queue.keys, self._bucket), lambda: 60.0)
+            found = self._runner.run(notifications.read(rung, self._queue.keys, self._bucket), lambda: 60.0)
         assert found == {"completed": 1}, found
         return (self._started_at - called_at) * 1000
 

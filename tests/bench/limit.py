@@ -79,6 +79,12 @@ def _bare(endpoint: str, kind: StoreKind, count: int, requests: Callable[[Send, 
     return count / seconds(lambda: in_threads(CONCURRENCY, lambda item: requests(send, *item), etags.items()))
 
 
+def bare_puts(endpoint: str, count: int = 1000) -> float:
+    """PUTs a second, straight through the functions' store."""
+    with credentials():
+        return _bare(endpoint, "direct", count, _put)
+
+
 def _life(send: Send, name: str, etag: str) -> None:
     lease = send("PUT", f"bench/leases/{name}", {"If-None-Match": "*"}, LEASE)
     send("GET", f"bench/messages/{name}", {}, b"")

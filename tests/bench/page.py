@@ -20,7 +20,7 @@ SERIES = ("ours", "theirs", "ratio")
 
 
 def write(result: Path) -> None:
-    found = summary(json.loads(result.read_text()))
+    found = merged(summary(json.loads(result.read_text())), json.loads(RESULTS.read_text()))
     RESULTS.write_text(as_json(found))
     PAGE.write_text(page(found, PAGE.read_text()))
     drawing = result.with_name("growth.svg")
@@ -40,6 +40,19 @@ def summary(full: dict[str, Any]) -> dict[str, Any]:
         for name, part in full["parts"].items()
     }
     return {**{name: of for name, of in full.items() if name != "parts"}, "parts": parts}
+
+
+def merged(found: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """A run of some parts takes the place of these; what it did not measure stays as it was, with its own heading."""
+    if not before["parts"].keys() - found["parts"].keys():
+        return found
+    machine = found["machine"]
+    when = (
+        f"measured {found['began_at'][:10]}, commit `{machine['commit']}`, {found['repetitions']} repetitions, load "
+        f"average {machine['load_average'][0]:.0f}"
+    )
+    parts = {name: part | {"notes": [*part["notes"], when]} for name, part in found["parts"].items()}
+    return {**before, "parts": before["parts"] | parts}
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:

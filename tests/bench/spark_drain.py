@@ -4,11 +4,15 @@ What is counted is the time in which Python workers computed, or were ready to a
 process had; what is compared is the time of both cores. So a busy machine changes it little, and a core that waits for
 a message to be claimed, for the slowest of a batch or for bytes, shows. On a machine of its own it is CPU used divided
 by CPU available, without Java's and the driver's part.
+
+That has an end. Workers that hardly ever get a core are always ready for one, and the ratio says nothing about ours: it
+is held against the goal only if they were on a core for at least half of the time in which they were at work.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
 
 MESSAGES, MEGABYTES = 200, 20
 GOAL = 0.8
+#: Of the time in which workers were at work.
+LEAST_ON_CORE = 0.5
 SETTINGS = QueueSettings.of(engine="spark", visibility_timeout=300, messages_per_run=50, history=False)
 #: Of the session.
 CORES = 2
@@ -50,18 +56,28 @@ def run(bench: Bench) -> None:
 
         bucket = Bucket(fresh_bucket(client(endpoint, REGION)), endpoint, REGION)
         drain(spark, bucket, "warm-up", 2)
-        pairs, rates = [], []
+        pairs, rates, shares = [], [], []
         for turn in range(bench.repetitions):
-            used, there, seconds = drain(spark, bucket, f"turn-{turn}", messages)
-            pairs.append((used, there))
+            (on_core, ready), there, seconds = drain(spark, bucket, f"turn-{turn}", messages)
+            pairs.append((on_core + ready, there))
+            shares.append(on_core / there)
             rates.append(messages * MEGABYTES / seconds)
         what = f"per_stream, {messages} messages of {MEGABYTES} MB, local[2]"
-        bench.pair(what, pairs, "time of two cores", unit="s", goal=GOAL)
-        part.raw["megabytes per second"] = rates
+        share, ratio = statistics.median(shares), statistics.median(used / there for used, there in pairs)
+        is_judged = share >= ratio * LEAST_ON_CORE
+        bench.pair(what, pairs, "time of two cores", unit="s", goal=GOAL if is_judged else None)
+        if not is_judged:
+            bench.skip(
+                f"the goal of {GOAL}: the machine was too busy to say, workers were on a core {share:.2f} of the time"
+            )
+        bench.note(
+            f"on a core: {share:.2f} of the time; the rest of the ratio, ready while another process had the core"
+        )
+        part.raw |= {"megabytes per second": rates, "on a core": shares}
 
 
-def drain(spark: SparkSession, bucket: Bucket, name: str, messages: int) -> tuple[float, float, float]:
-    """Seconds that Python was at work in executors, those of their cores, and how long it took."""
+def drain(spark: SparkSession, bucket: Bucket, name: str, messages: int) -> tuple[tuple[float, float], float, float]:
+    """Seconds that Python was on a core in executors, and ready for one; those of their cores; how long it took."""
     from spark.heavy.driver import Driver
     from spark.heavy.messages import MessageWork
     from spark.heavy.streams import StreamDefinition, at_once
@@ -82,9 +98,9 @@ def drain(spark: SparkSession, bucket: Bucket, name: str, messages: int) -> tupl
     work = MessageWork(mine, definition, spark, parallel=at_once(spark, SETTINGS))
     before, began = working_seconds(), time.monotonic()
     counts = Driver(mine, work, seconds=3600).drain()
-    seconds, used = time.monotonic() - began, working_seconds() - before
+    seconds, after = time.monotonic() - began, working_seconds()
     assert counts == {"completed": messages}, counts
-    return used, seconds * CORES, seconds
+    return (after[0] - before[0], after[1] - before[1]), seconds * CORES, seconds
 
 
 def job() -> Any:
@@ -103,12 +119,13 @@ def job() -> Any:
     return packed
 
 
-def working_seconds() -> float:
-    """Seconds that the living Python workers of this process's Spark have run, or were ready to run."""
-    found = 0
+def working_seconds() -> tuple[float, float]:
+    """Seconds that the living Python workers of this process's Spark have been on a core, and ready to be."""
+    on_core = ready = 0
     for pid in python_below(os.getpid())["executor"]:
         for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
             with suppress(OSError):
-                # In nanoseconds: on a core, and waiting for one.
-                found += sum(map(int, thread.read_text().split()[:2]))
-    return found / 1e9
+                # In nanoseconds.
+                had, waited = map(int, thread.read_text().split()[:2])
+                on_core, ready = on_core + had, ready + waited
+    return on_core / 1e9, ready / 1e9

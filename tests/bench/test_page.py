@@ -8,7 +8,7 @@ from bench import page
 from bench.instruments import plot
 
 #: What a reader of a diff can take in.
-MOST_LINES, MOST_BYTES = 400, 40_000
+MOST_LINES, MOST_BYTES = 500, 60_000
 
 
 def measured(median: float, unit: str) -> dict[str, object]:
@@ -49,6 +49,23 @@ def test_a_summary_keeps_median_and_spread_of_each_row_and_no_raw_number() -> No
             "unit": "ms",
         }
     ]
+
+
+def test_a_run_of_some_parts_leaves_the_others_as_they_were() -> None:
+    before = {"began_at": "2026-11-16", "repetitions": 5, "parts": {"limit": {"rows": [1]}, "model": {"rows": [2]}}}
+    machine = {"commit": "abc", "load_average": [17.8, 1, 1]}
+    run = {"began_at": "2026-11-17T10", "machine": machine, "repetitions": 3, "parts": {}}
+    part = {"rows": [3], "notes": ["said"]}
+
+    found = page.merged(run | {"parts": {"model": part}}, before)
+
+    assert found["began_at"] == "2026-11-16"
+    assert found["parts"]["limit"] == {"rows": [1]}
+    assert found["parts"]["model"]["rows"] == [3]
+    said = "measured 2026-11-17, commit `abc`, 3 repetitions, load average 18"
+    assert found["parts"]["model"]["notes"] == ["said", said]
+    whole = run | {"parts": {"limit": part, "model": part}}
+    assert page.merged(whole, before) == whole
 
 
 def test_a_plot_is_a_small_drawing_of_every_line(tmp_path) -> None:

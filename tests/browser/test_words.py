@@ -171,3 +171,27 @@ def test_the_head_of_a_phone_s_page_is_three_lines(busy: Workbench, opened: Open
 def test_what_was_spent_is_not_less_and_at_least_at_once(busy: Workbench, opened: Open) -> None:
     page = opened()
     expect(page.locator("[data-key=cost] .big")).to_have_text(re.compile(r"^\$\d"))
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_batch_counts_as_its_lines_on_every_page(
+    half_dead: str, busy: Workbench, opened: Open, shot: Callable, width: int
+) -> None:
+    queue = busy.queue("invoices")
+    (path,) = queue.enqueue_many([{}] * 60, per_object=60)
+    page = opened(width=width)
+    row = page.locator(".queues tr", has=page.get_by_role("link", name="invoices"))
+    expect(row.locator("[data-label=Depth]")).to_have_text("74")
+    expect(page.locator(".totals")).to_contain_text("52 dead")
+    page.goto(f"{page.url.partition('#')[0]}#/queue/invoices/pending")
+    tabs = page.get_by_role("navigation", name="Messages by state")
+    expect(tabs.get_by_role("link", name=re.compile("^Pending"))).to_contain_text("74")
+    expect(tabs.get_by_role("link", name=re.compile("^Dead"))).to_contain_text("28")
+    expect(tabs.get_by_role("link", name=re.compile("^Completed"))).to_contain_text("2")
+    expect(page.locator("tr", has_text=path)).to_contain_text("60 lines")
+    expect(page.locator("figcaption")).to_contain_text("30 out, 28 died")
+    busy.put("invoices/messages/mine.ndjson", b"{}\n{}\n")
+    page.reload()
+    expect(tabs.get_by_role("link", name=re.compile("^Pending"))).to_contain_text("≥ 75")
+    expect(tabs.get_by_role("link", name=re.compile("^Dead"))).to_contain_text("28")
+    shot(page)

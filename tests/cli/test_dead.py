@@ -173,3 +173,52 @@ def test_the_queue_may_be_left_out_before_paths(cli, paths):
 
 def test_paths_and_a_filter_together_are_a_mistake(cli, paths):
     cli("dead", "replay", "orders", "messages/one", "--error-type", "ValueError", code=2)
+
+
+def test_letters_are_found_by_error_text_and_by_field(cli, monkeypatch):
+    for number in range(6):
+        cli.dies({"customer": {"id": number}, "n": "Ada"}, TimeoutError(f"no answer from {number}"), name=f"m{number}")
+    cli.dies(b"\xff", ValueError("bad bytes"), name="raw")
+
+    def paths(*options: str, code: int = 0) -> list[str]:
+        return [one["path"] for one in cli("dead", "list", "orders", *options, "--json", code=code).json]
+
+    assert paths("--error", "FROM 3") == ["messages/m3"]
+    assert paths("--field", "customer.id", "--value", "4") == ["messages/m4"]
+    assert paths("--field", "n", "--value", "ada", "--error", "from 5") == ["messages/m5"]
+    assert len(paths("--field", "customer")) == 6
+    assert paths("--field", "nope", code=1) == []
+    assert "1 payload could not be searched" in cli("dead", "list", "orders", "--field", "customer").err
+    assert "name it with --field" in cli("dead", "list", "orders", "--value", "4", code=2).err
+
+    said = cli("dead", "list", "orders", "--limit", "2", "--field", "customer").err
+    assert "the first 2 are shown; --after messages/m1 goes on" in said
+    assert paths("--after", "messages/m4", "--field", "customer") == ["messages/m5"]
+    monkeypatch.setattr("s3queue.cli.commands.dead_search.MOST_READS", 3)
+    monkeypatch.setattr("s3queue.cli.commands.dead_search.PORTION", 3)
+    said = cli("dead", "list", "orders", "--field", "customer.id", "--value", "5", code=1).err
+    assert "payloads of 3 letters were read; --after messages/m2 goes on" in said
+
+
+def test_a_letter_is_edited_and_replayed_once(cli, tmp_path):
+    path = cli.dies({"id": "seventeen"}, ValueError("not a number"), name="one")
+    assert "is JSON, and the new one is not" in cli("dead", "edit", "orders", path, "{id: 17}", code=2).err
+    said = cli("dead", "edit", "orders", path, '{"id": 17}', "--dry-run", "--json").json
+    assert (said["message"], said["dry_run"], said["size"]) == (None, True, 10)
+    assert cli.queue().stats().dead == 1
+    file = tmp_path / "repaired.json"
+    file.write_text('{"id": 17}')
+    said = cli("dead", "edit", "orders", path, f"@{file}", "--json").json
+    assert (said["path"], said["message"]) == (path, path)
+    assert (cli.queue().stats().dead, cli.queue().stats().pending) == (0, 1)
+    seen = []
+    cli.work(seen.append)
+    assert seen == [{"id": 17}]
+    assert "no such dead letter" in cli("dead", "edit", "orders", path, "{}", code=1).err
+    assert "no PATH was given" in cli("dead", "edit", "orders", code=2).err
+
+
+def test_a_payload_is_edited_from_stdin_where_the_url_names_the_queue(cli):
+    path = cli.dies({"id": 1}, ValueError("no"), name="one")
+    said = cli("dead", "edit", path, "-", stdin='{"id": 2}', url=f"{cli.url}/orders").out
+    assert f"orders: {path} replayed as {path} with 9 B" in said

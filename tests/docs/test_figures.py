@@ -46,6 +46,13 @@ def test_a_delay_costs_what_the_model_says() -> None:
     assert found["a delay of more than a minute"][-1] == f"${price_of_delay(61):.2f}"
 
 
+def test_an_event_of_a_burst_costs_what_the_model_says() -> None:
+    more = dollars(light_object(Workload(rate=1, throttled=1.0))) - dollars(light_object(Workload(rate=1)))
+    burst = "an event of a burst, which finds all functions busy: one of these takes its message"
+    assert rows(COSTS)[burst][-1] == f"${more:.2f}"
+    assert f"${more:.2f}\n(`s3queue estimate --throttled 1`)" in read(COSTS)
+
+
 def a_message(**settings: object) -> float:
     return dollars(light_object(Workload(rate=1, settings=QueueSettings.of(**settings))))
 

@@ -122,8 +122,9 @@ SIMPLE = {
     },
     "s3queue.flow": {"async_queue", "operated_queue"},
     "s3queue.protocol": {
-        *("access", "backlog", "claim", "claiming", "expire", "gate", "kinds", "lease_protocol", "lease_writes"),
-        *("liveness", "misnamed", "opening", "outcomes", "overrides", "payload_check", "producer"),
+        *("access", "backlog", "claim", "claiming", "expire", "gate", "kinds", "lease_ages", "lease_protocol"),
+        *("lease_writes", "liveness", "misnamed", "opening", "outcomes", "overrides", "payload_check", "producer"),
+        "stretch",
     },
     "s3queue.spark_runs": {"runs"},
     "s3queue.stores": {

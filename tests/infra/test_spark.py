@@ -347,6 +347,30 @@ def test_the_code_zip_has_what_the_driver_imports_and_is_the_same_each_time(tmp_
     assert not [name for name in names if name.startswith(("handlers/", "infra/")) or "__pycache__" in name]
 
 
+def test_a_queue_whose_messages_its_per_batch_job_has_no_memory_for_is_not_deployed(tmp_path: Path) -> None:
+    (tmp_path / "big_files.py").write_text("def per_batch(spark, messages):\n    ...\n")
+    (tmp_path / "streams.py").write_text("def per_stream(stream, context):\n    ...\n")
+    large = QueueSettings.of(engine="spark", max_message_size=256 * 1024 * 1024)
+
+    with pytest.raises(ValueError, match=r"'big-files'.*executor_memory_mib=8192 and executor_python_mib=4096"):
+        spark_code.check_memory({"big-files": large}, tmp_path)
+    huge = QueueSettings.of(engine="spark", max_message_size=1024 * 1024 * 1024)
+    with pytest.raises(ValueError, match="no executor has enough: write the job with per_stream"):
+        spark_code.check_memory({"big-files": huge}, tmp_path)
+
+    enough = QueueSettings.of(
+        engine="spark", max_message_size=256 * 1024 * 1024, executor_memory_mib=8192, executor_python_mib=4096
+    )
+    spark_code.check_memory({"big-files": enough, "streams": large, "written-elsewhere": large}, tmp_path)
+
+
+def test_the_stack_looks_at_the_memory_of_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr("infra.queue_stack.check_memory", seen.extend)
+    synthesized(tmp_path, nag=False)
+    assert "exports" in seen
+
+
 def test_the_packages_are_locked_for_emr_and_bring_neither_spark_nor_java() -> None:
     locked = "".join(spark_code._locked())
     names = {line.partition("==")[0] for line in locked.splitlines() if "==" in line}

@@ -108,7 +108,7 @@ class History:
             # What could not be read is replayed in its place, with the same bytes.
             if call.name in ("replay", "rerun") and before and before.body != after.body:
                 self._broken("P1", f"a replay of {life.path} overwrote what was PUT there")
-            if call.name == "rerun":
+            if call.name in ("rerun", "edit"):
                 self.replayed.update(life.lines.values())
             if call.name == "replay":
                 self.replayed.update(life.lines.values())
@@ -224,6 +224,12 @@ class History:
         if life is None or life.record is None or life.record.outcome != call.answer.outcome:
             self._broken("P3", f"{call.asked['path']} was told to be {call.answer.outcome}, and is not recorded so")
 
+    def _check_edit(self, call: Call) -> None:
+        """[P1] What was acknowledged was stored, by this call or by one before it."""
+        found = self._ledger.lives.get(call.answer, ())
+        if not any(one.body == call.asked["body"] and one.last_put_at <= self._world.now for one in found):
+            self._broken("P1", f"an edit of {call.asked['path']} was acknowledged, and never stored")
+
     def _check_nothing(self, call: Call) -> None:
         """What it did is judged where it did it."""
 
@@ -258,6 +264,7 @@ _JUDGES: dict[str, Callable[[History, Call], None]] = {
     "enqueue_many": History._check_enqueue_many,
     "replay": History._check_replay,
     "rerun": History._check_rerun,
+    "edit": History._check_edit,
     "configure": History._check_configure,
     "upload": History._check_nothing,
     "remove": History._check_nothing,

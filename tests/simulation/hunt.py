@@ -40,7 +40,7 @@ def verdicts(first: str) -> Iterator[tuple[str, Verdict]]:
         yield first, run(int(first.removeprefix("schedule ")))
     operations = [*UNDISTURBED, *OPERATIONS]
     seed = 0
-    for seeds, count in ((150, 10), (650, len(operations))):
+    for seeds, count in ((150, 12), (650, len(operations))):
         for _ in range(seeds):
             yield f"schedule {seed}", run(seed)
             seed += 1

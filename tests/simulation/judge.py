@@ -13,6 +13,7 @@ from s3queue.encoding import put_id_of
 from s3queue.paths import runs_once
 from s3queue.protocol.claim import Claim
 
+from .edits import Edits
 from .flow import Dedup
 from .history import LOOKED_WITHIN, Call, History
 from .kept_payloads import Kept
@@ -42,6 +43,7 @@ class Judge:
         self._leases = f"{queue}/leases/"
         self.ledger = Ledger()
         self.letters = Letters(self.ledger, self.broken)
+        self.edits = Edits(self.ledger, self.letters, self.broken)
         self.kept = Kept(world, self.root, self.ledger, self.broken)
         self.history = History(world, self.root, self.ledger, self.letters, self.broken)
         self.sends = SentMessages(world, self.root, self.ledger, self.broken)
@@ -102,8 +104,12 @@ class Judge:
                 call = self.history.asked(process, sent_at)
                 if self.sends.put(life, after) or self.members.put(life, after):
                     return
-                if _is_replay(call, process):
+                if call and call.name == "edit":
+                    self.edits.put(call, life, before, after)
+                elif _is_replay(call, process):
                     self.letters.replay_put(path, after.body)
+                if call and call.name == "replay":
+                    self.edits.replayed(call, life)
                 if call and call.name in ("replay", "rerun"):
                     self.partitions.replayed(call, life)
                     self.kept.replay(call, life, after)
@@ -197,6 +203,7 @@ class Judge:
     def settle(self, life: Life, record: Record) -> None:
         """The message has this outcome from now on."""
         life.record = record
+        self.edits.recorded(life)
         self.members.started_flows.recorded(life, record, self.sends.recorded(life, record))
         life.recorded_at = self.world.now
         self._check_outcome(life, record)
@@ -342,7 +349,7 @@ class Judge:
 
 def _is_replay(call: Call | None, process: Process) -> bool:
     """Whether a request is part of a replay; who is on trial in the crash matrix replays, if anything, letters."""
-    return call.name == "replay" if call else process.name.startswith("subject")
+    return call.name in ("replay", "edit") if call else process.name.startswith("subject")
 
 
 def _is_new_claim(former: Lease, lease: Lease) -> bool:

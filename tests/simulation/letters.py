@@ -38,6 +38,8 @@ class Letters:
         self.unstoppable: set[str] = set()
         #: Bodies that an operator deleted for good.
         self.purged: set[bytes] = set()
+        #: Message and bytes of its letter → what was PUT instead of them.
+        self.edited: dict[tuple[str, bytes], set[bytes]] = {}
         #: Message and bytes → how often a replay PUT them, and how often one deleted a letter that holds them.
         self._replays: Counter[tuple[str, bytes]] = Counter()
         self._replayed: Counter[tuple[str, bytes]] = Counter()
@@ -144,7 +146,8 @@ class Letters:
             or (is_lines(target) and name.startswith(f"{stem}-"))
             for one in lives
         ]
-        return any(one.last_put_at >= life.recorded_at and body in one.lines.values() for one in replays)
+        bodies = {body} | self.edited.get((target, body), set())
+        return any(one.last_put_at >= life.recorded_at and bodies & {*one.lines.values()} for one in replays)
 
 
 def _replay_of(path: str) -> str:

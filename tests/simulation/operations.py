@@ -15,6 +15,7 @@ from s3queue.protocol import backlog
 from s3queue.sweeper.sweeper import Sweeper
 
 from .actors import PullWorker
+from .edited_operations import EDITED, EDITED_BESIDE
 from .fired import FIRED
 from .flow_operations import FLOW_OPERATIONS
 from .functions import Container
@@ -228,6 +229,7 @@ OPERATIONS: dict[str, Plot] = {
     "claim first, complete what the next attempt fails": _single("kf", takes=1.0),
     "replay a dead letter": _replay("m", script("m", "r"), "m"),
     "replay twins": _replay_twins,
+    **EDITED,
     "replay a dead line": _replay("b.ndjson", batch("k", "r"), "b.ndjson.lines"),
     "replay, and again if unknown": _replay_surely,
     "sweep past a heartbeat": _sweep_past_a_heartbeat,
@@ -263,6 +265,7 @@ OPERATIONS: dict[str, Plot] = {
     "batch retry, and send": _batch("k", "fk", "r", before=1, sends=1),
     "re-PUT at work, and send": _re_put("k", "k", sends=1),
     **KEPT,
+    **EDITED_BESIDE,
     **FIRED,
     **LIMITED,
     **FLOW_OPERATIONS,

@@ -6,9 +6,10 @@ from contextlib import suppress
 from datetime import timedelta
 
 from s3queue.errors import Conflict, QueueError, QueueFull, Unavailable
-from s3queue.paths import format_due
+from s3queue.paths import format_due, is_batch, partition_of
 
 from .cast import Cast
+from .edits import repaired
 from .faults import Profile
 from .judge import Judge
 from .machines import EPOCH
@@ -27,6 +28,8 @@ MAX_DEPTH = 16
 #: By then the sweeper has counted all of it, however little it can look at in one sweep.
 COUNTED_AT = 60.0
 ENDS_AT = 90.0
+#: In these of forty schedules, operators edit what has died.
+EDITED = 11
 #: How long a queue stays paused.
 PAUSE = 25.0
 
@@ -52,6 +55,43 @@ def replaying(cast: Cast, at: float) -> None:
                 except QueueError:
                     pass
                 break
+
+    cast.world.spawn(process, run, after=at)
+
+
+def editing(cast: Cast, at: float) -> None:
+    """An operator who repairs whatever is dead at that time; without an answer, he edits it again, or replays it."""
+    process = cast.process("operator")
+
+    def run() -> None:
+        queue = cast.queue(process)
+        try:
+            page = queue.store.list(queue.keys.prefix("dead"))
+        except QueueError:
+            return
+        for path in [path for entry in page.objects if (path := queue.keys.path_under("dead", entry.key))]:
+            if is_batch(path) or partition_of(path):
+                continue
+            for pause in (0.1, 2.0, 6.0):
+                try:
+                    stored = queue.store.open(queue.keys.dead(path))
+                    if stored is None:
+                        break
+                    queue.replay_edited(path, repaired(stored.read()))
+                except Unavailable:
+                    cast.world.sleep(pause)
+                    if cast.world.random.random() < 0.3:
+                        replay(path)
+                    continue
+                except QueueError:
+                    pass
+                break
+
+    def replay(path: str) -> None:
+        try:
+            cast.queue(process).letters().replay(path)
+        except QueueError:
+            return
 
     cast.world.spawn(process, run, after=at)
 

@@ -82,6 +82,11 @@ class WatchedQueue(Queue):
             call.answer = super().replay(path, of=of)
         return str(call.answer)
 
+    def replay_edited(self, path: str, body: bytes) -> str:
+        with self._history.call(self._process, "edit", path=path, body=body) as call:
+            call.answer = super().replay_edited(path, body)
+        return str(call.answer)
+
     def purge_one(self, path: str) -> None:
         for entry in self.store.list(self.keys.message(path), limit=1).objects:
             with self._history.call(self._process, "purge", path=path):

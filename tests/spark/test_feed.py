@@ -16,6 +16,7 @@ from spark.heavy.messages import MessageWork
 from spark.heavy.run_manifest import RunLost, RunManifest
 from support.fake_jobs import FakeJobs
 from support.killed_store import Killed, KilledStore
+from support.manual_clock import ManualClock
 from support.run_world import WORK, World, check_everything
 
 MOST_SECONDS = 20
@@ -208,3 +209,108 @@ def test_a_retry_that_is_claimed_before_its_thread_says_that_it_failed_is_named_
     assert world.manifest()["started"] == 1
     found.name([])
     assert again.path in world.manifest()["paths"]
+
+
+# The feed by itself
+
+
+class Claiming:
+    """A source that hands out what it is given, when it is told to."""
+
+    def __init__(self, *found) -> None:
+        self.found = list(found)
+        self.may_end = threading.Event()
+        self.may_end.set()
+        self.began = threading.Event()
+        self.looks = 0
+        self.others = self.over = False
+
+    def is_over(self) -> bool:
+        return self.over
+
+    def has_others_waiting(self) -> bool:
+        return self.others
+
+    def claim_more(self, limit: int) -> list:
+        self.looks += 1
+        self.began.set()
+        assert self.may_end.wait(MOST_SECONDS)
+        found = self.found.pop(0) if self.found else []
+        if isinstance(found, BaseException):
+            raise found
+        return list(found)
+
+
+def feed_of(source, *claims):
+    return feeding.Feed(source, claims, limit=3, clock=ManualClock())
+
+
+def test_what_is_being_claimed_at_the_end_is_handed_back():
+    """Nobody else would give it back: it is claimed, and no thread has taken it."""
+    source = Claiming("bc")
+    feed = feed_of(source, "a")
+    feed.low = 1
+    source.may_end.clear()
+    assert feed.take() == ["a"]
+    assert source.began.wait(MOST_SECONDS)
+    feed.stop()
+    threading.Timer(0.2, source.may_end.set).start()
+
+    assert feed.finish() == ["b", "c"]
+    assert feed.take() == []
+
+
+def test_what_claiming_raised_beside_the_messages_is_raised_at_the_end():
+    feed = feed_of(Claiming(RunLost("given up")), "a")
+    feed.low = 1
+    assert feed.take() == ["a"]
+    feed.join()
+    with pytest.raises(RunLost):
+        feed.finish()
+
+
+def test_a_feed_is_not_drained_if_something_ended_since_it_looked():
+    """It may have failed, and be due again."""
+    feed = feed_of(Claiming([], []), "a")
+    assert feed.take() == ["a"]
+    feed.done()
+    assert feed.take() == []
+    assert feed.is_drained
+    later = feed_of(Claiming([]), "a", "b")
+    later.low = 2
+    assert later.take() == ["a"]
+    later.join()
+    later.done()
+    assert not later.is_drained
+
+
+def test_nothing_is_claimed_or_handed_out_when_it_is_the_turn_of_others_or_the_run_is_over():
+    source = Claiming("b")
+    source.others = True
+    feed = feed_of(source, "a")
+    assert (feed.take(), feed.take(), source.looks) == (["a"], [], 0)
+    source.others, source.over = False, True
+    assert (feed_of(source, "c").take(), source.looks) == ([], 0)
+
+
+def test_a_queue_that_is_empty_is_looked_at_every_few_seconds(monkeypatch):
+    monkeypatch.setattr(feeding, "WAKE_SECONDS", 0.001)
+    source, clock = Claiming(), ManualClock()
+    feed = feeding.Feed(source, ["slow"], limit=3, clock=clock)
+    feed.low = 1
+    assert feed.take() == ["slow"]
+    waiting = threading.Thread(target=feed.take)
+    waiting.start()
+    try:
+        for looks in (1, 2, 3):
+            deadline = threading.Event()
+            for _ in range(2000):
+                if source.looks >= looks:
+                    break
+                deadline.wait(0.01)
+            deadline.wait(0.05)
+            assert source.looks == looks
+            clock.advance(feeding.LOOK_SECONDS)
+    finally:
+        feed.stop()
+        waiting.join(MOST_SECONDS)

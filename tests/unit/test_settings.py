@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -203,6 +204,16 @@ def test_the_usual_memory_of_a_run_is_enough_for_the_largest_message_that_a_queu
     assert QueueSettings().run_memory.largest_in_batch >= QueueSettings().max_message_size
     large = QueueSettings.of(engine="spark", executor_memory_mib=8192, executor_python_mib=4096)
     assert large.run_memory.largest_in_batch == 256 * 1024 * 1024
+
+
+def test_a_payload_that_is_too_large_for_a_batch_is_told_how_much_memory_it_needs():
+    memory, mib = RunMemory(), 1024 * 1024
+    assert memory.too_small_for(memory.largest_in_batch) == ""
+    for payload in (65 * mib, 100 * mib + 1, 256 * mib, 341 * mib):
+        said = memory.too_small_for(payload)
+        heap, python = (int(number) for number in re.findall(r"_mib=(\d+)", said)[2:])
+        assert RunMemory(executor_heap=heap, executor_python=python).largest_in_batch >= payload
+    assert "no executor has enough" in memory.too_small_for(342 * mib)
 
 
 def test_a_run_knows_the_memory_that_it_was_started_with():

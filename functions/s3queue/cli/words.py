@@ -115,6 +115,11 @@ def bytes_(count: int | None) -> str:
     return f"{number:.1f}".removesuffix(".0") + f" {unit}"
 
 
+def at_least(number: int, *, is_exact: bool) -> str:
+    """`1,200`, or `≥ 1,200` if not everything was counted, as on the dashboard."""
+    return f"{'' if is_exact else '≥ '}{number:,}"
+
+
 def counted(number: int, thing: str, things: str = "") -> str:
     """`1 message`, `1,200 messages`."""
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"

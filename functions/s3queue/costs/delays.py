@@ -43,7 +43,7 @@ def with_delays(load: Workload, shards: int, others: float) -> RequestCounts:
     ones.
     """
     usual = light_object(replace(load, delayed=0.0), shards, others)
-    dispatched = light_object(replace(load, delayed=0.0, late=0.0, rescued=1.0), shards, others)
+    dispatched = light_object(replace(load, delayed=0.0, late=0.0, throttled=0.0, rescued=1.0), shards, others)
     # It runs from where it lies; a LIST of the backlog is one of messages all the same.
     counts: dict[tuple[str, str], float] = {}
     for (verb, kind), count in dispatched.counts.items():

@@ -71,6 +71,8 @@ KEEP = RequestCounts.of("COPY done")
 EXTEND = RequestCounts.of("PUT leases")
 #: A late event, or a dispatch of the sweeper: the worker reads before it claims.
 READ_FIRST = RequestCounts.of("GET leases", "HEAD messages")
+#: A claim of a message that someone else has finished meanwhile.
+LOSE = RequestCounts.of("PUT leases", "GET messages", "DELETE leases")
 #: A failed attempt that is followed by another one; and the claim of the next attempt.
 FAIL = RequestCounts.of("PUT leases", "PUT retries")
 CLAIM_AGAIN = RequestCounts.of("GET leases", "PUT leases", "GET messages", "GET records")

@@ -25,6 +25,9 @@ REQUEST_SECONDS = 0.030
 #: as much. A function with `MIB_PER_VCPU` of memory has a whole core.
 REQUEST_CPU_SECONDS = 0.00025
 MIB_PER_VCPU = 1769
+#: Measured (`make bench`), for each message that functions drain from a burst: claims that they lose to one another,
+#: and refills of their windows.
+LOST_IN_BURST, LISTED_IN_BURST = 0.07, 0.03
 #: What a send counts for besides its body.
 ROOM_OF_SEND = 200
 
@@ -47,9 +50,11 @@ class Workload:
     retries: float = 0.0
     #: Share of messages that are rejected at once.
     dead: float = 0.0
-    #: Share of events that come late (throttled), and of events that never come.
+    #: Share of events that come late, of events that never come, and of those in a burst: while all functions are busy,
+    #: one of these takes the message, and its event finds nothing.
     late: float = 0.0
     rescued: float = 0.0
+    throttled: float = 0.0
     #: How long the handler takes for one message.
     handler_seconds: float = 0.05
     #: Share of messages that go to Spark, and how long one takes there. Each is an object of its own.
@@ -81,11 +86,14 @@ class Workload:
 
     def __post_init__(self) -> None:
         single = ("dedup", "cancelled", "delayed", "sends", "flows")
-        for name in ("retries", "dead", "late", "rescued", "heavy", *single):
+        for name in ("retries", "dead", "late", "rescued", "throttled", "heavy", *single):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidRequest(f"{name} must be a share from 0 to 1, not {getattr(self, name)}")
-        if self.late + self.rescued > 1:
-            raise InvalidRequest(f"late ({self.late}) and rescued ({self.rescued}) must not be more than 1 together")
+        if self.late + self.rescued + self.throttled > 1:
+            raise InvalidRequest(
+                f"late ({self.late}), rescued ({self.rescued}) and throttled ({self.throttled}) must not be more than "
+                "1 together"
+            )
         for name in ("rate", "size", "handler_seconds", "heavy_seconds", "request_seconds", "delay_seconds"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InvalidRequest(f"{name} must be 0 or more, not {getattr(self, name)}")
@@ -184,7 +192,10 @@ def light_object(load: Workload, shards: int = 1, others: float = 0.0) -> Reques
         calls = load.batch + sum(load.retried(attempt) for attempt in range(1, settings.max_attempts))
         spent += operations.TOKEN * calls
     drains = load.late + load.rescued
-    spent += operations.READ_FIRST * drains
+    spent += operations.READ_FIRST * (drains + load.throttled)
+    spent += (operations.LOSE * LOST_IN_BURST + list_backlog(shards, others, is_busy=1.0) * LISTED_IN_BURST) * (
+        load.throttled
+    )
     for attempt in range(1, settings.max_attempts):
         tried_again = load.retried(attempt)
         spent += (operations.FAIL + again) * tried_again

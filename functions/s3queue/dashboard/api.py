@@ -20,7 +20,7 @@ from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.settings import QueueSettings, with_current_names
 from s3queue.store import ObjectStore
 
-from . import browse, letters, models, requests, run_models, runs, stuck
+from . import browse, letter_models, letters, message_models, models, queue_models, requests, run_models, runs, stuck
 from .bucket_view import BucketView
 from .console import Console
 from .flows import register_flows
@@ -108,65 +108,65 @@ def _described(answer: Any, *, changes: bool = False, created: bool = False) -> 
 
 
 def _register_queues(app: Resolver, view: BucketView) -> None:
-    @app.get("/api/queues", summary="All queues, with a verdict", tags=["queues"], **_described(models.Queues))
-    def queues(cursor: Cursor = "", limit: Limit = requests.MOST_ROWS) -> models.Queues:
+    @app.get("/api/queues", summary="All queues, with a verdict", tags=["queues"], **_described(queue_models.Queues))
+    def queues(cursor: Cursor = "", limit: Limit = requests.MOST_ROWS) -> queue_models.Queues:
         return view.queues(cursor, limit)
 
-    @app.get("/api/queues/<queue>", summary="One queue", tags=["queues"], **_described(models.QueueDetail))
-    def queue_detail(queue: QueueName) -> models.QueueDetail:
+    @app.get("/api/queues/<queue>", summary="One queue", tags=["queues"], **_described(queue_models.QueueDetail))
+    def queue_detail(queue: QueueName) -> queue_models.QueueDetail:
         found = view.queue(queue)
         overrides = with_current_names(found.overrides())
         published = found.published_settings()
         at = format_instant(published.written_at) if published else ""
-        return models.QueueDetail(
+        return queue_models.QueueDetail(
             **view.describe(queue).model_dump(),
             settings=found.settings.to_json(),
-            effective=[models.Setting(**one.to_json()) for one in effective(found.defined, overrides)],
-            published_settings=models.SettingsSource(by=published.by, at=at) if published else None,
+            effective=[queue_models.Setting(**one.to_json()) for one in effective(found.defined, overrides)],
+            published_settings=queue_models.SettingsSource(by=published.by, at=at) if published else None,
             overrides=overrides,
             has_partitions=has_partitions(found),
         )
 
-    @app.get("/api/queues/<queue>/stats", summary="Count now", tags=["queues"], **_described(models.Counts))
-    def stats(queue: QueueName, pages: Annotated[int, Query(ge=1, le=100)] = 20) -> models.Counts:
-        return models.Counts(**view.queue(queue).stats(pages=pages).to_json())
+    @app.get("/api/queues/<queue>/stats", summary="Count now", tags=["queues"], **_described(queue_models.Counts))
+    def stats(queue: QueueName, pages: Annotated[int, Query(ge=1, le=100)] = 20) -> queue_models.Counts:
+        return queue_models.Counts(**view.queue(queue).stats(pages=pages).to_json())
 
-    @app.get("/api/queues/<queue>/flow", summary="The last hour", tags=["queues"], **_described(models.Flow))
-    def queue_flow(queue: QueueName) -> models.Flow:
+    @app.get("/api/queues/<queue>/flow", summary="The last hour", tags=["queues"], **_described(queue_models.Flow))
+    def queue_flow(queue: QueueName) -> queue_models.Flow:
         return flow(view.queue(queue))
 
-    @app.get("/api/queues/<queue>/stuck", summary="What is stuck", tags=["queues"], **_described(models.Stuck))
-    def queue_stuck(queue: QueueName) -> models.Stuck:
+    @app.get("/api/queues/<queue>/stuck", summary="What is stuck", tags=["queues"], **_described(queue_models.Stuck))
+    def queue_stuck(queue: QueueName) -> queue_models.Stuck:
         return stuck.stuck(view.queue(queue))
 
-    @app.get("/api/queues/<queue>/workers", summary="Pull workers", tags=["queues"], **_described(models.Workers))
-    def workers(queue: QueueName) -> models.Workers:
-        return models.Workers(workers=stuck.workers(view.queue(queue)))
+    @app.get("/api/queues/<queue>/workers", summary="Pull workers", tags=["queues"], **_described(queue_models.Workers))
+    def workers(queue: QueueName) -> queue_models.Workers:
+        return queue_models.Workers(workers=stuck.workers(view.queue(queue)))
 
     @app.get("/api/queues/<queue>/runs", summary="Spark runs", tags=["queues"], **_described(run_models.Runs))
     def queue_runs(queue: QueueName) -> run_models.Runs:
         return runs.runs(view.queue(queue), view.console)
 
-    changed = _described(models.Paused, changes=True)
+    changed = _described(queue_models.Paused, changes=True)
 
     @app.post("/api/queues/<queue>/pause", summary="Stop claiming", tags=["queues"], **changed)
-    def pause(queue: QueueName) -> models.Paused:
+    def pause(queue: QueueName) -> queue_models.Paused:
         view.queue(queue).pause()
-        return models.Paused(queue=queue, paused=True)
+        return queue_models.Paused(queue=queue, paused=True)
 
     @app.post("/api/queues/<queue>/resume", summary="Claim again", tags=["queues"], **changed)
-    def resume(queue: QueueName) -> models.Paused:
+    def resume(queue: QueueName) -> queue_models.Paused:
         view.queue(queue).resume()
-        return models.Paused(queue=queue, paused=False)
+        return queue_models.Paused(queue=queue, paused=False)
 
-    @app.get("/api/queues/<queue>/breaker", summary="Breaker", tags=["queues"], **_described(models.BreakerView))
-    def breaker(queue: QueueName) -> models.BreakerView:
+    @app.get("/api/queues/<queue>/breaker", summary="Breaker", tags=["queues"], **_described(queue_models.BreakerView))
+    def breaker(queue: QueueName) -> queue_models.BreakerView:
         return stuck.breaker(queue, view.queue(queue).breaker())
 
-    forced = _described(models.BreakerView, changes=True)
+    forced = _described(queue_models.BreakerView, changes=True)
 
     @app.post("/api/queues/<queue>/breaker", summary="Force the breaker", tags=["queues"], **forced)
-    def force_breaker(queue: QueueName, wanted: Annotated[requests.ForceBreaker, Body()]) -> models.BreakerView:
+    def force_breaker(queue: QueueName, wanted: Annotated[requests.ForceBreaker, Body()]) -> queue_models.BreakerView:
         return stuck.breaker(queue, view.queue(queue).force_breaker(wanted.state))
 
     @app.get("/api/statistics", summary="Statistics computed by Spark", tags=["statistics"], **_described(Statistics))
@@ -176,7 +176,10 @@ def _register_queues(app: Resolver, view: BucketView) -> None:
 
 def _register_messages(app: Resolver, view: BucketView) -> None:
     @app.get(
-        "/api/queues/<queue>/messages", summary="Messages by state", tags=["messages"], **_described(models.Messages)
+        "/api/queues/<queue>/messages",
+        summary="Messages by state",
+        tags=["messages"],
+        **_described(message_models.Messages),
     )
     def messages(
         queue: QueueName,
@@ -185,16 +188,16 @@ def _register_messages(app: Resolver, view: BucketView) -> None:
         cursor: Cursor = "",
         limit: Limit = 50,
         newest: Annotated[bool, Query(description="Only the last hour, newest first, on one page.")] = False,
-    ) -> models.Messages:
+    ) -> message_models.Messages:
         found = view.queue(queue)
         if newest and state == "completed" and not prefix:
             return browse.newest(found, limit)
         return browse.browse(found, state, prefix, cursor, limit)
 
-    sent = _described(models.Enqueued, changes=True, created=True)
+    sent = _described(message_models.Enqueued, changes=True, created=True)
 
     @app.post("/api/queues/<queue>/messages", summary="Enqueue", tags=["messages"], **sent)
-    def enqueue(queue: QueueName, message: Annotated[requests.Enqueue, Body()]) -> Response[models.Enqueued]:
+    def enqueue(queue: QueueName, message: Annotated[requests.Enqueue, Body()]) -> Response[message_models.Enqueued]:
         found = view.queue(queue)
         written: list[Any] = []
         found.events.on("message.enqueued", written.append)
@@ -208,53 +211,60 @@ def _register_messages(app: Resolver, view: BucketView) -> None:
             dedup_for=message.dedup_for_seconds,
             group=message.group,
         )
-        done = models.Enqueued(path=path, created=bool(written))
+        done = message_models.Enqueued(path=path, created=bool(written))
         return Response(201 if done.created else 200, content_type=JSON, body=done)
 
-    @app.get("/api/queues/<queue>/message", summary="One message", tags=["messages"], **_described(models.MessageLife))
+    @app.get(
+        "/api/queues/<queue>/message",
+        summary="One message",
+        tags=["messages"],
+        **_described(message_models.MessageLife),
+    )
     def message(
         queue: QueueName,
         path: MessagePath,
         body: Annotated[bool, Query(description="Whether to return the payload, up to 64 KiB.")] = False,
-    ) -> models.MessageLife:
+    ) -> message_models.MessageLife:
         if body:
             app.check_operator("see payloads")
         found = browse.life(view.queue(queue), path, with_body=body)
         found.logs = view.console.logs_of([found.worker, *(str(one.get("worker", "")) for one in found.attempts)])
         return found
 
-    ended = _described(models.Cancelled, changes=True)
+    ended = _described(message_models.Cancelled, changes=True)
 
     @app.post("/api/queues/<queue>/message/cancel", summary="Cancel one message", tags=["messages"], **ended)
-    def cancel(queue: QueueName, path: MessagePath) -> models.Cancelled:
-        return models.Cancelled(path=path, outcome=view.queue(queue).cancel(path).outcome)
+    def cancel(queue: QueueName, path: MessagePath) -> message_models.Cancelled:
+        return message_models.Cancelled(path=path, outcome=view.queue(queue).cancel(path).outcome)
 
-    retried = _described(models.Retried, changes=True)
+    retried = _described(message_models.Retried, changes=True)
 
     @app.post("/api/queues/<queue>/message/retry", summary="Try one message now", tags=["messages"], **retried)
-    def retry(queue: QueueName, path: MessagePath) -> models.Retried:
-        return models.Retried(**view.queue(queue).retry(path).to_json())
+    def retry(queue: QueueName, path: MessagePath) -> message_models.Retried:
+        return message_models.Retried(**view.queue(queue).retry(path).to_json())
 
-    given = _described(models.Released, changes=True)
+    given = _described(message_models.Released, changes=True)
 
     @app.post(
         "/api/queues/<queue>/message/release", summary="Take one message from its worker", tags=["messages"], **given
     )
-    def release(queue: QueueName, path: MessagePath) -> models.Released:
-        return models.Released(**view.queue(queue).release_held(path).to_json())
+    def release(queue: QueueName, path: MessagePath) -> message_models.Released:
+        return message_models.Released(**view.queue(queue).release_held(path).to_json())
 
-    again = _described(models.Enqueued, changes=True)
+    again = _described(message_models.Enqueued, changes=True)
 
     @app.post("/api/queues/<queue>/message/replay", summary="Run one message again", tags=["messages"], **again)
-    def replay_message(queue: QueueName, path: MessagePath) -> models.Enqueued:
+    def replay_message(queue: QueueName, path: MessagePath) -> message_models.Enqueued:
         found = view.queue(queue)
         written: list[Any] = []
         found.events.on("message.enqueued", written.append)
-        return models.Enqueued(path=found.replay(path), created=bool(written))
+        return message_models.Enqueued(path=found.replay(path), created=bool(written))
 
 
 def _register_dead(app: Resolver, view: BucketView) -> None:
-    @app.get("/api/queues/<queue>/dead", summary="Dead letters", tags=["dead letters"], **_described(models.DeadPage))
+    @app.get(
+        "/api/queues/<queue>/dead", summary="Dead letters", tags=["dead letters"], **_described(letter_models.DeadPage)
+    )
     def dead(
         queue: QueueName,
         error_type: Annotated[str | None, Query(max_length=1000)] = None,
@@ -267,7 +277,7 @@ def _register_dead(app: Resolver, view: BucketView) -> None:
             Query(min_length=1, max_length=2000, description="A group: the normalised form, or any text of it."),
         ] = None,
         acknowledged: Annotated[bool | None, Query(description="Only those that are, or are not.")] = None,
-    ) -> models.DeadPage:
+    ) -> letter_models.DeadPage:
         wanted = letters.Filter(
             error_type=error_type,
             older_than_seconds=older_than_seconds,
@@ -281,15 +291,15 @@ def _register_dead(app: Resolver, view: BucketView) -> None:
         "/api/queues/<queue>/dead/errors",
         summary="Dead letters by error",
         tags=["dead letters"],
-        **_described(models.Errors),
+        **_described(letter_models.Errors),
     )
-    def dead_errors(queue: QueueName) -> models.Errors:
+    def dead_errors(queue: QueueName) -> letter_models.Errors:
         return letters.errors(view.queue(queue))
 
-    again = _described(models.Replayed, changes=True)
+    again = _described(letter_models.Replayed, changes=True)
 
     @app.post("/api/queues/<queue>/dead/replay", summary="Replay dead letters", tags=["dead letters"], **again)
-    def replay(queue: QueueName, selection: Annotated[requests.Replay, Body()]) -> models.Replayed:
+    def replay(queue: QueueName, selection: Annotated[requests.Replay, Body()]) -> letter_models.Replayed:
         to = view.queue(selection.to) if selection.to is not None else None
         return letters.replay(view.queue(queue), selection, to)
 
@@ -297,23 +307,25 @@ def _register_dead(app: Resolver, view: BucketView) -> None:
         "/api/queues/<queue>/dead/delete",
         summary="Delete dead letters for good",
         tags=["dead letters"],
-        **_described(models.DeletedLetters, changes=True),
+        **_described(letter_models.DeletedLetters, changes=True),
     )
-    def delete_letters(queue: QueueName, selection: Annotated[requests.DeleteLetters, Body()]) -> models.DeletedLetters:
+    def delete_letters(
+        queue: QueueName, selection: Annotated[requests.DeleteLetters, Body()]
+    ) -> letter_models.DeletedLetters:
         return letters.delete(view.queue(queue), selection)
 
     @app.post(
         "/api/queues/<queue>/dead/acknowledge",
         summary="Let dead letters stay without counting",
         tags=["dead letters"],
-        **_described(models.Acknowledged, changes=True),
+        **_described(letter_models.Acknowledged, changes=True),
     )
-    def acknowledge(queue: QueueName, selection: Annotated[requests.Acknowledge, Body()]) -> models.Acknowledged:
+    def acknowledge(queue: QueueName, selection: Annotated[requests.Acknowledge, Body()]) -> letter_models.Acknowledged:
         return letters.acknowledge(view.queue(queue), selection)
 
-    gone = _described(models.Deleted, changes=True)
+    gone = _described(letter_models.Deleted, changes=True)
 
     @app.delete("/api/queues/<queue>/dead", summary="Delete one dead letter for good", tags=["dead letters"], **gone)
-    def delete_dead(queue: QueueName, path: MessagePath) -> models.Deleted:
+    def delete_dead(queue: QueueName, path: MessagePath) -> letter_models.Deleted:
         DeadLetters(view.queue(queue)).delete(path)
-        return models.Deleted(path=path)
+        return letter_models.Deleted(path=path)

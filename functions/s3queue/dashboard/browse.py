@@ -12,7 +12,7 @@ from s3queue.documents.record import Record
 from s3queue.encoding import as_whole, decode_metadata, format_instant
 from s3queue.errors import CorruptState, InvalidRequest, MessageNotFound
 from s3queue.flow.listing import ListedState, is_of_partition, listed_in_partition
-from s3queue.paths import due_of, priority_of
+from s3queue.paths import due_of, is_batch, lines_of, priority_of
 from s3queue.protocol.partition_status import busy_paths
 from s3queue.protocol.status import State, Status
 from s3queue.queue import Queue
@@ -20,6 +20,7 @@ from s3queue.store import ObjectInfo, Page, listing
 
 from . import models
 from .bucket_view import in_parallel
+from .message_models import Body, MessageLife, MessageRow, Messages
 from .recent import Recent
 from .throughput import MINUTES
 
@@ -29,9 +30,7 @@ BODY_BYTES = 64 * 1024
 LEASE_PAGES = 5
 
 
-def browse(
-    queue: Queue, state: models.Listed, prefix: str, cursor: str, limit: int, *, few: bool = False
-) -> models.Messages:
+def browse(queue: Queue, state: models.Listed, prefix: str, cursor: str, limit: int, *, few: bool = False) -> Messages:
     """Messages in the order of their paths. A page with fewer rows than `limit` need not be the last one.
 
     With `few`, no more than `limit` objects are read for it, although none of them may be a row.
@@ -45,15 +44,13 @@ def browse(
     found = in_parallel(lambda entry: rows_of(queue, kind, entry), page.objects)
     rows = [row for several in found for row in several]
     wanted = ("processing", "burying", "corrupt") if state == "processing" else (state,)
-    return models.Messages(
-        messages=[row for row in rows if row.state in wanted], next_cursor=_cursor(queue, kind, page)
-    )
+    return Messages(messages=[row for row in rows if row.state in wanted], next_cursor=_cursor(queue, kind, page))
 
 
-def _listed(queue: Queue, state: ListedState, prefix: str, cursor: str, limit: int) -> models.Messages:
+def _listed(queue: Queue, state: ListedState, prefix: str, cursor: str, limit: int) -> Messages:
     page = queue.list(state, prefix=_path(prefix), after=cursor, limit=limit)
     rows = [
-        models.MessageRow(
+        MessageRow(
             path=one.path,
             state=state,
             priority=priority_of(one.path),
@@ -66,17 +63,17 @@ def _listed(queue: Queue, state: ListedState, prefix: str, cursor: str, limit: i
         )
         for one in page.messages
     ]
-    return models.Messages(messages=rows, next_cursor=page.next_after)
+    return Messages(messages=rows, next_cursor=page.next_after)
 
 
-def newest(queue: Queue, limit: int) -> models.Messages:
+def newest(queue: Queue, limit: int) -> Messages:
     """Messages finished within the last hour, newest first. A plain LIST would begin with records five days old."""
     now = queue.store.list(queue.keys.root, limit=1).at
     recent = Recent(queue, now - timedelta(minutes=MINUTES), timedelta())
     entries = sorted(recent.objects("records"), key=lambda entry: entry.modified_at, reverse=True)[:limit]
     found = in_parallel(lambda entry: rows_of(queue, "records", entry), entries)
     rows = [row for several in found for row in several if row.state == "completed"]
-    return models.Messages(messages=rows, next_cursor=None)
+    return Messages(messages=rows, next_cursor=None)
 
 
 def _page(queue: Queue, kind: str, prefix: str, cursor: str, limit: int) -> Page:
@@ -94,7 +91,7 @@ def _cursor(queue: Queue, kind: str, page: Page) -> str | None:
     return page.next_after.removeprefix(root) if page.next_after else None
 
 
-def _unclaimed(queue: Queue, state: str, prefix: str, cursor: str, limit: int) -> models.Messages:
+def _unclaimed(queue: Queue, state: str, prefix: str, cursor: str, limit: int) -> Messages:
     folder = "delayed/" if state == "delayed" else "messages/"
     page = _page(queue, "", prefix if prefix.startswith(folder) else folder + prefix, cursor, limit)
     paths = {
@@ -107,16 +104,17 @@ def _unclaimed(queue: Queue, state: str, prefix: str, cursor: str, limit: int) -
             continue
         due_at = due_of(path)
         rows.append(
-            models.MessageRow(
+            MessageRow(
                 path=path,
                 state="delayed" if due_at and due_at > page.at else "pending",
                 priority=priority_of(path),
                 size=entry.size,
                 since=format_instant(entry.modified_at),
                 due_at=format_instant(due_at) if due_at else None,
+                lines=_lines(path),
             )
         )
-    return models.Messages(messages=rows, next_cursor=_cursor(queue, "", page))
+    return Messages(messages=rows, next_cursor=_cursor(queue, "", page))
 
 
 def _leased(queue: Queue, paths: dict[str, ObjectInfo]) -> set[str]:
@@ -131,7 +129,7 @@ def _leased(queue: Queue, paths: dict[str, ObjectInfo]) -> set[str]:
     return leased
 
 
-def rows_of(queue: Queue, kind: str, entry: ObjectInfo) -> list[models.MessageRow]:
+def rows_of(queue: Queue, kind: str, entry: ObjectInfo) -> list[MessageRow]:
     """What one record or lease tells: of a partition, several messages."""
     if not is_of_partition(queue, entry.key):
         row = _row(queue, kind, entry)
@@ -142,9 +140,9 @@ def rows_of(queue: Queue, kind: str, entry: ObjectInfo) -> list[models.MessageRo
     except CorruptState as error:
         path = entry.key.removeprefix(queue.keys.prefix(kind))
         since = format_instant(entry.modified_at)
-        return [models.MessageRow(path=path, state="corrupt", priority=0, size=None, since=since, error=str(error))]
+        return [MessageRow(path=path, state="corrupt", priority=0, size=None, since=since, error=str(error))]
     return [
-        models.MessageRow(
+        MessageRow(
             path=one.path,
             state=cast(State, one.state),
             priority=0,
@@ -159,12 +157,12 @@ def rows_of(queue: Queue, kind: str, entry: ObjectInfo) -> list[models.MessageRo
     ]
 
 
-def _row(queue: Queue, kind: str, entry: ObjectInfo) -> models.MessageRow | None:
+def _row(queue: Queue, kind: str, entry: ObjectInfo) -> MessageRow | None:
     path = queue.keys.path_under(kind, entry.key)
     found = queue.store.open(entry.key) if path else None
     if path is None or found is None:
         return None
-    row = models.MessageRow(
+    row = MessageRow(
         path=path,
         state="corrupt",
         priority=priority_of(path),
@@ -180,6 +178,7 @@ def _row(queue: Queue, kind: str, entry: ObjectInfo) -> models.MessageRow | None
             row.dead_lines = record.dead_lines
         else:
             lease = Lease.read(found)
+            row.lines = _lines(path)
             row.state, row.attempt, row.worker = lease.state, lease.attempt, lease.owner
             row.due_at = format_instant(lease.retry_at) if lease.retry_at else None
             row.error = f"{lease.failure.type}: {lease.failure.message}" if lease.failure else None
@@ -188,7 +187,12 @@ def _row(queue: Queue, kind: str, entry: ObjectInfo) -> models.MessageRow | None
     return row
 
 
-def life(queue: Queue, path: str, *, with_body: bool) -> models.MessageLife:
+def _lines(path: str) -> int | None:
+    """Of a batch, if its name tells."""
+    return lines_of(path) if is_batch(path) else None
+
+
+def life(queue: Queue, path: str, *, with_body: bool) -> MessageLife:
     """Everything that is known about one message.
 
     Raises:
@@ -202,7 +206,7 @@ def life(queue: Queue, path: str, *, with_body: bool) -> models.MessageLife:
     status = queue.status(path)
     due_at = due_of(path)
     claimed_at = status.lease.claimed_at if status.lease else None
-    return models.MessageLife(
+    return MessageLife(
         **status.to_json(),
         priority=priority_of(path),
         due_at=format_instant(due_at) if due_at else None,
@@ -211,7 +215,7 @@ def life(queue: Queue, path: str, *, with_body: bool) -> models.MessageLife:
     )
 
 
-def _body(queue: Queue, path: str, status: Status) -> models.Body | None:
+def _body(queue: Queue, path: str, status: Status) -> Body | None:
     found = queue.store.open(queue.keys.message(path)) or queue.store.open(queue.keys.dead(path))
     if found is None and status.kept:
         found = queue.store.open(status.kept.key)
@@ -228,7 +232,7 @@ def _body(queue: Queue, path: str, status: Status) -> models.Body | None:
         text = None
     if text is not None and "\0" in text:
         text = None
-    return models.Body(
+    return Body(
         text=text,
         base64=None if text is not None else b64encode(raw).decode(),
         size=found.size,

@@ -17,9 +17,9 @@ from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
 
-from . import models
 from .console import Console
 from .overview import QueueOverview, overview, queue_names
+from .queue_models import Cost, Counts, Queues, QueueView, Verdict
 from .statistics_models import Prices, Statistics
 from .verdicts import verdict
 
@@ -71,12 +71,12 @@ class BucketView:
         queue.refresh()
         return queue
 
-    def describe(self, name: str) -> models.QueueView:
+    def describe(self, name: str) -> QueueView:
         """One queue's numbers and verdict. If it cannot be read, the reason is in its place: the others are shown."""
         try:
             seen = overview(self.store, name, settings=self.defined.get(name), pages=PAGES)
         except QueueError as error:
-            return models.QueueView(
+            return QueueView(
                 name=name,
                 health="unknown",
                 reason=f"{type(error).__name__}: {error}",
@@ -89,18 +89,18 @@ class BucketView:
             )
         return _view(seen)
 
-    def queues(self, cursor: str, limit: int) -> models.Queues:
+    def queues(self, cursor: str, limit: int) -> Queues:
         names = [name for name in self.names() if name > cursor]
         views = in_parallel(self.describe, names[:limit])
         health, reason = verdict([(view.name, view.health, view.reason) for view in views])
         counted = [view.stats for view in views if view.stats]
         dollars = sum(view.cost.dollars for view in views if view.cost)
-        return models.Queues(
+        return Queues(
             at=max((stats.at for stats in counted), default=format_instant(self.clock.now())),
             bucket=self.store.url,
-            verdict=models.Verdict(health=health, reason=reason),
+            verdict=Verdict(health=health, reason=reason),
             totals={name: sum(getattr(stats, name) for stats in counted) for name in COUNTED},
-            cost=models.Cost(dollars=dollars, formula=FORMULA),
+            cost=Cost(dollars=dollars, formula=FORMULA),
             queues=views,
             next_cursor=names[limit - 1] if len(names) > limit else None,
         )
@@ -121,15 +121,15 @@ class BucketView:
 FORMULA = (
     "(completed + dead) * (3 PUT + 1 GET) + (processing + waiting for a retry) * (2 PUT + 1 GET) "
     f"+ (pending + delayed) * 1 PUT, at ${PRICES.s3_write:.2f} per million PUT, ${PRICES.s3_read:.2f} per million GET. "
-    "Counts the messages that are stored or on record; retries, sweeps and Lambda are extra; a batch counts as one."
+    "Counts the objects that are stored or on record, a batch as one; retries, sweeps and Lambda are extra."
 )
 
 
-def cost_of(stats: Stats) -> models.Cost:
+def cost_of(stats: Stats) -> Cost:
     """The S3 requests of the messages on record, without failures: they have cost at least this much."""
-    finished, running = stats.completed + stats.dead, stats.processing + stats.failed
-    writes = 3 * finished + 2 * running + stats.pending + stats.delayed
-    return models.Cost(dollars=requests_cost(puts=writes, gets=finished + running), formula=FORMULA)
+    finished, running = stats.finished_objects, stats.processing_objects
+    writes = 3 * finished + 2 * running + stats.pending_objects
+    return Cost(dollars=requests_cost(puts=writes, gets=finished + running), formula=FORMULA)
 
 
 def in_parallel(function: Callable[[T], U], items: Iterable[T]) -> list[U]:
@@ -137,11 +137,11 @@ def in_parallel(function: Callable[[T], U], items: Iterable[T]) -> list[U]:
         return list(readers.map(function, items))
 
 
-def _view(seen: QueueOverview) -> models.QueueView:
+def _view(seen: QueueOverview) -> QueueView:
     described: dict[str, Any] = seen.to_json()
     published = None if seen.stats.exact else seen.published
-    return models.QueueView(
+    return QueueView(
         **described,
-        published=models.Counts(**published.to_json()) if published else None,
+        published=Counts(**published.to_json()) if published else None,
         cost=cost_of(seen.stats),
     )

@@ -35,7 +35,7 @@ class LastHourView(Answer):
     reason: str = Field(description="Why there are no figures; empty if there are.")
     since: str | None
     counted_at: str | None = Field(description="When a sweeper looked last: what finished later is not in it.")
-    finished: int = Field(description="Outcomes; a batch is one.")
+    finished: int = Field(description="Outcomes; of a batch, its lines, if its name tells.")
     messages: float = Field(
         description="Each line of a batch counts. This and what follows are estimates if `sampled`."
     )

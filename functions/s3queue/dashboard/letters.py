@@ -14,8 +14,9 @@ from s3queue.protocol.dead_groups import acknowledge_everything, is_acknowledged
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.queue import Queue
 
-from . import models, requests
+from . import requests
 from .bucket_view import PAGES, in_parallel
+from .letter_models import Acknowledged, DeadPage, DeadView, DeletedLetters, ErrorGroup, Errors, Failed, Replayed
 
 #: Dead letters that one call reads at most; each costs a HEAD.
 MOST_READ = 1000
@@ -61,25 +62,25 @@ def _is_selected(queue: Queue, letter: DeadLetter, selection: Selection) -> bool
     return selection.error_type is None or selection.error_type in letter.counts
 
 
-def page(queue: Queue, wanted: Filter, cursor: str, limit: int) -> models.DeadPage:
+def page(queue: Queue, wanted: Filter, cursor: str, limit: int) -> DeadPage:
     found, next_cursor = scan(queue, wanted, cursor, limit)
     known = DeadLetters(queue).acknowledgements() if found else Acknowledgements()
-    return models.DeadPage(letters=[_view(letter, known) for letter in found], next_cursor=next_cursor)
+    return DeadPage(letters=[_view(letter, known) for letter in found], next_cursor=next_cursor)
 
 
-def _view(letter: DeadLetter, known: Acknowledgements) -> models.DeadView:
+def _view(letter: DeadLetter, known: Acknowledgements) -> DeadView:
     group = group_key(letter.error_type, letter.error)
-    return models.DeadView(**letter.to_json(), message=group.message, acknowledged=is_acknowledged(letter, known))
+    return DeadView(**letter.to_json(), message=group.message, acknowledged=is_acknowledged(letter, known))
 
 
-def errors(queue: Queue) -> models.Errors:
+def errors(queue: Queue) -> Errors:
     """Groups by error type and message, largest first, over the first thousand dead letters."""
     read, next_cursor = scan(queue, Filter(), "", MOST_READ)
-    groups = [models.ErrorGroup(**group.to_json()) for group in DeadLetters(queue).groups(read)]
-    return models.Errors(groups=groups, read=len(read), exact=next_cursor is None)
+    groups = [ErrorGroup(**group.to_json()) for group in DeadLetters(queue).groups(read)]
+    return Errors(groups=groups, read=len(read), exact=next_cursor is None)
 
 
-def delete(queue: Queue, asked: requests.DeleteLetters) -> models.DeletedLetters:
+def delete(queue: Queue, asked: requests.DeleteLetters) -> DeletedLetters:
     """Delete the letters, or the lines of batches, that the request selects.
 
     Raises:
@@ -103,7 +104,7 @@ def delete(queue: Queue, asked: requests.DeleteLetters) -> models.DeletedLetters
             return False  # it died of something else meanwhile
 
     deleted = 0 if asked.dry_run else sum(in_parallel(gone, found))
-    return models.DeletedLetters(
+    return DeletedLetters(
         dry_run=asked.dry_run,
         selected=len(found),
         deleted=deleted,
@@ -112,7 +113,7 @@ def delete(queue: Queue, asked: requests.DeleteLetters) -> models.DeletedLetters
     )
 
 
-def acknowledge(queue: Queue, asked: requests.Acknowledge) -> models.Acknowledged:
+def acknowledge(queue: Queue, asked: requests.Acknowledge) -> Acknowledged:
     """Acknowledge the letters of a group, or everything that has died so far.
 
     Raises:
@@ -127,9 +128,7 @@ def acknowledge(queue: Queue, asked: requests.Acknowledge) -> models.Acknowledge
         wanted = Filter(error_type=asked.error_type, message=asked.message)
         found, next_cursor = scan(queue, wanted, asked.cursor, asked.limit)
         selected = acknowledge_letters(queue, found, selection, undo=asked.undo)
-    return models.Acknowledged(
-        selected=selected, acknowledged=queue.stats(pages=PAGES).acknowledged, next_cursor=next_cursor
-    )
+    return Acknowledged(selected=selected, acknowledged=queue.stats(pages=PAGES).acknowledged, next_cursor=next_cursor)
 
 
 def _check_selected(asked: requests.Acknowledge | requests.DeleteLetters, is_filtered: bool) -> None:
@@ -137,7 +136,7 @@ def _check_selected(asked: requests.Acknowledge | requests.DeleteLetters, is_fil
         raise InvalidRequest("name a group by error_type, message or both; or say everything=true")
 
 
-def replay(queue: Queue, asked: requests.Replay, to: Queue | None = None) -> models.Replayed:
+def replay(queue: Queue, asked: requests.Replay, to: Queue | None = None) -> Replayed:
     """Replay the letters that the request selects; those that could not be replayed are returned with the reason.
 
     Raises:
@@ -158,7 +157,7 @@ def replay(queue: Queue, asked: requests.Replay, to: Queue | None = None) -> mod
             letters.describe(asked.path)
         else:
             put_back(asked.path)
-        return models.Replayed(
+        return Replayed(
             dry_run=asked.dry_run,
             selected=1,
             replayed=0 if asked.dry_run else 1,
@@ -177,18 +176,18 @@ def replay(queue: Queue, asked: requests.Replay, to: Queue | None = None) -> mod
     selection = Selection.of(asked.error_type, asked.message)
     mixed = {letter.path for letter in found if to and letter.lines and not _is_whole(queue, letter, selection)}
 
-    def one(path: str) -> models.Failed | None:
+    def one(path: str) -> Failed | None:
         try:
             if to and path in mixed:
                 # Its other lines would go along, which nobody has asked for.
                 raise InvalidRequest("of a batch that died of several errors, all lines go to another queue: name it")
             put_back(path)
         except QueueError as error:
-            return models.Failed(path=path, error=type(error).__name__, message=str(error))
+            return Failed(path=path, error=type(error).__name__, message=str(error))
         return None
 
     failed = [] if asked.dry_run else [said for said in in_parallel(one, selected) if said]
-    return models.Replayed(
+    return Replayed(
         dry_run=asked.dry_run,
         selected=len(selected),
         replayed=0 if asked.dry_run else len(selected) - len(failed),

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from .models import Answer, Run
+from .models import Answer
+from .queue_models import Run
 
 
 class RunView(Run):

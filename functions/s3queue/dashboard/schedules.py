@@ -8,9 +8,10 @@ from aws_lambda_powertools.event_handler.openapi.params import Body, Path
 
 from s3queue.flow.schedules import ScheduleState, schedule, schedule_document
 
-from . import models, requests
+from . import requests
 from .bucket_view import BucketView
 from .resolver import Resolver
+from .schedule_models import Removed, Schedules, ScheduleView
 
 QueueName = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="The queue's name.")]
 ScheduleName = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="The schedule's name.")]
@@ -21,21 +22,21 @@ def register_schedules(app: Resolver, view: BucketView, described: Any) -> None:
     """`described` makes the description of a route from the model of its answer."""
     at = "/api/queues/<queue>/schedules"
 
-    def shown(state: ScheduleState) -> models.ScheduleView:
+    def shown(state: ScheduleState) -> ScheduleView:
         # A reader sees no payload.
         hidden = {} if app.role == "operator" else {"body": None}
-        return models.ScheduleView(**(schedule_document(state) | hidden))
+        return ScheduleView(**(schedule_document(state) | hidden))
 
-    @app.get(at, summary="Schedules, with their next five times", tags=_TAGS, **described(models.Schedules))
-    def schedules(queue: QueueName) -> models.Schedules:
-        return models.Schedules(schedules=[shown(one) for one in view.queue(queue).schedules.list()])
+    @app.get(at, summary="Schedules, with their next five times", tags=_TAGS, **described(Schedules))
+    def schedules(queue: QueueName) -> Schedules:
+        return Schedules(schedules=[shown(one) for one in view.queue(queue).schedules.list()])
 
-    changed = described(models.ScheduleView, changes=True)
+    changed = described(ScheduleView, changes=True)
 
     @app.put(f"{at}/<name>", summary="Make or change a schedule", tags=_TAGS, **changed)
     def put_schedule(
         queue: QueueName, name: ScheduleName, wanted: Annotated[requests.Schedule, Body()]
-    ) -> models.ScheduleView:
+    ) -> ScheduleView:
         made = schedule(
             wanted.cron,
             name=name,
@@ -47,14 +48,14 @@ def register_schedules(app: Resolver, view: BucketView, described: Any) -> None:
         return shown(view.queue(queue).schedules.add(made))
 
     @app.post(f"{at}/<name>/pause", summary="Let no more messages come", tags=_TAGS, **changed)
-    def pause_schedule(queue: QueueName, name: ScheduleName) -> models.ScheduleView:
+    def pause_schedule(queue: QueueName, name: ScheduleName) -> ScheduleView:
         return shown(view.queue(queue).schedules.pause(name))
 
     @app.post(f"{at}/<name>/resume", summary="Let messages come again", tags=_TAGS, **changed)
-    def resume_schedule(queue: QueueName, name: ScheduleName) -> models.ScheduleView:
+    def resume_schedule(queue: QueueName, name: ScheduleName) -> ScheduleView:
         return shown(view.queue(queue).schedules.resume(name))
 
-    @app.delete(f"{at}/<name>", summary="Remove a schedule", tags=_TAGS, **described(models.Removed, changes=True))
-    def remove_schedule(queue: QueueName, name: ScheduleName) -> models.Removed:
+    @app.delete(f"{at}/<name>", summary="Remove a schedule", tags=_TAGS, **described(Removed, changes=True))
+    def remove_schedule(queue: QueueName, name: ScheduleName) -> Removed:
         view.queue(queue).schedules.remove(name)
-        return models.Removed(name=name)
+        return Removed(name=name)

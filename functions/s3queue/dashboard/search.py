@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import Any
-
+from s3queue.documents.payload_fields import has_field
 from s3queue.encoding import format_instant
 from s3queue.errors import QueueError
-from s3queue.paths import is_batch, is_lines, priority_of
+from s3queue.paths import priority_of
 from s3queue.queue import Queue
 
 from . import models
-from .browse import BODY_BYTES, browse
+from .browse import browse
 from .bucket_view import in_parallel
 from .letters import Filter, scan
+from .message_models import MessageRow, Messages
 from .search_models import Found
 
 #: GETs and HEADs that one search sends at most, beside its LISTs.
@@ -39,7 +37,7 @@ def search(
     """
     if error and state in _LISTED:
         return Found(messages=[], looked_at=0, unread=0, reads=0, complete=True, next_cursor=None)
-    found: list[models.MessageRow] = []
+    found: list[MessageRow] = []
     reads = looked = unread = portions = 0
     after: str | None = cursor
     while after is not None and len(found) < ENOUGH and reads < MOST_READS and portions < MOST_PORTIONS:
@@ -65,11 +63,11 @@ def search(
     )
 
 
-def _dead(queue: Queue, after: str) -> models.Messages:
+def _dead(queue: Queue, after: str) -> Messages:
     """Dead letters with their errors, one HEAD each: a list of them has no errors."""
     letters, next_cursor = scan(queue, Filter(), after, PORTION)
     rows = [
-        models.MessageRow(
+        MessageRow(
             path=letter.path,
             state="dead",
             priority=priority_of(letter.path),
@@ -82,61 +80,14 @@ def _dead(queue: Queue, after: str) -> models.Messages:
         )
         for letter in letters
     ]
-    return models.Messages(messages=rows, next_cursor=next_cursor)
+    return Messages(messages=rows, next_cursor=next_cursor)
 
 
-def _has(queue: Queue, row: models.MessageRow, field: str, value: str) -> bool | None:
+def _has(queue: Queue, row: MessageRow, field: str, value: str) -> bool | None:
     """Whether the payload has it; None if it cannot be told: gone, too large, or not JSON."""
     key = {"dead": queue.keys.dead, "completed": queue.keys.done}.get(row.state, queue.keys.message)(row.path)
     try:
         stored = queue.store.open(key)
-        if stored is None:
-            return None
-        with stored.stream as stream:
-            raw = stream.read(BODY_BYTES)
-        bodies = list(_bodies(row.path, raw, is_whole=stored.size <= BODY_BYTES))
+        return has_field(row.path, stored, field, value) if stored else None
     except QueueError:
         return None
-    if not bodies:
-        return None
-    try:
-        return any(_matches(one, value) for body in bodies for one in _values(body, field.split(".")))
-    except RecursionError:
-        return None  # lists in lists in lists: nobody looks for anything there
-
-
-def _bodies(path: str, raw: bytes, *, is_whole: bool) -> Iterator[Any]:
-    """The JSON documents in it; none if there is none."""
-    if not is_batch(path) and not is_lines(path):
-        lines = [raw] if is_whole else []
-    else:
-        lines = raw.split(b"\n")
-        lines = lines if is_whole else lines[:-1]
-    for line in lines:
-        try:
-            body = json.loads(line) if line.strip() else None
-            if is_lines(path) and isinstance(body, dict) and isinstance(body.get("body"), str):
-                body = json.loads(body["body"])
-        except (ValueError, RecursionError):
-            continue
-        if body is not None:
-            yield body
-
-
-def _values(body: Any, names: list[str]) -> Iterator[Any]:
-    """What lies at the path; a list is looked through."""
-    if isinstance(body, list):
-        for one in body:
-            yield from _values(one, names)
-    elif not names:
-        yield body
-    elif isinstance(body, dict) and names[0] in body:
-        yield from _values(body[names[0]], names[1:])
-
-
-def _matches(found: Any, value: str) -> bool:
-    if not value:
-        return True
-    if isinstance(found, str):
-        return value.lower() in found.lower()
-    return json.dumps(found).lower() == value.lower()

@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from .models import Answer, AnyJson, MessageRow
+from .message_models import MessageRow
+from .models import Answer, AnyJson
 from .requests import Request, is_storable
 
 

@@ -14,18 +14,18 @@ from s3queue.protocol.partition_status import read_partition
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo
 
-from . import models
 from .overview import live_workers
+from .queue_models import BreakerView, Stuck, StuckLease, WorkerView
 from .runs import runs
 
 #: How many leases that seem to be overdue are read, oldest first.
 LEASES_READ = 20
 
 
-def breaker(name: str, found: StoredBreaker) -> models.BreakerView:
+def breaker(name: str, found: StoredBreaker) -> BreakerView:
     """A queue's breaker, as it was read or has just been written."""
     document = found.document
-    return models.BreakerView(
+    return BreakerView(
         queue=name,
         state=document.state,
         forced=document.is_forced,
@@ -36,7 +36,7 @@ def breaker(name: str, found: StoredBreaker) -> models.BreakerView:
     )
 
 
-def stuck(queue: Queue) -> models.Stuck:
+def stuck(queue: Queue) -> Stuck:
     """One LIST page per kind of object, and GETs only for leases that seem to be overdue."""
     page = queue.store.list(queue.keys.prefix("leases"))
     limit = queue.settings.visibility_timeout + GRAIN
@@ -48,7 +48,7 @@ def stuck(queue: Queue) -> models.Stuck:
     listed = runs(queue)
     dead = queue.store.list(queue.keys.prefix("dead"))
     ages = [(dead.at - entry.modified_at).total_seconds() for entry in dead.objects]
-    return models.Stuck(
+    return Stuck(
         at=format_instant(page.at),
         leases=leases,
         silent_workers=[worker for worker in workers(queue) if not worker.is_fresh],
@@ -58,11 +58,11 @@ def stuck(queue: Queue) -> models.Stuck:
     )
 
 
-def workers(queue: Queue) -> list[models.WorkerView]:
-    return [models.WorkerView(**worker.to_json()) for worker in live_workers(queue)]
+def workers(queue: Queue) -> list[WorkerView]:
+    return [WorkerView(**worker.to_json()) for worker in live_workers(queue)]
 
 
-def _stuck_lease(queue: Queue, entry: ObjectInfo, now: datetime, owners: LiveOwners) -> models.StuckLease | None:
+def _stuck_lease(queue: Queue, entry: ObjectInfo, now: datetime, owners: LiveOwners) -> StuckLease | None:
     path = queue.keys.path_under("leases", entry.key)
     age = now - entry.modified_at
     if path and is_partition(path):
@@ -70,7 +70,7 @@ def _stuck_lease(queue: Queue, entry: ObjectInfo, now: datetime, owners: LiveOwn
     try:
         held = queue.read_lease(path) if path else None
     except CorruptState as error:
-        return models.StuckLease(
+        return StuckLease(
             path=path or entry.key,
             state="corrupt",
             owner="",
@@ -89,7 +89,7 @@ def _stuck_lease(queue: Queue, entry: ObjectInfo, now: datetime, owners: LiveOwn
         return None
     else:
         reason = "the lease ran out, and no sweeper has ended it; check the sweeper"
-    return models.StuckLease(
+    return StuckLease(
         path=path,
         state=lease.state,
         owner=lease.owner,
@@ -99,16 +99,14 @@ def _stuck_lease(queue: Queue, entry: ObjectInfo, now: datetime, owners: LiveOwn
     )
 
 
-def _stuck_partition(
-    queue: Queue, path: str, now: datetime, age: timedelta, owners: LiveOwners
-) -> models.StuckLease | None:
+def _stuck_partition(queue: Queue, path: str, now: datetime, age: timedelta, owners: LiveOwners) -> StuckLease | None:
     """A partition whose holder is gone, or a group that waits for the next attempt of one message.  [P9]"""
     partition = partition_of(path)
     try:
         stored = read_partition(queue, partition)
     except CorruptState as error:
         reason, seconds = str(error), age.total_seconds()
-        return models.StuckLease(path=path, state="corrupt", owner="", attempt=0, age_seconds=seconds, reason=reason)
+        return StuckLease(path=path, state="corrupt", owner="", attempt=0, age_seconds=seconds, reason=reason)
     if stored is None:
         return None
     lease, attempt = stored.lease, 0
@@ -128,7 +126,7 @@ def _stuck_partition(
         else:
             return None
         attempt = first.lease.attempt
-    return models.StuckLease(
+    return StuckLease(
         path=path,
         state="waiting" if lease.state == "open" else lease.state,
         owner=lease.owner,

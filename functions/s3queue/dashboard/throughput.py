@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 
 from s3queue.encoding import format_instant
 from s3queue.errors import CorruptState
+from s3queue.protocol.counting import CountedLetters, lines_at
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo
 
-from . import models
 from .bucket_view import PAGES, in_parallel
+from .queue_models import Flow, Minute
 from .recent import Recent, made_at
 
 MINUTES = 60
@@ -21,7 +22,7 @@ RATE_MINUTES = 5
 RECORDS_READ = 32
 
 
-def flow(queue: Queue) -> models.Flow:
+def flow(queue: Queue) -> Flow:
     """The last hour by the minute, the present rates, and when the queue will be empty at these rates."""
     stats = queue.stats(pages=PAGES)
     now, pending = stats.at, stats.pending
@@ -33,34 +34,35 @@ def flow(queue: Queue) -> models.Flow:
     unknown = 0
     unnamed: list[ObjectInfo] = []
     for entry in recent.objects("records"):
-        finished[_minute(entry.modified_at)] += 1
+        many = queue.keys.records_at(entry.key)
+        finished[_minute(entry.modified_at)] += many
         came_at = made_at(entry.key)
         if came_at is None:
             unnamed.append(entry)
         elif came_at >= first:
-            entered[_minute(came_at)] += 1
+            entered[_minute(came_at)] += many
     # Only its record says when a message came whose name the producer chose. Of very many, the newest are read; the
     # others count when they were finished, so that none is forgotten.
     unnamed.sort(key=lambda entry: entry.modified_at, reverse=True)
     known = in_parallel(lambda entry: _came_at(queue, entry), unnamed[:RECORDS_READ])
     for entry, came_at in zip(unnamed, [*known, *([None] * len(unnamed))], strict=False):
-        unknown += came_at is None
+        many = queue.keys.records_at(entry.key)
+        unknown += many if came_at is None else 0
         if (came_at or entry.modified_at) >= first:
-            entered[_minute(came_at or entry.modified_at)] += 1
+            entered[_minute(came_at or entry.modified_at)] += many
     for entry in recent.objects(""):
-        entered[_minute(entry.modified_at)] += 1
+        entered[_minute(entry.modified_at)] += lines_at(entry.key)
+    letters = CountedLetters(queue.store, queue.keys)
     for entry in recent.objects("dead"):
-        died[_minute(entry.modified_at)] += 1
+        died[_minute(entry.modified_at)] += letters.lines(entry)
     minutes = [first + timedelta(minutes=index) for index in range(MINUTES)]
     whole = minutes[-RATE_MINUTES - 1 : -1]
     came, went = (sum(counts[minute] for minute in whole) / RATE_MINUTES for counts in (entered, finished))
     drain = pending / (went - came) * 60 if pending and went > came else None
-    return models.Flow(
+    return Flow(
         at=format_instant(now),
         minutes=[
-            models.Minute(
-                at=format_instant(minute), entered=entered[minute], finished=finished[minute], died=died[minute]
-            )
+            Minute(at=format_instant(minute), entered=entered[minute], finished=finished[minute], died=died[minute])
             for minute in minutes
         ],
         entered_per_minute=came,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from s3queue.protocol.counting import CountedLetters, lines_at
 from s3queue.protocol.stats import Stats
 from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
@@ -84,8 +85,9 @@ def read_trend(queue: Queue, stats: Stats) -> Trend | None:
         if came_at >= since:
             add(entered, came_at, many)
     for entry in recent.objects(""):
-        add(entered, entry.modified_at, 1)
-    died = sum(entry.modified_at >= late for entry in recent.objects("dead"))
+        add(entered, entry.modified_at, lines_at(entry.key))
+    letters = CountedLetters(queue.store, queue.keys)
+    died = sum(letters.lines(entry) for entry in recent.objects("dead") if entry.modified_at >= late)
     if not recent.exact or not queue.settings.history:
         return None
     fails_again = False
@@ -108,17 +110,18 @@ def judge(
     """A verdict and its reason: the worst one that applies. Without a trend, it is not known to be any better."""
     oldest = timedelta(seconds=stats.oldest_seconds or 0)
     if settings.paused:
-        waiting = "1 message waits" if stats.pending == 1 else f"{stats.pending} messages wait"
+        pending = _many(stats, "pending")
+        waiting = "1 message waits" if pending == "1" else f"{pending} messages wait"
         return "paused", f"{waiting} until the queue is resumed"
     is_draining = trend is not None and trend.is_draining
-    work = f"{stats.processing} being processed" if stats.processing else "none being processed"
+    work = f"{_many(stats, 'processing')} being processed" if stats.processing else "none being processed"
     if stats.pending and oldest > TOO_OLD and not is_draining:
         waited = f"the oldest message has waited for {in_words(oldest)}, {work}"
         if not stats.processing and (trend is None or not trend.finished_lately):
             return "stuck", waited
         return "behind", waited + (_pace(trend) if trend else "")
     if stats.pending >= MANY and oldest > OLD_ENOUGH and trend and trend.is_growing:
-        return "behind", f"the backlog grows: {stats.pending} pending, {work}{_pace(trend)}"
+        return "behind", f"the backlog grows: {_many(stats, 'pending')} pending, {work}{_pace(trend)}"
     busy = stats.pending or stats.processing or stats.failed
     silence = unswept_for(stats, published)
     if busy and silence is not None:
@@ -127,7 +130,8 @@ def judge(
     reasons = [*_dead(stats), *_retrying(stats, trend)]
     if reasons:
         return "failing", "; ".join(reasons)
-    counts = f"{stats.pending} pending, {stats.processing} processing, {stats.failed} waiting for a retry"
+    pending, processing, failed = (_many(stats, name) for name in ("pending", "processing", "failed"))
+    counts = f"{pending} pending, {processing} processing, {failed} waiting for a retry"
     if busy:
         return "healthy", counts + (", and it drains" if stats.pending and oldest > TOO_OLD else "")
     return "idle", "nothing to do" + (f"; {stats.acknowledged} dead, acknowledged" if stats.acknowledged else "")
@@ -151,7 +155,8 @@ def unswept_for(stats: Stats, published: Stats | None) -> timedelta | None:
 def _dead(stats: Stats) -> Iterable[str]:
     dead = stats.dead - stats.acknowledged
     if dead > 0:
-        yield f"{'1 dead letter waits' if dead == 1 else f'{dead} dead letters wait'} for a decision"
+        many = f"{'' if stats.is_exact('dead') else '≥ '}{dead}"
+        yield f"{'1 dead letter waits' if many == '1' else f'{many} dead letters wait'} for a decision"
 
 
 def _retrying(stats: Stats, trend: Trend | None) -> Iterable[str]:
@@ -160,6 +165,10 @@ def _retrying(stats: Stats, trend: Trend | None) -> Iterable[str]:
         waits = "1 message that failed twice waits" if stats.failed == 1 else f"{stats.failed} messages wait"
         done = "nothing was" if not trend.completed_lately else f"only {_were(trend.completed_lately)}"
         yield f"{waits} for another attempt, and {done} completed in the last {in_words(LATELY)}"
+
+
+def _many(stats: Stats, name: str) -> str:
+    return f"{'' if stats.is_exact(name) else '≥ '}{getattr(stats, name)}"
 
 
 def _pace(trend: Trend) -> str:

@@ -69,7 +69,7 @@ class Slice:
     """Five minutes of a queue."""
 
     at: datetime
-    #: Outcomes, by the minute. A batch has one, a journal as many as its name says.
+    #: Outcomes, by the minute, as names tell: those of a journal, the lines of a batch, else one.
     minutes: list[int] = field(default_factory=lambda: [0] * _MINUTES)
     #: Objects that were found, and of them, those that were read.
     objects: int = 0

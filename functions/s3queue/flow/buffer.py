@@ -17,7 +17,7 @@ from concurrent.futures._base import RUNNING
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import join_lines
@@ -58,7 +58,7 @@ class _OnItsWay(Future[Stored]):
         self._result = None
         self._exception = None
         self._waiters = []
-        self._done_callbacks = []
+        self._done_callbacks: list[Any] = []
 
 
 @dataclass(slots=True, eq=False)
@@ -231,7 +231,7 @@ class Buffer:
     def _store(self, batch: _Batch) -> None:
         path, problem = "", None
         try:
-            path = self._producer.enqueue_batch(b"".join(batch.lines), priority=self._priority, metadata=self._metadata)
+            path = self._producer.enqueue_batch(batch.lines, priority=self._priority, metadata=self._metadata)
         except BaseException as error:
             problem = error
         with self._mutex:

@@ -92,7 +92,7 @@ def _is_behind(path: str, held: StoredLease, stored: ObjectInfo) -> bool:
         return leased != stored.etag
     if stored.modified_at == held.written_at:
         # S3's dates have whole seconds: either may have come first. Only a name that nobody uses twice tells.
-        return not (named_at(path.removesuffix(".ndjson")) or is_once(path, stored.metadata))
+        return not (named_at(path) or is_once(path, stored.metadata))
     return stored.modified_at > held.written_at
 
 

@@ -6,25 +6,24 @@ One refill finds up to a page of messages, so that draining a queue costs one LI
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from s3queue.documents.lease import GRAIN
 from s3queue.documents.message import is_placeholder
 from s3queue.paths import HIGHEST_PRIORITY, PARTITION, due_of, is_partition, partition_of, priority_of
-from s3queue.store import ObjectInfo, Page, listing
+from s3queue.store import ObjectInfo, Page
 
 from .access import QueueAccess
-from .backlog_shares import BacklogShares
 from .kinds import find_kinds
+from .lease_ages import LeaseAges
+from .stretch import CHOICES, Stretch
 
-#: Workers choose at random among this many, so that they do not all claim the same message.
-CHOICES = 32
 #: An older window is refilled: something more urgent may have come.
 FRESH_SECONDS = 30.0
 #: After this many lost claims in a row the window is stale: other workers have emptied it.
-MISSES = 3
+MISSES = 2
 #: Messages that one refill collects.
 WINDOW = 1000
 #: Pages that one refill reads to find messages without a lease; the sweeper finds messages beyond them.
@@ -65,9 +64,9 @@ class Backlog:
 
     `wants` selects messages by size, where a LIST shows it: the light or the heavy messages of a mixed queue.
     `competes`: others take from the same messages all the time, so the choice is random from the start; otherwise it is
-    the oldest of the highest priority, until a claim is lost. `overdue`: also find messages whose lease seems to have
-    run out. `partitions`: also find partitions that have messages; their candidates stand for the whole partition.
-    `shares`: it is a pull worker's, whose heartbeat others see; see `BacklogShares`.
+    the oldest of the highest priority, until a claim is lost: see `Stretch`. `overdue`: also find messages whose lease
+    seems to have run out. `partitions`: also find partitions that have messages; their candidates stand for the whole
+    partition.
     """
 
     def __init__(
@@ -78,12 +77,9 @@ class Backlog:
         competes: bool = True,
         overdue: bool = False,
         partitions: bool = False,
-        shares: bool = False,
     ) -> None:
         self._queue = queue
-        self._shares = BacklogShares(queue) if shares else None
         self._wants = wants
-        self._competes = competes
         self._overdue = overdue
         self._partitions = partitions
         #: Whether the last LIST of the kinds showed leases.
@@ -102,6 +98,7 @@ class Backlog:
         self._refill_mutex = threading.Lock()
         self._refilled_at = float("-inf")
         self._misses = 0
+        self._stretch = Stretch(queue.chance, competes=competes)
         self._wins = 0
         self._wins_at_refill = -1
         self._in_vain = queue.in_vain
@@ -120,10 +117,7 @@ class Backlog:
                 self._window = []
             if not self._window:
                 return None
-            urgency, choices = self._window[0].priority, 1
-            if (self._competes or self._misses) and not (self._shares and self._shares.are_known):
-                choices = sum(one.priority == urgency for one in self._window[:CHOICES])
-            candidate = self._window.pop(int(self._queue.chance.uniform(0, choices - 1e-9)) if choices > 1 else 0)
+            candidate = self._window.pop(self._stretch.next(self._window))
             if self._is_refilling:
                 self._taken.add(candidate.path)
             return candidate
@@ -150,11 +144,12 @@ class Backlog:
         in_vain = self._queue.in_vain
         won = won or in_vain != self._in_vain
         self._in_vain = in_vain
-        self._misses = 0 if won else self._misses + (not is_hint)
-        if self._misses == 1 and self._shares and self._shares.lost():
-            # Refilled at once: it knows better afterwards.
-            self._misses, self._wins_at_refill = MISSES, -1
         self._wins += won
+        if won:
+            self._misses = 0
+        elif not is_hint:
+            self._misses += 1
+            self._stretch.lost()
 
     def is_fruitless(self) -> bool:
         """Whether nothing that the last refill found could be claimed: another refill at once will not help."""
@@ -192,14 +187,12 @@ class Backlog:
                 self._is_limited = bool(self._taken) and self._queue.gate is not None
                 wins, began = self._wins, self._queue.clock.monotonic()
             try:
-                if self._shares:
-                    self._shares.look()
                 found = self._list_candidates()
                 with self._mutex:
-                    left = [one for one in found if one.path not in self._taken]
-                    self._window = self._shares.of(left) if self._shares else left
+                    self._window = [one for one in found if one.path not in self._taken]
                     self._found = len(found)
                     self._refilled_at, self._misses = began, 0
+                    self._stretch.begin()
                     # Only now: a refill that failed does not prove that nothing is there.
                     self._wins_at_refill = wins
                     self._refills += 1
@@ -212,7 +205,7 @@ class Backlog:
         root, kinds = find_kinds(queue.store, queue.keys, ("messages", "delayed", "leases", "retries"))
         self.saw_leases = "leases" in kinds
         self.due_in, self.saw_partitions = None, False
-        leases = _Leases(queue) if self.saw_leases else None
+        leases = LeaseAges(queue) if self.saw_leases else None
         found: list[Candidate] = []
         if "retries" in kinds:
             found += self._reminded(root.at)
@@ -248,7 +241,7 @@ class Backlog:
                     continue
                 yield Candidate(path, priority_of(path), due_at, read_first=True, reminder=entry.key)
 
-    def _messages(self, leases: _Leases | None) -> list[Candidate]:
+    def _messages(self, leases: LeaseAges | None) -> list[Candidate]:
         """The first messages of each priority, highest first, without those that have a lease."""
         queue = self._queue
         prefix = queue.keys.prefix("messages")
@@ -302,7 +295,7 @@ class Backlog:
         self,
         page: Page,
         prefix: str,
-        leases: _Leases | None,
+        leases: LeaseAges | None,
         *,
         delimiter: str = "",
         groups: set[str] | None = None,
@@ -336,7 +329,7 @@ class Backlog:
         self._is_limited = self._is_limited or is_held
         return is_held
 
-    def _unleased(self, messages: Iterable[ObjectInfo], leases: _Leases | None) -> Iterator[Candidate]:
+    def _unleased(self, messages: Iterable[ObjectInfo], leases: LeaseAges | None) -> Iterator[Candidate]:
         keys = self._queue.keys
         paths = {
             path: message
@@ -364,27 +357,3 @@ class Backlog:
                     put_at=message.modified_at,
                     is_overdue=is_overdue,
                 )
-
-
-class _Leases:
-    """The leases that one refill has to know."""
-
-    def __init__(self, queue: QueueAccess) -> None:
-        self._queue = queue
-        self._ages: dict[str, timedelta] = {}
-        self._are_all_known = False
-
-    def between(self, first: str, last: str) -> Mapping[str, timedelta]:
-        """Path → the age of its lease, at least for the paths from `first` to `last`."""
-        keys = self._queue.keys
-        if not self._are_all_known:
-            # One character less than the first path, so that its own lease is listed too.
-            for page in listing(self._queue.store, keys.prefix("leases"), after=keys.lease(first)[:-1]):
-                for lease in page.objects:
-                    if path := keys.path_under("leases", lease.key):
-                        self._ages[path] = page.at - lease.modified_at
-                if page.next_after is None or page.next_after > keys.lease(last):
-                    # Delayed messages come first: what follows them is listed only once if it is not too much.
-                    self._are_all_known = page.next_after is None and first.startswith("delayed/")
-                    break
-        return self._ages

@@ -37,8 +37,8 @@ NO_SWEEPER = "no sweeper has counted yet; one does within a minute, or ten, afte
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastHour:
-    """What finished within the last hour. `finished` counts objects; the other counts are of messages, and estimates
-    if not every record was read.
+    """What finished within the last hour. `finished` counts outcomes, of a batch its lines if its name tells; the other
+    counts are of messages, and estimates if not every record was read.
     """
 
     queue: str

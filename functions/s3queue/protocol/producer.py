@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -149,10 +149,10 @@ class Producer:
 
         under_way: deque[Future[None]] = deque()
         with ThreadPoolExecutor(concurrency) as producers:
-            for batch in self._batches(bodies, per_object):
+            for batch, lines in self._batches(bodies, per_object):
                 self._keep_up()
                 # Named here, one after the other: names begin with their time, and messages are claimed in that order.
-                paths.append(self._path(None, priority, delay, due_at, suffix=".ndjson"))
+                paths.append(self._path(None, priority, delay, due_at, suffix=names.batch_suffix(lines)))
                 self._check_depth()
                 if len(under_way) == concurrency:
                     under_way.popleft().result()
@@ -161,7 +161,8 @@ class Producer:
                 last.result()
         return paths
 
-    def _batches(self, bodies: Iterable[Any], per_object: int) -> Iterator[bytes]:
+    def _batches(self, bodies: Iterable[Any], per_object: int) -> Iterator[tuple[bytes, int]]:
+        """Batches, each with how many lines it has."""
         # One buffer, not a list: a list of a million short lines would be a million objects in memory.
         lines, count = io.BytesIO(), 0
         settings = self.queue.settings
@@ -176,18 +177,19 @@ class Producer:
             if self.queue.check_body:
                 check_line(f"body {index}", line.rstrip(b"\n"), self.queue.check_body)
             if count and (count == most or lines.tell() + len(line) > room):
-                yield lines.getvalue()
+                yield lines.getvalue(), count
                 lines, count = io.BytesIO(), 0
             lines.write(line)
             count += 1
         if count:
-            yield lines.getvalue()
+            yield lines.getvalue(), count
 
-    def enqueue_batch(self, batch: bytes, *, priority: int, metadata: Mapping[str, str]) -> str:
+    def enqueue_batch(self, lines: Sequence[bytes], *, priority: int, metadata: Mapping[str, str]) -> str:
         """One batch, whose lines the caller has checked; its path."""
         self._keep_up()
-        path = self._path(None, priority, None, None, suffix=".ndjson")
+        path = self._path(None, priority, None, None, suffix=names.batch_suffix(len(lines)))
         self._check_depth()
+        batch = b"".join(lines)
         self._put(path, batch, encode_metadata(metadata), "application/x-ndjson")
         self.queue.events.emit("message.enqueued", queue=self.queue.name, path=path, size=len(batch), priority=priority)
         return path

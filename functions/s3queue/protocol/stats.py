@@ -1,21 +1,31 @@
-"""Stats: counts, ages and rates of a queue, from LISTs only, and as the sweeper publishes them."""
+"""Stats: counts, ages and rates of a queue, from LISTs and a few reads, and as the sweeper publishes them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from s3queue.documents.acknowledgements import Acknowledgements
-from s3queue.documents.message import is_placeholder
-from s3queue.encoding import NONSENSE, as_number, as_whole, cut, dump, format_instant, load, parse_instant
+from s3queue.encoding import (
+    NONSENSE,
+    as_list,
+    as_number,
+    as_text,
+    as_whole,
+    cut,
+    dump,
+    format_instant,
+    load,
+    parse_instant,
+)
 from s3queue.errors import CorruptState
 from s3queue.keys import Keys
-from s3queue.paths import due_of, is_lines, without_mark
-from s3queue.store import ObjectInfo, ObjectStore, Page, listing
+from s3queue.store import ObjectStore, Page, listing
 
+from .counting import CountedLeases, CountedLetters, CountedRecords, Counter
 from .kinds import find_kinds
 
 _log = logging.getLogger(__name__)
@@ -30,7 +40,11 @@ _UNKNOWN = ("oldest_seconds", "newest_seconds", "finished_per_minute", "rescued"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """A queue at one moment. Messages are counted as objects: a batch counts as one, however many lines it has."""
+    """A queue at one moment. A batch counts as its lines, which the library's names of batches tell.
+
+    A batch that somebody else has named counts as one, and so do dead lines that were replayed and letters beyond those
+    that are read: then `at_least` names the counts that are lower bounds.
+    """
 
     #: May run now, and is not being processed.
     pending: int = 0
@@ -41,7 +55,7 @@ class Stats:
     failed: int = 0
     #: Records without a dead letter, until their retention is over: also of what was cancelled, or died without one.
     completed: int = 0
-    #: Dead letters; each dead line of a batch counts.
+    #: Dead messages; each dead line of a batch counts.
     dead: int = 0
     #: Age of the oldest and the newest message that may run; None if there is none.
     oldest_seconds: float | None = None
@@ -53,6 +67,12 @@ class Stats:
     rescued: int | None = None
     #: False: a count stopped at the page limit and is a lower bound.
     exact: bool = True
+    #: Counts that are lower bounds, because it is not known how many lines a batch has: `pending`, `dead`, ….
+    at_least: tuple[str, ...] = ()
+    #: Objects: what requests are paid for. Pending and delayed; processing and failed; completed and dead.
+    pending_objects: int = 0
+    processing_objects: int = 0
+    finished_objects: int = 0
     #: Of the dead letters, those that an operator has acknowledged: they do not count for the verdict.
     acknowledged: int = 0
     #: Age of the oldest object that belongs to an unfinished message; None if there is none.
@@ -64,8 +84,12 @@ class Stats:
         """All messages that are not finished, and all finished ones that still have a record or a dead letter."""
         return self.pending + self.delayed + self.processing + self.failed + self.completed + self.dead
 
+    def is_exact(self, *counts: str) -> bool:
+        """Whether these counts are no lower bounds."""
+        return self.exact and not {*counts} & {*self.at_least}
+
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"total": self.total, "at": format_instant(self.at)}
+        return asdict(self) | {"total": self.total, "at": format_instant(self.at), "at_least": list(self.at_least)}
 
     def to_bytes(self, extra: Mapping[str, Any] | None = None) -> bytes:
         return dump(self.to_json() | dict(extra or {}))
@@ -82,6 +106,8 @@ class Stats:
                     known[name] = parse_instant(value)
                 elif name == "exact":
                     known[name] = value is True
+                elif name == "at_least":
+                    known[name] = tuple(as_text(one) for one in as_list(value))
                 elif value is None and name in _UNKNOWN:
                     known[name] = None
                 else:
@@ -91,97 +117,54 @@ class Stats:
             raise CorruptState(f"{key} is not a stats document: {cut(error)}") from None
 
 
-@dataclass(slots=True)
-class Counter:
-    """Adds up what LISTs of messages and leases show; both the sweeper and `measure` count with it."""
-
-    keys: Keys
-    now: datetime
-    unleased: int = 0
-    delayed: int = 0
-    oldest: datetime | None = None
-    newest: datetime | None = None
-    #: Since when there is work: of a message that is processed or delayed, too.
-    busy_since: datetime | None = None
-    #: When the first of all messages that may run was PUT or due, also of those that have a lease.
-    first_at: datetime | None = None
-
-    def add(self, messages: Iterable[ObjectInfo], leased: set[str]) -> None:
-        for message in messages:
-            path = self.keys.path(message.key)
-            if path is None or is_placeholder(message):
-                continue
-            self.busy_since = min(self.busy_since or message.modified_at, message.modified_at)
-            due_at = due_of(path)
-            # The age of a delayed message counts from its due time, not from its PUT: it was asked to wait.
-            since = due_at or message.modified_at
-            self.first_at = min(self.first_at or since, since)
-            if path in leased:
-                continue
-            if since > self.now and due_at:
-                self.delayed += 1
-                continue
-            self.unleased += 1
-            self.oldest = min(self.oldest or since, since)
-            self.newest = max(self.newest or since, since)
-
-    def age(self, since: datetime | None) -> float | None:
-        return max(timedelta(), self.now - since).total_seconds() if since else None
-
-
 def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Stats:
     """Count a queue now: one LIST for the kinds of objects, then one per 1,000 objects, at most `pages` per kind.
 
-    How many leases wait for a retry is taken from the reminders, not from the leases: for some seconds it can be wrong.
+    Besides, a HEAD for each of the first `LETTERS_READ` letters with dead lines of a batch, and a GET for each of the
+    `LEASES_READ` oldest leases that have no reminder, and that nobody has written for a minute: they may wait for a
+    worker that never comes. Of other leases, the reminders tell which wait: for some seconds it can be wrong.
     """
     root, kinds = find_kinds(store, keys, _COUNTED)
-    counts: dict[str, int] = {}
-    leased: set[str] = set()
-    counter = Counter(keys, root.at)
-
-    def records_at(entry: ObjectInfo) -> int:
-        return keys.records_at(entry.key)
-
-    exact = True
-    recent: int | None = 0
-    recorded_dead = acknowledged = 0
+    counter, records = Counter(keys, root.at), CountedRecords(keys)
+    leases, letters = CountedLeases(store, keys), CountedLetters(store, keys)
     seen = _acknowledgements(store, keys, root) if "dead" in kinds else Acknowledgements()
+    exact = True
     for kind in _COUNTED:
-        counts[kind] = 0
-        if kind not in kinds:
-            continue
         last = None
-        for page in listing(store, keys.prefix(kind), pages=pages):
+        for page in listing(store, keys.prefix(kind), pages=pages) if kind in kinds else ():
             last = page
-            counts[kind] += sum(map(records_at, page.objects)) if kind == "records" else len(page.objects)
             if kind == "leases":
-                leased.update(path for entry in page.objects if (path := keys.path_under(kind, entry.key)))
+                leases.add(page)
+            elif kind == "retries":
+                leases.remind(page)
             elif kind in ("messages", "delayed"):
-                counter.add(page.objects, leased)
+                counter.add(page.objects, leases.paths)
             elif kind == "dead":
-                recorded_dead += sum(not is_lines(without_mark(entry.key)) for entry in page.objects)
-                paths = ((keys.path_under(kind, entry.key), entry.modified_at) for entry in page.objects)
-                acknowledged += sum(seen.covers(path, written_at) for path, written_at in paths if path)
+                letters.add(page, seen)
             elif kind == "records":
-                minute = timedelta(minutes=1)
-                written = (records_at(entry) for entry in page.objects if page.at - entry.modified_at <= minute)
-                recent = (recent or 0) + sum(written)
+                records.add(page)
         if last and last.next_after is not None:
             exact = False
-            recent = None if kind == "records" else recent
-    failed = min(counts["retries"], counts["leases"])
+            leases.is_cut = leases.is_cut or kind in ("leases", "retries")
+            records.is_cut = records.is_cut or kind == "records"
+    failed = leases.waiting(root.at)
+    at_least = counter.at_least | leases.at_least | letters.at_least | records.at_least
     return Stats(
         pending=counter.unleased,
         delayed=counter.delayed,
-        processing=counts["leases"] - failed,
+        processing=leases.messages - failed,
         failed=failed,
-        completed=max(0, counts["records"] - recorded_dead),
-        dead=counts["dead"],
+        completed=max(0, records.outcomes - letters.recorded),
+        dead=letters.messages,
         oldest_seconds=counter.age(counter.oldest),
         newest_seconds=counter.age(counter.newest),
-        finished_per_minute=recent,
+        finished_per_minute=None if records.is_cut else records.recent,
         exact=exact,
-        acknowledged=acknowledged,
+        at_least=tuple(sorted(at_least)),
+        pending_objects=counter.objects,
+        processing_objects=len(leases.paths),
+        finished_objects=max(0, records.objects - letters.recorded_objects) + letters.objects,
+        acknowledged=letters.acknowledged,
         busy_seconds=counter.age(counter.busy_since),
         at=root.at,
     )

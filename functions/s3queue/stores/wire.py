@@ -47,6 +47,12 @@ def http_date(text: str) -> datetime:
         raise Unavailable(f"the server's answer has an unreadable date: {text!r}") from error
 
 
+@lru_cache(maxsize=1024)
+def listed_date(text: str) -> datetime:
+    """The instant of an object in a LIST; many were PUT within one second."""
+    return whole_seconds(datetime.fromisoformat(text))
+
+
 def whole_seconds(at: datetime) -> datetime:
     """The instant as S3 tells it. Some servers give finer ones in a LIST, so that one object would look like two
     generations.

@@ -8,6 +8,7 @@ from datetime import datetime
 from s3queue.documents.message import is_placeholder
 from s3queue.encoding import EARLIEST
 from s3queue.paths import due_of
+from s3queue.protocol.counting import lines_at
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, Page
 
@@ -52,7 +53,8 @@ class DueMessages:
 
     def hand_over_retries(self, report: Report) -> None:
         for page in report.budget.pages(self.queue.keys.prefix("retries")):
-            report.reminders += len(page.objects)
+            reminded = (self.queue.keys.reminded(entry.key) for entry in page.objects)
+            report.reminders += sum(lines_at(one[1]) for one in reminded if one)
             if not self._hand_over_reminded(page, report):
                 break
 

@@ -26,7 +26,7 @@ class Report:
     #: Expired leases that someone else dealt with first.
     races: int = 0
     removed: int = 0
-    #: Reminders that were listed: how many messages wait for their next attempt.
+    #: How many messages wait for their next attempt, as the reminders tell that were listed.
     reminders: int = 0
     #: Key → why this version cannot read the object.
     corrupt: dict[str, str] = field(default_factory=dict)

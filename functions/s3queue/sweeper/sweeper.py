@@ -16,9 +16,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from s3queue.errors import QueueError
+from s3queue.protocol.counting import Counter, lines_at
 from s3queue.protocol.kinds import find_kinds
 from s3queue.protocol.lease_protocol import LeaseProtocol
-from s3queue.protocol.stats import Counter, Stats
+from s3queue.protocol.stats import Stats
 from s3queue.protocol.store_time import AGAIN_SECONDS, StoreTime
 from s3queue.queue import Queue
 from s3queue.store import Page
@@ -224,16 +225,18 @@ class Sweeper:
         self._take_steps(progress, counter)
         pending, delayed = progress.counts()
         progress.keep(queue, store, was_resumed=was_resumed)
-        failed = min(report.reminders, len(self._expired_leases.known))
+        leased = sum(map(lines_at, self._expired_leases.known))
+        failed = min(report.reminders, leased)
         report.stats = Stats(
             pending=pending,
             delayed=delayed,
-            processing=len(self._expired_leases.known) - failed,
+            processing=leased - failed,
             failed=failed,
             oldest_seconds=counter.age(counter.oldest),
             newest_seconds=counter.age(counter.newest),
             rescued=self._publication.rescued(report),
             exact=report.complete and not was_resumed,
+            at_least=tuple(sorted(counter.at_least)),
             busy_seconds=counter.age(counter.busy_since),
             at=root.at,
         )

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from s3queue.documents.message import is_placeholder
 from s3queue.paths import due_of, partition_of, partition_path
-from s3queue.protocol.stats import Counter
+from s3queue.protocol.counting import Counter
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo
 

@@ -1,7 +1,7 @@
 """InvocationRunner: processes the messages that one invocation of a function was notified of, within its time.
 
 First the messages that it was notified of. Then, if a notification was late or a retry has to be waited for, whatever
-else may run.
+else may run. In a burst, most events come late and find that another invocation has taken their message: these end.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
+from typing import Literal
 
 from s3queue.errors import QueueError, Unavailable
 from s3queue.paths import partition_of
@@ -33,6 +34,8 @@ PATIENCE_SECONDS = 10.0
 REMIND_UNTIL_SECONDS = 1.0
 #: How long a process remembers what it asked the sweeper for.
 REMINDED_KEPT = timedelta(minutes=10)
+#: What became of a message: claimed, set aside for Spark, in other hands or gone, or left where it is for now.
+Served = Literal["claimed", "heavy", "taken", "kept"]
 
 
 class InvocationRunner:
@@ -72,25 +75,29 @@ class InvocationRunner:
             self._leave(waiting)
             self._remind_unserved()
             return {}
-        is_late = False
+        must_drain = False
         now, late_after = self._queue.clock.now(), self._queue.settings.late_after
         for place, notification in enumerate(waiting):
             read_first = notification.is_late(now, late_after)
-            is_late = is_late or read_first
             self.late_events += read_first and notification.notified_at is not None
             if not self._may_claim():
                 self._leave(waiting[place:])
+                must_drain = must_drain or read_first
                 break
-            self._serve(
+            served = self._serve(
                 notification.path,
                 read_first=read_first,
                 size=notification.size,
                 etag=notification.etag,
                 is_dispatched=notification.is_dispatched,
             )
-        if is_late:
+            # Who took the message drains the queue, if that one's event was late as well. The sweeper is no such event:
+            # it names a few messages of many.
+            is_overtaken = served == "taken" and not notification.is_dispatched
+            must_drain = must_drain or (read_first and not is_overtaken)
+        if must_drain:
             self._drain()
-        self._wait_for_retries(drained=is_late)
+        self._wait_for_retries(drained=must_drain)
         self._launch()
         self._remind_unserved()
         if self._ran_out:
@@ -156,8 +163,8 @@ class InvocationRunner:
         etag: str = "",
         reminder: str = "",
         is_dispatched: bool = False,
-    ) -> bool | None:
-        """Claim and process one message; whether it was claimed. None: it is heavy, and was set aside for Spark."""
+    ) -> Served:
+        """Claim and process one message."""
         with self._around_message(path):
             try:
                 # A run holds the partitions of a queue on Spark.
@@ -165,7 +172,7 @@ class InvocationRunner:
                     return self._serve_partition(partition_of(path), reminder)
                 if self._is_heavy(path, size):
                     self._heavy[path] = is_dispatched
-                    return None
+                    return "heavy"
                 held_back = self._queue.held_back
                 ending = self._processor.run(path, read_first=read_first, etag=etag)
                 is_held_back = ending is None and self._queue.held_back != held_back
@@ -177,12 +184,12 @@ class InvocationRunner:
                     # The new reminder first: should this process die in between, there are two.
                     if reminder != self._queue.keys.reminder(at, path):
                         self._queue.leases.forget(reminder)
-                    return False
+                    return "kept"
                 self._queue.leases.forget(reminder)
                 if ending == "lost":
                     _log.warning("lease lost or outcome unknown, left to the sweeper: %s/%s", self._queue.name, path)
                 self._counts[ending or "not claimed"] += 1
-                return ending is not None
+                return "claimed" if ending else "taken"
             except Unavailable as error:
                 _log.warning("claim unknown, left to the sweeper: %s/%s: %s", self._queue.name, path, error)
             except QueueError as error:
@@ -194,9 +201,9 @@ class InvocationRunner:
         if is_dispatched:
             self._unserved.add(path)
         self._counts["not claimed"] += 1
-        return False
+        return "kept"
 
-    def _serve_partition(self, partition: str, reminder: str) -> bool:
+    def _serve_partition(self, partition: str, reminder: str) -> Served:
         from .partition_run import run_partition
 
         endings: list[AttemptEnding] = []
@@ -208,7 +215,8 @@ class InvocationRunner:
         self._queue.leases.forget(reminder)
         if not was_held:
             self._counts["not claimed"] += 1
-        return was_held
+        # Who holds it drains the queue no sooner than it is empty: there are others.
+        return "claimed" if was_held else "kept"
 
     def _is_heavy(self, path: str, size: int | None) -> bool:
         settings = self._queue.settings
@@ -221,27 +229,28 @@ class InvocationRunner:
         """Highest priority first, until nothing may run or the time is up."""
         if self._queue.settings.engine == "spark":
             return  # a Spark run drains the queue itself
-        backlog = Backlog(self._queue, partitions=True)
+        backlog, has_drained = Backlog(self._queue, partitions=True), False
         try:
             for candidate in backlog.drain():
                 self._retry_due()
                 if not self._may_claim() or not self._wait_for_limit():
-                    if self._queue.gate:
+                    # The events of what was drained are still to come, and look no further: see `run`.
+                    if self._queue.gate or (self._ran_out and has_drained):
                         self._remind(candidate.path)
                     return
                 if self._queue.clock.now() - candidate.since <= self._queue.settings.late_after:
                     continue  # its own event is on its way: the second of the two claims would fail, and cost a PUT
-                won = self._serve(
+                served = self._serve(
                     candidate.path,
                     read_first=candidate.read_first,
                     etag=candidate.etag,
                     reminder=candidate.reminder,
                 )
                 # A message set aside for Spark is not a lost claim: it says nothing about the others.
-                if won:
-                    self._waits_since = None
-                if won is not None:
-                    backlog.report(won=won, is_hint=candidate.is_hint)
+                if served == "claimed":
+                    self._waits_since, has_drained = None, True
+                if served != "heavy":
+                    backlog.report(won=served == "claimed", is_hint=candidate.is_hint)
         except QueueError as error:
             _log.warning("queue not listed, left to the sweeper: %s: %s", self._queue.name, error)
 

@@ -12,7 +12,7 @@ from s3queue.errors import InvalidRequest
 
 #: An error names at most this many fields.
 FIELDS_NAMED = 5
-_scan = json.JSONDecoder().scan_once
+_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 def _decode(body: bytes) -> Any:

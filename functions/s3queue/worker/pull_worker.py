@@ -93,7 +93,7 @@ class Worker:
         self._processor = self._supervisor.processor
         self._threads: list[threading.Thread] = []
         self._mutex = threading.Lock()
-        self._backlog = Backlog(queue, competes=self._concurrency > 1, partitions=True, shares=True)
+        self._backlog = Backlog(queue, competes=self._concurrency > 1, partitions=True)
         self._inbox = Inbox(INBOX * self._concurrency)
         self._unserved = Unserved(queue)
         self._retries = OwnRetries(queue)
@@ -126,7 +126,7 @@ class Worker:
         self._stopping.clear()
         self._supervisor.refresh()
         # A new backlog: what an earlier run of this worker found must not delay this one, or end it as idle.
-        self._backlog = Backlog(self.queue, competes=self._concurrency > 1, partitions=True, shares=True)
+        self._backlog = Backlog(self.queue, competes=self._concurrency > 1, partitions=True)
         self._next_refill = float("-inf")
         self._background = Background(self.queue, self._heartbeat, self._concurrency, self._ended)
         self._crew.resize(self._concurrency)

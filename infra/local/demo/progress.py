@@ -123,7 +123,8 @@ class Watch:
             return Row(), Row()
         if status.state in ("completed", "dead"):
             dead = status.record.dead_lines if status.record else 0
-            return Row(completed=1), Row(completed=batch.count - dead, dead=dead)
+            # Its name does not say how many lines it has: the queue counts its record as one.
+            return Row(completed=1, dead=dead), Row(completed=batch.count - dead, dead=dead)
         if status.state == "pending":
             return Row(pending=1), Row(pending=batch.count)
         # The lease tells how far it was when it was last written.

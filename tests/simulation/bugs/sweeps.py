@@ -38,8 +38,8 @@ BUGS = (
     Mutation(
         "reminders of what is finished hide the others",
         "protocol/backlog.py",
-        "self._misses + (not is_hint)",
-        "self._misses + 1",
+        "        elif not is_hint:\n",
+        "        else:\n",
     ),
     Mutation(
         "what could not be read hides what was PUT there since",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 
@@ -146,6 +147,19 @@ def test_a_late_event_looks_first_and_around_afterwards(bench, others):
     assert function.invoke(path, notified_at=notified_at) == {"completed": 1}
 
     assert same(counted(bench), light_object(load_of(queue, late=1.0), others=FOREVER if others else 0))
+
+
+def test_an_event_whose_message_was_drained_meanwhile_only_looks(bench):
+    queue = bench.queue()
+    path = queue.enqueue({})
+    queue.complete(queue.claim(path))
+    bench.clock.advance(6)
+    counted(bench)
+
+    function = WorkerFunction(queue, lambda body: None)
+    assert function.invoke(path, notified_at=bench.clock.now() - timedelta(seconds=6)) == {"not claimed": 1}
+
+    assert same(counted(bench), operations.READ_FIRST)
 
 
 @pytest.mark.parametrize("shards", [4, 16])

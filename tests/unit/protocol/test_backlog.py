@@ -371,3 +371,40 @@ def test_a_hint_that_leads_nowhere_says_nothing_about_the_window(queue, backlog)
         backlog.report(won=False, is_hint=True)
 
     assert backlog.take() is not None
+
+
+def compete(bench, workers: int, messages: int) -> tuple[int, list[str]]:
+    """Workers drain one queue message by message in turns; how many claims they tried, and what each round finished."""
+    for number in range(messages):
+        bench.put(f"orders/messages/{number:04d}", b"x")
+    queues = [bench.queue(worker_id=f"worker-{number}") for number in range(workers)]
+    backlogs = [Backlog(queue) for queue in queues]
+    draining = {number: backlog.drain() for number, backlog in enumerate(backlogs)}
+    tried, order = 0, []
+    while draining:
+        for number, drain in list(draining.items()):
+            candidate = next(drain, None)
+            if candidate is None:
+                del draining[number]
+                continue
+            tried += 1
+            claim = queues[number].claim(candidate.path)
+            backlogs[number].report(won=claim is not None)
+            if claim:
+                queues[number].complete(claim)
+                order.append(candidate.path)
+    return tried, order
+
+
+@pytest.mark.parametrize(("workers", "messages"), [(2, 400), (10, 800)])
+def test_workers_that_drain_one_queue_seldom_claim_what_another_has_taken(bench, workers, messages):
+    tried, order = compete(bench, workers, messages)
+
+    assert len(order) == len(set(order)) == messages
+    assert tried < 1.15 * messages
+
+
+def test_the_oldest_message_does_not_wait_for_all_others(bench):
+    _, order = compete(bench, 10, 800)
+
+    assert order.index("messages/0000") < 400

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from s3queue import (
-    Stats,
-)
+import pytest
+
+from s3queue import Queue, Stats
+from s3queue.paths import batch_suffix, lines_of, named_at
+from s3queue.protocol import counting
+from support.workbench import Workbench
+
+
+def _batch(bench: Workbench, queue: Queue, lines: int, *, bad: int) -> str:
+    """The path of a batch of which the first lines failed."""
+    (path,) = queue.enqueue_many([{"n": number} for number in range(lines)], per_object=lines)
+
+    def handle(body: dict[str, int]) -> None:
+        if body["n"] < bad:
+            raise ValueError("no")
+
+    bench.processor(queue, handle).run(path)
+    return path
 
 
 def test_stats_count_every_state(bench):
@@ -32,6 +47,9 @@ def test_stats_count_every_state(bench):
         newest_seconds=0.0,
         finished_per_minute=2,
         busy_seconds=10.0,
+        pending_objects=5,
+        processing_objects=3,
+        finished_objects=2,
         at=bench.clock.now(),
     )
     assert stats.total == 10
@@ -52,3 +70,93 @@ def test_stats_of_more_than_a_page_are_exact_unless_bounded(bench, queue):
     assert queue.stats().pending == 2500
     bounded = queue.stats(pages=1)
     assert (bounded.pending, bounded.exact) == (1000, False)
+
+
+def test_a_batch_counts_as_its_lines_in_every_state(bench):
+    dying, patient = bench.queue(max_attempts=1), bench.queue(max_attempts=5)
+    dying.enqueue(b"single")
+    dying.enqueue_many([{}] * 30, per_object=20)
+    dying.enqueue_many([{}] * 7, delay=900)
+    _batch(bench, dying, 12, bad=5)
+    _batch(bench, patient, 40, bad=1)
+    (held,) = dying.enqueue_many([{}] * 9)
+    dying.claim(held)
+
+    stats = dying.stats()
+    assert (stats.pending, stats.delayed, stats.processing, stats.failed) == (31, 7, 9, 40)
+    assert (stats.completed, stats.dead, stats.finished_per_minute) == (7, 5, 12)
+    assert (stats.pending_objects, stats.processing_objects, stats.finished_objects) == (4, 2, 2)
+    assert stats.at_least == ()
+    swept = bench.sweeper(dying).sweep().stats
+    assert swept is not None
+    assert (swept.pending, swept.delayed, swept.processing, swept.failed) == (31, 7, 9, 40)
+    assert Stats.from_bytes(swept.to_bytes(), "key") == swept
+
+
+def test_a_batch_whose_name_does_not_tell_makes_its_count_a_lower_bound(bench, queue):
+    bench.put("orders/messages/mine.ndjson", b"{}\n{}\n")
+    bench.put("orders/delayed/20991116T101500Z/mine.ndjson", b"{}\n{}\n")
+    assert queue.stats().at_least == ("delayed", "pending")
+    assert (queue.stats().pending, queue.stats().is_exact("pending"), queue.stats().is_exact("dead")) == (
+        1,
+        False,
+        True,
+    )
+    swept = bench.sweeper(queue).sweep().stats
+    assert swept is not None
+    assert Stats.from_bytes(swept.to_bytes(), "key").at_least == ("delayed", "pending")
+    bench.processor(queue, lambda body: None).run("messages/mine.ndjson")
+    assert queue.stats().at_least == ("completed", "delayed")
+
+
+def test_dead_lines_are_read_within_a_bound(bench, monkeypatch):
+    monkeypatch.setattr(counting, "LETTERS_READ", 2)
+    queue = bench.queue(max_attempts=1)
+    for _ in range(3):
+        _batch(bench, queue, 10, bad=4)
+    bench.store.take()
+    stats = queue.stats()
+    assert (stats.dead, stats.completed, stats.at_least) == (4 + 4 + 1, 30 - 9, ("dead",))
+    assert bench.store.take()["head"] == 2
+
+
+def test_what_waits_for_a_worker_that_never_comes_is_not_being_processed(bench, monkeypatch):
+    queue = bench.queue(max_attempts=5)
+    for _ in range(3):
+        queue.fail(queue.claim(queue.enqueue(b"x")), "no", retry_after=1)
+    busy = queue.enqueue(b"x")
+    bench.clock.advance(120)
+    bench.sweeper(queue).sweep()
+    queue.claim(busy)
+    assert not bench.keys("orders/retries/"), "the sweep has handed them over"
+    assert (queue.stats().processing, queue.stats().failed) == (1, 3)
+    monkeypatch.setattr(counting, "LEASES_READ", 2)
+    assert (queue.stats().processing, queue.stats().failed) == (1, 3), "if all that are read wait, so do the others"
+
+
+@pytest.mark.parametrize(
+    ("path", "lines"),
+    [
+        ("messages/a", 1),
+        ("messages/a.100-lines.ndjson", 100),
+        ("messages/a.ndjson", None),
+        ("messages/a.100-lines.ndjson.lines", None),
+        ("messages/a.0-lines.ndjson", None),
+        ("messages/a.9999999-lines.ndjson", None),
+        ("messages/a.99999999999-lines.ndjson", None),
+        ("messages/100-lines.ndjson", None),
+        ("messages/a.100-lines", 1),
+    ],
+)
+def test_a_name_tells_how_many_lines_a_batch_has(path, lines):
+    assert lines_of(path) == lines
+
+
+def test_the_library_s_names_tell_their_lines_and_when_they_were_made(bench, queue):
+    (path,) = queue.enqueue_many([{}] * 3)
+    with queue.buffer() as buffer:
+        buffer.enqueue({})
+        buffer.enqueue({})
+    assert path.endswith(batch_suffix(3))
+    assert named_at(path) == bench.clock.now()
+    assert queue.stats().pending == 5

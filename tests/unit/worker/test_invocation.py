@@ -27,9 +27,12 @@ class Invocation:
         definition.handler(handler)
         self.runner = InvocationRunner(self.queue, definition, launch=launch)
 
-    def on(self, *paths: str, late: bool = False, limit: float = LIMIT, size: int | None = None) -> dict[str, int]:
+    def on(
+        self, *paths: str, late: bool = False, age: float = 0, limit: float = LIMIT, size: int | None = None
+    ) -> dict[str, int]:
+        """`late`: the sweeper's dispatch; otherwise S3's event, so many seconds old."""
         end = self.bench.clock.monotonic() + limit
-        notified_at = None if late else self.bench.clock.now()
+        notified_at = None if late else self.bench.clock.now() - timedelta(seconds=age)
         notifications = [Notification(path=path, notified_at=notified_at, size=size) for path in paths]
         return self.runner.run(notifications, lambda: end - self.bench.clock.monotonic())
 
@@ -85,6 +88,38 @@ def test_an_invocation_that_has_to_wait_works_meanwhile(bench: Workbench) -> Non
     assert invocation.on(first) == {"retried": 1, "completed": 4}
     assert order[0] == order[-1] == 0
     assert sorted(order[1:-1]) == [1, 2, 3]
+
+
+def test_a_late_event_whose_message_was_taken_looks_no_further(bench: Workbench) -> None:
+    """In a burst these are most events, and whoever took the message drains the queue."""
+    invocation = Invocation(bench, lambda message: None)
+    taken, _other = invocation.queue.enqueue({}), invocation.queue.enqueue({})
+    bench.clock.advance(6)
+    claim = invocation.queue.claim(taken)
+    assert claim
+    assert invocation.on(taken, age=6) == {"not claimed": 1}
+    invocation.queue.complete(claim)
+    assert invocation.on(taken, age=6) == {"not claimed": 1}
+    assert len(bench.keys("orders/messages/")) == 1
+
+
+def test_a_drain_that_runs_out_of_time_asks_for_another_function(bench: Workbench) -> None:
+    """The events of what it took are still to come, and look no further."""
+    invocation = Invocation(bench, lambda message: bench.clock.advance(10), handler_timeout=20)
+    first, *others = [invocation.queue.enqueue({}) for _ in range(4)]
+    bench.clock.advance(6)
+    assert invocation.on(first, age=6, limit=20 + WRAP_UP_SECONDS + 15) == {"completed": 2}
+    (reminder,) = bench.keys("orders/retries/")
+    assert any(reminder.endswith(path) for path in others)
+
+
+def test_a_dispatch_whose_message_was_taken_drains_the_queue_nevertheless(bench: Workbench) -> None:
+    """The sweeper names a few messages of many."""
+    invocation = Invocation(bench, lambda message: None)
+    taken, _other = invocation.queue.enqueue({}), invocation.queue.enqueue({})
+    bench.clock.advance(6)
+    assert invocation.queue.claim(taken)
+    assert invocation.on(taken, late=True) == {"not claimed": 1, "completed": 1}
 
 
 def test_a_drain_leaves_what_has_just_come_to_its_own_event(bench: Workbench) -> None:

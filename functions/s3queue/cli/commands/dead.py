@@ -16,8 +16,11 @@ from s3queue.cli.output import facts, table
 from s3queue.cli.session import Session, shifted
 from s3queue.cli.words import age, bytes_, clean, counted, one_line, when
 from s3queue.documents.dead_letter import DeadLetter
+from s3queue.errors import InvalidRequest
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.queue import Queue
+
+from .dead_search import Search
 
 dead = group("Dead letters: messages that could not be processed, why, and how to replay them.")
 program.add_typer(dead, name="dead", rich_help_panel="Dead letters")
@@ -43,6 +46,7 @@ def _error(letter: DeadLetter) -> str:
     "dead list orders",
     "dead list orders --error-type TimeoutError --newer-than 1h",
     "dead list orders --message 'no answer from * after * s'",
+    "dead list orders --error 'no answer' --field customer.id --value 17",
     name="list",
 )
 def list_(
@@ -53,28 +57,40 @@ def list_(
     newer_than: NewerThan = None,
     limit: Limit = 100,
     message: Message = None,
+    error: Annotated[
+        str | None, typer.Option("--error", metavar="TEXT", help="Only letters whose error contains this.")
+    ] = None,
+    field: Annotated[
+        str | None, typer.Option("--field", metavar="NAME", help="Only payloads with this field: customer.id.")
+    ] = None,
+    value: Annotated[str, typer.Option("--value", metavar="TEXT", help="The value of --field, or a part of it.")] = "",
+    after: Annotated[str, typer.Option("--after", metavar="PATH", help="Go on behind this path.")] = "",
 ) -> None:
     """List dead letters and their errors. Exit code 1 if a filter selects none.
+
+    --field reads payloads, up to 400 of them, and says so if it stops there. Of a batch, one line that has it is
+    enough. Text matches if it contains the value, anything else if it is the value; case does not matter.
 
     JSON: a list of path, size, died_at, error_type, error, attempts, worker, lines, enqueued_at.
     """
     session = Session.of(ctx)
     opened = session.queue(queue)
-    found: list[DeadLetter] = []
-    is_cut = False
+    if value and field is None:
+        raise InvalidRequest("--value is that of a field: name it with --field")
     letters = DeadLetters(opened).list(
-        error_type=error_type, older_than=older_than, newer_than=newer_than, message=message
+        error_type=error_type, older_than=older_than, newer_than=newer_than, message=message, after=after
     )
-    for letter in letters:
-        if limit and len(found) == limit:
-            is_cut = True
-            break
-        found.append(letter)
+    search = Search(session, opened, error=error or "", field=field or "", value=value)
+    found = search.take(letters, limit)
     session.answer([one.to_json() for one in found], rows(found, opened))
-    if is_cut:
-        session.note(f"only the first {limit} are shown; --limit N shows more")
+    if search.stopped_at:
+        why = f"payloads of {search.reads} letters were read" if search.is_spent else f"the first {limit} are shown"
+        session.note(f"{why}; --after {search.stopped_at} goes on")
+    if search.unread:
+        session.note(f"{counted(search.unread, 'payload')} could not be searched: gone, over 64 KiB, or not JSON")
     if not found:
-        is_filtered = error_type or older_than or newer_than or message is not None
+        filters = (error_type, older_than, newer_than, message, error, field)
+        is_filtered = any(one is not None for one in filters)
         hint = f"; s3queue dead errors {opened.name} shows what there is" if is_filtered else ""
         session.note(f"{opened.name} has no {'such ' if is_filtered else ''}dead letter{hint}")
         if is_filtered:

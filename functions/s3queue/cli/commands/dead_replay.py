@@ -1,4 +1,4 @@
-"""dead replay | delete | purge | acknowledge: what to do with dead letters, by path or by filter."""
+"""dead replay | edit | delete | purge | acknowledge: what to do with dead letters, by path or by filter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from s3queue.cli.arguments import (
 )
 from s3queue.cli.command import BAD, command
 from s3queue.cli.session import Session
-from s3queue.cli.words import counted, moment
+from s3queue.cli.words import bytes_, counted, moment
 from s3queue.documents.dead_letter import DeadLetter
 from s3queue.documents.failure_group import Selection
 from s3queue.errors import InvalidRequest, MessageNotFound, QueueError
@@ -30,6 +30,10 @@ from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.queue import Queue
 
 from .dead import dead, rows
+from .send import is_json, payload_of
+
+#: A larger payload is not looked into: whether it is JSON is left to whoever edits it.
+EDITED_BYTES = 1024 * 1024
 
 Paths = Annotated[
     list[str] | None,
@@ -137,6 +141,48 @@ def replay(
         session.note(f"not replayed: {path}: {why}")
     if failed:
         raise typer.Exit(BAD)
+
+
+@command(
+    dead,
+    "dead edit orders messages/0199b3c4-… '{\"id\": 17}'",
+    "dead edit orders messages/0199b3c4-… @repaired.json",
+    "dead show orders messages/0199b3c4-… --body --json | jq -r .body | jq -c '.id = 17' | s3queue dead edit orders …",
+)
+def edit(
+    ctx: typer.Context,
+    queue: QueueName = None,
+    path: Annotated[
+        str | None, typer.Argument(metavar="PATH", help="As dead list shows it.", autocompletion=paths_like(("dead",)))
+    ] = None,
+    body: Annotated[
+        str | None, typer.Argument(metavar="BODY", help="The new payload; @FILE reads it from a file, - from stdin.")
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Replay one dead letter with another payload, once, with all its attempts and its old metadata; the letter goes.
+
+    A payload that was JSON must be JSON again. Not for batches: send a line that you have repaired as a message.
+
+    JSON: queue, path, message, size, dry_run.
+    """
+    session = Session.of(ctx)
+    if queue and queue.startswith(("messages/", "delayed/")):
+        queue, path, body = None, queue, path
+    if path is None:
+        raise InvalidRequest("no PATH was given: which dead letter is to be edited?")
+    opened = session.queue(queue)
+    letter = DeadLetters(opened).describe(path)
+    payload = payload_of(body, 1).body
+    stored = opened.store.open(opened.keys.dead(path))
+    if stored and stored.size <= EDITED_BYTES and is_json(stored.read()) and not is_json(payload):
+        raise InvalidRequest(f"the payload of {path} is JSON, and the new one is not: its handler expects JSON")
+    said = {"queue": opened.name, "path": letter.path, "size": len(payload), "dry_run": dry_run}
+    if dry_run:
+        session.done(said | {"message": None}, f"would replay {path} with {bytes_(len(payload))}; nothing was changed")
+        return
+    target = opened.replay_edited(path, payload)
+    session.done(said | {"message": target}, f"{opened.name}: {path} replayed as {target} with {bytes_(len(payload))}")
 
 
 @command(dead, "dead delete orders messages/0199b3c4-… --yes")

@@ -83,8 +83,9 @@ def estimate(
     ),
     retries: Annotated[Any, _share("--retries", "Share of attempts that fail and are retried.")] = "0",
     dead: Annotated[Any, _share("--dead", "Share of messages that are rejected at once.")] = "0",
-    late: Annotated[Any, _share("--late", "Share of events that come late, as in a burst.")] = "0",
+    late: Annotated[Any, _share("--late", "Share of events that come late.")] = "0",
     rescued: Annotated[Any, _share("--rescued", "Share of events that never come.")] = "0",
+    throttled: Annotated[Any, _share("--throttled", "Share of events that find all functions busy.")] = "0",
     history: Annotated[
         bool, typer.Option("--history/--no-history", help="Whether completed messages get a record.")
     ] = True,
@@ -159,6 +160,7 @@ def estimate(
         dead=dead,
         late=late,
         rescued=rescued,
+        throttled=throttled,
         handler_seconds=handler.total_seconds(),
         heavy=heavy,
         heavy_seconds=heavy_time.total_seconds(),

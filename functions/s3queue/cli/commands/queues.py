@@ -15,7 +15,7 @@ from s3queue.cli.arguments import DryRun, QueueName, Yes
 from s3queue.cli.command import command, program
 from s3queue.cli.output import is_wide, table
 from s3queue.cli.session import Session
-from s3queue.cli.words import age, clean, counted, when
+from s3queue.cli.words import age, at_least, clean, counted, when
 from s3queue.dashboard.overview import QueueOverview, overview, queue_names
 from s3queue.dashboard.verdicts import SEVERITY
 from s3queue.errors import Conflict
@@ -59,10 +59,8 @@ def queues(
 
 def _row(one: QueueOverview) -> Sequence[Any]:
     stats = one.stats
-    more = "" if stats.exact else "+"
-    counts = [
-        f"{count:,}{more}" for count in (stats.pending, stats.delayed, stats.processing, stats.failed, stats.dead)
-    ]
+    names = ("pending", "delayed", "processing", "failed", "dead")
+    counts = [at_least(getattr(stats, name), is_exact=stats.is_exact(name)) for name in names]
     return [one.name, one.health, *counts, age(stats.oldest_seconds)]
 
 

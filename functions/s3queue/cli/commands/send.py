@@ -129,7 +129,7 @@ def send(
             raise InvalidRequest(f"{module} defines the queue {definition.name}, not {target.name}")
         target.define(definition.settings)
         target.check_body = definition.check
-    payload = _payload(body, count)
+    payload = payload_of(body, count)
     # For max_message_size, max_depth and shards of queue.json: without this, and for a producer that may only PUT, the
     # defaults apply.
     with suppress(AccessDenied):
@@ -236,7 +236,7 @@ def _numbered(body: bytes, number: int) -> bytes:
     return body.replace(b"{n}", str(number).encode())
 
 
-def _payload(body: str | None, count: int) -> Payload:
+def payload_of(body: str | None, count: int) -> Payload:
     """The payload that the BODY argument names.
 
     Raises:
@@ -249,7 +249,7 @@ def _payload(body: str | None, count: int) -> Payload:
             raise InvalidRequest("there is nothing to send; give a BODY or @file, or pipe it in")
         read = sys.stdin.buffer.read()
         if not read and body is None and count > 1:
-            return _payload(TEST_BODY, count)
+            return payload_of(TEST_BODY, count)
         if not read and body is None:
             raise InvalidRequest("stdin is empty, and no BODY was given; '' sends an empty message")
         return Payload(read, _type_of(read))
@@ -266,12 +266,17 @@ def _payload(body: str | None, count: int) -> Payload:
     return Payload(encoded, _type_of(encoded))
 
 
-def _type_of(body: bytes) -> str:
+def is_json(body: bytes) -> bool:
     try:
         json.loads(body)
-        return "application/json"
+        return True
     except (ValueError, RecursionError):
-        pass
+        return False
+
+
+def _type_of(body: bytes) -> str:
+    if is_json(body):
+        return "application/json"
     try:
         body.decode()
         return "text/plain; charset=utf-8"

@@ -17,7 +17,7 @@ from s3queue.cli.command import command, program
 from s3queue.cli.output import facts, table
 from s3queue.cli.prices import per_hour
 from s3queue.cli.session import Session
-from s3queue.cli.words import age, bytes_, duration, when
+from s3queue.cli.words import age, at_least, bytes_, duration, when
 from s3queue.clock import SystemClock
 from s3queue.dashboard.overview import QueueOverview, overview
 from s3queue.documents.message import is_placeholder
@@ -37,7 +37,9 @@ LISTS_PER_COUNT = 7
 
 @command(program, "size orders", "size orders --json", panel=PANEL)
 def size(ctx: typer.Context, queue: QueueName = None, exact: Exact = False) -> None:
-    """Count the messages that are not finished: pending, delayed, processing or waiting for a retry. A batch is one.
+    """Count the messages that are not finished: pending, delayed, processing or waiting for a retry.
+
+    A batch counts as its lines; one that the library has not named counts as one, and the size is a lower bound.
 
     JSON: queue, size, exact, at.
     """
@@ -45,10 +47,13 @@ def size(ctx: typer.Context, queue: QueueName = None, exact: Exact = False) -> N
     counted = session.queue(queue)
     stats = counted.stats(pages=None if exact else PAGES)
     number = stats.pending + stats.delayed + stats.processing + stats.failed
-    document = {"queue": counted.name, "size": number, "exact": stats.exact, "at": stats.to_json()["at"]}
+    is_known = stats.is_exact("pending", "delayed", "processing", "failed")
+    document = {"queue": counted.name, "size": number, "exact": is_known, "at": stats.to_json()["at"]}
     session.answer(document, str(number))
     if not stats.exact:
         session.note("a lower bound: the count stopped at its page limit; --exact counts everything")
+    elif not is_known:
+        session.note("a lower bound: the names of some batches do not say how many lines they have; each counts as one")
 
 
 @command(
@@ -126,7 +131,7 @@ def hour_panel(hour: LastHour) -> Together:
             ("queue", hour.queue),
             ("since", format_instant(hour.since) if hour.since else ""),
             ("counted", format_instant(hour.counted_at)),
-            ("finished", f"{hour.finished:,}{'' if hour.complete else ' or more'}"),
+            ("finished", at_least(hour.finished, is_exact=hour.complete)),
             ("messages", f"{about}{hour.messages:,.0f}"),
             ("completed", f"{about}{hour.completed:,.0f}"),
             ("dead", f"{about}{hour.dead:,.0f}"),
@@ -160,17 +165,20 @@ def _document(found: QueueOverview) -> dict[str, Any]:
 
 def _panel(found: QueueOverview) -> Together:
     counted = found.stats
-    more = "" if counted.exact else " or more"
+
+    def number(name: str) -> str:
+        return at_least(getattr(counted, name), is_exact=counted.is_exact(name))
+
     recent = counted.finished_per_minute
     verdict = facts([("queue", found.name), ("health", found.health), ("why", found.reason)])
     numbers = facts(
         [
-            ("pending", f"{counted.pending:,}{more}"),
-            ("delayed", f"{counted.delayed:,}{more}"),
-            ("processing", f"{counted.processing:,}"),
-            ("waiting for a retry", f"{counted.failed:,}"),
-            ("completed", f"{counted.completed:,}{more} (records kept)"),
-            ("dead", f"{counted.dead:,}{more}"),
+            ("pending", number("pending")),
+            ("delayed", number("delayed")),
+            ("processing", number("processing")),
+            ("waiting for a retry", number("failed")),
+            ("completed", f"{number('completed')} (records kept)"),
+            ("dead", number("dead")),
             ("oldest has waited", age(counted.oldest_seconds)),
             ("newest has waited", age(counted.newest_seconds)),
             ("finished", "unknown: too many records to read" if recent is None else f"{recent:,} in the last minute"),

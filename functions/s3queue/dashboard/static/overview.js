@@ -3,7 +3,7 @@
 import { get, queueUrl } from "./api.js";
 import { sparkline, flowWords } from "./charts.js";
 import { h } from "./dom.js";
-import { HEALTH, age, ago, clock, count, money, plural, rate } from "./words.js";
+import { HEALTH, age, ago, clock, count, isExact, money, plural, rate } from "./words.js";
 
 const SEVERITY = ["stuck", "unknown", "behind", "unswept", "failing", "paused", "healthy", "idle"];
 // The chart of an hour changes slowly, and errors and leases cost a request each: both are read less often than counts.
@@ -72,14 +72,14 @@ export class Overview {
 
   verdict() {
     const { verdict, totals } = this.data;
-    const exact = this.data.queues.every((queue) => queue.stats?.exact ?? true);
+    const exact = (name) => this.data.queues.every(({ stats }) => !stats || isExact(stats, name));
     const parts = [["pending", "pending"], ["delayed", "delayed"], ["processing", "processing"],
       ["failed", "waiting for a retry"], ["completed", "completed"], ["dead", "dead"]];
     return h("section", { class: "verdict", "data-health": verdict.health, "data-key": "verdict" },
       h("h1", {}, h("span", { class: "lamp", "aria-hidden": "true" }), HEALTH[verdict.health]),
       h("p", { class: "reason" }, verdict.reason),
       h("ul", { class: "totals" }, parts.map(([name, words]) =>
-        h("li", { class: totals[name] ? "" : "none" }, h("b", {}, count(totals[name], exact)), " ", words))));
+        h("li", { class: totals[name] ? "" : "none" }, h("b", {}, count(totals[name], exact(name))), " ", words))));
   }
 
   empty() {
@@ -120,7 +120,7 @@ export class Overview {
         h("div", { class: "why" }, queue.reason)),
       h("td", { "data-label": "Oldest", class: stats?.oldest_seconds > 300 ? "number warn" : "number" },
         age(stats?.oldest_seconds)),
-      h("td", { "data-label": "Depth", class: "number" }, stats ? count(depth, stats.exact) : "–",
+      h("td", { "data-label": "Depth", class: "number" }, stats ? count(depth, isExact(stats, "pending", "failed")) : "–",
         published && published.pending > depth && h("div", { class: "why" }, `${count(published.pending)} at the last sweep`)),
       h("td", { "data-label": "Last hour", class: "wide" }, sparkline(flow)),
       h("td", { "data-label": "Per minute", class: "number", title: flow ? flowWords(flow) : null },

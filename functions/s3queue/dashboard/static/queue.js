@@ -9,7 +9,7 @@ import { Search } from "./search.js";
 import { Selection } from "./selection.js";
 import { table } from "./tables.js";
 import { Tail } from "./tail.js";
-import { HEALTH, STATES, TABS, age, ago, clock, count, plural } from "./words.js";
+import { HEALTH, STATES, TABS, age, ago, clock, counted, plural } from "./words.js";
 
 const SLOW_SECONDS = 30;
 const TAIL_SECONDS = 2;
@@ -139,9 +139,7 @@ export class QueuePage {
   facts() {
     const { stats } = this.view;
     if (!stats) return null;
-    const facts = [["Oldest", age(stats.oldest_seconds)], [STATES.pending, count(stats.pending, stats.exact)],
-      [STATES.delayed, count(stats.delayed)], [STATES.processing, count(stats.processing)], [STATES.waiting, count(stats.failed)],
-      [STATES.completed, count(stats.completed, stats.exact)], [STATES.dead, count(stats.dead, stats.exact)],
+    const facts = [["Oldest", age(stats.oldest_seconds)], ...Object.entries(COUNTS).map(([tab, name]) => [STATES[tab], counted(stats, name)]),
       ["Drains in", drains(this.view, this.flow)], ["Last sweep", ago(this.view.swept_at, stats.at)]];
     if (this.view.breaker !== "closed" || this.view.settings?.breaker) facts.push(["Breaker", this.view.breaker]);
     return h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
@@ -154,7 +152,7 @@ export class QueuePage {
     return h("nav", { class: "tabs", "aria-label": "Messages by state" }, shown.map(([tab, words]) =>
       h("a", { href: `#/queue/${encodeURIComponent(this.name)}/${tab}`, "aria-current": tab === this.tab ? "page" : null },
         words, stats && COUNTS[tab] && h("span", { class: stats[COUNTS[tab]] ? `count ${tab}` : "count none" },
-          count(stats[COUNTS[tab]], stats.exact)))));
+          counted(stats, COUNTS[tab])))));
   }
 
   content() {

@@ -7,6 +7,15 @@ export function count(number, exact = true) {
   return (exact ? "" : "≥ ") + COUNT.format(number);
 }
 
+// A count of a queue, of which not everything may be known: how many lines a batch has, or what a LIST left out.
+export function counted(stats, name) {
+  return count(stats[name], isExact(stats, name));
+}
+
+export function isExact(stats, ...names) {
+  return stats.exact && !names.some((name) => stats.at_least?.includes(name));
+}
+
 export function plural(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }

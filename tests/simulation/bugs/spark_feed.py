@@ -1,0 +1,83 @@
+"""Bugs in how a Spark run claims while it works, and in how streams read and write. Their threads, and Spark's offsets,
+are beyond the simulation: tests catch them."""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+_FEED = "tests/spark/test_feed.py::"
+_OFFSETS = "tests/spark/test_stream_offsets.py::"
+_SOURCE = "tests/spark/test_source.py::"
+
+BUGS = (
+    Mutation(
+        "a run claims nothing while one of its messages runs",
+        "spark/heavy/feed.py",
+        "        if self._is_claiming or self._source.has_others_waiting()",
+        "        if self._running or self._is_claiming or self._source.has_others_waiting()",
+        test=f"{_FEED}test_a_slow_message_holds_up_nobody",
+    ),
+    Mutation(
+        "a feed ends while messages are still being claimed for it",
+        "spark/heavy/feed.py",
+        "            self._condition.wait_for(lambda: not self._is_claiming)\n",
+        "",
+        test=f"{_FEED}test_what_is_being_claimed_at_the_end_is_handed_back",
+    ),
+    Mutation(
+        "what claiming beside the messages raised is forgotten",
+        "spark/heavy/feed.py",
+        "        if self._error:\n            raise self._error\n",
+        "",
+        test=f"{_FEED}test_what_claiming_raised_beside_the_messages_is_raised_at_the_end",
+    ),
+    Mutation(
+        "a feed is drained though a message has failed since it looked",
+        "spark/heavy/feed.py",
+        "        return self._found_nothing and not self._ended_since\n",
+        "        return self._found_nothing\n",
+        test=f"{_FEED}test_a_feed_is_not_drained_if_something_ended_since_it_looked",
+    ),
+    Mutation(
+        "a run that is over still hands out messages",
+        "spark/heavy/feed.py",
+        "                if self._is_stopped or self._source.is_over():\n",
+        "                if self._is_stopped:\n",
+        test=f"{_FEED}test_nothing_is_claimed_or_handed_out_when_it_is_the_turn_of_others_or_the_run_is_over",
+    ),
+    Mutation(
+        "a run looks at an empty queue without a pause",
+        "spark/heavy/feed.py",
+        "else self._clock.monotonic() + LOOK_SECONDS",
+        'else float("-inf")',
+        test=f"{_FEED}test_a_queue_that_is_empty_is_looked_at_every_few_seconds",
+    ),
+    Mutation(
+        "a stream whose offset went back reads twice",
+        "spark/source/streaming.py",
+        "        if last < first:\n",
+        "        if False:\n",
+        test=f"{_OFFSETS}test_a_raised_settle_time_is_refused_while_it_would_read_twice",
+    ),
+    Mutation(
+        "a stream that starts later forgets that when it is started again",
+        "spark/source/streaming.py",
+        "            end = max(settled, self._starting)\n",
+        "            end = settled\n",
+        test=f"{_OFFSETS}test_a_stream_that_begins_later_stays_there_over_a_restart",
+    ),
+    Mutation(
+        "a stream reads a second that is not over",
+        "spark/source/streaming.py",
+        "        settled = (at - self._settle, ALL)\n",
+        "        settled = (at, ALL)\n",
+        test=f"{_SOURCE}test_a_second_is_read_when_it_is_over_and_every_object_of_it_once",
+    ),
+    Mutation(
+        "a repeated microbatch is no different from a new one",
+        "spark/source/writing.py",
+        'f"{ONCE}bulk-{hashlib',
+        'f"bulk-{hashlib',
+        test=f"{_SOURCE}test_a_microbatch_killed_at_any_request_and_worked_off_in_between_runs_every_line_once",
+    ),
+)
