@@ -112,10 +112,8 @@ def _main(
 
     def produce() -> None:
         if per_object > 1:
-            for first in range(0, messages, concurrency * per_object):
-                some = bodies[first : first + concurrency * per_object]
-                found.enqueue_many(some, per_object=per_object, concurrency=concurrency)
-                done[0] += len(some)
+            found.enqueue_many(bodies, per_object=per_object, concurrency=concurrency)
+            done[0] += messages
             return
 
         def one(body: dict[str, Any]) -> None:
