@@ -66,13 +66,12 @@ class RunMemory:
             return ""
         mib = -(-payload // MIB) * CORES
         heap, python = mib * COPIES_IN_JAVA, mib * COPIES_IN_PYTHON
-        present = f"executor_memory_mib={self.executor_heap} and executor_python_mib={self.executor_python}"
+        present = f"it has executor_memory_mib={self.executor_heap} and executor_python_mib={self.executor_python}"
+        # The way out first: texts are cut where they are kept.
         if heap + python > MOST_GB * 1024:
-            return f"{present} are too little, and no executor has enough: write the job with per_stream"
-        return (
-            f"{present} are too little: give it at least executor_memory_mib={heap} and executor_python_mib={python}, "
-            "or write the job with per_stream"
-        )
+            return f"write the job with per_stream, no executor has enough ({present})"
+        needed = f"executor_memory_mib={heap} and executor_python_mib={python}"
+        return f"write the job with per_stream, or give it {needed} ({present})"
 
     @classmethod
     def of_session(cls, setting: Callable[[str, str], str | None]) -> RunMemory:

@@ -68,8 +68,8 @@ def check_memory(settings: Mapping[str, QueueSettings], jobs: Path = SPARK / "jo
         advice = of.run_memory.too_small_for(of.max_message_size)
         if advice and source.exists() and "per_batch" in _functions(source):
             raise ValueError(
-                f"queue {queue!r}: max_message_size is {of.max_message_size}, and for a per_batch job {advice}; or "
-                f"lower it to {of.run_memory.largest_in_batch}"
+                f"queue {queue!r}: max_message_size is {of.max_message_size}, more than per_batch can be given: "
+                f"{advice}, or lower it to {of.run_memory.largest_in_batch}"
             )
 
 

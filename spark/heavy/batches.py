@@ -162,7 +162,8 @@ class BatchWork:
         """The longest payload that is run. One that the executors have too little memory for would end the query with
         an OutOfMemoryError, and cost all of its messages an attempt.
         """
-        return min(settings.max_message_size, *([self._memory.largest_in_batch] if self._memory else []))
+        fits = self._memory.largest_in_batch if self._memory else settings.max_message_size
+        return min(settings.max_message_size, fits)
 
     def _too_large(self, claim: Claim, settings: QueueSettings) -> str:
         size = claim.message.size
@@ -173,7 +174,7 @@ class BatchWork:
     def _why(self, settings: QueueSettings, size: int) -> str:
         if self._memory is None or self._memory.largest_in_batch >= settings.max_message_size:
             return "max_message_size"
-        return f"what its executors have memory for; {self._memory.too_small_for(size)}; then replay it"
+        return f"what its executors have memory for: {self._memory.too_small_for(size)}; then replay it"
 
     def _messages(self, claims: Sequence[Claim], driver: Run, spark: SparkSession) -> DataFrame:
         keys = driver.queue.keys

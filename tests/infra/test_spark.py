@@ -355,7 +355,7 @@ def test_a_queue_whose_messages_its_per_batch_job_has_no_memory_for_is_not_deplo
     with pytest.raises(ValueError, match=r"'big-files'.*executor_memory_mib=8192 and executor_python_mib=4096"):
         spark_code.check_memory({"big-files": large}, tmp_path)
     huge = QueueSettings.of(engine="spark", max_message_size=1024 * 1024 * 1024)
-    with pytest.raises(ValueError, match="no executor has enough: write the job with per_stream"):
+    with pytest.raises(ValueError, match="write the job with per_stream, no executor has enough"):
         spark_code.check_memory({"big-files": huge}, tmp_path)
 
     enough = QueueSettings.of(

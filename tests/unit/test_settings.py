@@ -211,7 +211,7 @@ def test_a_payload_that_is_too_large_for_a_batch_is_told_how_much_memory_it_need
     assert memory.too_small_for(memory.largest_in_batch) == ""
     for payload in (65 * mib, 100 * mib + 1, 256 * mib, 341 * mib):
         said = memory.too_small_for(payload)
-        heap, python = (int(number) for number in re.findall(r"_mib=(\d+)", said)[2:])
+        heap, python = (int(number) for number in re.findall(r"_mib=(\d+)", said)[:2])
         assert RunMemory(executor_heap=heap, executor_python=python).largest_in_batch >= payload
     assert "no executor has enough" in memory.too_small_for(342 * mib)
 
