@@ -166,14 +166,15 @@ def single_cases(operation: str) -> list[Case]:
     return [Case(operation), *singles(log, operation), *zombies(log, operation)]
 
 
-def explore(operation: str) -> Iterator[Outcome]:
-    """Every case of one operation, in order."""
+def explore(operation: str, *, pairs_of: int = 1) -> Iterator[Outcome]:
+    """Every case of one operation, in order. Of each `pairs_of` single crashes, one has its pairs."""
     baseline = run_case(Case(operation))
     yield baseline
-    for case in singles(baseline.log, operation):
+    for number, case in enumerate(singles(baseline.log, operation)):
         outcome = run_case(case)
         yield outcome
-        for pair in pairs(outcome):
-            yield run_case(pair)
+        if number % pairs_of == 0:
+            for pair in pairs(outcome):
+                yield run_case(pair)
     for case in zombies(baseline.log, operation):
         yield run_case(case)
