@@ -348,7 +348,7 @@ def test_a_handler_may_start_flows_from_its_own_queue_and_nothing_more(synthesiz
         within.then("webhooks", FINE)
         flow.add("webhooks", FINE)
         flow.add(within)
-        start, _ = flow.send("emails", "started-by-a-message")
+        start, _ = flow.send("emails", "started-by-a-message", {})
         day.as_worker.requests_left = requests
         try:
             day.worker.complete(claim, sends=[start])
