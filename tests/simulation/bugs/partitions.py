@@ -179,6 +179,7 @@ BUGS = (
         "is_suspect and (window or beside is not None):",
         "is_suspect and window:",
         more=(("flow/partition_hold.py", "known.is_suspect for path in beside)", "not path for path in beside)"),),
+        test=f"{_BESIDE}test_what_its_worker_may_have_died_of_is_not_taken_beside_others",
     ),
     Mutation(
         "a name that was PUT anew is taken before the finished message is deleted",

@@ -8,7 +8,9 @@ import threading
 import pytest
 
 from s3queue import Worker
-from s3queue.documents.partition import PartitionLease
+from s3queue.documents.lease import Lease
+from s3queue.documents.message import Generation
+from s3queue.documents.partition import PartitionLease, Waiting
 from s3queue.errors import LeaseLost
 from s3queue.flow.partitions import hold_partition
 from support.threads import PATIENCE, hurry
@@ -194,3 +196,25 @@ def test_a_thread_that_is_done_with_a_failed_message_leaves_its_next_attempt_alo
     queue.complete(second)
     assert not hold.advance()
     assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
+
+
+def test_what_its_worker_may_have_died_of_is_not_taken_beside_others(bench):
+    """It runs alone, so that the next death is known to be its own.  [P5]"""
+    queue, paths = filled(bench, 260)
+    hold = hold_partition(queue.leases, PARTITION)
+    run_until_low(queue, hold)
+    (found,) = bench.memory.list(f"orders/{paths[100]}").objects
+    generation = Generation(etag=found.etag, put_at=found.modified_at)
+    lease = Lease(
+        state="waiting",
+        attempt=1,
+        owner="the dead one",
+        nonce="",
+        timeout=queue.settings.visibility_timeout,
+        generation=generation,
+        retry_at=generation.put_at,
+    )
+    hold._waiting[paths[100]] = Waiting(paths[100], lease, is_suspect=True)
+
+    assert not hold.advance_beside()
+    assert paths[100] not in stored(bench).taken
