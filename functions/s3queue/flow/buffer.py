@@ -13,11 +13,10 @@ import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures._base import RUNNING
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import join_lines
@@ -47,20 +46,6 @@ class Stored(NamedTuple):
     line: int
 
 
-class _OnItsWay(Future[Stored]):
-    """A future that runs already: nobody can take its body back. Those of a batch end together, and share a condition:
-    to make one for each would be a third of the work that a body is.
-    """
-
-    def __init__(self, changed: threading.Condition) -> None:
-        self._condition = changed
-        self._state = RUNNING
-        self._result = None
-        self._exception = None
-        self._waiters = []
-        self._done_callbacks: list[Any] = []
-
-
 @dataclass(slots=True, eq=False)
 class _Batch:
     #: By the queue's monotonic clock.
@@ -68,8 +53,6 @@ class _Batch:
     lines: list[bytes] = field(default_factory=list)
     futures: list[Future[Stored]] = field(default_factory=list)
     size: int = 0
-    #: Of all its futures.
-    changed: threading.Condition = field(default_factory=threading.Condition)
     #: Set once it is stored, or never will be.
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -171,7 +154,9 @@ class Buffer:
             if self._batch and self._batch.size + len(line) > room:
                 full = self._take()
             batch = self._batch or self._open()
-            future = _OnItsWay(batch.changed)
+            future: Future[Stored] = Future()
+            # It is on its way from here on: nobody can take it back.
+            future.set_running_or_notify_cancel()
             batch.lines.append(line)
             batch.futures.append(future)
             batch.size += len(line)

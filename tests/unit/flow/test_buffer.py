@@ -266,6 +266,29 @@ def test_its_futures_are_those_of_the_standard_library():
     assert called == [1]
 
 
+def test_whoever_waits_for_one_future_is_not_woken_by_another_of_its_batch():
+    """A future that is woken before its end takes that for the end of its patience."""
+    clock, gate = ManualClock(), Gate()
+    queue = Queue(store=MemoryStore(clock=clock, around=gate), name="orders", clock=clock)
+    answered: list[object] = []
+
+    def ask(future):
+        try:
+            answered.append(future.result(30).line)
+        except TimeoutError as error:
+            answered.append(error)
+
+    with queue.buffer(linger=LINGER, per_object=2) as buffer:
+        first, second = buffer.enqueue("1"), buffer.enqueue("2")
+        asking = threading.Thread(target=ask, args=(second,))
+        # The first one has ended, the second one has not: time enough for a waiter to wake.
+        first.add_done_callback(lambda future: asking.join(0.1))
+        asking.start()
+        gate.is_open.set()
+        asking.join(30)
+    assert answered == [2]
+
+
 def test_a_call_that_waits_for_room_gets_it_when_a_batch_is_stored():
     clock, gate = StandingClock(), Gate()
     queue = Queue(store=MemoryStore(clock=clock, around=gate), name="orders", clock=clock)
