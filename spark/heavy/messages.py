@@ -130,7 +130,10 @@ class MessageWork:
                     # Its lease runs out; the other partitions need not wait for that.
                     _log.warning("partition not finished: %s/%s: %s", driver.queue.name, path, error)
 
-        in_parallel(work, range(self._parallel), self._parallel)
+        try:
+            in_parallel(work, range(self._parallel), self._parallel)
+        finally:
+            runs.end()
         if not self._is_alive():
             raise SparkGone("the Spark session is gone")
         return len(held)

@@ -20,7 +20,7 @@ from unittest.mock import patch
 from s3queue.documents.message import MOVED, Generation
 from s3queue.documents.partition import PartitionLease, Waiting
 from s3queue.documents.record import Record
-from s3queue.flow import partition_hold, partition_window
+from s3queue.flow import partition_hold, partition_window, read_ahead
 from s3queue.flow.held_leases import HeldLeases
 from s3queue.flow.partition_window import PartitionWindow
 from s3queue.paths import is_ordered, partition_of
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 WINDOW = 3
 #: Messages after which it is worth looking for more before a partition is given up; in every third schedule, as it is.
 FEW = 2
+#: As long ago as this a message may have been read when its handler starts: long enough for much to happen meanwhile.
+FRESH_SECONDS = 5.0
 
 #: The windows of this run, and when the last LIST of each was asked for.
 _looked: dict[int, tuple[PartitionWindow, float]] = {}
@@ -60,6 +62,10 @@ def small_windows(world: World) -> Iterator[None]:
         patch.object(partition_window, "WINDOW", WINDOW),
         patch.object(partition_hold, "FEW", FEW if world.seed % 3 else partition_hold.FEW),
         patch.object(partition_window.PartitionWindow, "look", noted),
+        # Whatever handlers and GETs take here; every fourth schedule reads nothing early.
+        patch.object(read_ahead, "QUICK_SECONDS", float("inf")),
+        patch.object(read_ahead, "SLOW_GET_SECONDS", 0.0 if world.seed // 40 % 4 else float("inf")),
+        patch.object(read_ahead, "FRESH_SECONDS", FRESH_SECONDS),
     ):
         yield
 

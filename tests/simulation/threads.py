@@ -11,7 +11,7 @@ from typing import Any
 
 from greenlet import getcurrent
 
-from s3queue.flow import held_lease, partition_hold
+from s3queue.flow import held_lease, partition_hold, read_ahead
 from s3queue.protocol import dead_letters
 from s3queue.worker import partition_run, partition_runs
 
@@ -63,6 +63,10 @@ class _Task:
             self._error = error
         self._done.set()
 
+    def cancel(self) -> bool:
+        """Every task has a thread at once."""
+        return False
+
     def result(self) -> Any:
         while not self._done.is_set():
             self._done.wait()
@@ -74,7 +78,7 @@ class _Task:
 class Pool:
     """A `ThreadPoolExecutor` whose threads are greenlets of the process that made it."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, name: str = "") -> None:
         self._tasks: list[_Task] = []
 
     def __enter__(self) -> Pool:
@@ -84,6 +88,9 @@ class Pool:
         for task in self._tasks:
             while not task._done.is_set():
                 task._done.wait()
+
+    def shutdown(self, *, cancel_futures: bool = False) -> None:
+        self.__exit__()
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> _Task:
         actor = getcurrent()
@@ -137,7 +144,7 @@ class Condition(Mutex):
 @contextmanager
 def greenlets() -> Iterator[None]:
     """The library's pools are made of greenlets meanwhile."""
-    name, locking = "ThreadPoolExecutor", (held_lease, partition_hold, partition_run, partition_runs)
+    name, locking = "ThreadPoolExecutor", (held_lease, partition_hold, read_ahead, partition_run, partition_runs)
     kept = {module: getattr(module, name) for module in (futures, dead_letters)}
     try:
         for module in kept:

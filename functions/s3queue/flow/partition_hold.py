@@ -25,6 +25,7 @@ from .partition_journals import HeldJournals
 from .partition_reading import PartitionReading, vanished
 from .partition_uncommitted import Uncommitted
 from .partition_window import PartitionWindow
+from .read_ahead import ReadAhead, Readers
 
 #: After fewer messages than this a partition is given up at once: most likely none has come meanwhile.
 FEW = 10
@@ -37,7 +38,13 @@ class Hold:
     others run, and few are left to be taken (`is_low`), `advance_beside` keeps their threads from waiting for that.
     """
 
-    def __init__(self, leases: LeaseProtocol, partition: str, stored: StoredPartition | None) -> None:
+    def __init__(
+        self,
+        leases: LeaseProtocol,
+        partition: str,
+        stored: StoredPartition | None,
+        readers: Readers | None = None,
+    ) -> None:
         queue = self.queue = leases.queue
         self.partition = partition
         self.is_ordered = is_ordered(partition)
@@ -63,7 +70,9 @@ class Hold:
         self._lease = HeldLease(queue, partition, self.claim, stored.etag if stored else None)
         self.messages = PartitionWindow(queue, partition, self._waiting)
         self._clearing = Clearing(queue, leases.outcomes, partition, self.claim, self._lease.keep)
-        self._reading = PartitionReading(self, self._clearing, HeldJournals(queue, partition, self.keep))
+        self._ahead = ReadAhead(queue, readers)
+        journals = HeldJournals(queue, partition, self.keep)
+        self._reading = PartitionReading(self, self._clearing, journals, self._ahead)
 
     # Taking
 
@@ -110,6 +119,7 @@ class Hold:
                 path = self.messages.path(info)
                 self._running[path] = info.etag
                 self._claims.pop(path, None)
+                self._ahead.begin(((self.messages.path(one), one) for one in self._window), len(self._running))
             try:
                 claim = self._reading.open(path, info)
             except BaseException:
@@ -191,6 +201,8 @@ class Hold:
         with self._mutex:
             self._forget(path)
             self._new.end(path, record)
+            if claim := self._claims.get(path):
+                self._ahead.handled(claim)
 
     def wait(self, claim: Claim, lease: Lease) -> None:
         """The message is tried again later. A group waits for it."""
@@ -207,6 +219,7 @@ class Hold:
         """A new LIST shows what waits, or was PUT anew, in its place. A group goes on with nothing else before it."""
         if self.is_ordered:
             self._window.clear()
+            self._ahead.forget()
         self.messages.forget()
 
     def lose(self, claim: Claim) -> None:

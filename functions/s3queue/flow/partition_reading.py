@@ -15,11 +15,12 @@ from s3queue.errors import AccessDenied, Unavailable
 from s3queue.paths import is_batch
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.lease_protocol import LeaseProtocol
-from s3queue.protocol.opening import described_metadata, message_of
+from s3queue.protocol.opening import described_metadata
 from s3queue.store import ObjectInfo
 
 from .partition_clearing import Clearing
 from .partition_journals import HeldJournals
+from .read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from .partition_hold import Hold
@@ -32,6 +33,7 @@ class PartitionReading:
     _hold: Hold
     _clearing: Clearing
     _journals: HeldJournals
+    _ahead: ReadAhead
 
     def open(self, path: str, info: ObjectInfo) -> Claim | None:
         """Read a message; None if it does not have to run, or may not now."""
@@ -88,17 +90,18 @@ class PartitionReading:
             return None
 
     def _look(self, path: str, info: ObjectInfo, before: float) -> Claim | None:
-        found = self._hold.queue.store.open(info.key)
-        if found is None:
+        read = self._ahead.read(path, info, before)
+        if read is None:
             self._hold.vanish(path, info.at)
             return None
-        message = message_of(self._hold.queue, path, found)
+        message = read.message
         if message.generation.etag != info.etag:
             # The lease does not name what lies there now: should its worker die of it, nobody would know.  [P5]
             self._hold.look_again(path)
             return None
-        self._clearing.read[path] = message.stored(info.key, found.at)
-        claim = self._hold.leases.claim(message, self._hold.waiting(path), found.at, before)
+        self._clearing.read[path] = message.stored(info.key, read.at)
+        # The attempt begins now, however early the message was read.
+        claim = self._hold.leases.claim(message, self._hold.waiting(path), read.at_time(before), before)
         if self._is_repeated(message):
             return None
         if is_batch(path):

@@ -22,12 +22,15 @@ from s3queue.store import Object
 
 from .partition_hold import Hold
 from .partition_window import PartitionWindow
+from .read_ahead import Readers
 
 _log = logging.getLogger(__name__)
 
 
-def hold_partition(leases: LeaseProtocol, partition: str) -> Hold | None:
+def hold_partition(leases: LeaseProtocol, partition: str, readers: Readers | None = None) -> Hold | None:
     """Take a partition; None if someone else has it, or there is nothing to do in it now.  [P2]
+
+    With `readers`, its next messages are read while handlers run.
 
     Raises:
         Unavailable: unknown whether it was taken; its lease runs out, and the next holder goes on.
@@ -36,7 +39,7 @@ def hold_partition(leases: LeaseProtocol, partition: str) -> Hold | None:
     stored = _stored(leases.queue, partition)
     if stored and not is_free(leases.queue, partition, stored):
         return None
-    hold = Hold(leases, partition, after_death(stored))
+    hold = Hold(leases, partition, after_death(stored), readers)
     return hold if hold.begin() else None
 
 

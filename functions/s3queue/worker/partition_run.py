@@ -10,6 +10,7 @@ from s3queue.clock import whole_second
 from s3queue.errors import LeaseLost, Unavailable
 from s3queue.flow.partition_hold import Hold
 from s3queue.flow.partitions import hold_partition
+from s3queue.flow.read_ahead import Readers
 from s3queue.paths import partition_path
 from s3queue.protocol.claim import Claim
 
@@ -32,16 +33,17 @@ def run_partition(
     """
     queue, was_held = processor.queue, False
     path, before = partition_path(partition), queue.held_back
-    # Once more after it was given up: an event that came before found it held, and left its message to us.
-    while hold := hold_partition(queue.leases, partition):
-        was_held = True
-        run = PartitionRun(processor, hold, should_stop=should_stop, count=count)
-        run.work()
-        if run.is_lost or queue.held_back != before or should_stop():
-            if hold.has_left and queue.held_back == before:
-                # Its other messages have had their events: someone must go on with it.
-                queue.leases.remind(path, whole_second(queue.clock.now()))
-            break
+    with Readers(queue.worker_id) as readers:
+        # Once more after it was given up: an event that came before found it held, and left its message to us.
+        while hold := hold_partition(queue.leases, partition, readers):
+            was_held = True
+            run = PartitionRun(processor, hold, should_stop=should_stop, count=count)
+            run.work()
+            if run.is_lost or queue.held_back != before or should_stop():
+                if hold.has_left and queue.held_back == before:
+                    # Its other messages have had their events: someone must go on with it.
+                    queue.leases.remind(path, whole_second(queue.clock.now()))
+                break
     if queue.held_back != before:
         queue.leases.remind(path, queue.free_at(queue.held_path))
     return was_held

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from s3queue.flow.partition_hold import Hold
 from s3queue.flow.partitions import hold_partition
+from s3queue.flow.read_ahead import Readers
 from s3queue.paths import partition_of
 from s3queue.protocol.liveness import HeartbeatWriter
 
@@ -36,6 +37,7 @@ class PartitionRuns:
         self._is_wanted = is_wanted
         self._turn = turn
         self._runs: dict[str, PartitionRun] = {}
+        self._readers = Readers(processor.queue.worker_id)
         #: Partitions that threads are about to take.
         self._taking = 0
         self._mutex = threading.Condition()
@@ -57,6 +59,10 @@ class PartitionRuns:
         """Let all that wait look again."""
         with self._mutex:
             self._mutex.notify_all()
+
+    def end(self) -> None:
+        """No thread works on partitions any more, and none will until the worker is started again."""
+        self._readers.end()
 
     def helpable(self) -> str | None:
         """A held partition with a message that another thread could run now."""
@@ -89,7 +95,7 @@ class PartitionRuns:
         with self._mutex:
             self._taking += 1
         try:
-            hold = hold_partition(self._processor.queue.leases, partition)
+            hold = hold_partition(self._processor.queue.leases, partition, self._readers)
             return None if hold is None else self._begin(partition, hold)
         finally:
             with self._mutex:

@@ -155,6 +155,7 @@ class Worker:
         if self._threads:
             self._threads = []
             self._background.end()
+            self._partitions.end()
             self._unserved.leave(self._inbox.take)
             self._heartbeat.end()
             self.queue.events.emit(
