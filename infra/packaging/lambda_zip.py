@@ -159,7 +159,7 @@ def _compile(python: str, root: Path, paths: Iterable[Path]) -> None:
 
 def _assemble(functions: Path, sources: Sequence[Path], dependencies: Path, python: str | None, into: Path) -> None:
     models = dependencies / "botocore" / "data"
-    kept = _models_in_use(sources, dependencies)
+    kept = _models_in_use(functions, sources, dependencies)
 
     def unused(directory: str, names: list[str]) -> list[str]:
         inside = Path(directory)
@@ -178,10 +178,16 @@ def _assemble(functions: Path, sources: Sequence[Path], dependencies: Path, pyth
         _compile(python, into, [target for target in targets if target.suffix == ".py"])
 
 
-def _models_in_use(sources: Iterable[Path], dependencies: Path) -> set[str]:
-    # Found, not listed: nobody has to remember a list when a handler first says boto3.client("ses"). Our own strings
-    # count wherever they stand, because the name may be passed on; a dependency's only where it makes a client.
-    named = {text for source in sources if source.suffix == ".py" for text in _TEXT.findall(_read(source))}
+def _models_in_use(functions: Path, sources: Iterable[Path], dependencies: Path) -> set[str]:
+    # Found, not listed: nobody has to remember a list when a handler first says boto3.client("ses"). The strings of
+    # handlers count wherever they stand, because the name may be passed on; the library's, where "ec2" and "connect"
+    # are also other things, only in modules that speak of clients; a dependency's only where it makes one.
+    named: set[str] = set()
+    for source in sources:
+        text = _read(source) if source.suffix == ".py" else ""
+        is_ours = source.relative_to(functions).parts[0] == "s3queue"
+        if not is_ours or "client(" in text or "boto3" in text:
+            named.update(_TEXT.findall(text))
     for module in dependencies.rglob("*.py"):
         if module.relative_to(dependencies).parts[0] not in ("boto3", "botocore", "s3transfer"):
             named.update(_CLIENT.findall(_read(module)))

@@ -99,6 +99,22 @@ def test_only_the_api_models_in_use_are_shipped(content: Path) -> None:
     assert "ec2" not in models
 
 
+def test_a_word_of_the_library_is_no_service_and_a_handlers_is(tmp_path: Path) -> None:
+    """EC2's model alone has 1.7 MB; and a handler may pass the name of its service on."""
+    from infra import FUNCTIONS
+    from infra.packaging.lambda_zip import _models_in_use, _shipped
+
+    (tmp_path / "handlers").mkdir()
+    (tmp_path / "handlers" / "mail.py").write_text('SERVICE = "ses"\n')
+    (tmp_path / "s3queue").symlink_to(FUNCTIONS / "s3queue")
+    sources = [tmp_path / path.relative_to(FUNCTIONS) for path in _shipped(FUNCTIONS) if "s3queue" in path.parts]
+
+    models = _models_in_use(tmp_path, [*sources, tmp_path / "handlers" / "mail.py"], tmp_path / "none")
+
+    assert {"s3", "sts", "lambda", "emr-serverless", "ssm", "secretsmanager", "ses"} <= models
+    assert not {"ec2", "connect", "health"} & models
+
+
 @pytest.fixture
 def small_lock(tmp_path: Path) -> Path:
     """Of what the functions' lock has, one package: the others would only take time."""
