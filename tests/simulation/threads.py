@@ -89,8 +89,9 @@ class Pool:
             while not task._done.is_set():
                 task._done.wait()
 
-    def shutdown(self, *, cancel_futures: bool = False) -> None:
-        self.__exit__()
+    def shutdown(self, *, wait: bool = True, cancel_futures: bool = False) -> None:
+        if wait:
+            self.__exit__()
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> _Task:
         actor = getcurrent()

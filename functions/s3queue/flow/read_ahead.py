@@ -52,11 +52,11 @@ class Readers:
             return self._pool.submit(read, path, info)
 
     def end(self) -> None:
-        """Wait for what is being read, though nobody needs it any more."""
+        """What is being read is not waited for: nobody needs it, and a function's time may be over."""
         with self._mutex:
             pool, self._pool = self._pool, None
         if pool:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import IO, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from s3queue.documents.batch import LongLine, check_lines, spooled
 from s3queue.documents.lease import Lease
-from s3queue.documents.message import INLINE_BYTES
 from s3queue.documents.record import Failure, Record
 from s3queue.documents.sends import MOST_PARTS, Send
 from s3queue.encoding import LONGEST
-from s3queue.errors import (
-    Cancelled,
-    InvalidRequest,
-    LeaseLost,
-    MessageNotFound,
-    MessageTooLarge,
-    NoSpace,
-    Postpone,
-    QueueError,
-    Reject,
-    Retry,
-    Unavailable,
-)
+from s3queue.errors import Cancelled, InvalidRequest, LeaseLost, Postpone, QueueError, Retry, Unavailable
 from s3queue.paths import partition_of
 from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
@@ -46,11 +31,6 @@ AttemptEnding = Literal["completed", "retried", "dead", "cancelled", "released",
 #: Writes how an attempt ended.
 Step = Callable[[], AttemptEnding]
 T = TypeVar("T")
-Line = bytes | LongLine
-#: Lines that a handler of lists gets in one call.
-LINES_PER_CALL = 100
-#: A batch whose next line has to wait for the queue's limits longer than this is given back until then.
-PATIENCE_SECONDS = 5.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,7 +89,11 @@ class Processor:
                 max_attempts=self.queue.settings.max_attempts,
                 size=claim.message.size,
             )
-            return self._batch(claim) if claim.message.is_batch else self._single(claim)
+            if not claim.message.is_batch:
+                return self._single(claim)
+            from .batch_run import BatchRun
+
+            return BatchRun(self, claim).run()
         except (QueueError, Cancelled) as error:
             return partial(_raise, error)
 
@@ -126,7 +110,7 @@ class Processor:
                 return step()
             except Cancelled:
                 # The operator recorded the outcome, and the message is this worker's: it deletes it.
-                self._known(lambda: self.queue.clear(claim))
+                self.known(lambda: self.queue.clear(claim))
                 self.queue.leases.emit("message.cancelled", claim, outcome="cancelled")
                 return "cancelled"
         except (LeaseLost, Unavailable):
@@ -164,148 +148,13 @@ class Processor:
         """Write how the call of the handler ended for a single message: what it raised, or returned and sent."""
         if error is None:
             self.queue.leases.log_step("handler returned", claim)
-            return self._known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears)).outcome
+            return self.known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears)).outcome
         self.queue.leases.log_step("handler raised", claim, type(error).__name__)
-        _check_ours(claim, error)
+        check_ours(claim, error)
         if isinstance(error, Postpone):
-            return self._postpone(claim, error.after)
+            return self.postpone(claim, error.after)
         after = error.after if isinstance(error, Retry) else None
-        return self._fail(claim, error, after=after, is_called=is_called)
-
-    def _batch(self, claim: Claim) -> Step:
-        from s3queue.documents.dead_lines import messages_of
-
-        total = 0
-        after: timedelta | None = None
-        postponed: timedelta | None = None
-        written = self.queue.clock.monotonic()
-        started = False
-        try:
-            batch = self._spooled(claim)
-        except (MessageNotFound, NoSpace) as error:
-            return partial(self._fail, claim, error, after=None)
-        except MessageTooLarge as error:
-            return partial(self._fail, claim, error, after=None, dead=True)
-        # Lines are read once, in order: of a batch that begins, each is pending.
-        is_fresh = claim.lines.is_empty()
-        longest = self.queue.settings.max_message_size
-        with batch as stream:
-            # No line is longer than its batch: most batches need no limit.
-            lines = messages_of(claim.path, stream, longest if claim.message.size > longest else None)
-            for chunk in self._chunks(lines):
-                total += len(chunk)
-                pending = chunk
-                if not is_fresh:
-                    pending = [entry for entry in chunk if claim.lines.is_pending(entry[0], claim.attempt)]
-                    if not pending:
-                        continue
-                # At least one line runs, so that even the shortest invocation makes progress.
-                if started and self.should_stop():
-                    return partial(self._release, claim)
-                if started and self.queue.gate and not self._is_permitted(claim):
-                    return partial(self._postpone_lines, claim)
-                if self.queue.clock.monotonic() - written > claim.lease.timeout.total_seconds() / 2:
-                    self.queue.extend(claim)
-                    written = self.queue.clock.monotonic()
-                started = True
-                claim.check_alive()
-                asked = self._run_lines(claim, pending)
-                if isinstance(asked, Postpone):
-                    postponed = max(postponed or asked.after, asked.after)
-                elif asked is not None:
-                    after = max(after or asked, asked)
-        if postponed is not None:
-            return partial(self._postpone, claim, postponed)
-        if claim.lines.failed:
-            return partial(self._fail, claim, claim.lines.failure(total), after=after)
-        return lambda: self._known(lambda: self.queue.complete_lines(claim, total, clear=self.clears)).outcome
-
-    def _spooled(self, claim: Claim) -> IO[bytes]:
-        """The batch in the temporary folder, if its size and its number of lines are within the limits."""
-        settings = self.queue.settings
-        if claim.message.size > settings.max_batch_size:
-            raise MessageTooLarge(f"{claim.message.size} bytes, max_batch_size is {settings.max_batch_size}")
-        if claim.message.inline is None:
-            return spooled(claim.message.open(), max_lines=settings.max_batch_lines)
-        check_lines(claim.message.inline.count(b"\n"), settings.max_batch_lines)
-        return io.BytesIO(claim.message.inline)
-
-    def _chunks(self, lines: Iterator[tuple[int, Line]]) -> Iterator[list[tuple[int, Line]]]:
-        """As many lines as a handler gets in one call; long lists end early, so that few bytes are in memory."""
-        most = LINES_PER_CALL if self.definition.takes_list else 1
-        chunk: list[tuple[int, Line]] = []
-        size = 0
-        for number, line in lines:
-            chunk.append((number, line))
-            size += len(line) if isinstance(line, bytes) else 0
-            if len(chunk) == most or size >= INLINE_BYTES:
-                yield chunk
-                chunk, size = [], 0
-        if chunk:
-            yield chunk
-
-    def _is_permitted(self, claim: Claim) -> bool:
-        """Whether the queue's limits let the handler be called for another line, after a short wait if need be."""
-        until = self.queue.clock.monotonic() + PATIENCE_SECONDS
-        while not self.queue.may_call(claim.path):
-            wait = max(self.queue.gate.wait(claim.path) if self.queue.gate else 0.0, 0.1)
-            left = min(until - self.queue.clock.monotonic(), claim.remaining().total_seconds() / 2)
-            if wait > left or self.should_stop():
-                return False
-            self.queue.clock.sleep(wait)
-        return True
-
-    def _run_lines(self, claim: Claim, pending: list[tuple[int, Line]]) -> timedelta | Postpone | None:
-        """Run some lines in one call and note how each ended; returns the delay that the handler asked for, if any.
-
-        Lines that their handler postpones stay as they are.
-        """
-        parsed: list[tuple[int, Any]] = []
-        parse = io.BytesIO if self.definition.takes_stream else self.definition.parse
-        for number, line in pending:
-            if isinstance(line, LongLine):
-                said = f"line {number}: {line.size} bytes, max_message_size is {self.queue.settings.max_message_size}"
-                claim.lines.fail(number, claim.attempt, Failure("MessageTooLarge", said), dead=True)
-                continue
-            try:
-                parsed.append((number, parse(line)))
-            except Reject as error:
-                reason = Failure("Reject", f"line {number}: {error}")
-                claim.lines.fail(number, claim.attempt, reason, dead=True)
-        if not parsed:
-            return None
-        context = self.context(claim, line=0 if self.definition.takes_list else parsed[0][0])
-        numbers = [number for number, _ in parsed]
-        which = f"lines {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"line {numbers[0]}"
-        self.queue.leases.log_step("handler started", claim, which)
-        try:
-            with self.around_call(claim, numbers), handling(context):
-                if self.definition.takes_list:
-                    self.definition.call([argument for _, argument in parsed], context)
-                    results: list[Any] = []
-                else:
-                    results = [self.definition.call(parsed[0][1], context)]
-            sends = self.sends_of(context, *results)
-        except failures() as error:
-            self.queue.leases.log_step("handler raised", claim, f"{which}: {type(error).__name__}")
-            _check_ours(claim, error)
-            if not isinstance(error, Postpone):
-                self.queue.note_call(claim, error)
-            if isinstance(error, Postpone) and claim.lease.postponed < self.queue.settings.max_postpones:
-                return error
-            self._fail_lines(claim, numbers, Failure.of(error), dead=isinstance(error, Reject))
-            return error.after if isinstance(error, Retry) else None
-        self.queue.leases.log_step("handler returned", claim, which)
-        if self.definition.takes_list:
-            claim.lines.complete_all(numbers)
-        else:
-            claim.lines.complete(numbers[0], results[0])
-        if sends:
-            self._known(lambda: self.queue.leases.make_room(claim, sends))
-            claim.lines.sends.extend(sends)
-            self._known(lambda: self.queue.leases.stage(claim))
-        self.queue.note_call(claim, None)
-        return None
+        return self.fail(claim, error, after=after, is_called=is_called)
 
     def sends_of(self, context: Context, *results: Any) -> list[Send]:
         """What one successful call has sent: its own sends, and its results if the definition passes them on.
@@ -331,20 +180,17 @@ class Processor:
         try:
             if not claim.message.is_batch:
                 for companion in claim.companions:
-                    self._fail(companion, failure, after=None, is_called=False)  # it was one call
-                return self._fail(claim, failure, after=None)
-            self._fail_lines(claim, lines, failure, dead=False)
+                    self.fail(companion, failure, after=None, is_called=False)  # it was one call
+                return self.fail(claim, failure, after=None)
+            from .batch_run import fail_lines
+
+            fail_lines(self.queue, claim, lines, failure)
             self.queue.note_call(claim, failure.type)
-            return self._release(claim)
+            return self.release(claim)
         except (LeaseLost, Unavailable):
             return "lost"
 
-    def _fail_lines(self, claim: Claim, lines: Sequence[int], failure: Failure, *, dead: bool) -> None:
-        dead = dead or not self.queue.settings.retry.can_retry(claim.attempt)
-        for number in lines:
-            claim.lines.fail(number, claim.attempt, failure, dead=dead)
-
-    def _fail(
+    def fail(
         self,
         claim: Claim,
         error: BaseException | Failure,
@@ -353,31 +199,29 @@ class Processor:
         dead: bool = False,
         is_called: bool = True,
     ) -> AttemptEnding:
+        """The attempt has failed: the message waits for its next one, or is dead."""
         # A handler may ask for any delay; no date can be reckoned from some of them.
         after = min(max(after, timedelta()), LONGEST) if after is not None else None
         # A handler that was not called says nothing to the breaker.
         fail = self.queue.fail if is_called else (claim.leases or self.queue.leases).fail
-        ended: Lease | Record = self._known(lambda: fail(claim, error, retry_after=after, dead=dead))
+        ended: Lease | Record = self.known(lambda: fail(claim, error, retry_after=after, dead=dead))
         return "retried" if isinstance(ended, Lease) else ended.outcome
 
-    def _postpone(self, claim: Claim, after: timedelta) -> AttemptEnding:
+    def postpone(self, claim: Claim, after: timedelta) -> AttemptEnding:
+        """The handler has asked for a later time; that costs no attempt."""
         wait = min(max(after, timedelta()), LONGEST)
-        ended: Lease | Record = self._known(lambda: self.queue.postpone(claim, wait))
+        ended: Lease | Record = self.known(lambda: self.queue.postpone(claim, wait))
         if not isinstance(ended, Lease):
             return ended.outcome
         return "retried" if ended.failure and ended.failure.type == "Postpone" else "postponed"
 
-    def _postpone_lines(self, claim: Claim) -> AttemptEnding:
-        """The next lines have to wait for the queue's limits."""
-        wait = max(self.queue.free_at(claim.path) - claim.now(), timedelta())
-        self._known(lambda: self.queue.leases.postpone(claim, wait, is_asked=False))
-        return "postponed"
-
-    def _release(self, claim: Claim) -> AttemptEnding:
-        self._known(lambda: self.queue.release(claim))
+    def release(self, claim: Claim) -> AttemptEnding:
+        """Give the message back at once; that costs no attempt."""
+        self.known(lambda: self.queue.release(claim))
         return "released"
 
-    def _known(self, step: Callable[[], T]) -> T:
+    def known(self, step: Callable[[], T]) -> T:
+        """What the step returns, tried again while its outcome is unknown."""
         return until_known(self.queue, step)
 
     def context(self, claim: Claim, line: int = 0) -> Context:
@@ -407,7 +251,7 @@ def _raise(error: BaseException) -> AttemptEnding:
     raise error
 
 
-def _check_ours(claim: Claim, error: BaseException) -> None:
+def check_ours(claim: Claim, error: BaseException) -> None:
     """Raises the error if it says that this claim is over. One of the handler's own locks is a failure like any.
 
     Whatever a handler raises once it was told that the message is cancelled is not a failure.

@@ -95,8 +95,8 @@ BUGS = (
     ),
     Mutation(
         "a postponed line is forgotten",
-        "worker/processor.py",
-        "        if postponed is not None:\n            return partial(self._postpone, claim, postponed)\n",
+        "worker/batch_run.py",
+        "        if postponed is not None:\n            return partial(processor.postpone, claim, postponed)\n",
         "",
         test="tests/unit/flow/test_postpone.py::test_lines_are_postponed_alone_and_the_others_go_on",
     ),

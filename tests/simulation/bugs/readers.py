@@ -30,8 +30,8 @@ BUGS = (
     ),
     Mutation(
         "the sends of former lines leave no room for those of the next",
-        "worker/processor.py",
-        "            self._known(lambda: self.queue.leases.make_room(claim, sends))\n",
+        "worker/batch_run.py",
+        "            processor.known(lambda: queue.leases.make_room(claim, sends))\n",
         "",
         test=f"{_OUTBOX}test_lines_that_may_each_send_do_not_hinder_each_other",
     ),

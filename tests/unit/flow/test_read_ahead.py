@@ -14,15 +14,20 @@ from s3queue.errors import Unavailable
 from s3queue.flow import read_ahead
 from s3queue.flow.partitions import hold_partition
 from s3queue.flow.read_ahead import FRESH_SECONDS, QUICK_SECONDS, READERS, SLOW_GET_SECONDS, Readers
-from support.threads import eventually, hurry
+from support.threads import PATIENCE, eventually, hurry
 
 PARTITION = "@=0"
+
+
+def is_reading():
+    return any("-reading" in thread.name for thread in threading.enumerate())
 
 
 @pytest.fixture
 def readers():
     with Readers("w") as readers:
         yield readers
+    eventually(lambda: not is_reading())
 
 
 def fill(bench, messages, **settings):
@@ -82,7 +87,7 @@ def test_no_message_is_read_before_the_lease_that_names_it_is_written(bench, rea
     def around(operation, key, perform):
         if operation == "get" and key.startswith("orders/messages/"):
             unnamed.extend([] if bench.keys("orders/leases/") else [key])
-        elif operation == "put" and "/leases/" in key and _is_reading():
+        elif operation == "put" and "/leases/" in key and is_reading():
             eventually(lambda: unnamed)
         return perform()
 
@@ -91,12 +96,8 @@ def test_no_message_is_read_before_the_lease_that_names_it_is_written(bench, rea
     claims = [hold.take() for _ in paths]
 
     assert [claim.path for claim in claims] == paths
-    assert _is_reading()
+    assert is_reading()
     assert unnamed == []
-
-
-def _is_reading():
-    return any("-reading" in thread.name for thread in threading.enumerate())
 
 
 def test_an_attempt_begins_when_the_message_is_taken_not_when_it_was_read(bench, readers):
@@ -203,6 +204,22 @@ def test_a_group_goes_on_with_the_message_that_failed_whatever_was_read(bench, r
     assert [hold.take().path, hold.take()] == [paths[1], None]
 
 
+def test_nobody_waits_for_what_is_read_in_vain(bench):
+    queue, _ = fill(bench, 3)
+    going_on = threading.Event()
+    read = slow_gets(bench, fails=lambda: "reading" in threading.current_thread().name and not going_on.wait(PATIENCE))
+    try:
+        with Readers("w") as readers:
+            take_two(queue, hold_partition(queue.leases, PARTITION, readers))
+            eventually(lambda: len(read) == 3)
+    finally:
+        was_waited_for = not is_reading()
+        going_on.set()
+
+    assert not was_waited_for
+    eventually(lambda: not is_reading())
+
+
 def test_a_worker_leaves_no_reading_thread(bench):
     queue, paths = fill(bench, 300)
     read = slow_gets(bench)
@@ -216,6 +233,6 @@ def test_a_worker_leaves_no_reading_thread(bench):
     worker.run_until_empty()
 
     assert any(name.startswith(f"{queue.worker_id}-reading") for name in names)
-    assert not _is_reading()
+    eventually(lambda: not is_reading())
     assert worker.stats()["succeeded"] == 300
     assert set(read) == set(paths)
