@@ -109,8 +109,10 @@ class Hold:
         self.clear()
         return True
 
-    def take(self) -> Claim | None:
-        """The next message; None if none can be taken now. Whoever takes one ends it by the claim's `leases`."""
+    def take(self, wanted: int = 0) -> Claim | None:
+        """The next message; None if none can be taken now. Whoever takes one ends it by the claim's `leases`. So many
+        more are `wanted` right after it.
+        """
         while True:
             with self._mutex:
                 if not self._window or (self.is_ordered and self._running) or self._must_commit():
@@ -119,7 +121,8 @@ class Hold:
                 path = self.messages.path(info)
                 self._running[path] = info.etag
                 self._claims.pop(path, None)
-                self._ahead.begin(((self.messages.path(one), one) for one in self._window), len(self._running))
+                coming = ((self.messages.path(one), one) for one in self._window)
+                self._ahead.begin(coming, len(self._running), wanted)
             try:
                 claim = self._reading.open(path, info)
             except BaseException:

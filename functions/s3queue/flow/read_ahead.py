@@ -12,6 +12,7 @@ from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from s3queue.documents.message import INLINE_BYTES, Message
@@ -23,10 +24,10 @@ from s3queue.store import ObjectInfo
 
 #: Messages under way at most, with those that run: more would only share the CPU, and be in vain if the worker stops.
 READERS = 16
-#: Messages are read early while handlers take less time than this, and GETs more: to hand a message from one thread to
+#: Messages are read early while GETs take longer than this, and handlers less: to hand a message from one thread to
 #: another takes a tenth of a millisecond.
-QUICK_SECONDS = 0.25
 SLOW_GET_SECONDS = 0.003
+QUICK_SECONDS = 0.25
 #: What was read longer ago than this is read again.
 FRESH_SECONDS = 1.0
 
@@ -88,12 +89,15 @@ class ReadAhead:
         """A message has ended: how long that took says whether others are read early."""
         self._handled_in = self.queue.clock.monotonic() - claim.since
 
-    def begin(self, coming: Iterable[tuple[str, ObjectInfo]], running: int) -> None:
-        """Read these, the next ones, while so many run, if they will soon be asked for. A gate decides about each when
-        its turn comes.
+    def begin(self, coming: Iterable[tuple[str, ObjectInfo]], running: int, wanted: int = 0) -> None:
+        """Read these, the next ones, while so many run, if they will soon be asked for: `wanted` of them, for the same
+        call of a handler, at once. A gate decides about each when its turn comes.
         """
-        is_worth_it = self._handled_in <= QUICK_SECONDS and self._got_in >= SLOW_GET_SECONDS
-        if self.readers is None or self.queue.gate or not is_worth_it:
+        if self.readers is None or self.queue.gate or self._got_in < SLOW_GET_SECONDS:
+            return
+        if wanted:
+            coming, running = islice(coming, wanted), 0
+        elif self._handled_in > QUICK_SECONDS:
             return
         for path, info in coming:
             if running + len(self._reads) >= READERS:

@@ -110,7 +110,7 @@ class PartitionRun:
         """The messages of the next call: one, or as many as the queue collects."""
         claims: list[Claim] = []
         try:
-            while len(claims) < self._most and (claim := self.hold.take()):
+            while (wanted := self._most - len(claims)) > 0 and (claim := self.hold.take(wanted - 1)):
                 claims.append(claim)
         except (LeaseLost, Unavailable) as error:
             # The hold is closed: what has ended is committed, and the partition is given up.

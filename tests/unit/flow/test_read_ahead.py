@@ -163,6 +163,21 @@ def test_an_early_read_that_fails_costs_no_attempt(bench, readers):
     assert read[paths[2]] == 2
 
 
+def test_what_one_call_collects_is_read_together_however_long_handlers_take(bench, readers):
+    queue, paths = fill(bench, 12)
+    read = slow_gets(bench)
+    hold = hold_partition(queue.leases, PARTITION, readers)
+    hold.take(wanted=3)  # how long a GET takes is unknown before it
+    assert list(read) == paths[:1]
+
+    hold.take(wanted=2)
+
+    eventually(lambda: set(read) == set(paths[:4]))
+    claims = [hold.take(wanted=1), hold.take()]
+    assert [claim.path for claim in claims] == paths[2:4]
+    assert read == Counter(paths[:4])
+
+
 @pytest.mark.parametrize("reason", ["a rate", "slow handlers", "quick GETs", "large messages"])
 def test_nothing_is_read_early_if(bench, readers, reason):
     queue, paths = fill(bench, 3, **({"rate": "1000/s"} if reason == "a rate" else {}))
