@@ -81,8 +81,9 @@ def run_operation(operation: str) -> Part:
     return part
 
 
-def prove_schedules(console: Console, count: int, processes: int) -> Part:
-    chunks = [range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
+def prove_schedules(console: Console, first: int, count: int, processes: int) -> Part:
+    end = first + count
+    chunks = [range(start, min(start + CHUNK, end)) for start in range(first, end, CHUNK)]
     with multiprocessing.Pool(processes) as pool:
         return _collect(console, "schedules", "schedules", pool.imap_unordered(run_seeds, chunks), count)
 
@@ -200,6 +201,7 @@ def show(console: Console, parts: list[Part]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make proof", description=__doc__)
     parser.add_argument("--schedules", type=int, default=200_000, metavar="N")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first schedule; 0 if it is not said")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="how many at once")
     parser.add_argument("--minutes", type=float, default=30.0, help="how long real processes are tormented, in rounds")
     parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS, metavar="PART", help=", ".join(PARTS))
@@ -209,7 +211,7 @@ def main(arguments: list[str] | None = None) -> int:
     parts: list[Part] = []
     uncaught: list[str] = []
     if "schedules" in options.only:
-        parts.append(prove_schedules(console, options.schedules, options.processes))
+        parts.append(prove_schedules(console, options.first, options.schedules, options.processes))
     if "matrix" in options.only:
         parts.append(prove_matrix(console, options.processes))
     if "bugs" in options.only:
@@ -218,6 +220,10 @@ def main(arguments: list[str] | None = None) -> int:
         parts += prove_processes(console, options.minutes)
     if parts:
         show(console, parts)
+    for part in parts:
+        # Those that were shown on the way, too: here they are together, and can be copied.
+        for failure in sorted(part.failures):
+            console.print(failure, style="red", markup=False, soft_wrap=True)
     for name in uncaught:
         console.print(f"not caught: {name}", style="red", markup=False)
     held = not uncaught and not any(part.counts[name] for part in parts for name in ZERO)
