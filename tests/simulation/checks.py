@@ -83,7 +83,10 @@ def _check_merged(world: World, judge: Judge, life: Life) -> None:
     # A delayed message is replayed as one that is due.
     elsewhere = judge.ledger.lives.get(f"messages/{name_of(life.path)}", ())
     # One of a group goes to its end.
-    replays = [one for one in (*elsewhere, *judge.ledger.of_group(life)) if one.body == life.body]
+    named = (*elsewhere, *judge.ledger.of_group(life))
+    # An operator may have edited the letter: then the replay has the bytes that he wrote instead of these.
+    edited = judge.letters.edited
+    replays = [one for one in named if one.body == life.body or one.body in edited.get((one.path, life.body), ())]
     is_later = any(one.order > life.order for one in (*alike, *replays))
     is_unstoppable = life.is_unstoppable or life.path in judge.letters.unstoppable
     # Equal bytes were at work when it was PUT, and completed after that: they were one message.

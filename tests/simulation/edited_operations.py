@@ -96,6 +96,15 @@ def _edited_beside_another(stage: Stage) -> str:
     return path
 
 
+def _edited_after_two_puts(stage: Stage) -> str:
+    """Its producer's first PUT lands while the second is at work: equal bytes are one message, and one death."""
+    body = script("m", "r", takes=1.5)
+    stage.world.at(stage.world.now + 1.2, lambda: stage.put("m", body))
+    path = _dead(stage, body)
+    stage.act(lambda worker: _edit(worker, path, repaired(body)))
+    return path
+
+
 def _edited_in_a_burial(stage: Stage) -> str:
     """A delayed message has another name than its replay: it may still lie there while its letter is edited. Whoever
     goes on with its burial must not write the letter again: it would be replayed a second time.
@@ -130,4 +139,5 @@ EDITED_BESIDE: dict[str, Plot] = {
     "edit a letter whose replay has run": _replayed_and_edited,
     "edit a letter twice": _edited_twice,
     "edit a letter beside another message of its name": _edited_beside_another,
+    "edit the letter of what was PUT twice": _edited_after_two_puts,
 }

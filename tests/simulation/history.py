@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from s3queue.documents.dead_lines import DeadLine
 from s3queue.encoding import parse_json, put_id_of
 from s3queue.errors import QueueError, Unavailable
 from s3queue.paths import runs_once
@@ -182,13 +181,11 @@ class History:
             self._broken("P5", f"lines of {path} were replayed, and are still in their letter")
 
     def _check_chosen(self, call: Call, life: Life) -> None:
-        """Of a batch's dead lines, only those with the error that was asked for are replayed."""
-        wanted = call.asked.get("error_type")
-        letters = [body for _, body in self._letters.written.get(call.asked["path"], ())]
-        dead = [one for body in letters for line in body.splitlines() if (one := DeadLine.from_bytes(line))]
-        chosen = {one.body for one in dead if one.failure.type == wanted}
-        if wanted and dead and not chosen.issuperset(life.lines.values()):
-            self._broken("unexpected", f"lines of {call.asked['path']} that did not die of {wanted} were replayed")
+        """Only what died of the error that was asked for is replayed: a whole letter, or those lines of a batch."""
+        path, wanted = call.asked["path"], call.asked.get("error_type")
+        chosen = self._letters.died_of(path, wanted, call.invoked_at) if wanted else None
+        if chosen is not None and not chosen.issuperset(life.lines.values()):
+            self._broken("unexpected", f"{path}, or lines of it, did not die of {wanted}, and were replayed")
 
     def _check_repeated(self, call: Call, life: Life) -> None:
         """[P4] What was replayed from a letter, and completed, is not run again by whoever repeats the call."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from s3queue.documents.dead_facts import dead_facts
 from s3queue.documents.dead_lines import DeadLine
 from s3queue.documents.record import Record
 from s3queue.paths import (
@@ -33,6 +34,8 @@ class Letters:
         self._broken = broken
         #: Letter → when it was written, and with which bytes.
         self.written: dict[str, list[tuple[float, bytes]]] = {}
+        #: Letter → what each one that was written there holds, and of which error that died; in the same order.
+        self._deaths: dict[str, list[set[tuple[bytes, str]]]] = {}
         self.deleted_at: dict[str, float] = {}
         #: Letters taken by a delete that nothing could stop any more.
         self.unstoppable: set[str] = set()
@@ -50,10 +53,19 @@ class Letters:
         if before and not bodies_of(before.body) >= bodies_of(after.body):
             self._broken("P1", f"the dead letter {path} was overwritten by another one")
         covered = self._covered(path, after)
+        self._deaths.setdefault(path, []).append(_deaths(after, covered))
         if not covered:
             self._broken("P3", f"a dead letter {path}, and nothing of these bytes was recorded as dead")
         for life, lines in covered:
             life.lettered |= lines
+
+    def died_of(self, path: str, error_type: str, since: float) -> set[bytes] | None:
+        """What died of this error in the letter that lay there then, or in a later one; None if there was none."""
+        if path not in self.written:
+            return None
+        before = sum(at <= since for at, _ in self.written[path])
+        letters = self._deaths[path][max(0, before - 1) :]
+        return {body for deaths in letters for body, error in deaths if error == error_type}
 
     def _covered(self, path: str, letter: Any) -> list[tuple[Life, set[int]]]:
         """The lives whose dead lines this letter holds."""
@@ -154,6 +166,15 @@ def _replay_of(path: str) -> str:
     """Where a replay of this message goes: to its name, or under some name into its group."""
     partition = partition_of(path)
     return partition_path(partition) if partition and is_ordered(partition) else f"messages/{name_of(path)}"
+
+
+def _deaths(letter: Any, covered: list[tuple[Life, set[int]]]) -> set[tuple[bytes, str]]:
+    """What a letter holds, with its error: each line of a batch has its own, and what died as a whole the letter's."""
+    facts = dead_facts(letter.metadata)
+    if "lines" not in facts:
+        return {(life.lines[line], facts["error-type"]) for life, lines in covered for line in lines}
+    dead = [one for line in letter.body.splitlines() if (one := DeadLine.from_bytes(line))]
+    return {(one.body, one.failure.type) for one in dead}
 
 
 def _covers(life: Life, stored: Any) -> set[int]:

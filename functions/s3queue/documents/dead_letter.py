@@ -51,8 +51,8 @@ class DeadLetter:
         return self.error_types or {"unknown" if self.lines else self.error_type: max(1, self.lines)}
 
     def has_only(self, error_type: str) -> bool:
-        """Whether all of it died of this error; not if that cannot be told without reading it."""
-        return not self.lines or self.error_types.keys() == {error_type}
+        """Whether all lines of a batch died of this error; not if that cannot be told without reading it."""
+        return self.error_types.keys() == {error_type}
 
     @property
     def replay_id(self) -> str:
@@ -81,6 +81,7 @@ class DeadLetter:
         facts = dead_facts(info.metadata)
         put_at = _instant(facts.get("enqueued-at"))
         generation = Generation(etag=facts["etag"], put_at=put_at) if put_at and "etag" in facts else None
+        lines = _number(facts.get("lines"))
         return cls(
             path=path,
             # Not by its looks: a producer's own name may end like a mark.
@@ -91,8 +92,8 @@ class DeadLetter:
             error=facts.get("error", ""),
             attempts=_number(facts.get("attempts")),
             worker=facts.get("worker", ""),
-            lines=_number(facts.get("lines")),
-            error_types=_counts(facts.get("error-types")),
+            lines=lines,
+            error_types=_counts(facts.get("error-types")) if lines else {},
             enqueued_at=put_at,
             generation=generation,
             is_unreadable=facts.get("unreadable") == "true",

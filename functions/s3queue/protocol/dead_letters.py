@@ -182,7 +182,12 @@ class DeadLetters:
         is_last = goes_to_end(letter.origin)
         self._check_buried(letter, found, "" if is_last else target)
         selection = Selection.of(error_type, message)
-        if not self._is_whole(letter, selection):
+        try:
+            is_whole = self._is_whole(letter, selection)
+        except MessageNotFound:
+            found.stream.close()
+            raise
+        if not is_whole:
             return replay_lines(self.queue, letter, found, selection)
         if letter.is_unreadable:
             found.stream.close()
@@ -226,6 +231,9 @@ class DeadLetters:
         """Delete a letter that was listed; False if it is gone, or the message has died again since.
 
         Of a batch's dead lines, `error_type` and `message` delete those with that error; the others stay.
+
+        Raises:
+            MessageNotFound: it is a whole message, and did not die of that.
         """
         selection = Selection.of(error_type, message)
         if not self._is_whole(letter, selection):
@@ -296,11 +304,14 @@ class DeadLetters:
         Raises:
             MessageNotFound: it is a whole message, and died of something else by now.
         """
-        if selection.message is None:
-            return selection.error_type is None or letter.has_only(selection.error_type)
-        if not letter.lines and not selection.has(group_key(letter.error_type, letter.error)):
-            raise MessageNotFound(f"{self.queue.name}/{letter.path} did not die of {selection.describe()}")
-        return not letter.lines
+        if not letter.lines:
+            # Its own error counts: replayed lines that died as a whole still hold those of their first death.
+            if not selection.has(group_key(letter.error_type, letter.error)):
+                raise MessageNotFound(f"{self.queue.name}/{letter.path} did not die of {selection.describe()}")
+            return True
+        if selection.message is not None:
+            return False
+        return selection.error_type is None or letter.has_only(selection.error_type)
 
     def _listed(self, key: str) -> DeadLetter | None:
         info = self.queue.store.head(key)

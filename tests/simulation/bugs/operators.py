@@ -87,10 +87,18 @@ BUGS = (
         "            pass\n",
     ),
     Mutation(
+        "a message is replayed whatever it died of",
+        "protocol/dead_letters.py",
+        "if not selection.has(group_key(letter.error_type, letter.error)):",
+        "if selection.message is not None and not selection.has(group_key(letter.error_type, letter.error)):",
+        # Schedules find it, too, the first after more than a minute (677).
+        test="tests/unit/protocol/test_dead_letters.py::test_replayed_lines_that_died_as_a_whole_are_chosen_by_their_last_error",
+    ),
+    Mutation(
         "a letter that does not name its errors is replayed as a whole",
         "documents/dead_letter.py",
-        "return not self.lines or self.error_types.keys() == {error_type}",
-        "return not self.lines or not self.error_types.keys() - {error_type}",
+        "return self.error_types.keys() == {error_type}",
+        "return not self.error_types.keys() - {error_type}",
     ),
     Mutation(
         "claim_next takes any message of a priority",

@@ -212,6 +212,60 @@ def test_what_a_filter_selects_is_replayed_and_nothing_else(bench, queue, letter
     assert {claim.path for claim in queue.claim_next(10)} == wanted
 
 
+def test_a_letter_that_did_not_die_of_the_chosen_error_is_left_alone(bench, queue, letters, monkeypatch):
+    """Also one that was selected, and replaced by another death of its name before it was replayed."""
+    path = bury(queue, ValueError("bad"))
+    (letter,) = letters.list()
+    opened, read = [], bench.memory.open
+
+    def remember(*arguments, **options):
+        opened.append(read(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(bench.memory, "open", remember)
+
+    with pytest.raises(MessageNotFound, match="did not die of ConnectionError"):
+        letters.replay(path, error_type="ConnectionError")
+    with pytest.raises(MessageNotFound, match="did not die of ConnectionError"):
+        letters.discard(letter, error_type="ConnectionError")
+
+    assert [found.stream.closed for found in opened] == [True]
+    assert bench.keys("orders/messages/") == []
+    assert letters.by_error_type() == {"ValueError": 1}
+
+
+def test_replayed_lines_that_died_as_a_whole_are_chosen_by_their_last_error(bench, queue, letters):
+    """The letter is a COPY of what was replayed: its lines still name the errors of their first death."""
+    (path,) = queue.enqueue_many(["a"])
+
+    def handler(body: str) -> None:
+        raise Reject(body)
+
+    bench.processor(queue, handler).run(path)
+    bench.clock.advance(60)
+    again = letters.replay(f"{path}.lines")
+    queue.fail(queue.claim(again), TimeoutError("too slow"), dead=True)
+    bench.clock.advance(60)
+    assert letters.by_error_type() == {"TimeoutError": 1}
+
+    with pytest.raises(MessageNotFound, match="did not die of Reject"):
+        letters.replay(again, error_type="Reject")
+    assert bench.keys("orders/messages/") == []
+
+    assert letters.replay_all(error_type="TimeoutError") == {again: again}
+    assert bench.keys("orders/messages/") == [f"orders/{again}"]
+
+
+def test_errors_of_lines_that_a_letter_does_not_have_select_nothing(bench, queue, letters):
+    """Anybody may write metadata; one such letter must not end a purge of the others."""
+    forged = {"s3queue-error-type": "ValueError", "s3queue-error-types": '{"KeyError": 1}'}
+    bench.memory.put("orders/dead/messages/0-forged", b"x", metadata=forged)
+    bury(queue, KeyError("b"))
+
+    assert letters.purge(error_type="KeyError") == 1
+    assert letters.by_error_type() == {"ValueError": 1}
+
+
 @pytest.mark.parametrize("ends_well", [False, True])
 def test_a_move_by_hand_is_a_replay(bench, queue, letters, ends_well):
     """As `aws s3 mv s3://b/orders/dead/messages/x s3://b/orders/messages/x` does it: COPY, then DELETE."""
