@@ -186,6 +186,22 @@ def test_a_letter_that_died_again_is_replayed_again():
     assert bench.replay() == "replayed"
 
 
+def test_a_letter_that_died_anew_of_another_error_since_it_was_looked_at_is_left():
+    bench = Bench()
+    key = bench.queue.keys.dead(bench.path)
+    head = bench.store.head
+
+    def replaced(asked):
+        found = head(asked)
+        if asked == key and found.metadata["s3queue-error-type"] == "SMTPError":
+            bench.store.put(key, b"{}", metadata={**found.metadata, "s3queue-error-type": "KeyError"})
+        return found
+
+    bench.store.head = replaced
+    assert replay_one(bench.queue, key, Filter(before=FUTURE, error_types=("SMTPError",)), False)[1] == "gone"
+    assert keys_under(bench.store, "emails/messages/") == {}
+
+
 def test_a_twin_of_a_replayed_letter_is_replayed_and_not_cleared():
     """The same bytes died twice under one name; the first one's replay has completed."""
     bench = Bench()
