@@ -237,8 +237,10 @@ class Judge:
         if call and call.name in ("purge", "remove"):
             self._removed(life, call.name, sent_at)
             return
-        self.sends.deleted(life)
-        self.members.deleted(self.root.rstrip("/"), life, put_id)
+        is_overtaken = sent_at < life.began_at or self._is_overtaken(life, sent_at)
+        if not (is_overtaken and self._leases + path in self.world.objects):
+            self.sends.deleted(life)
+            self.members.deleted(self.root.rstrip("/"), life, put_id)
         if life.is_repeated:
             life.end = "repeated"
             return
@@ -249,14 +251,24 @@ class Judge:
         if life.record is None:
             self._merge(life, sent_at)
             return
-        if sent_at < life.began_at:
-            # A delete of its former life, of equal bytes, that was on its way all the time: nothing can stop it.
+        if is_overtaken:
+            # A delete of its former life, of equal bytes, that was on its way all the time: nothing can stop it. What
+            # this one has sent is stored nevertheless, because its lease is there, and leads to its record.  [P7]
             life.end = "merged"
             life.is_unstoppable = True
         elif life.record.outcome == "dead" or life.record.dead_lines:
             self.letters.check_complete(life, life.record)
         if life.end == "deleted":
             self.kept.check(life)
+
+    def _is_overtaken(self, life: Life, sent_at: float) -> bool:
+        """Whether this is the DELETE of equal bytes that were at work when it was PUT, and had their outcome when the
+        DELETE was sent, which was on its way for longer than their lease: someone has claimed what lies there since.
+        """
+        lease = self.world.objects.get(self._leases + life.path)
+        is_claimed = lease is not None and self._leased_at.get(lease.etag, 0.0) > sent_at
+        former = [one for one in self.ledger.alike(life) if one is not life and one.record]
+        return is_claimed and life.was_leased and any(one.recorded_at <= sent_at for one in former)
 
     def _removed(self, life: Life, how: str, sent_at: float) -> None:
         """An operator deleted it: by hand, whatever it was at, or by a purge, which takes nothing that is at work."""

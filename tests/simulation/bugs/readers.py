@@ -64,6 +64,13 @@ BUGS = (
         test=f"{_OUTBOX}test_sends_are_stored_also_if_someone_deletes_the_message_by_hand",
     ),
     Mutation(
+        "the sends of a message that a late DELETE of equal bytes took are forgotten",
+        "protocol/lease_protocol.py",
+        "        record = self.outcomes.read(path)\n        if record:\n            self.queue.perform(record)\n",
+        "        record = self.outcomes.read(path)\n",
+        test=f"{_OUTBOX}test_sends_are_stored_also_if_a_late_delete_of_equal_bytes_takes_the_message",
+    ),
+    Mutation(
         "cancelling a late repetition replaces its outcome",
         "flow/cancel.py",
         "        if record is None and found and was_finished(path, stored.metadata, found):\n",
