@@ -283,6 +283,14 @@ BUGS = (
         test=f"{_CANCEL}test_a_lease_that_names_no_message_is_not_given_back_as_free_if_its_message_was_cancelled",
     ),
     Mutation(
+        "a canceller does not look again whether its message was given back",
+        "flow/cancel.py",
+        "            # Looked at once more: its worker may have given it back before it could know.\n"
+        "            continue\n",
+        "            return record\n",
+        test=f"{_CANCEL}test_a_message_that_is_given_back_before_its_cancellation_comes_stays_cancelled",
+    ),
+    Mutation(
         "a canceller that crashes forgets how often its message was postponed",
         "flow/cancel.py",
         "        postponed=before.postponed,\n",
