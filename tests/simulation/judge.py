@@ -13,6 +13,7 @@ from s3queue.encoding import put_id_of
 from s3queue.paths import runs_once
 from s3queue.protocol.claim import Claim
 
+from .cancellations import Cancellations
 from .edits import Edits
 from .flow import Dedup
 from .history import LOOKED_WITHIN, Call, History
@@ -49,6 +50,7 @@ class Judge:
         self.sends = SentMessages(world, self.root, self.ledger, self.broken)
         self.dedup = Dedup(world, self.ledger, self.broken)
         self.releases = Releases()
+        self.cancellations = Cancellations(world, self._leases, self.history)
         self.members = FlowMembers(world, self.broken)
         self.members.ledgers[queue] = self.ledger
         self.partitions = Partitions(self)
@@ -83,7 +85,7 @@ class Judge:
             self._held = self.releases.written(call, path, before.etag if before else "", self._held)
             self._lease(process, path, before, after)
         elif kind == "records":
-            self._record(process, path, before, after)
+            self._record(process, path, sent_at, before, after)
         elif kind == "dead":
             call = self.history.asked(process, sent_at)
             if before and call and call.name == "discard":
@@ -168,7 +170,7 @@ class Judge:
         if lease.retry_at and (lease.retry_at - EPOCH).total_seconds() > self.world.now:
             self.broken("unexpected", f"{path} has to wait although its lease ran out")
 
-    def _record(self, process: Process, path: str, before: Any, after: Any) -> None:
+    def _record(self, process: Process, path: str, sent_at: float, before: Any, after: Any) -> None:
         if after is None:
             self.broken("P3", f"the record of {path} was deleted")
             return
@@ -199,6 +201,7 @@ class Judge:
             # Under a lease of its own, a canceller decides like whoever works on the message.
             lease = self.world.objects.get(self._leases + path)
             life.recorded_alive = lease is not None and Lease.from_bytes(lease.body, path).owner == record.worker
+            self.cancellations.recorded(process, life, sent_at)
 
     def settle(self, life: Life, record: Record) -> None:
         """The message has this outcome from now on."""
@@ -237,8 +240,10 @@ class Judge:
         if call and call.name in ("purge", "remove"):
             self._removed(life, call.name, sent_at)
             return
-        self.sends.deleted(life)
-        self.members.deleted(self.root.rstrip("/"), life, put_id)
+        is_overtaken = sent_at < life.began_at or self._is_overtaken(life, sent_at)
+        if not (is_overtaken and self._leases + path in self.world.objects):
+            self.sends.deleted(life)
+            self.members.deleted(self.root.rstrip("/"), life, put_id)
         if life.is_repeated:
             life.end = "repeated"
             return
@@ -249,14 +254,24 @@ class Judge:
         if life.record is None:
             self._merge(life, sent_at)
             return
-        if sent_at < life.began_at:
-            # A delete of its former life, of equal bytes, that was on its way all the time: nothing can stop it.
+        if is_overtaken:
+            # A delete of its former life, of equal bytes, that was on its way all the time: nothing can stop it. What
+            # this one has sent is stored nevertheless, because its lease is there, and leads to its record.  [P7]
             life.end = "merged"
             life.is_unstoppable = True
         elif life.record.outcome == "dead" or life.record.dead_lines:
             self.letters.check_complete(life, life.record)
         if life.end == "deleted":
             self.kept.check(life)
+
+    def _is_overtaken(self, life: Life, sent_at: float) -> bool:
+        """Whether this is the DELETE of equal bytes that were at work when it was PUT, and had their outcome when the
+        DELETE was sent, which was on its way for longer than their lease: someone has claimed what lies there since.
+        """
+        lease = self.world.objects.get(self._leases + life.path)
+        is_claimed = lease is not None and self._leased_at.get(lease.etag, 0.0) > sent_at
+        former = [one for one in self.ledger.alike(life) if one is not life and one.record]
+        return is_claimed and life.was_leased and any(one.recorded_at <= sent_at for one in former)
 
     def _removed(self, life: Life, how: str, sent_at: float) -> None:
         """An operator deleted it: by hand, whatever it was at, or by a purge, which takes nothing that is at work."""
@@ -323,12 +338,10 @@ class Judge:
         holding = next((one for one in self._held if one.claim is claim), None)
         if holding is None and not self.releases.has(claim):
             self.broken("P2", f"{process.name} runs {claim.path} without holding it")
-        elif (
-            holding and life.record and life.puts == 1 and (life.recorded_alive or life.recorded_at < holding.leased_at)
-        ):
+        elif holding and life.record and life.puts == 1:
             # Its worker gave it back in the instant when it was cancelled: nobody can have known.
-            is_unknown = life.record.outcome == "cancelled" and life.given_back_at > life.recorded_at
-            if life.recorded_alive or not is_unknown:
+            is_unknown = self.cancellations.is_unknown(life, claim, holding.leased_at)
+            if life.recorded_alive or (life.recorded_at < holding.leased_at and not is_unknown):
                 self.broken("P4", f"{claim.path} runs again after its outcome was recorded")
         if life.is_repeated and life.lines.get(line) not in self.history.replayed:
             self.broken("P7", f"{claim.path} was finished, sent again, and runs a second time")

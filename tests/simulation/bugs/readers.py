@@ -64,6 +64,13 @@ BUGS = (
         test=f"{_OUTBOX}test_sends_are_stored_also_if_someone_deletes_the_message_by_hand",
     ),
     Mutation(
+        "the sends of a message that a late DELETE of equal bytes took are forgotten",
+        "protocol/lease_protocol.py",
+        "        record = self.outcomes.read(path)\n        if record:\n            self.queue.perform(record)\n",
+        "        record = self.outcomes.read(path)\n",
+        test=f"{_OUTBOX}test_sends_are_stored_also_if_a_late_delete_of_equal_bytes_takes_the_message",
+    ),
+    Mutation(
         "cancelling a late repetition replaces its outcome",
         "flow/cancel.py",
         "        if record is None and found and was_finished(path, stored.metadata, found):\n",
@@ -274,6 +281,14 @@ BUGS = (
         'lease.leased_etag in ("", record.generation.etag)',
         "record.generation.etag == lease.leased_etag",
         test=f"{_CANCEL}test_a_lease_that_names_no_message_is_not_given_back_as_free_if_its_message_was_cancelled",
+    ),
+    Mutation(
+        "a canceller does not look again whether its message was given back",
+        "flow/cancel.py",
+        "            # Looked at once more: its worker may have given it back before it could know.\n"
+        "            continue\n",
+        "            return record\n",
+        test=f"{_CANCEL}test_a_message_that_is_given_back_before_its_cancellation_comes_stays_cancelled",
     ),
     Mutation(
         "a canceller that crashes forgets how often its message was postponed",

@@ -290,6 +290,32 @@ def test_a_worker_that_gives_a_cancelled_message_back_keeps_others_from_running_
     assert outcome(queue, path) == "cancelled"
 
 
+@pytest.mark.parametrize("is_claimed", [False, True])
+def test_a_message_that_is_given_back_before_its_cancellation_comes_stays_cancelled(bench, queue, is_claimed):
+    """[P3] The canceller saw it at work, and so took no lease: it looks once more. Only who is faster may run it."""
+    path = queue.enqueue({})
+    worker, other = bench.queue(worker_id="worker"), bench.queue(worker_id="other")
+    claim, claims = worker.claim(path), []
+
+    def give_back_first(operation, key, perform):
+        if operation != "put" or "/records/" not in key:
+            return perform()
+        bench.around = None
+        worker.release(claim)
+        written = perform()
+        if is_claimed:
+            claims.append(other.claim(path))
+        return written
+
+    bench.around = give_back_first
+    assert queue.cancel(path).outcome == "cancelled"
+
+    assert is_clear(bench, path) is not is_claimed
+    assert [other.complete(one).outcome for one in claims] == ["cancelled"] * is_claimed
+    assert is_clear(bench, path)
+    assert outcome(queue, path) == "cancelled"
+
+
 def test_a_message_that_is_claimed_while_the_canceller_looks_is_left_to_its_worker(bench, queue):
     """[P2]"""
     path = queue.enqueue(b"x")

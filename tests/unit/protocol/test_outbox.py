@@ -528,6 +528,38 @@ def test_sends_are_stored_also_if_someone_deletes_the_message_by_hand(bench, que
     assert len(paths(bench, "emails")) == 1
 
 
+@pytest.mark.parametrize("history", [True, False])
+def test_sends_are_stored_also_if_a_late_delete_of_equal_bytes_takes_the_message(bench, history):
+    """[P7] S3 cannot tell equal bytes apart, so nothing stops a DELETE that was sent in time, and comes too late."""
+    slow, other = bench.queue(worker_id="slow", history=history), bench.queue(worker_id="other", history=history)
+    path = slow.enqueue({}, name="daily")
+    sweeper = Sweeper(queue=bench.queue(history=history), dispatch=lambda paths: None)
+
+    def stand_still(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "delete" and key == f"orders/{path}":
+            bench.around = None
+            bench.clock.advance(60)
+            sweeper.sweep()
+            claim = other.claim(path, read_first=True)
+            with failing(bench, "put", "emails/", Unavailable("no answer")), pytest.raises(Unavailable):
+                other.complete(claim, sends=[Send.of("emails", {}, now=bench.clock.now())])
+        return perform()
+
+    first = slow.claim(path)
+    bench.clock.advance(2)
+    slow.enqueue({}, name="daily")
+    bench.around = stand_still
+    slow.complete(first)
+    assert (paths(bench, "orders"), paths(bench, "emails")) == ([], [])
+
+    bench.clock.advance(60)
+    sweeper.sweep()
+
+    assert len(paths(bench, "emails")) == 1
+    assert bench.keys("orders/leases/") == []
+    assert other.status(path).record.outcome == "completed"
+
+
 def test_an_operator_who_cancels_sends_nothing_that_a_forged_record_asks_for(bench):
     queue = bench.queue()
     path = queue.enqueue({"a": 1}, name="m")
