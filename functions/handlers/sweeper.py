@@ -198,8 +198,10 @@ def _sweep(kept: Runtime, until: float, end: float, only: Sequence[str] | None =
             break
         clock.sleep(max(0.0, at - now))
         ticks[name] += 1
-        # A share of the time for each queue that waits: a large one must not use up what the others need.
-        share = (end - clock.monotonic()) / (len(agenda) + 1)
+        # A share of the time for each queue that waits: a large one must not use up what the others need. One that was
+        # swept, and only wants another look, waits for none: else the last ones would not get beyond their first LISTs.
+        others = sum(ticks[other] < ticks[name] for _, _, other in agenda)
+        share = (end - clock.monotonic()) / (others + 1)
         seconds = max(SHORTEST_SWEEP_SECONDS, min(SWEEP_SECONDS, share))
         requests = round(SWEEP_REQUESTS * seconds / SWEEP_SECONDS)
         sweeper = kept.rounds[name].sweeper

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -443,6 +444,28 @@ def test_five_large_queues_share_the_time_and_none_is_killed(minute: Minute) -> 
     assert seconds < 90
     # Each came to read some of its leases.
     assert all(minute.bench.keys(f"queue-{number}/retries/") or minute.sent for number in range(5))
+
+
+def test_the_last_of_seven_large_queues_has_as_much_time_as_the_first(minute: Minute) -> None:
+    """Those that were swept want another look soon; that took time from those that were not, up to three fifths."""
+    queues = [minute.queue(f"queue-{number}") for number in range(7)]
+    minute.pass_by()
+    for queue in queues:
+        for _ in range(100):
+            assert queue.claim(queue.enqueue({}))
+    minute.clock.advance(60)
+    spent: Counter[str] = Counter()
+
+    def slow(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        spent[key.partition("/")[0]] += 1
+        minute.clock.advance(0.3)
+        return perform()
+
+    minute.bench.around = slow
+    _, seconds = minute.pass_by()
+    assert seconds < 90
+    assert len(spent) == 7
+    assert min(spent.values()) > 0.8 * max(spent.values())
 
 
 def test_ten_kilobytes_of_bad_lines_stop_no_other_queue(minute: Minute) -> None:

@@ -142,7 +142,8 @@ class Jobs:
         if request.run not in self._started:
             self._note(request, "starting", "SUBMITTED")
             self._drive(request.run, self._world.random.random() * self._world.random.choice((0.5, 0.5, 12.0)))
-        self._answer()
+        # A request that had no answer is repeated by its client, and the repetition may be refused.
+        self._answer(refuses=True)
         return f"job-{request.run}"
 
     def get(self, job: str) -> Job | None:

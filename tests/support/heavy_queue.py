@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from s3queue import Queue
 from s3queue.documents.lease import Lease
 from s3queue.spark_runs.launcher import Launcher
+from s3queue.spark_runs.slots import RunStore
 from support.fake_jobs import FakeJobs
 from support.workbench import Workbench
 
@@ -27,3 +29,11 @@ def leases(bench: Workbench, queue: Queue) -> dict[str, Lease]:
 
 def manifest(bench: Workbench, queue: Queue, run: str) -> Any:
     return json.loads(bench.read(queue.keys.manifest(run)))
+
+
+def take_over(queue: Queue, run: str) -> None:
+    """The first thing that a driver does."""
+    book = RunStore(queue)
+    found = book.manifest(run)
+    assert found is not None
+    book.write_manifest(replace(found[0], state="running"), found[1])

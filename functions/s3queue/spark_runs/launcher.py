@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from s3queue.documents.record import Failure
 from s3queue.documents.run_documents import Manifest
 from s3queue.errors import Conflict, CorruptState, QueueError, Unavailable, Unreadable
 from s3queue.paths import partition_of
@@ -21,7 +22,7 @@ from s3queue.queue import Queue
 from .claims import THREADS, claim_heavy, heavy_backlog, release_all
 from .service import JobRequest, JobService, NotStarted
 from .slots import START_WITHIN, HeldSlot, RunStore, as_run
-from .watch import LAUNCH_GRACE, RunWatch, cool, is_cooling
+from .watch import LAUNCH_GRACE, RunWatch, close_refused, cool, is_cooling
 
 _log = logging.getLogger(__name__)
 #: `busy`: an active run drains the queue. `unknown`: a run was asked for, and the sweeper finds out whether it started.
@@ -139,7 +140,7 @@ class Launcher:
             paths=tuple(claim.path for claim in claims),
         )
         try:
-            run_store.write_manifest(manifest, None)
+            manifest, etag = run_store.write_manifest(manifest, None)
             if not HeartbeatWriter(mine, START_WITHIN, run=run).beat({}):
                 raise Unavailable(f"heartbeat not written: {mine.keys.worker(run)}; try again")
         except QueueError:
@@ -152,6 +153,12 @@ class Launcher:
             _log.warning("Spark run perhaps not started, left to the sweeper: %s: %s: %s", mine.name, run, error)
             return "unknown"
         except QueueError as error:
+            try:
+                close_refused(run_store, manifest, etag, Failure.of(error))
+            except QueueError as unsure:
+                # The first try of the request may have started it, and only its repetition was refused.
+                _log.warning("Spark run refused, left to the sweeper: %s: %s: %s; %s", mine.name, run, error, unsure)
+                return "unknown"
             release_all(mine, claims, threads=self.threads)
             cool(run_store, held, run, str(error))
             raise error if isinstance(error, NotStarted) else NotStarted(str(error)) from error

@@ -39,8 +39,20 @@ def is_cooling(held: HeldSlot) -> bool:
     return held.slot.state == "cooling" and held.age <= COOL
 
 
+def close_refused(run_store: RunStore, manifest: Manifest, etag: str, failure: Failure) -> None:
+    """After a refusal, before anything is given back: from now on no driver takes this run over.  [P2]
+
+    A refusal is about one request. An earlier one for the same run, whose answer was lost, may have started it.
+
+    Raises:
+        Conflict: a driver has taken it over: the run is at work.
+    """
+    run_store.write_manifest(_ended(manifest, failure), etag)
+
+
 def cool(run_store: RunStore, held: HeldSlot, run: str, reason: str) -> None:
-    """After a refusal: delete heartbeat and manifest, and keep the slot as `cooling`, so that nobody asks for a while.
+    """After `close_refused`: delete heartbeat and manifest, and keep the slot as `cooling`, so that nobody asks for a
+    while.
 
     If a step fails, the sweeper does it later.
     """
@@ -127,18 +139,25 @@ class RunWatch:
             # No manifest, so no run was asked for; claimed messages run out by themselves.
             run_store.free_slot(held.number, run)
             return
+        manifest, etag = found
+        if manifest.state != "launching":
+            # A driver has had it, so there is a job; or it was refused, and whoever gave it up crashed meanwhile.
+            known = self.jobs.find(run, since=manifest.opened_at - SKEW)
+            run_store.write_slot(held, state="started", job=known.id if known else "")
+            return
         mine = as_run(queue, run)
         _keep(mine, run)
         try:
             known = None
             if held.age > TOKEN_TRUSTED:
-                known = self.jobs.find(run, since=found[0].opened_at - SKEW)
+                known = self.jobs.find(run, since=manifest.opened_at - SKEW)
             job = known.id if known else self.jobs.start(JobRequest.of(run, queue.name, self.bucket, queue.settings))
         except Unavailable:
             raise
         except QueueError as error:
+            close_refused(run_store, manifest, etag, Failure.of(error))
             _log.warning("Spark run not started, messages given back: %s: %s: %s", queue.name, run, error)
-            self._give_back(mine, found[0], started=0, failure=Failure.of(error))
+            self._give_back(mine, manifest, started=0, failure=Failure.of(error))
             cool(run_store, held, run, str(error))
             return
         run_store.write_slot(held, state="started", job=job)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from simulation.mutations import Mutation
 
 _RUNS = "tests/spark/test_run_partitions.py::"
+_WATCH = "tests/unit/spark_runs/test_watch.py::"
+_LAUNCHER = "tests/unit/spark_runs/test_launcher.py::"
 
 BUGS = (
     Mutation(
@@ -48,5 +50,26 @@ BUGS = (
         "has_work(queue.leases, partition, finishes=True)",
         "has_work(queue.leases, partition)",
         test=f"{_RUNS}test_no_run_is_started_again_and_again_for_what_cannot_be_finished",
+    ),
+    Mutation(
+        "a refused request for a run ends the run that its driver has begun",
+        "spark_runs/watch.py",
+        '        if manifest.state != "launching":\n',
+        "        if not manifest:\n",
+        test=f"{_WATCH}test_a_refusal_takes_nothing_from_a_run_whose_driver_is_at_work",
+    ),
+    Mutation(
+        "a driver may take a run over while that is given up as refused",
+        "spark_runs/watch.py",
+        "            close_refused(run_store, manifest, etag, Failure.of(error))\n",
+        "",
+        test=f"{_WATCH}test_a_driver_that_starts_while_its_run_is_refused_keeps_it",
+    ),
+    Mutation(
+        "a launcher takes a repetition that was refused for the request",
+        "spark_runs/launcher.py",
+        "                close_refused(run_store, manifest, etag, Failure.of(error))\n",
+        "                pass\n",
+        test=f"{_LAUNCHER}test_a_request_that_is_refused_when_it_is_repeated_may_have_started_the_run",
     ),
 )

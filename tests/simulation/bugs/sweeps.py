@@ -104,6 +104,13 @@ BUGS = (
         more=(("handlers/sweeper.py", "return names[first:] + names[:first]", "return names"),),
     ),
     Mutation(
+        "queues that were swept take time from those that were not",
+        "handlers/sweeper.py",
+        "share = (end - clock.monotonic()) / (others + 1)",
+        "share = (end - clock.monotonic()) / (len(agenda) + 1)",
+        test="tests/functions/test_sweeper.py::test_the_last_of_seven_large_queues_has_as_much_time_as_the_first",
+    ),
+    Mutation(
         "a sweep that did not finish leaves no trace",
         "sweeper/progress.py",
         "            self.write(queue, store)\n",

@@ -13,7 +13,7 @@ from s3queue.spark_runs.slots import RunStore
 from s3queue.spark_runs.watch import COOL, LAUNCH_GRACE
 from s3queue.stores.memory import MemoryStore
 from support.fake_jobs import throttled
-from support.heavy_queue import SPARK, launcher, leases, manifest
+from support.heavy_queue import SPARK, launcher, leases, manifest, take_over
 from support.manual_clock import StandingClock
 
 
@@ -139,6 +139,23 @@ def test_throttling_in_a_later_attempt_burns_none_either(bench, jobs):
 
     assert leases(bench, queue)[path].state == "waiting"
     assert queue.claim(path, read_first=True).attempt == 2
+
+
+def test_a_request_that_is_refused_when_it_is_repeated_may_have_started_the_run(bench, jobs):
+    queue = bench.queue("exports", **SPARK)
+    path = queue.enqueue({"n": 1})
+
+    def repeated(request):
+        take_over(queue, request.run)
+        throttled(request)
+
+    jobs.after = repeated
+    assert launcher(jobs).launch(queue, [path]) == "unknown"
+
+    (run,) = jobs.started
+    assert leases(bench, queue)[path].state == "processing"
+    assert manifest(bench, queue, run)["state"] == "running"
+    assert bench.keys(queue.keys.prefix("workers")) == [queue.keys.worker(run)]
 
 
 def test_after_a_refusal_nobody_asks_again_for_a_while_and_then_it_works(bench, jobs):

@@ -10,8 +10,8 @@ import pytest
 from s3queue.errors import Unreadable
 from s3queue.spark_runs.slots import FORGED_AFTER, NEWER_AFTER, START_WITHIN, RunStore, as_run
 from s3queue.spark_runs.watch import LAUNCH_GRACE, RunWatch
-from support.fake_jobs import silent
-from support.heavy_queue import SPARK, launcher, leases, manifest
+from support.fake_jobs import silent, throttled
+from support.heavy_queue import SPARK, launcher, leases, manifest, take_over
 
 
 def test_a_launch_whose_answer_was_lost_is_found_again_and_not_doubled(bench, jobs):
@@ -58,6 +58,78 @@ def test_an_old_launch_is_looked_for_by_name_because_tokens_do_not_live_for_ever
 
     assert len(jobs.asked) == 1
     assert RunStore(queue).slot(0).slot.job == f"job-{jobs.asked[0]}"
+
+
+def test_a_refusal_takes_nothing_from_a_run_whose_driver_is_at_work(bench, jobs):
+    queue = bench.queue("exports", **SPARK)
+    path = queue.enqueue({"n": 1})
+    jobs.after = silent
+    launcher(jobs).launch(queue, [path])
+    (run,) = jobs.started
+    take_over(queue, run)
+    jobs.becomes("running", "RUNNING")
+    before = bench.read(queue.keys.manifest(run))
+
+    jobs.before = throttled
+    bench.clock.advance(LAUNCH_GRACE.total_seconds() + 1)
+    RunWatch(jobs, "bench").check(queue)
+
+    assert bench.keys(queue.keys.prefix("workers")) == [queue.keys.worker(run)]
+    assert bench.read(queue.keys.manifest(run)) == before
+    assert leases(bench, queue)[path].state == "processing"
+    held = RunStore(queue).slot(0)
+    assert (held.slot.state, held.slot.job) == ("started", f"job-{run}")
+
+
+def test_a_driver_that_starts_while_its_run_is_refused_keeps_it(bench, jobs):
+    queue = bench.queue("exports", **SPARK)
+    path = queue.enqueue({"n": 1})
+    jobs.after = silent
+    launcher(jobs).launch(queue, [path])
+    (run,) = jobs.started
+
+    def too_late(request):
+        take_over(queue, run)
+        throttled(request)
+
+    jobs.before = too_late
+    bench.clock.advance(LAUNCH_GRACE.total_seconds() + 1)
+    RunWatch(jobs, "bench").check(queue)
+
+    assert bench.keys(queue.keys.prefix("workers")) == [queue.keys.worker(run)]
+    assert manifest(bench, queue, run)["state"] == "running"
+    assert leases(bench, queue)[path].state == "processing"
+
+
+def test_whoever_gives_a_refused_run_up_may_crash_in_between(bench, jobs):
+    queue = bench.queue("exports", **SPARK)
+    path = queue.enqueue({"n": 1})
+    jobs.before = silent
+    launcher(jobs).launch(queue, [path])
+    (run,) = jobs.asked
+
+    def crash(operation, key, perform):
+        if "/leases/" in key:
+            raise KeyboardInterrupt
+        return perform()
+
+    jobs.before, bench.around = throttled, crash
+    bench.clock.advance(LAUNCH_GRACE.total_seconds() + 1)
+    with pytest.raises(KeyboardInterrupt):
+        RunWatch(jobs, "bench").check(queue)
+    assert manifest(bench, queue, run)["state"] == "failed", "a driver that starts now touches nothing"
+
+    bench.around = None
+    watch = RunWatch(jobs, "bench")
+    for _ in range(2):
+        watch.check(queue)
+        bench.clock.advance(START_WITHIN.total_seconds() + 60)
+    watch.check(queue)
+
+    assert len(jobs.asked) == 2, "it is not asked for again"
+    assert RunStore(queue).slot(0) is None
+    assert leases(bench, queue) == {}
+    assert queue.claim(path).attempt == 1
 
 
 def test_a_launcher_that_crashed_before_it_asked_leaves_no_slot_taken(bench, jobs):
