@@ -124,8 +124,9 @@ class ObjectStore(Protocol):
     def delete_many(self, seen: Mapping[str, str]) -> frozenset[str]:
         """Delete each of these keys if it has this ETag; at most 1,000, in one request. Sent once, as `delete` is.
 
-        An object that has another ETag, or is missing, is left alone. Returns the keys for which it is unknown whether
-        they were deleted: nobody else's. Where a server does not compare the ETags, each is a request of its own.
+        An object that has another ETag is left alone. Returns the keys under which something may still lie: that has
+        another ETag, or it is unknown whether it was deleted. Where a server does not compare the ETags, each is a
+        request of its own.
 
         Raises:
             Unavailable: unknown for all of them.
@@ -290,18 +291,22 @@ def delete_seen(
     raise unknown or Unavailable(f"unknown whether {key} was deleted; try again")
 
 
-def delete_all_seen(store: ObjectStore, seen: Sequence[Seen], *, is_alive: Callable[[], bool] = lambda: True) -> None:
+def delete_all_seen(
+    store: ObjectStore, seen: Sequence[Seen], *, is_alive: Callable[[], bool] = lambda: True
+) -> frozenset[str]:
     """Delete the objects that were seen, 1,000 at once; what was PUT anew since stays. Every key is given once.  [P1]
 
-    Whatever is unknown afterwards is looked at and asked for one by one, as `delete_seen` does. Nothing more is asked
-    for once `is_alive` says no.
+    Whatever is unknown afterwards, or has another ETag, is looked at one by one, as `delete_seen` does. Nothing more is
+    asked for once `is_alive` says no. Returns the keys of those that others had deleted or overwritten before.
 
     Raises:
         Unavailable: still unknown for one of them, or `is_alive` said no before all were asked for.
     """
     if len(seen) == 1:
-        delete_seen(store, seen[0].key, etag=seen[0].etag, modified_at=seen[0].modified_at, is_alive=is_alive)
-        return
+        only = seen[0]
+        is_deleted = delete_seen(store, only.key, etag=only.etag, modified_at=only.modified_at, is_alive=is_alive)
+        return frozenset() if is_deleted else frozenset({only.key})
+    left: set[str] = set()
     for start in range(0, len(seen), MANY):
         chunk = seen[start : start + MANY]
         if start and not is_alive():
@@ -312,12 +317,13 @@ def delete_all_seen(store: ObjectStore, seen: Sequence[Seen], *, is_alive: Calla
         except Unavailable as error:
             unknown, problem = frozenset(entry.key for entry in chunk), error
         for entry in chunk:
-            if entry.key in unknown:
-                delete_seen(
-                    store,
-                    entry.key,
-                    etag=entry.etag,
-                    modified_at=entry.modified_at,
-                    is_alive=is_alive,
-                    asked=problem,
-                )
+            if entry.key in unknown and not delete_seen(
+                store,
+                entry.key,
+                etag=entry.etag,
+                modified_at=entry.modified_at,
+                is_alive=is_alive,
+                asked=problem,
+            ):
+                left.add(entry.key)
+    return frozenset(left)

@@ -47,16 +47,16 @@ class SimulatedStore(MemoryStore):
 
     def delete_many(self, seen: Mapping[str, str]) -> frozenset[str]:
         """S3 deletes them one after the other, and says of each what became of it: two halves may fare differently."""
-        keys, unknown = list(seen), frozenset[str]()
+        keys, unknown, silent = list(seen), frozenset[str](), frozenset[str]()
         problem: Unavailable | None = None
         for part in filter(None, (keys[: len(keys) // 2], keys[len(keys) // 2 :])):
             try:
-                super().delete_many({key: seen[key] for key in part})
+                unknown |= super().delete_many({key: seen[key] for key in part})
             except Unavailable as error:
-                unknown, problem = unknown.union(part), error
-        if problem and len(unknown) == len(seen):
+                silent, problem = silent.union(part), error
+        if problem and len(silent) == len(seen):
             raise problem
-        return unknown
+        return unknown | silent
 
     def upload(self, key: str, body: bytes, *, seconds: float) -> None:
         """Complete a multipart upload that was started so long ago; S3 dates the object by its start."""

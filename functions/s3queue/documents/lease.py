@@ -28,8 +28,8 @@ from s3queue.paths import is_batch
 from s3queue.store import Object
 
 from .batch import Lines
-from .message import Generation
-from .record import Attempt, Failure
+from .message import MOVED, Generation, Message
+from .record import Attempt, Failure, Record
 
 State = Literal["processing", "waiting", "burying"]
 #: `Date` and `LastModified` are whole seconds, so a difference of the two can be wrong by this much.
@@ -58,6 +58,8 @@ class Lease:
     claimed_at: datetime | None = None
     #: The generation that the attempts belong to; None in the first write, which comes before the message is read.
     generation: Generation | None = None
+    #: That message's put id: nobody else knows it once someone has deleted the message.
+    put_id: str = ""
     #: The ETag that the first write expects to lease, from the event or the LIST that named the message; it tells the
     #: sweeper, should this worker die before it knows the generation, whether the name has been PUT anew since.
     expected_etag: str = ""
@@ -88,16 +90,37 @@ class Lease:
             return self.generation == present
         return self.leased_etag in ("", present.etag)
 
-    def on(self, present: Generation, claimed_at: datetime) -> Lease:
+    def on(self, message: Message, claimed_at: datetime) -> Lease:
         """This lease, on what lies there now.
 
         Equal bytes are the same message while it is at work, but sends belong to one generation: two records with the
         same sends would store them twice. So the lines of a batch that has sent something begin again.  [P7]
         """
-        lines = self.lines
+        present, lines = message.generation, self.lines
         if lines and lines.has_sends and self.generation not in (None, present):
             lines = None
-        return replace(self, generation=present, claimed_at=claimed_at, lines=lines)
+        # Who could not read it does not know its put id.
+        put_id = message.put_id or self.put_id
+        return replace(self, generation=present, put_id=put_id, claimed_at=claimed_at, lines=lines)
+
+    def vanished(self, path: str, at: datetime, worker: str) -> Record:
+        """The outcome of its message, which is known by its generation, and which someone deleted.
+
+        It has the message's put id: if that is PUT a second time meanwhile, this is its outcome, too.  [P1] But not the
+        id of a replay, whose letter may still be there: whoever replays that again wants it to run.
+        """
+        assert self.generation
+        return Record(
+            path=path,
+            outcome="dead",
+            generation=self.generation,
+            finished_at=at,
+            attempt=self.attempt,
+            worker=worker,
+            attempts=self.attempts,
+            failure=Failure("MessageVanished", "someone deleted the message before it was finished; not s3queue"),
+            put_id="" if self.put_id.startswith(MOVED) else self.put_id,
+        )
 
     def to_bytes(self) -> bytes:
         return dump(
@@ -110,6 +133,7 @@ class Lease:
                 "claimed_at": format_instant(self.claimed_at) if self.claimed_at else None,
                 "message_etag": self.generation.etag if self.generation else None,
                 "enqueued_at": format_instant(self.generation.put_at) if self.generation else None,
+                "put_id": self.put_id or None,
                 "expected_etag": self.expected_etag,
                 "retry_at": format_instant(min(self.retry_at, LATEST)) if self.retry_at else None,
                 "failure": self.failure.to_json() if self.failure else None,
@@ -152,6 +176,7 @@ class Lease:
             generation=Generation(etag=as_text(found["message_etag"]), put_at=parse_instant(found["enqueued_at"]))
             if found.get("message_etag")
             else None,
+            put_id=as_text(found.get("put_id") or ""),
             expected_etag=as_text(found.get("expected_etag", "")),
             retry_at=parse_instant(found["retry_at"]) if found.get("retry_at") else None,
             failure=Failure.from_json(found["failure"]) if found.get("failure") else None,

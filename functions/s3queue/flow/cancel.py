@@ -151,6 +151,7 @@ def _own(leases: LeaseProtocol, stored: ObjectInfo, held: StoredLease | None) ->
         nonce="",
         timeout=leases.queue.settings.visibility_timeout,
         generation=Generation(etag=stored.etag, put_at=stored.modified_at),
+        put_id=put_id_of(stored.metadata),
         is_cancelling=True,
     )
     if held is None or held.lease.leased_etag not in ("", stored.etag):

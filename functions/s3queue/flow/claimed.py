@@ -31,12 +31,12 @@ def claimed(queue: QueueAccess, path: str, fence: str) -> Claim:
     claimed_at = lease.claimed_at or held.written_at
     return Claim(
         message=message,
-        lease=lease.on(message.generation, claimed_at),
+        lease=lease.on(message, claimed_at),
         lease_etag=held.etag,
         claimed_at=claimed_at,
         since=before - (held.read_at - claimed_at).total_seconds(),
         leased_until=before + left.total_seconds(),
         clock=queue.clock,
         fence=fence,
-        lines=lease.on(message.generation, claimed_at).lines or Lines(),
+        lines=lease.on(message, claimed_at).lines or Lines(),
     )

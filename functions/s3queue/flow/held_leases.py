@@ -46,6 +46,7 @@ class HeldLeases(LeaseProtocol):
             timeout=timeout,
             claimed_at=at,
             generation=message.generation,
+            put_id=message.put_id or lease.put_id,
             retry_at=None,
             fence=f"{lease.attempt + 1}-{queue.chance.token()}",
         )

@@ -5,13 +5,14 @@ Every step may be repeated, by anyone: whoever takes the lease over begins with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from s3queue.documents.lease import NEVER, Lease
 from s3queue.documents.message import MOVED, ONCE, Generation
+from s3queue.documents.once import was_finished
 from s3queue.documents.partition import Waiting, journal_bytes
 from s3queue.documents.record import Record
 from s3queue.errors import AccessDenied, Conflict
@@ -19,7 +20,7 @@ from s3queue.paths import partition_path
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.outcomes import Outcomes
-from s3queue.store import ObjectInfo, delete_all_seen, listing, put_surely
+from s3queue.store import ObjectInfo, delete_all_seen, delete_seen, listing, put_surely
 
 
 @dataclass(slots=True)
@@ -75,9 +76,11 @@ class Clearing:
                 # The same bytes, whoever writes it: one that is there already is this one.
                 key = self.queue.keys.journal(self.partition, journal)
                 put_surely(self.queue.store, key, journal_bytes(ended), if_absent=True)
+        deleted = {info.key for info in gone}
         if gone:
             self.claim.check_alive()
-            delete_all_seen(self.queue.store, gone, is_alive=self.claim.is_alive)
+            deleted -= delete_all_seen(self.queue.store, gone, is_alive=self.claim.is_alive)
+        self._delete_repetitions(ended, deleted)
         for record in ended:
             self.read.pop(record.path, None)
         return parked
@@ -93,22 +96,39 @@ class Clearing:
         deleted the message are another message.  [P1]
         """
         unknown = {self.queue.keys.message(one.path): one for one in ended if one.path not in self.read}
-        present: dict[str, ObjectInfo] = {}
-        if unknown:
-            prefix = self.queue.keys.message(partition_path(self.partition))
-            # One character less than the first key, so that it is listed, too.
-            for page in listing(self.queue.store, prefix, after=min(unknown)[:-1]):
-                for info in page.objects:
-                    record = unknown.get(info.key)
-                    if record and Generation(etag=info.etag, put_at=info.modified_at) == record.generation:
-                        present[record.path] = info
-                if page.next_after is None or page.next_after > max(unknown):
-                    break
-        return present
+        listed = ((unknown[info.key], info) for info in self._listed(unknown))
+        return {record.path: info for record, info in listed if _generation(info) == record.generation}
+
+    def _listed(self, keys: Collection[str]) -> Iterator[ObjectInfo]:
+        """What lies there of these. Usually one LIST; none for no keys."""
+        if not keys:
+            return
+        prefix = self.queue.keys.message(partition_path(self.partition))
+        # One character less than the first key, so that it is listed, too.
+        for page in listing(self.queue.store, prefix, after=min(keys)[:-1]):
+            yield from (info for info in page.objects if info.key in keys)
+            if page.next_after is None or page.next_after > max(keys):
+                return
+
+    def _delete_repetitions(self, ended: tuple[Record, ...], deleted: Collection[str]) -> None:
+        """Delete what was PUT in the place of a message of which there is only one before its outcome was in a journal.
+
+        It takes someone who deletes that message by hand while it is at work. What is PUT from now on is found by the
+        date of the journal, and this would not be: see `HeldJournals`.  [P4]
+        """
+        once = {self.queue.keys.message(one.path): one for one in ended if one.put_id.startswith(ONCE)}
+        left = {key: record for key, record in once.items() if key not in deleted}
+        for info in self._listed(left):
+            record = left[info.key]
+            self.keep()
+            found = self._describe(record, info) if _generation(info) != record.generation else None
+            if found and was_finished(record.path, found.metadata, record):
+                key, etag, modified_at = found.key, found.etag, found.modified_at
+                delete_seen(self.queue.store, key, etag=etag, modified_at=modified_at, is_alive=self.claim.is_alive)
 
     def _describe(self, record: Record, info: ObjectInfo) -> ObjectInfo | None:
         """The message with its metadata, if it can be read: a LIST does not show that; None if it is gone."""
-        if record.path in self.read:
+        if self.read.get(record.path) is info:
             return info
         with suppress(AccessDenied):
             described = self.queue.store.head(info.key)
@@ -137,3 +157,7 @@ class Clearing:
             failure=record.failure,
         )
         return Waiting(record.path, lease)
+
+
+def _generation(info: ObjectInfo) -> Generation:
+    return Generation(etag=info.etag, put_at=info.modified_at)

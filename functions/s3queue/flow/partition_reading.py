@@ -143,13 +143,4 @@ def vanished(waiting: Waiting, at: datetime, worker: str) -> Record | None:
     # One that is parked for ever has its record.
     if lease.generation is None or not lease.attempt or waiting.retry_at == NEVER:
         return None
-    return Record(
-        path=waiting.path,
-        outcome="dead",
-        generation=lease.generation,
-        finished_at=at,
-        attempt=lease.attempt,
-        worker=worker,
-        attempts=lease.attempts,
-        failure=Failure("MessageVanished", "someone deleted the message before it was finished; not s3queue"),
-    )
+    return lease.vanished(waiting.path, at, worker)

@@ -251,7 +251,7 @@ class Claiming:
         if expected and expected != message.generation.etag:
             # The name was PUT anew, and attempts belong to a generation.  [P5]
             anew = replace(lease, attempt=1, generation=message.generation, failure=None, attempts=(), lines=None)
-            lease = replace(anew, postponed=0, fence="")
+            lease = replace(anew, put_id=message.put_id, postponed=0, fence="")
             lease, written = self.leases.put_lease(path, lease, if_match=written.etag)
         claim = self._claimed(message, lease, written, before)
         must_look = not is_first or is_once(path, message.metadata)
@@ -267,7 +267,7 @@ class Claiming:
         return claim
 
     def _claimed(self, message: Message, lease: Lease, written: Written, before: float) -> Claim:
-        lease = lease.on(message.generation, lease.claimed_at or written.at)
+        lease = lease.on(message, lease.claimed_at or written.at)
         return Claim(
             message=message,
             lease=lease,
@@ -292,7 +292,7 @@ class Claiming:
         message = Message(queue=self.queue.name, path=path, generation=generation, size=info.size)
         if lease.leased_etag not in ("", generation.etag):
             # The name was PUT anew; the attempt is its first. What becomes of it is written with the failure.  [P5]
-            lease = replace(lease, attempt=1, failure=None, attempts=(), lines=None, postponed=0)
+            lease = replace(lease, attempt=1, put_id="", failure=None, attempts=(), lines=None, postponed=0)
         claim = self._claimed(message, lease, written, before)
         record = self.leases.outcomes.read(path)
         if record and record.generation == generation:

@@ -44,7 +44,7 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
         _perform(leases, path)
         _restart(leases, claim, held)
         return "restarted"
-    claim.lease = lease.on(generation, claim.claimed_at)
+    claim.lease = lease.on(claim.message, claim.claimed_at)
     claim.lines = claim.lease.lines or Lines()
     record = leases.outcomes.read(path)
     if record and record.generation == generation:
@@ -172,6 +172,7 @@ def _restart(leases: LeaseProtocol, claim: Claim, held: StoredLease) -> None:
         timeout=claim.lease.timeout,
         # Named, so that whoever claims it next, and dies, does not leave its attempt to yet another PUT.
         generation=claim.message.generation,
+        put_id=claim.message.put_id,
         retry_at=due_at,
     )
     leases.write(claim, fresh)

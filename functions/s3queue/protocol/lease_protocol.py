@@ -276,20 +276,7 @@ class LeaseProtocol(LeaseWrites):
         if lease.generation is None or not self.queue.settings.history:
             return
         if record is None or not _is_outcome_of(record, lease.generation):
-            failure = Failure("MessageVanished", "someone deleted the message before it was finished; not s3queue")
-            self.outcomes.write_record(
-                Record(
-                    path=path,
-                    outcome="dead",
-                    generation=lease.generation,
-                    finished_at=at,
-                    attempt=lease.attempt,
-                    worker=lease.owner,
-                    attempts=lease.attempts,
-                    failure=failure,
-                ),
-                is_alive,
-            )
+            self.outcomes.write_record(lease.vanished(path, at, lease.owner), is_alive)
 
     def _stored(self, claim: Claim) -> ObjectInfo:
         return claim.message.stored(self.queue.keys.message(claim.path), claim.now())

@@ -46,9 +46,10 @@ def bury_misnamed(leases: LeaseProtocol, path: str, problem: str) -> None:
 def _never_claimed(queue: QueueAccess, path: str, buried: Record) -> Claim:
     """For hooks: a message that no lease can name had no attempt; this claim is over, and was never stored."""
     lease = Lease(state="burying", attempt=0, owner=queue.worker_id, nonce="", timeout=timedelta())
+    message = Message(queue=queue.name, path=path, generation=buried.generation, size=buried.size)
     claim = Claim(
-        message=Message(queue=queue.name, path=path, generation=buried.generation, size=buried.size),
-        lease=lease.on(buried.generation, buried.finished_at),
+        message=message,
+        lease=lease.on(message, buried.finished_at),
         lease_etag="",
         claimed_at=buried.finished_at,
         since=queue.clock.monotonic(),

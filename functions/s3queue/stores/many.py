@@ -18,11 +18,11 @@ from .s3_errors import refusal
 from .wire import quoted
 
 _log = logging.getLogger(__name__)
-#: Sends one DeleteObjects, once, and returns the keys for which its answer does not say what became of them.
+#: Sends one DeleteObjects, once, and returns the keys of which its answer does not say that nothing lies there.
 Send = Callable[[Mapping[str, str]], frozenset[str]]
 _AWS = (".amazonaws.com", ".amazonaws.com.cn")
-#: How S3 says that it left an object alone, because of its ETag or because there is none.
-_LEFT_ALONE = frozenset({"PreconditionFailed", "NoSuchKey"})
+#: How S3 says that there is no object.
+_MISSING = "NoSuchKey"
 #: XML 1.0 has no control characters, and its readers change line ends: such keys are deleted one by one.
 _NOT_IN_XML = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 _NO_ETAG = "0" * 32
@@ -98,9 +98,8 @@ def delete_one_by_one(store: ObjectStore, seen: Mapping[str, str]) -> frozenset[
     for number, key in enumerate(keys):
         try:
             store.delete(key, if_match=seen[key])
-        except Conflict as conflict:
-            if conflict.retried:
-                unknown.add(key)
+        except Conflict:
+            unknown.add(key)
         except Unavailable:
             return frozenset(unknown.union(keys[number:]))
     return frozenset(unknown)
@@ -122,7 +121,7 @@ def _escaped(text: str) -> str:
 def left_unknown(
     seen: Mapping[str, str], deleted: Sequence[str], errors: Sequence[Mapping[str, str]], bucket: str
 ) -> frozenset[str]:
-    """The keys of which an answer does not say what became of them: an error of the server's, or no word at all.
+    """The keys of which an answer does not say that nothing lies there: another ETag, an error, or no word at all.
 
     Raises:
         Unavailable: it says nothing at all: it was cut off.
@@ -135,6 +134,6 @@ def left_unknown(
         key, code = error.get("Key", ""), error.get("Code", "")
         if code == "AccessDenied":
             raise refusal(403, code, error.get("Message", ""), "delete", bucket, key, retried=False)
-        if code in _LEFT_ALONE:
+        if code == _MISSING:
             known.add(key)
     return frozenset(seen) - known

@@ -119,12 +119,15 @@ class MemoryStore:
             return frozenset()
 
         def perform() -> frozenset[str]:
+            left: set[str] = set()
             for key, etag in seen.items():
                 # S3 is atomic for each object, and not for all of them.
                 with self._mutex:
                     if key in self._objects and self._objects[key].etag == etag:
                         self._remove(key)
-            return frozenset()
+                    elif key in self._objects:
+                        left.add(key)
+            return frozenset(left)
 
         return self._request("delete_many", next(iter(seen)), perform)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from simulation.mutations import Mutation
 
 _BESIDE = "tests/unit/flow/test_partition_beside.py::"
+_BY_HAND = "tests/unit/flow/test_deleted_by_hand.py::"
 
 BUGS = (
     Mutation(
@@ -92,8 +93,8 @@ BUGS = (
     Mutation(
         "equal bytes that were PUT after the deletion are deleted by the next holder",
         "flow/partition_clearing.py",
-        "if record and Generation(etag=info.etag, put_at=info.modified_at) == record.generation:",
-        "if record and info.etag == record.generation.etag:",
+        "for record, info in listed if _generation(info) == record.generation}",
+        "for record, info in listed if info.etag == record.generation.etag}",
     ),
     Mutation(
         "failed messages are forgotten when a partition is given up",
@@ -218,5 +219,28 @@ BUGS = (
         "        if early and self.queue.clock.monotonic() - early.since <= FRESH_SECONDS:\n",
         "        if under_way:\n",
         test="tests/unit/flow/test_read_ahead.py::test_an_early_read_that_fails_costs_no_attempt",
+    ),
+    Mutation(
+        "the outcome of a message that vanished does not name its put id",
+        "documents/lease.py",
+        '            put_id="" if self.put_id.startswith(MOVED) else self.put_id,\n',
+        "",
+        # Schedule 34504 found it.
+        test=f"{_BY_HAND}test_what_is_put_again_before_its_loss_is_recorded_has_that_outcome",
+    ),
+    Mutation(
+        "what was PUT again before its journal was written is left there",
+        "flow/partition_clearing.py",
+        "        self._delete_repetitions(ended, deleted)\n",
+        "",
+        # Schedule 14578 found it.
+        test=f"{_BY_HAND}test_what_is_put_again_while_the_first_one_runs_does_not_run_after_that_is_completed",
+    ),
+    Mutation(
+        "a message whose deletion was refused counts as deleted",
+        "flow/partition_clearing.py",
+        "            deleted -= delete_all_seen(",
+        "            _ = delete_all_seen(",
+        test=f"{_BY_HAND}test_what_is_put_again_while_the_first_one_runs_does_not_run_after_that_is_completed",
     ),
 )

@@ -35,3 +35,15 @@ def test_no_further_request_is_sent_once_the_lease_is_over(store: CountingStore)
 
     assert store.take() == {"delete_many": 1}
     assert len(store.inner.list("").objects) == 2
+
+
+def test_what_was_put_anew_stays_and_is_named(store: CountingStore) -> None:
+    seen = put_many(store, 3)
+    store.inner.put(seen[1].key, b"other bytes")
+    store.inner.delete(seen[2].key)
+
+    assert delete_all_seen(store, seen) == {seen[1].key}
+
+    # A HEAD for the one that has another ETag.
+    assert store.take() == {"delete_many": 1, "head": 1}
+    assert [info.key for info in store.inner.list("").objects] == [seen[1].key]
