@@ -74,7 +74,7 @@ class PartitionReading:
         try:
             return self._look(path, info, before)
         except (AccessDenied, Unavailable) as problem:
-            # Also without an answer the attempt counts: who cannot be read must not hold the others up for ever.
+            # Also without an answer an attempt counts: who cannot be read must not hold the others up for ever.
             generation = Generation(etag=info.etag, put_at=info.modified_at)
             message = Message(queue=self._hold.queue.name, path=path, generation=generation, size=info.size)
             known = self._clearing.read.get(path)
@@ -84,7 +84,16 @@ class PartitionReading:
                 metadata = described_metadata(self._hold.queue, path, info.etag)
                 if metadata is not None and self._is_repeated(replace(message, metadata=metadata)):
                     return None
-            self._hold.leases.fail(self._hold.leases.claim(message, self._hold.waiting(path), info.at, before), problem)
+            waiting = self._hold.waiting(path)
+            claim = self._hold.leases.claim(message, waiting, info.at, before)
+            if waiting is None and isinstance(problem, Unavailable):
+                # Nobody knows yet that it is there: the LIST may be older than the lease, and another holder may have
+                # finished the message in between, and deleted its own lease. It waits, and what a LIST shows while a
+                # lease names it so is there.  [P3]
+                after = self._hold.queue.settings.retry.delay(claim.attempt, self._hold.queue.chance)
+                self._hold.leases.postpone(claim, after, is_asked=False)
+            else:
+                self._hold.leases.fail(claim, problem)
             if isinstance(problem, Unavailable):
                 self._hold.close()
             return None
