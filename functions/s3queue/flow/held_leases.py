@@ -64,7 +64,7 @@ class HeldLeases(LeaseProtocol):
 
     def _complete(self, claim: Claim, record: Record, result: Any, result_size: int, *, clear: bool) -> Record:
         # The lease is the commit point, so a zombie's completion does not count here.
-        claim.check_alive()
+        self._check_alive(claim)
         self.hold.end(claim.path, record)
         local = InProcess(claim, result=result)
         self.emit(ENDED[record.outcome], claim, local, outcome=record.outcome, result_size=result_size)
@@ -72,7 +72,7 @@ class HeldLeases(LeaseProtocol):
         return record
 
     def bury(self, claim: Claim, failure: Failure, error: BaseException | Failure | str | None = None) -> Record:
-        claim.check_alive()
+        self._check_alive(claim)
         record = self._record(claim, "dead", failure)
         self.hold.end(claim.path, record)
         local = InProcess(claim, as_exception(error or failure, failure))
@@ -81,12 +81,22 @@ class HeldLeases(LeaseProtocol):
 
     def write(self, claim: Claim, lease: Lease) -> None:
         """The lease of a message is kept by its partition: one that waits goes into the next commit."""
-        claim.check_alive()
+        self._check_alive(claim)
         claim.lease = lease
         if lease.state == "waiting":
             self.hold.wait(claim, lease)
         else:
             self.hold.renew(lease.timeout)
+
+    def _check_alive(self, claim: Claim) -> None:
+        """Raises LeaseLost after the deadline; then the whole hold is over for good.
+
+        Another thread's commit may be on its way, and its answer would give the lease more time: the partition would be
+        given up, and nobody would have counted this start. So the lease runs out, and whoever takes it over does.  [P5]
+        """
+        if not self.hold.claim.is_alive():
+            self.hold.claim.end()
+        claim.check_alive()
 
     def give_back(self, path: str, lease: Lease, etag: str, now: datetime) -> None:
         self.hold.put_back(path)

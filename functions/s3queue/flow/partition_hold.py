@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from s3queue.documents.lease import Lease
 from s3queue.documents.partition import PART_BYTES, StoredPartition, Waiting, in_parts
 from s3queue.documents.record import Failure, Record
-from s3queue.errors import Conflict
+from s3queue.errors import Conflict, LeaseLost
 from s3queue.paths import is_ordered, partition_path
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.journal import outcome_in
@@ -233,8 +234,9 @@ class Hold:
         alone from then on.  [P5]
         """
         with self._mutex:
-            if self._claims.get(claim.path) is claim and claim.path in self._running and claim.is_alive():
-                self.leases.fail(claim, Failure("OutcomeUnknown", "how the attempt ended could not be recorded"))
+            if self._claims.get(claim.path) is claim and claim.path in self._running:
+                with suppress(LeaseLost):
+                    self.leases.fail(claim, Failure("OutcomeUnknown", "how the attempt ended could not be recorded"))
             self.put_back(claim.path, claim)
             self._is_closed = True
 

@@ -33,6 +33,8 @@ class Claim:
     clock: Clock
     #: Until when the worker's heartbeat keeps it, whatever its own lease says.
     named_until: float = float("-inf")
+    #: Set by `end`.
+    is_ended: bool = False
     #: Different for every claim of a message, and greater for later attempts: a system that the handler writes to can
     #: refuse a late writer.
     fence: str
@@ -67,12 +69,17 @@ class Claim:
 
     @property
     def deadline(self) -> float:
+        if self.is_ended:
+            return float("-inf")
         own = max(self.leased_until, self.named_until)
         return own if self.within is None else min(own, self.within.deadline)
 
     def end(self) -> None:
-        """It is over, whatever the own clock says: no handler may start on it any more.  [P4]"""
-        self.leased_until = self.named_until = float("-inf")
+        """It is over, whatever the own clock says: no handler may start on it any more.  [P4]
+
+        For good: nor does the answer to a write of its lease that is on its way give it more time.
+        """
+        self.is_ended = True
 
     def remaining(self) -> timedelta:
         return timedelta(seconds=max(0.0, self.deadline - self.clock.monotonic()))
