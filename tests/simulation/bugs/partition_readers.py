@@ -180,6 +180,23 @@ BUGS = (
         test=f"{_RUNS}test_a_heartbeat_keeps_no_partition_whose_lease_ran_out_while_a_message_was_read",
     ),
     Mutation(
+        "what another holder finished since the LIST has failed, if it is not answered for",
+        "flow/partition_reading.py",
+        "            if waiting is None and isinstance(problem, Unavailable):\n",
+        "            if not path:\n",
+        # Schedule 30896 met it.
+        test="tests/unit/flow/test_partitions.py::test_what_another_holder_has_finished_since_the_list_has_one_outcome",
+    ),
+    Mutation(
+        "the late answer to a commit lets a start be forgotten that outlasted the lease",
+        "flow/held_leases.py",
+        "        if not self.hold.claim.is_alive():\n            self.hold.claim.end()\n",
+        "",
+        # Schedule 19354 meets it.
+        test="tests/unit/flow/test_partition_beside.py::"
+        "test_a_late_answer_gives_no_time_to_a_hold_that_could_not_record_how_a_message_ended",
+    ),
+    Mutation(
         "messages whose names look like partitions hide them",
         "flow/partition_states.py",
         "        while cursor is not None and not folders:\n",

@@ -25,8 +25,9 @@ def observe() -> None:
 
     def moved(claim: Claim, name: str, value: Any) -> None:
         object_setattr(claim, name, value)
+        moves = (LAST_FIELD, "fence", "leased_until", "named_until", "is_ended")
         # Its last field is set last: before, it is not whole yet.
-        if name in (LAST_FIELD, "fence", "leased_until", "named_until") and hasattr(claim, LAST_FIELD) and claim.fence:
+        if name in moves and hasattr(claim, LAST_FIELD) and claim.fence:
             message = claim.message
             tell(
                 "held",

@@ -77,6 +77,35 @@ def test_a_name_that_was_put_anew_is_left_until_the_finished_message_is_deleted(
     assert hold.take().message.body == b"other bytes"
 
 
+def test_a_late_answer_gives_no_time_to_a_hold_that_could_not_record_how_a_message_ended(bench):
+    """Else the partition is given up, and nobody has counted that start.  [P5]"""
+    queue, _ = filled(bench, 260)
+    hold = hold_partition(queue.leases, PARTITION)
+    running, _ = run_until_low(queue, hold)
+    bench.clock.advance(20)
+
+    def around(operation, key, perform):
+        answer = perform()
+        if operation == "put" and key == f"orders/leases/{PARTITION}":
+            bench.around = None
+            bench.clock.advance(15)
+            with pytest.raises(LeaseLost):
+                queue.complete(running)
+            hold.lose(running)
+        return answer
+
+    bench.around = around
+    assert hold.advance_beside()
+
+    for go_on in (hold.clear, hold.advance, hold.give_up):
+        with pytest.raises(LeaseLost):
+            go_on()
+    assert running.path in stored(bench).taken
+    bench.clock.advance(60)
+    assert hold_partition(bench.queue(partitions=1).leases, PARTITION)
+    assert stored(bench).waiting[running.path].is_suspect
+
+
 def test_what_runs_is_not_taken_once_more(bench):
     queue, _ = filled(bench, 100)
     hold = hold_partition(queue.leases, PARTITION)

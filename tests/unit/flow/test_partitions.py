@@ -554,6 +554,41 @@ def test_a_message_that_is_not_answered_for_holds_the_others_up_for_its_attempts
     assert queue.outcome_of(after).outcome == "completed"
 
 
+@pytest.mark.parametrize("is_put_anew", [False, True])
+@pytest.mark.parametrize("most", [1, 2])
+def test_what_another_holder_has_finished_since_the_list_has_one_outcome(bench, most, is_put_anew):
+    """It had given the partition up again, so the PUT of the lease succeeded; the GET was not answered.  [P3]"""
+    late, other = (bench.queue(max_attempts=most, retry_base=30) for _ in range(2))
+    seen, path = [], late.enqueue(json.dumps("x"), group="a", name="x")
+
+    def silent(operation, key, perform):
+        if operation == "get" and key == f"orders/{path}":
+            raise Unavailable("no answer")
+        return perform()
+
+    def around(operation, key, perform):
+        if operation == "put" and key == "orders/leases/@a":
+            bench.around = None
+            _run(bench, other, seen.append, path)
+            if is_put_anew:
+                bench.clock.advance(2)
+                bench.put(f"orders/{path}", b'"x"')
+            bench.around = silent
+        return perform()
+
+    bench.around = around
+    _run(bench, late, seen.append, path)
+    bench.around = None
+    bench.clock.advance(60)
+    _run(bench, other, seen.append, path)
+
+    journals = [read_journal(bench.memory.open(key)) for key in bench.keys("orders/records/")]
+    outcomes = [(record.outcome, record.attempt) for records in journals for record in records]
+    assert outcomes == [("completed", 1)] * len(seen)
+    assert seen == ["x"] * (1 + is_put_anew)
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == bench.keys("orders/dead/") == []
+
+
 def test_a_message_that_a_stranger_puts_into_a_group_of_a_spark_queue_waits_for_a_run(bench):
     queue = bench.queue(engine="spark")
     bench.put("orders/messages/@a/x", b"{}")
