@@ -2,7 +2,8 @@
 
 A message that another one sent, or that has a dedup id, may be PUT again after it was finished. Its PUT succeeds only
 once the first one's message is deleted, and that is after its journal was written: so a journal that is younger than
-the message tells nothing, and one LIST answers for all messages that are older than it.
+the message tells nothing, and one LIST answers for all messages that are older than it. If someone deletes the first
+one by hand before that, whoever writes the journal deletes the second one: see `Clearing`.
 """
 
 from __future__ import annotations
