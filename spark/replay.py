@@ -162,7 +162,8 @@ def _replay(queue: Queue, path: str, chosen: Filter, dry_run: bool, target: Queu
     is_replayed = letters.is_replayed(letter)
     if dry_run:
         return ("would clear" if is_replayed else "would replay"), ""
-    arrived = letters.replay(path)
+    # Not if it has died anew since, of another error.
+    arrived = letters.replay(path, error_type=letter.error_type if chosen.error_types else None)
     return ("cleared", "") if is_replayed else ("replayed", arrived)
 
 
