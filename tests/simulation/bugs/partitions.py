@@ -113,6 +113,8 @@ BUGS = (
         "flow/partition_reading.py",
         "        if message.generation.etag != info.etag:\n",
         "        if not message:\n",
+        test="tests/unit/flow/test_partitions.py::"
+        "test_a_message_that_was_put_anew_since_the_list_runs_under_a_lease_that_names_it",
     ),
     Mutation(
         "a partition whose lease ran out is taken from a worker whose heartbeat keeps it",
