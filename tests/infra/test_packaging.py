@@ -107,7 +107,8 @@ def test_a_word_of_the_library_is_no_service_and_a_handlers_is(tmp_path: Path) -
     (tmp_path / "handlers").mkdir()
     (tmp_path / "handlers" / "mail.py").write_text('SERVICE = "ses"\n')
     (tmp_path / "s3queue").symlink_to(FUNCTIONS / "s3queue")
-    sources = [tmp_path / path.relative_to(FUNCTIONS) for path in _shipped(FUNCTIONS) if "s3queue" in path.parts]
+    sources = [tmp_path / path.relative_to(FUNCTIONS) for path in _shipped(FUNCTIONS)]
+    sources = [path for path in sources if path.is_relative_to(tmp_path / "s3queue")]
 
     models = _models_in_use(tmp_path, [*sources, tmp_path / "handlers" / "mail.py"], tmp_path / "none")
 

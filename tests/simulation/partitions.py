@@ -96,6 +96,8 @@ class Partitions:
         self._excused: set[Life] = set()
         #: How many outcomes were committed for each life.
         self._outcomes: dict[Life, int] = {}
+        #: Every lease that was written: key and bytes.
+        self._written: set[tuple[str, bytes]] = set()
         self.journals = Journals(judge, self._outcomes)
 
     def lease_key(self, path: str) -> str:
@@ -113,7 +115,10 @@ class Partitions:
         """Whether it was the lease or the journal of a partition, and is judged here alone."""
         kind, _, rest = key.removeprefix(self._root).partition("/")
         if kind == "leases" and rest.startswith("@"):
-            self._leased(process, rest, _lease(before, key), _lease(after, key))
+            is_repeated = after is not None and (key, after.body) in self._written
+            if after is not None:
+                self._written.add((key, after.body))
+            self._leased(process, rest, _lease(before, key), _lease(after, key), is_repeated=is_repeated)
             return True
         if kind == "records" and rest.startswith("@"):
             self.journals.write(key, before, after)
@@ -127,12 +132,21 @@ class Partitions:
     # The lease
 
     def _leased(
-        self, process: Process, partition: str, before: PartitionLease | None, after: PartitionLease | None
+        self,
+        process: Process,
+        partition: str,
+        before: PartitionLease | None,
+        after: PartitionLease | None,
+        *,
+        is_repeated: bool,
     ) -> None:
+        """`is_repeated`: a lease of these very bytes was written before. Two PUTs without an answer may land after it
+        was deleted: the first writes it anew, so the second finds its ETag. What it commits was committed then.
+        """
         if before and before.state == "processing":
             self._check_alone(process, partition, before.owner, after)
         for record in after.ended if after else ():
-            if not before or record not in before.ended:
+            if not is_repeated and not (before and record in before.ended):
                 self._commit(process, record, after)
         for record in before.ended if before else ():
             if not after or record not in after.ended:
@@ -167,10 +181,6 @@ class Partitions:
         life = self._ledger.find(record.path, generation.etag, generation.put_at)
         if life is None:
             self._judge.broken("unexpected", f"an outcome of {record.path} for a generation that never was")
-            return
-        if life in self._outcomes and life.record == record:
-            # Two PUTs of the lease that had no answer landed after it was deleted: the first writes it anew, with the
-            # same bytes, so the second finds its ETag. It is the same outcome, down to its date; nothing ran again.
             return
         self._outcomes[life] = self._outcomes.get(life, 0) + 1
         if self._outcomes[life] > life.puts:

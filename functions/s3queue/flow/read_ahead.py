@@ -1,7 +1,7 @@
 """The next messages of a held partition are read while handlers run: nobody waits for their GETs.  [P9]
 
-Its lease names them as taken before they are read, so they are nobody else's, and a worker that dies has charged them
-already. Only what is used soon is read so early: what is PUT or deleted by hand since then is not seen.
+Its lease names them as taken before they are read: nobody else begins them, and should this worker die, they count as
+begun in any case. Only what is used soon is read so early: what is PUT or deleted by hand since then is not seen.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any
 
 from s3queue.documents.message import INLINE_BYTES, Message
 from s3queue.errors import QueueError
@@ -46,7 +45,7 @@ class Readers:
     def __exit__(self, *error: object) -> None:
         self.end()
 
-    def submit(self, read: Callable[[str, ObjectInfo], Read | None], path: str, info: ObjectInfo) -> Any:
+    def submit(self, read: Callable[[str, ObjectInfo], Read | None], path: str, info: ObjectInfo) -> UnderWay:
         with self._mutex:
             if self._pool is None:
                 self._pool = futures.ThreadPoolExecutor(READERS, self._name)
@@ -73,6 +72,9 @@ class Read:
         return self.at + timedelta(seconds=now - self.since)
 
 
+UnderWay = futures.Future[Read | None]
+
+
 @dataclass(slots=True)
 class ReadAhead:
     """Of one held partition. The hold's mutex guards `begin`."""
@@ -80,7 +82,7 @@ class ReadAhead:
     queue: QueueAccess
     readers: Readers | None
     #: Key, ETag and date → what is being read: equal bytes that were PUT anew are another message.
-    _reads: dict[tuple[str, str, datetime], Any] = field(default_factory=dict)
+    _reads: dict[tuple[str, str, datetime], UnderWay] = field(default_factory=dict)
     #: How many seconds the last handler took, unknown at first, and the last GET.
     _handled_in: float = float("inf")
     _got_in: float = 0.0
@@ -110,7 +112,7 @@ class ReadAhead:
     def read(self, path: str, info: ObjectInfo, now: float) -> Read | None:
         """The message, as it was read early, or read now; None: there is none."""
         under_way = self._reads.pop(_id(info), None)
-        early: Read | None = None if under_way is None or under_way.cancel() else under_way.result()
+        early = None if under_way is None or under_way.cancel() else under_way.result()
         if early and self.queue.clock.monotonic() - early.since <= FRESH_SECONDS:
             return early
         # Whoever waited in vain reads it now.

@@ -60,12 +60,18 @@ def test_an_old_launch_is_looked_for_by_name_because_tokens_do_not_live_for_ever
     assert RunStore(queue).slot(0).slot.job == f"job-{jobs.asked[0]}"
 
 
-def test_a_refusal_takes_nothing_from_a_run_whose_driver_is_at_work(bench, jobs):
+def start_without_answer(bench, jobs):
+    """A run that was started, and nobody knows it: its queue, its message and its name."""
     queue = bench.queue("exports", **SPARK)
     path = queue.enqueue({"n": 1})
     jobs.after = silent
     launcher(jobs).launch(queue, [path])
     (run,) = jobs.started
+    return queue, path, run
+
+
+def test_a_refusal_takes_nothing_from_a_run_whose_driver_is_at_work(bench, jobs):
+    queue, path, run = start_without_answer(bench, jobs)
     take_over(queue, run)
     jobs.becomes("running", "RUNNING")
     before = bench.read(queue.keys.manifest(run))
@@ -82,11 +88,7 @@ def test_a_refusal_takes_nothing_from_a_run_whose_driver_is_at_work(bench, jobs)
 
 
 def test_a_driver_that_starts_while_its_run_is_refused_keeps_it(bench, jobs):
-    queue = bench.queue("exports", **SPARK)
-    path = queue.enqueue({"n": 1})
-    jobs.after = silent
-    launcher(jobs).launch(queue, [path])
-    (run,) = jobs.started
+    queue, path, run = start_without_answer(bench, jobs)
 
     def too_late(request):
         take_over(queue, run)
