@@ -238,13 +238,10 @@ class Claiming:
         try:
             found = self.queue.store.open(self.queue.keys.message(path))
         except AccessDenied as refused:
-            self._fail_unreadable(path, lease, written, before, refused)
+            self._fail_unreadable(path, lease, written, before, refused, is_first=is_first)
             return None
         if found is None:
-            if not is_first:
-                until = before + lease.timeout.total_seconds()
-                self.leases.record_vanished(path, lease, written.at, lambda: self.queue.clock.monotonic() < until)
-            delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=written.etag)
+            self._end_vanished(path, lease, written, before, is_first=is_first)
             return None
         message = message_of(self.queue, path, found)
         expected = lease.leased_etag
@@ -280,13 +277,22 @@ class Claiming:
             lines=lease.lines or Lines(),
         )
 
-    def _fail_unreadable(self, path: str, lease: Lease, written: Written, before: float, refused: AccessDenied) -> None:
+    def _end_vanished(self, path: str, lease: Lease, written: Written, before: float, *, is_first: bool) -> None:
+        """The message is gone: someone deleted it, or finished it and died before its lease was deleted.  [P1] [P7]"""
+        if not is_first:
+            until = before + lease.timeout.total_seconds()
+            self.leases.record_vanished(path, lease, written.at, lambda: self.queue.clock.monotonic() < until)
+        delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=written.etag)
+
+    def _fail_unreadable(
+        self, path: str, lease: Lease, written: Written, before: float, refused: AccessDenied, *, is_first: bool
+    ) -> None:
         """A message whose GET is refused has had an attempt: it would be claimed and given back for ever.  [P5]"""
         _log.error("message cannot be read, attempt failed: %s/%s: %s", self.queue.name, path, refused)
         self.queue.in_vain += 1
         info = self.queue.list_message(path)
         if info is None:
-            delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=written.etag)
+            self._end_vanished(path, lease, written, before, is_first=is_first)
             return
         generation = Generation(etag=info.etag, put_at=info.modified_at)
         message = Message(queue=self.queue.name, path=path, generation=generation, size=info.size)

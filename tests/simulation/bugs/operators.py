@@ -64,7 +64,7 @@ BUGS = (
         "the lease of a message that was deleted by hand stays",
         "protocol/claiming.py",
         "lambda: self.queue.clock.monotonic() < until)\n"
-        "            delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=written.etag)\n",
+        "        delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=written.etag)\n",
         "lambda: self.queue.clock.monotonic() < until)\n",
         more=(("protocol/expire.py", "    delete_unique(queue.store, held.key, if_match=etag)\n", ""),),
     ),

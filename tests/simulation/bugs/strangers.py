@@ -20,8 +20,17 @@ BUGS = (
     Mutation(
         "a message that nobody may read is given back for ever",
         "protocol/claiming.py",
-        "            self._fail_unreadable(path, lease, written, before, refused)\n            return None\n",
+        "            self._fail_unreadable(path, lease, written, before, refused, is_first=is_first)\n"
+        "            return None\n",
         "            raise\n",
+    ),
+    Mutation(
+        "a message that nobody may read, and that is gone, leaves no record",
+        "protocol/claiming.py",
+        "            self._end_vanished(path, lease, written, before, is_first=is_first)\n            return\n",
+        "            self._end_vanished(path, lease, written, before, is_first=True)\n            return\n",
+        test="tests/unit/protocol/test_unreadable.py::"
+        "test_one_that_is_deleted_by_hand_between_two_attempts_is_recorded",
     ),
     Mutation(
         "a dead message that nobody may read is deleted",

@@ -249,3 +249,21 @@ def test_what_was_moved_back_and_can_neither_be_read_nor_described_is_not_taken_
     bench.around = None
     assert queue.status(path).state == "dead"
     assert bench.read(f"orders/{path}") == b"{}"
+
+
+def test_one_that_is_deleted_by_hand_between_two_attempts_is_recorded(bench: Workbench) -> None:
+    """[P1] Its GET is refused, and a LIST shows that it is gone: the record says so, as it does of any other."""
+    queue = bench.queue(max_attempts=3)
+    path = queue.enqueue(b"payload", name="x")
+    lock(bench, path, FORBIDDEN)
+    assert queue.claim(path) is None
+    bench.memory.delete(f"orders/{path}")
+    bench.clock.advance(10)
+
+    assert queue.claim(path, read_first=True) is None
+
+    record = queue.outcome_of(path)
+    assert record is not None
+    assert record.failure is not None
+    assert (record.outcome, record.failure.type, record.attempt) == ("dead", "MessageVanished", 2)
+    assert bench.keys("orders/leases/") == []
