@@ -117,7 +117,7 @@ class PartitionRun:
             _log.warning("message not read, partition given up: %s: %s", self.hold.partition, error)
         except BaseException:
             # Else a heartbeat would keep for ever what no thread works on.
-            self._end(is_lost=True)
+            self.lose()
             raise
         return claims
 
@@ -134,7 +134,7 @@ class PartitionRun:
             return process_together(self._processor, claims)
         except BaseException:
             # As in `_taken`: what a handler must not raise, or what the library should not.
-            self._end(is_lost=True)
+            self.lose()
             raise
 
     def _begin_advance(self, *, beside: bool = False) -> bool:
@@ -156,7 +156,7 @@ class PartitionRun:
         try:
             goes_on = self.hold.advance(stop=self.should_stop())
         except BaseException as error:
-            return self._lose(error)
+            return self._lost_by(error)
         self._tell(len(self._endings))
         self._go_on()
         if not goes_on:
@@ -172,12 +172,16 @@ class PartitionRun:
                 self._notify()
                 self.hold.clear()
         except BaseException as error:
-            return self._lose(error)
+            return self._lost_by(error)
         self._go_on()
         return False
 
-    def _lose(self, error: BaseException) -> bool:
+    def lose(self) -> None:
+        """Nothing that was not committed counts; the lease runs out, and its next holder goes on."""
         self._end(is_lost=True)
+
+    def _lost_by(self, error: BaseException) -> bool:
+        self.lose()
         if not isinstance(error, (LeaseLost, Unavailable)):
             raise error
         _log.warning("partition lost, left to its next holder: %s: %s", self.hold.partition, error)

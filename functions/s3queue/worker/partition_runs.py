@@ -9,6 +9,7 @@ from s3queue.flow.partition_hold import Hold
 from s3queue.flow.partitions import hold_partition
 from s3queue.flow.read_ahead import Readers
 from s3queue.paths import partition_of
+from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter
 
 from .partition_run import PartitionRun
@@ -85,11 +86,21 @@ class PartitionRuns:
             try:
                 run.work()
             finally:
-                is_ours = run.is_over and self._end(run)
+                # A thread that hung and was replaced must not take it again: nobody would commit what it runs.
+                is_ours = self._is_wanted() and run.is_over and self._end(run)
             # Once more, unless its turn is over: another worker that found it held has left its message to this one.
             goes_on = is_ours and not run.is_lost and queue.held_back == held_back and not run.should_stop()
             run = self._take(partition) if goes_on else None
         return was_held
+
+    def lose(self, claim: Claim) -> None:
+        """The handler of this message hung, and that cannot be recorded: its partition is left to run out, else nothing
+        of it would ever run here again. Whoever takes it over charges the attempt.  [P5] [P6]
+        """
+        run = self._runs.get(partition_of(claim.path))
+        if run and run.hold.claim is claim.within:
+            run.lose()
+            self._end(run)
 
     def _take(self, partition: str) -> PartitionRun | None:
         with self._mutex:

@@ -358,10 +358,12 @@ class Worker:
 
     def _given_up(self, claim: Claim, ending: AttemptEnding) -> None:
         self.statistics.count(ending)
-        if claim.within:
+        if claim.within and ending != "lost":
             self._work_on_partition(Candidate(claim.within.path, 0, self.queue.clock.now(), is_overdue=True))
-        else:
-            self._put_down(claim.path)
+            return
+        if claim.within:
+            self._partitions.lose(claim)
+        self._put_down((claim.within or claim).path)
 
     def _sweep_regularly(self) -> None:
         turns = SweepTurns(self.queue)

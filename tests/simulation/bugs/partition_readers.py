@@ -171,7 +171,7 @@ BUGS = (
             (
                 "worker/partition_run.py",
                 "            # Else a heartbeat would keep for ever what no thread works on.\n"
-                "            self._end(is_lost=True)\n"
+                "            self.lose()\n"
                 "            raise\n"
                 "        return claims\n",
                 "            raise\n        return claims\n",

@@ -28,6 +28,21 @@ BUGS = (
         test="tests/unit/worker/test_hung_handlers.py::test_the_watchdog_gives_a_handler_up_once_and_tells_it",
     ),
     Mutation(
+        "a partition whose hung handler cannot be recorded never runs again",
+        "worker/pull_worker.py",
+        "        if claim.within:\n            self._partitions.lose(claim)\n",
+        "",
+        test="tests/unit/worker/test_partition_runs.py::"
+        "test_a_partition_whose_hung_handler_cannot_be_recorded_runs_again",
+    ),
+    Mutation(
+        "a thread that hung and was replaced takes a partition once more",
+        "worker/partition_runs.py",
+        "is_ours = self._is_wanted() and run.is_over and self._end(run)",
+        "is_ours = run.is_over and self._end(run)",
+        test="tests/unit/worker/test_partition_runs.py::test_a_thread_that_was_replaced_takes_no_partition_again",
+    ),
+    Mutation(
         "a running worker takes no notice of a new concurrency",
         "worker/pull_worker.py",
         "    def _follow_settings(self) -> None:\n        self._crew.resize(self._concurrency)\n",

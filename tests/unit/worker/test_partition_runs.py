@@ -115,6 +115,48 @@ def test_a_hung_handler_of_a_partition_is_given_up_and_the_partition_goes_on(ben
     assert [one.lease.failure.type for one in lease.waiting.values()] == ["HandlerTimeout"]
 
 
+@pytest.mark.parametrize("no_thread", [False, True], ids=["the lease was lost", "no thread can be started"])
+def test_a_partition_whose_hung_handler_cannot_be_recorded_runs_again(bench, monkeypatch, no_thread):
+    """[P5] [P6] The message was among those that run for ever, and this worker never took the partition again."""
+    queue = bench.queue(concurrency=1, handler_timeout=25, visibility_timeout=30, retry_base=1)
+    path = queue.enqueue(b"1", group="b")
+    hangs, let_go = threading.Event(), threading.Event()
+
+    def handler(number):
+        if not hangs.is_set():
+            hangs.set()
+            let_go.wait(PATIENCE)
+
+    worker = Worker(queue, handler, sweep=False)
+    hurry(worker)
+    worker.start()
+    start, refusals = threading.Thread.start, ["can't start new thread"] if no_thread else []
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if refusals and thread.name.startswith(queue.worker_id):
+            raise RuntimeError(refusals.pop())
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    try:
+        assert hangs.wait(PATIENCE)
+        if not no_thread:
+            (run,) = worker._partitions._runs.values()
+            run.hold.claim.end()
+        bench.clock.advance(26)
+        eventually(lambda: worker.stats()["lost"] == 1)
+        eventually(lambda: len(worker._partitions) == 0)
+        bench.clock.advance(60)
+        eventually(lambda: worker.stats()["succeeded"] == 1)
+    finally:
+        let_go.set()
+        assert worker.stop(PATIENCE)
+
+    record = queue.outcome_of(path)
+    assert [attempt.failure and attempt.failure.type for attempt in record.attempts] == ["LeaseExpired", None]
+    assert worker._busy == 0
+
+
 def test_a_worker_that_stops_gives_its_partition_back(bench):
     queue = bench.queue(concurrency=1)
     for number in range(50):
@@ -314,6 +356,32 @@ def test_ordinary_messages_have_their_turn_beside_a_partition_that_is_never_empt
     worker.run_until_empty()
 
     assert seen.index("plain") < 12
+
+
+def test_a_thread_that_was_replaced_takes_no_partition_again(bench):
+    """[P6] Its handler returns just when another thread has given the partition up, and is about to forget it."""
+    queue, called = bench.queue(), []
+    path = queue.enqueue(b"1", group="a")
+
+    def handler(body):
+        called.append(body)
+        if len(called) > 1:
+            return
+        (run,) = runs._runs.values()
+        run.hold.claim.end()
+        run.is_over = True
+        bench.memory.delete("orders/leases/@a")
+
+    runs = PartitionRuns(
+        bench.processor(queue, handler),
+        HeartbeatWriter(queue),
+        count=lambda ending: None,
+        is_wanted=lambda: not called,
+    )
+    runs.work(path)
+
+    assert called == [1]
+    assert bench.keys("orders/leases/") == []
 
 
 def test_what_no_handler_may_raise_does_not_keep_a_partition_for_ever(bench):
