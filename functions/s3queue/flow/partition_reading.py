@@ -73,20 +73,12 @@ class PartitionReading:
     def _read(self, path: str, info: ObjectInfo, before: float) -> Claim | None:
         try:
             return self._look(path, info, before)
-        except (AccessDenied, Unavailable) as problem:
+        except AccessDenied as refused:
+            self._refuse(path, info, before, refused)
+        except Unavailable as problem:
             # Also without an answer an attempt counts: who cannot be read must not hold the others up for ever.
-            generation = Generation(etag=info.etag, put_at=info.modified_at)
-            message = Message(queue=self._hold.queue.name, path=path, generation=generation, size=info.size)
-            known = self._clearing.read.get(path)
-            if known is None or known.etag != info.etag:
-                self._clearing.read[path] = info
-            if isinstance(problem, AccessDenied):
-                metadata = described_metadata(self._hold.queue, path, info.etag)
-                if metadata is not None and self._is_repeated(replace(message, metadata=metadata)):
-                    return None
-            waiting = self._hold.waiting(path)
-            claim = self._hold.leases.claim(message, waiting, info.at, before)
-            if waiting is None and isinstance(problem, Unavailable):
+            claim = self._unread(path, info, before)
+            if self._hold.waiting(path) is None:
                 # Nobody knows yet that it is there: the LIST may be older than the lease, and another holder may have
                 # finished the message in between, and deleted its own lease. It waits, and what a LIST shows while a
                 # lease names it so is there.  [P3]
@@ -94,9 +86,30 @@ class PartitionReading:
                 self._hold.leases.postpone(claim, after, is_asked=False)
             else:
                 self._hold.leases.fail(claim, problem)
-            if isinstance(problem, Unavailable):
-                self._hold.close()
-            return None
+            self._hold.close()
+        return None
+
+    def _refuse(self, path: str, info: ObjectInfo, before: float, refused: AccessDenied) -> None:
+        """Its GET was refused: an attempt of what lies there, which may be another message than the LIST has shown."""
+        found = self._hold.queue.list_message(path)
+        if found is None:
+            self._hold.vanish(path, info.at)
+        elif found.etag != info.etag:
+            self._hold.look_again(path)
+        else:
+            claim = self._unread(path, found, before)
+            metadata = described_metadata(self._hold.queue, path, found.etag)
+            if metadata is None or not self._is_repeated(replace(claim.message, metadata=metadata)):
+                self._hold.leases.fail(claim, refused)
+
+    def _unread(self, path: str, info: ObjectInfo, before: float) -> Claim:
+        """The claim of a message of which no more is known than a LIST shows."""
+        generation = Generation(etag=info.etag, put_at=info.modified_at)
+        message = Message(queue=self._hold.queue.name, path=path, generation=generation, size=info.size)
+        known = self._clearing.read.get(path)
+        if known is None or known.etag != info.etag:
+            self._clearing.read[path] = info
+        return self._hold.leases.claim(message, self._hold.waiting(path), info.at, before)
 
     def _look(self, path: str, info: ObjectInfo, before: float) -> Claim | None:
         read = self._ahead.read(path, info, before)

@@ -182,10 +182,18 @@ BUGS = (
     Mutation(
         "what another holder finished since the LIST has failed, if it is not answered for",
         "flow/partition_reading.py",
-        "            if waiting is None and isinstance(problem, Unavailable):\n",
+        "            if self._hold.waiting(path) is None:\n",
         "            if not path:\n",
         # Schedule 30896 met it.
         test="tests/unit/flow/test_partitions.py::test_what_another_holder_has_finished_since_the_list_has_one_outcome",
+    ),
+    Mutation(
+        "a refused GET counts for what an old LIST has shown",
+        "flow/partition_reading.py",
+        "        found = self._hold.queue.list_message(path)\n",
+        "        found: ObjectInfo | None = info\n",
+        test="tests/unit/flow/test_partitions.py::"
+        "test_a_refused_get_counts_for_what_lies_there_and_not_for_what_the_list_has_shown",
     ),
     Mutation(
         "the late answer to a commit lets a start be forgotten that outlasted the lease",

@@ -589,6 +589,39 @@ def test_what_another_holder_has_finished_since_the_list_has_one_outcome(bench, 
     assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == bench.keys("orders/dead/") == []
 
 
+@pytest.mark.parametrize("put_anew", [None, b'"x"', b'"y"'], ids=["gone", "equal bytes", "other bytes"])
+def test_a_refused_get_counts_for_what_lies_there_and_not_for_what_the_list_has_shown(bench, put_anew):
+    """[P3] [P5] Another holder had finished that, and given the partition up again."""
+    late, other = (bench.queue(max_attempts=1) for _ in range(2))
+    path = late.enqueue(json.dumps("x"), group="a", name="x")
+
+    def refuse(operation, key, perform):
+        if (operation == "get" and key == f"orders/{path}") or operation == "copy":
+            raise AccessDenied("403")
+        return perform()
+
+    def around(operation, key, perform):
+        if operation == "put" and key == "orders/leases/@a":
+            bench.around = None
+            _run(bench, other, lambda body: None, path)
+            if put_anew:
+                bench.clock.advance(2)
+                bench.put(f"orders/{path}", put_anew)
+            bench.around = refuse
+        return perform()
+
+    bench.around = around
+    _run(bench, late, lambda body: None, path)
+    bench.around = None
+
+    journals = [read_journal(bench.memory.open(key)) for key in bench.keys("orders/records/")]
+    records = sorted((one for records in journals for one in records), key=lambda one: one.generation.put_at)
+    assert [record.outcome for record in records] == ["completed", "dead"][: 2 if put_anew else 1]
+    if put_anew:
+        lying = bench.memory.head(f"orders/{path}")
+        assert (records[1].generation.etag, records[1].generation.put_at) == (lying.etag, lying.modified_at)
+
+
 def test_a_message_that_a_stranger_puts_into_a_group_of_a_spark_queue_waits_for_a_run(bench):
     queue = bench.queue(engine="spark")
     bench.put("orders/messages/@a/x", b"{}")
