@@ -89,9 +89,11 @@ def _check_merged(world: World, judge: Judge, life: Life) -> None:
     replays = [one for one in named if one.body == life.body or one.body in edited.get((one.path, life.body), ())]
     is_later = any(one.order > life.order for one in (*alike, *replays))
     is_unstoppable = life.is_unstoppable or life.path in judge.letters.unstoppable
-    # Equal bytes were at work when it was PUT, and completed after that: they were one message.
-    completed = (one for one in alike if one.record and one.record.outcome == "completed")
-    is_done = any(one.recorded_at >= life.last_put_at for one in completed)
+    # Equal bytes were at work when it was PUT, and completed after that: they were one message. Or just before it, and
+    # their holder had not deleted them yet: then no death came after that.
+    completed = [one for one in alike if one.record and one.record.outcome == "completed"]
+    last = max((one for one in alike if one.record), key=lambda one: one.recorded_at, default=None)
+    is_done = any(one.recorded_at >= life.last_put_at for one in completed) or (life.was_leased and last in completed)
     # Someone deleted it by hand after its death, and before its holder did; then its letter was replayed to this name.
     is_meddled = any(one.end == "removed" and one.record and one.recorded_at <= one.ended_at for one in alike)
     is_excused = is_later or is_done or is_unstoppable or is_meddled

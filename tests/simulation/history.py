@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from s3queue.documents.message import MOVED, ONCE
+from s3queue.documents.record import Record
 from s3queue.encoding import parse_json, put_id_of
 from s3queue.errors import QueueError, Unavailable
 from s3queue.paths import runs_once
@@ -128,11 +130,18 @@ class History:
         if not put_id:
             # Nobody else uses a name that is the library's own.
             return self.keeps_records or before is not None
-        recorded = [(life.recorded_at, life.record.put_id) for life in self._ledger.lives.get(path, ()) if life.record]
+        lives = self._ledger.lives.get(path, ())
+        recorded = [(one.recorded_at, one.record.put_id) for one in lives if one.record and self.keeps(one.record)]
         # There is one record for all generations of a name: the last one's.
         at, last = max(recorded, default=(0.0, ""))
         is_recorded = last == put_id and at < sent_at - LOOKED_WITHIN
         return is_recorded or (before is not None and put_id_of(before.metadata) == put_id)
+
+    def keeps(self, record: Record) -> bool:
+        """Whether an outcome has to stay. Without a history, that of a completed message need not, unless its PUT may
+        be repeated: a partition's lease says it, and is given up.
+        """
+        return self.keeps_records or record.outcome != "completed" or record.put_id.startswith((ONCE, MOVED))
 
     def asked(self, process: Process, sent_at: float) -> Call | None:
         """The call in which this request was sent; its answer may have come, or been given up, since."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from s3queue.documents.message import MOVED, ONCE
 from s3queue.documents.partition import read_journal
 from s3queue.documents.record import Record
 from s3queue.paths import partition_of
@@ -42,12 +41,8 @@ class Journals:
             self._journaled.add((record.path, record.generation.etag, record.generation.put_at))
 
     def lacks(self, record: Record) -> bool:
-        """Whether an outcome has to be in a journal, and is in none. Without a history, that of a completed message
-        need not be, unless its PUT may be repeated: its id is kept nevertheless.
-        """
-        is_once = record.put_id.startswith((ONCE, MOVED))
-        is_needed = self._judge.history.keeps_records or record.outcome != "completed" or is_once
-        return is_needed and not self._has(record)
+        """Whether an outcome has to be in a journal, and is in none."""
+        return self._judge.history.keeps(record) and not self._has(record)
 
     def _has(self, record: Record) -> bool:
         return (record.path, record.generation.etag, record.generation.put_at) in self._journaled
