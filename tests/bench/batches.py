@@ -28,6 +28,8 @@ from .peers.postgres import Postgres, pgmq_script, postgres, programs
 #: Messages per object, and how many objects a run has.
 OBJECTS = {1: 400, 10: 300, 100: 200, 1_000: 60}
 THREADS = 4
+#: Single messages, in so many partitions.
+PARTITIONS, SINGLES = 4, 1_500
 #: The size at which ours is to be above PGMQ.
 GOAL_AT = 100
 #: The sizes at which several processes of ours are to be above PGMQ's connections, and how many processes.
@@ -40,11 +42,15 @@ def run(bench: Bench) -> None:
         endpoint = stack.enter_context(seaweedfs_server())
         bucket = fresh_bucket(s3_client(endpoint))
         server = stack.enter_context(pgmq_server(bench))
+
+        def new(**settings: Any) -> Queue:
+            return queue_at(endpoint, bucket, **settings)
+
         for size, objects in OBJECTS.items():
             for connections in (1, THREADS) if size == GOAL_AT and server else (1,):
-                _rates(
-                    bench, lambda **settings: queue_at(endpoint, bucket, **settings), server, size, objects, connections
-                )
+                _rates(bench, new, server, size, objects, connections)
+        for connections in (1, THREADS) if server else (1,):
+            _rates(bench, new, server, 1, SINGLES, connections, partitions=PARTITIONS)
         for size in IN_PROCESSES if server else ():
             _rates_in_processes(bench, endpoint, bucket, server, size)
         _requests(bench, lambda: queue_at(endpoint, bucket))
@@ -69,19 +75,26 @@ def pgmq_server(bench: Bench) -> Iterator[Postgres | None]:
 
 
 def _rates(
-    bench: Bench, new: Callable[..., Queue], server: Postgres | None, size: int, objects: int, connections: int
+    bench: Bench,
+    new: Callable[..., Queue],
+    server: Postgres | None,
+    size: int,
+    objects: int,
+    connections: int,
+    partitions: int = 0,
 ) -> None:
     """With a record of each message against PGMQ's archive, and without one against its delete."""
     bodies = _bodies(size * objects)
+    shown = f"{size} messages per object{', in partitions' if partitions else ''}"
     ours: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     theirs: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
-    with bench.console.status(f"{size} messages per object") as status:
+    with bench.console.status(shown) as status:
         for turn in range(bench.repetitions):
-            status.update(f"{size} messages per object: {turn + 1} of {bench.repetitions}")
+            status.update(f"{shown}: {turn + 1} of {bench.repetitions}")
             for keeps in ours:
                 if server and turn % 2:
                     theirs[keeps].append(_pgmq(server, bodies, size, connections, keeps=keeps))
-                ours[keeps].append(_ours(new(history=keeps), bodies, size))
+                ours[keeps].append(_ours(new(history=keeps, partitions=partitions), bodies, size))
                 if server and not turn % 2:
                     theirs[keeps].append(_pgmq(server, bodies, size, connections, keeps=keeps))
     for index, keeps, what, their in (
@@ -89,13 +102,13 @@ def _rates(
         (1, True, "process, record kept", "read, archive"),
         (1, False, "process, no record", "read, delete"),
     ):
-        said = f"{what}, {size:,} per object"
+        said = f"{what}, {size:,} per object{', in partitions' if partitions else ''}"
         mine = [rates[index] for rates in ours[keeps]]
         if not server:
             bench.series(said, mine, unit="messages/s")
             continue
         pairs = list(zip(mine, (rates[index] for rates in theirs[keeps]), strict=True))
-        goal = 1 if size == GOAL_AT and connections == 1 else None
+        goal = 1 if partitions or (size == GOAL_AT and connections == 1) else None
         against = f"PGMQ, {their}, {connections} connection{'s' if connections > 1 else ''}"
         bench.pair(said, pairs, against, unit="messages/s", goal=goal)
 
