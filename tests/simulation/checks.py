@@ -97,7 +97,7 @@ def _check_merged(world: World, judge: Judge, life: Life) -> None:
     # Someone deleted it by hand after its death, and before its holder did; then its letter was replayed to this name.
     is_meddled = any(one.end == "removed" and one.record and one.recorded_at <= one.ended_at for one in alike)
     is_excused = is_later or is_done or is_unstoppable or is_meddled
-    if died and not is_excused and f"{judge.root}dead/{life.path}" not in world.objects:
+    if died and not is_excused and not judge.letters.keep(world, judge.root, life):
         judge.broken("P1", f"{life.path} was replayed, and deleted as if it were its former life")
 
 

@@ -146,6 +146,18 @@ class Letters:
                 return
         self._broken("P1", f"{life.path} line {line} is dead, and neither its letter nor a replay of it is there")
 
+    def keep(self, world: World, root: str, life: Life) -> bool:
+        """Whether equal bytes that died lie in `dead/` for this life, too: under its name, or, beside another letter,
+        under a marked one that was written since it was PUT. Or an operator has deleted them for good.
+        """
+        if self.purged >= {*life.lines.values()} or f"{root}dead/{life.path}" in world.objects:
+            return True
+        return any(
+            letter.body == life.body and self.written[path][-1][0] >= life.last_put_at
+            for path in self.written
+            if self._origin(path) == life.path and (letter := world.objects.get(f"{root}dead/{path}"))
+        )
+
     def _is_replayed(self, path: str, body: bytes, life: Life) -> bool:
         """As the letter, or as a batch of some of its lines, whose name begins with the batch's."""
         target = _replay_of(self._origin(path))

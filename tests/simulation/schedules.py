@@ -52,6 +52,8 @@ ONE_ERROR = 21
 REPAIR_SECONDS = 240.0
 #: A message that outlasts its lease holds its whole partition up, again and again.
 PARTITION_SECONDS = 900.0
+#: A breaker lets one message run in half a minute while each of them fails at first, and there may be fifty.
+BROKEN_SECONDS = 3600.0
 
 
 @dataclass(slots=True)
@@ -167,12 +169,17 @@ class Schedule:
                 self.world.run(self.lasts)
                 self.faults.is_over = self.cast.is_over = True
                 self._watch_for_quiet()
-                seconds = PARTITION_SECONDS if self.is_partitioned else REPAIR_SECONDS
-                self.world.run(self.lasts + seconds, done=lambda: self._is_quiet)
+                self.world.run(self.lasts + self._patience(), done=lambda: self._is_quiet)
                 check_quiet(self.world, self.judge, self.cast)
             finally:
                 self.world.close()
         return Verdict(self.world.seed, self.profile.name, self.judge.violations, tally(self.judge), self.world.trace)
+
+    def _patience(self) -> float:
+        """How long all repairs may take, after which nothing may be left."""
+        if self.settings.breaker:
+            return BROKEN_SECONDS
+        return PARTITION_SECONDS if self.is_partitioned else REPAIR_SECONDS
 
     def _begin(self) -> None:
         chance = self.world.random
