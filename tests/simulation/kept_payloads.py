@@ -29,8 +29,8 @@ class Kept:
         self._root = root
         self._ledger = ledger
         self._broken = broken
-        #: Id of a replay → who PUT it first, and when.
-        self._replayed: dict[str, tuple[Process, float]] = {}
+        #: Id of a replay → who PUT it first, when, and whether it landed late.
+        self._replayed: dict[str, tuple[Process, float, bool]] = {}
         self._replays: list[Life] = []
 
     def write(self, path: str, after: Any) -> None:
@@ -64,9 +64,11 @@ class Kept:
             return  # of a dead letter, which has its own judge
         # Two who look at the same time find nothing, and a PUT on its way cannot be stopped: that neither runs, `Dedup`
         # knows.
-        first, at = self._replayed.setdefault(put_id, (call.process, self._world.now))
-        is_seen = first is call.process or at < call.invoked_at
+        landing = self._world.is_landing
+        first, at, was_late = self._replayed.setdefault(put_id, (call.process, self._world.now, landing))
+        # Nor does he see his own PUT that lands after his last look.
+        is_seen = (first is call.process and not was_late) or at < call.invoked_at
         # Someone deleted the first one by hand before it had run: only the second one does.
         is_gone = any(one.end == "removed" and one.path == path for one in self._replays)
-        if at < self._world.now and is_seen and not is_gone and not self._world.is_landing:
+        if at < self._world.now and is_seen and not is_gone and not landing:
             self._broken("P5", f"{path} was replayed twice for one completion")

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from s3queue.errors import Conflict, QueueError, QueueFull, Unavailable
-from s3queue.paths import format_due, is_batch, partition_of
+from s3queue.paths import format_due, is_batch, partition_of, without_mark
 
 from .cast import Cast
 from .edits import repaired
@@ -70,7 +70,7 @@ def editing(cast: Cast, at: float) -> None:
         except QueueError:
             return
         for path in [path for entry in page.objects if (path := queue.keys.path_under("dead", entry.key))]:
-            if is_batch(path) or partition_of(path):
+            if is_batch(without_mark(path)) or partition_of(path):
                 continue
             for pause in (0.1, 2.0, 6.0):
                 try:
