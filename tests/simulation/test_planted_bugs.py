@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from . import hunt as hunting
 from .mutations import Mutation, hunt, planted
+from .schedules import Verdict
+from .violations import Violation
 
 
 @pytest.mark.parametrize("mutation", planted(), ids=lambda mutation: mutation.name)
 def test_a_planted_bug_is_caught(mutation: Mutation) -> None:
     catch = hunt(mutation, seconds=60.0, remembers=True)
     assert catch.by, f"{mutation.name}: {catch.schedules} schedules and the crash matrix did not notice"
+
+
+@pytest.mark.parametrize(
+    ("what", "is_caught"),
+    [
+        ("pull-1: NameError: name 'gone' is not defined", False),
+        ("operator-1: AttributeError: 'Letters' object has no attribute '_put'", False),
+        ("pull-1: TypeError: f() missing 1 required positional argument: 'path'", False),
+        ("messages/m was acknowledged, and never stored", True),
+    ],
+)
+def test_a_bug_that_names_what_is_there_no_more_counts_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, what: str, is_caught: bool
+) -> None:
+    """The code has changed since it was planted: that it crashes is no proof of anything."""
+    verdict = Verdict(0, "made up", [Violation("unexpected", "", what, 1.0)], Counter(), [])
+    monkeypatch.setattr(hunting, "verdicts", lambda first: iter([("schedule 0", verdict)]))
+
+    assert bool(hunting.search(1.0, "")["by"]) is is_caught

@@ -35,7 +35,8 @@ BUGS = (
         "            except Conflict as conflict:\n",
         "            except QueueError as unknown:\n"
         "                if isinstance(unknown, Conflict):\n                    raise\n"
-        "                self._put(target, self._open(path)[1], with_put_id(own, letter.replay_id), if_absent=True)\n"
+        "                again = self._open(path)[1]\n"
+        "                put_back(self.queue, target, again, with_put_id(own, letter.replay_id), if_absent=True)\n"
         "            except Conflict as conflict:\n",
         more=(("documents/once.py", "startswith((ONCE, MOVED))", "startswith(ONCE)"),),
     ),

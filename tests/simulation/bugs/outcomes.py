@@ -53,7 +53,7 @@ BUGS = (
         "a newer record is replaced by an older one's",
         "protocol/outcomes.py",
         "if stored and not is_alive() and self._is_superseded(record):",
-        "if not stored:",
+        "if stored and not record:",
     ),
     Mutation(
         "S3's dates decide which of two generations is newer",
