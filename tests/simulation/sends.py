@@ -132,8 +132,7 @@ class SentMessages:
 
     def before(self, life: Life) -> list[Life | str]:
         """[P9] What must come before this message of a group, which was sent: what its sender sent there earlier, and
-        what those sent there that came before its sender in a group of their own; but not what sent the sender, whose
-        later sends come behind. Its body, if it is nowhere.
+        what those sent there that came before its sender in a group of their own. Its body, if it is nowhere.
         """
         sender, group = self._recorded.get(life.body), group_of(life.path)
         if sender is None or group not in (place for place, _, _ in self._sent.get(sender, ())):
@@ -145,19 +144,10 @@ class SentMessages:
                 break
             if place == group and line == lines[life.body]:
                 earlier.append(body)
-        above = self._senders_of(sender)
         for other, sent in self._sent.items():
-            if _is_earlier(other, sender) and other not in above:
+            if _is_earlier(other, sender):
                 earlier += [body for place, _, body in sent if place == group]
         return [self._life_of(body) or body.decode() for body in earlier]
-
-    def _senders_of(self, life: Life) -> set[Life]:
-        found: set[Life] = set()
-        above = self._recorded.get(life.body)
-        while above and above not in found:
-            found.add(above)
-            above = self._recorded.get(above.body)
-        return found
 
     def _life_of(self, body: bytes) -> Life | None:
         lives = [life for path in self._stored.get(body, ()) for life in self._ledger.lives.get(path, ())]

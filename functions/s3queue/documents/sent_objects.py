@@ -23,7 +23,9 @@ _ORDER_BYTES = 240
 _DIGITS = 8
 #: What would sort before the separator, or be one.
 _LOW = re.compile(r"[\x00-!]")
-_SENT = re.compile(r"(.+![0-9a-f]{15})-sent-[0-9a-f]{20}", re.DOTALL)
+#: Such a name: that of the first sender, how many came after it, and which sends led here.
+_SENT = re.compile(r"(.+)!([0-9a-f]{4})([0-9a-f]{15,})-sent-[0-9a-f]{20}", re.DOTALL)
+_MOST_SENDERS = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +67,7 @@ def addressed(sends: Sequence[Send], queue: str, path: str, generation: Generati
         place = first.place if is_single else _place_of_batch(first)
         if partition_of(place):
             # In the order of their numbers, and with a mark that the name cannot have: names are for the order here.
-            # The separator sorts before what may follow in a longer name.
-            name = f"{_order_of(path, generation)}!{part:04x}{index:03x}{digest[:_DIGITS]}-sent-{digest}"
+            name = f"{_order_of(path, generation)}{part:04x}{index:03x}{digest[:_DIGITS]}-sent-{digest}"
             put_id = f"{SENT_ONCE}{max(0, int(generation.put_at.timestamp())):x}-{put_id}"
         objects.append(
             SentObject(
@@ -83,16 +84,24 @@ def addressed(sends: Sequence[Send], queue: str, path: str, generation: Generati
 def _order_of(path: str, generation: Generation) -> str:
     """What the names of sends into a group begin with: their sender's name, if it has a group itself, so that they come
     in the order of their senders; else the time at which it was PUT, written as in other names of the library.
+
+    Of a sender that was sent itself, the number of senders is one more, in front of the sends that led to it. So what a
+    message sends comes before what any message sends whose name begins with its own, whoever sent that one: perhaps
+    another of its name, in another group, or before the name was PUT anew.  [P9]
     """
     partition = partition_of(path)
-    if not partition or not is_ordered(partition):
-        return name_before(generation.put_at)
-    name = path.removeprefix(partition_path(partition))
-    # Without the whole digest of what sent the sender: in a long chain, it would push what orders them out of the name.
-    sent = _SENT.fullmatch(name)
-    # As it is, if possible: quoted, names would have another order.
-    order = sent[1] if sent else _LOW.sub(lambda found: f"!x{ord(found[0]):02x}", name)
-    return order.encode("utf-8", "surrogatepass")[:_ORDER_BYTES].decode("utf-8", "ignore")
+    first, senders, sends = name_before(generation.put_at), 0, ""
+    if partition and is_ordered(partition):
+        name = path.removeprefix(partition_path(partition))
+        # Without the whole digests of the senders: in a long chain, they would push what orders them out of the name.
+        if sent := _SENT.fullmatch(name):
+            first, senders, sends = sent[1], min(int(sent[2], 16) + 1, _MOST_SENDERS), sent[3]
+        else:
+            # As it is, if possible: quoted, names would have another order.
+            first = _LOW.sub(lambda found: f"!x{ord(found[0]):02x}", name)
+    encoded = first.encode("utf-8", "surrogatepass")[:_ORDER_BYTES]
+    # The separator sorts before what may follow in a longer name.
+    return f"{encoded.decode('utf-8', 'ignore')}!{senders:04x}{sends[: _ORDER_BYTES - len(encoded)]}"
 
 
 def _place_of_batch(send: Send) -> str:

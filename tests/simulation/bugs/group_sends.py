@@ -12,15 +12,23 @@ BUGS = (
     Mutation(
         "what is sent to a group is named without leading zeros",
         "documents/sent_objects.py",
-        "!{part:04x}{index:03x}{digest[:_DIGITS]}-sent-",
-        "!{part:x}{index:x}{digest[:_DIGITS]}-sent-",
+        "{part:04x}{index:03x}{digest[:_DIGITS]}-sent-",
+        "{part:x}{index:x}{digest[:_DIGITS]}-sent-",
         test=f"{_TESTS}test_the_sends_of_one_message_to_a_group_run_in_their_order",
     ),
     Mutation(
         "what a group sends to a group is named by the time of its senders alone",
         "documents/sent_objects.py",
-        "    if not partition or not is_ordered(partition):\n",
-        "    if True:\n",
+        "    if partition and is_ordered(partition):\n",
+        "    if False:\n",
+    ),
+    Mutation(
+        "what a sent message sends goes before what another of its sender's name sends",
+        "documents/sent_objects.py",
+        "min(int(sent[2], 16) + 1, _MOST_SENDERS)",
+        "int(sent[2], 16)",
+        # Schedule 43096 meets it.
+        test=f"{_TESTS}test_two_messages_of_one_name_do_not_mix_up_what_the_next_group_gets",
     ),
     Mutation(
         "what is sent to a group may become a batch",

@@ -118,6 +118,54 @@ def test_the_order_of_the_senders_is_that_of_their_names_whatever_these_are(benc
     assert [one[0] for one in bodies(bench)] == sorted(NAMES, key=str.encode)
 
 
+@pytest.mark.parametrize("group", ["a", "b"])
+def test_two_messages_of_one_name_do_not_mix_up_what_the_next_group_gets(bench, queue, group):
+    """Found by the simulation: one of the name was PUT anew while it ran, and came before what its former self had
+    sent; but what it sent came behind what that sent on.
+    """
+
+    def handler(body: list, context: Context) -> None:
+        if body == ["first"]:
+            queue.enqueue(["second"], name="x", group="a")
+            context.send(queue.name, ["sent"], group="a")
+            return
+        for index in range(2):
+            context.send("emails", [*body, index], group="a")
+
+    runner = processor(queue, handler, sends_to=[queue.name, "emails"])
+    runner.run(queue.enqueue(["first"], name="x", group=group))
+    runner.run("messages/@a/x")
+
+    assert bodies(bench) == [["second", 0], ["second", 1], ["sent", 0], ["sent", 1]]
+
+
+def test_what_a_message_sends_comes_before_what_the_messages_send_that_it_has_sent(bench, queue):
+    def handler(body: list, context: Context) -> None:
+        if len(body) < 3:
+            context.send(queue.name, [*body, 0], group="a")
+        for index in range(2):
+            context.send("emails", [*body, index], group="a")
+
+    processor(queue, handler, sends_to=[queue.name, "emails"]).run(queue.enqueue([0], group="a"))
+
+    assert bodies(bench) == [[0] * length + [index] for length in range(1, 4) for index in range(2)]
+
+
+def test_a_message_that_sends_itself_on_for_ever_keeps_a_name_that_fits(bench, queue):
+    names: list[str] = []
+
+    def handler(body: int, context: Context) -> None:
+        names.append(context.path.rpartition("/")[2])
+        if body:
+            context.send(queue.name, body - 1, group="a")
+
+    processor(queue, handler, sends_to=[queue.name]).run(queue.enqueue(40, name="ä" * 60, group="a"))
+
+    assert len(names) == 41
+    assert names == sorted(names, key=str.encode)
+    assert max(len(name.encode()) for name in names) <= 290
+
+
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("group", [None, "ada"])
 def test_a_crash_at_any_request_loses_and_repeats_nothing(bench, group, late):
