@@ -23,8 +23,10 @@ _ORDER_BYTES = 240
 _DIGITS = 8
 #: What would sort before the separator, or be one.
 _LOW = re.compile(r"[\x00-!]")
-#: Such a name: that of the first sender, how many came after it, and which sends led here.
-_SENT = re.compile(r"(.+)!([0-9a-f]{4})([0-9a-f]{15,})-sent-[0-9a-f]{20}", re.DOTALL)
+#: What a replay that goes to the end of its group adds to the name of the last one there.
+_MARKS = r"(?:~[0-9a-f-]{36})*"
+#: Such a name: that of the first sender, how many came after it, and which sends, and replays, led here.
+_SENT = re.compile(rf"(.+)!([0-9a-f]{{4}})((?:[0-9a-f]{{15}}{_MARKS})+)-sent-[0-9a-f]{{20}}({_MARKS})", re.DOTALL)
 _MOST_SENDERS = 0xFFFF
 
 
@@ -95,7 +97,7 @@ def _order_of(path: str, generation: Generation) -> str:
         name = path.removeprefix(partition_path(partition))
         # Without the whole digests of the senders: in a long chain, they would push what orders them out of the name.
         if sent := _SENT.fullmatch(name):
-            first, senders, sends = sent[1], min(int(sent[2], 16) + 1, _MOST_SENDERS), sent[3]
+            first, senders, sends = sent[1], min(int(sent[2], 16) + 1, _MOST_SENDERS), sent[3] + sent[4]
         else:
             # As it is, if possible: quoted, names would have another order.
             first = _LOW.sub(lambda found: f"!x{ord(found[0]):02x}", name)

@@ -31,6 +31,14 @@ BUGS = (
         test=f"{_TESTS}test_two_messages_of_one_name_do_not_mix_up_what_the_next_group_gets",
     ),
     Mutation(
+        "what a replay behind a sent message sends on goes before what later ones send",
+        "documents/sent_objects.py",
+        '_MARKS = r"(?:~[0-9a-f-]{36})*"',
+        '_MARKS = r""',
+        # Schedule 97736 met it.
+        test=f"{_TESTS}test_the_order_of_a_group_goes_on_in_the_next_whatever_was_sent_and_replayed_in_it",
+    ),
+    Mutation(
         "what is sent to a group may become a batch",
         "documents/sent_objects.py",
         "        is_line = is_line and not group_of(send.place) and send.place != STARTS\n",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
+from datetime import UTC, datetime
 from itertools import pairwise
+from uuid import UUID
 
 import pytest
 
 from s3queue import Context, DeadLetters, Flow, InvalidName, InvalidRequest, Sweeper, define
+from s3queue.documents.message import Generation
 from s3queue.documents.record import Record
 from s3queue.documents.sends import MOST_OBJECTS, Send
+from s3queue.documents.sent_objects import addressed
 from s3queue.paths import partition_of
 from s3queue.worker.processor import Processor
 from support.killed_store import Killed, KilledStore
@@ -149,6 +154,33 @@ def test_what_a_message_sends_comes_before_what_the_messages_send_that_it_has_se
     processor(queue, handler, sends_to=[queue.name, "emails"]).run(queue.enqueue([0], group="a"))
 
     assert bodies(bench) == [[0] * length + [index] for length in range(1, 4) for index in range(2)]
+
+
+def names_of_sends(name: str, group: str) -> list[str]:
+    """Of what a message of group a sends there, and into another group."""
+    generation = Generation(etag="e", put_at=datetime(2026, 11, 17, tzinfo=UTC))
+    sends = [Send.of("orders", number, group=group, now=generation.put_at) for number in range(2)]
+    return [
+        one.path.rpartition("/")[2] for one in addressed(sends, "orders", f"messages/@a/{name}", generation, part=1)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_order_of_a_group_goes_on_in_the_next_whatever_was_sent_and_replayed_in_it(seed):
+    """Found by the simulation: what a replay behind a sent message sent on came before what the next replay sent."""
+    chance = random.Random(seed)
+    group = ["z-1", "z-2"]
+    for _ in range(8):
+        if chance.random() < 0.4:
+            # A replay goes behind the last one that is there; those before it may be done with.
+            group.append(f"{max(group)}~{UUID(int=chance.getrandbits(128))}")
+        else:
+            group.extend(names_of_sends(chance.choice(group), "a"))
+    group = [name for name in sorted({*group}) if len(name) < 150]
+
+    assert sum(map(len, group)) > 100
+    for before, after in pairwise(group):
+        assert max(names_of_sends(before, "b")) < min(names_of_sends(after, "b"))
 
 
 def test_a_message_that_sends_itself_on_for_ever_keeps_a_name_that_fits(bench, queue):
