@@ -58,6 +58,9 @@ def test_the_judge_sees_two_live_leases() -> None:
         [{"event": "given up", "path": "a", "fence": "1-x", "pid": 1, "at": 2.0}],
         [{"event": "killed", "pid": 1, "at": 2.0}],
         [{"event": "crashes", "pid": 1, "at": 2.0}],
+        # Its process ends it; or it stood still until long after the deadline, and ends it then.
+        [_held("a", "1-x", 1, at=2.0, until=2.0)],
+        [_held("a", "1-x", 1, at=2.0, until=2.05), _held("a", "1-x", 1, at=8.0, until=8.0)],
     ],
 )
 def test_the_judge_lets_a_lease_follow_one_that_is_over(between: list[Json]) -> None:
@@ -75,10 +78,11 @@ def test_the_judge_sees_two_drivers_of_one_message_but_no_launcher() -> None:
     assert len(double_live_leases([*drive, launched, adopted])) == 1
 
 
-def test_the_judge_sees_a_lease_that_was_kept_by_a_heartbeat() -> None:
+@pytest.mark.parametrize("at", [2.0, 4.5])
+def test_the_judge_sees_a_lease_that_was_kept_by_a_heartbeat(at: float) -> None:
     events = [
         _held("a", "1-x", 1, at=0.0, until=3.0),
-        _held("a", "1-x", 1, at=2.0, until=5.0),
+        _held("a", "1-x", 1, at=at, until=at + 3.0),
         _held("a", "2-y", 2, at=4.0, until=9.0),
     ]
 
