@@ -212,14 +212,10 @@ class Claiming:
             _log.debug("claim lost: %s/%s: someone else has it", self.queue.name, path)
             self.queue.events.emit("claim.lost", queue=self.queue.name, path=path)
             return None
-        if permit and not permit.confirm(written.at):
-            # So slow that the limit counts this call no more.
-            self.queue.held_back += 1
-            with contextlib.suppress(LeaseLost):
-                self.leases.give_back(path, lease, written.etag, written.at)
+        if self._is_late(path, lease, written, permit):
             return None
         try:
-            return self._read_message(path, lease, written, before, is_first=if_match is None)
+            return self._read_message(path, lease, written, before, permit, is_first=if_match is None)
         except Conflict:
             return None  # it took so long that someone else has the lease by now
         except (NewerFormat, NotSent):
@@ -232,8 +228,17 @@ class Claiming:
                 self.leases.give_back(path, lease, written.etag, written.at)
             raise
 
+    def _is_late(self, path: str, lease: Lease, written: Written, permit: Permit | None) -> bool:
+        """Whether the lease was written so late that the limit counts this call no more; then it was given back."""
+        if permit is None or permit.confirm(written.at):
+            return False
+        self.queue.held_back += 1
+        with contextlib.suppress(LeaseLost):
+            self.leases.give_back(path, lease, written.etag, written.at)
+        return True
+
     def _read_message(
-        self, path: str, lease: Lease, written: Written, before: float, *, is_first: bool
+        self, path: str, lease: Lease, written: Written, before: float, permit: Permit | None, *, is_first: bool
     ) -> Claim | None:
         try:
             found = self.queue.store.open(self.queue.keys.message(path))
@@ -250,6 +255,8 @@ class Claiming:
             anew = replace(lease, attempt=1, generation=message.generation, failure=None, attempts=(), lines=None)
             lease = replace(anew, put_id=message.put_id, postponed=0, fence="")
             lease, written = self.leases.put_lease(path, lease, if_match=written.etag)
+            if self._is_late(path, lease, written, permit):
+                return None
         claim = self._claimed(message, lease, written, before)
         must_look = not is_first or is_once(path, message.metadata)
         record = self.leases.outcomes.read(path) if must_look else None

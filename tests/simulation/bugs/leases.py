@@ -178,13 +178,13 @@ BUGS = (
         more=(
             (
                 "protocol/claiming.py",
-                "return self._read_message(path, lease, written, before, is_first=if_match is None)",
-                "return self._read_message(path, lease, written, before, is_first=if_match is None, early=early)",
+                "return self._read_message(path, lease, written, before, permit, is_first=if_match is None)",
+                "return self._read_message(path, lease, written, before, permit, is_first=if_match is None, early=early)",
             ),
             (
                 "protocol/claiming.py",
-                "before: float, *, is_first: bool\n",
-                "before: float, *, is_first: bool, early=None\n",
+                "permit: Permit | None, *, is_first: bool\n",
+                "permit: Permit | None, *, is_first: bool, early=None\n",
             ),
             (
                 "protocol/claiming.py",

@@ -9,6 +9,14 @@ _BREAKER = "tests/simulation/test_breaker.py::test_a_breaker_opens_for_everyone_
 
 BUGS = (
     Mutation(
+        "a token counts for a lease that is written anew, however late",
+        "protocol/claiming.py",
+        "            if self._is_late(path, lease, written, permit):\n                return None\n        claim = ",
+        "        claim = ",
+        # Schedules 115794 and 127658 met it.
+        test="tests/unit/flow/test_limiter.py::test_a_token_does_not_count_for_a_lease_that_is_written_anew_too_late",
+    ),
+    Mutation(
         "a token is spent twice",
         "flow/limiter.py",
         "        limit.left -= 1\n        limit.used += 1\n",

@@ -86,6 +86,26 @@ def test_a_token_that_is_used_too_late_does_not_count_and_the_claim_is_undone(be
     assert queue.claim(queue.enqueue(b"{}")) is None
 
 
+def test_a_token_does_not_count_for_a_lease_that_is_written_anew_too_late(bench):
+    """The name was PUT anew before the message was read, and reading it took long."""
+    queue = bench.queue(rate="1/s")
+    path = queue.enqueue({"a": 1}, name="x")
+    (seen,) = bench.memory.list("orders/messages/").objects
+
+    def slow(operation, key, perform):
+        answer = perform()
+        if operation == "get" and key.endswith(path):
+            bench.clock.advance(9)
+        return answer
+
+    queue.enqueue({"a": 2}, name="x")
+    bench.around = slow
+    assert queue.claim(path, etag=seen.etag) is None
+    bench.around = None
+    assert bench.keys("orders/leases/") == []
+    assert queue.claim(path).attempt == 1
+
+
 def test_what_one_process_did_not_use_is_given_back_with_its_next_tokens(bench):
     queue = bench.queue(rate="100/min", visibility_timeout=600)
     for _ in range(40):
