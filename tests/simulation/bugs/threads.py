@@ -70,4 +70,26 @@ BUGS = (
         "            is_free = True\n",
         test=f"{_BACKGROUND}test_no_more_outcomes_wait_than_there_are_threads_for_them",
     ),
+    Mutation(
+        "what a pool has queued although it could start no thread is done twice",
+        "pools.py",
+        "        if taken.acquire(blocking=False):\n            work()\n",
+        "        work()\n",
+        test=f"{_BACKGROUND}test_what_waits_for_a_thread_that_cannot_be_started_is_written_once",
+    ),
+    Mutation(
+        "a buffer whose thread could not be started once lingers for ever",
+        "flow/buffer.py",
+        "            # Not before: if it cannot be started, nothing was added, and the next body tries again.\n"
+        "            self._lingering = lingering\n",
+        "",
+        more=(
+            (
+                "flow/buffer.py",
+                "            lingering.start()\n",
+                "            self._lingering = lingering\n            lingering.start()\n",
+            ),
+        ),
+        test="tests/unit/flow/test_buffer.py::test_a_buffer_that_could_not_start_its_thread_does_so_with_the_next_body",
+    ),
 )
