@@ -35,8 +35,8 @@ FEW = 10
 class Hold:
     """A partition that this worker holds: it hands out messages, and commits what became of them. Safe for threads.
 
-    `take` messages until it returns None; when none of them runs any more (`is_done`), `advance`, in one thread. While
-    others run, and few are left to be taken (`is_low`), `advance_beside` keeps their threads from waiting for that.
+    `take` messages until it returns None; when none of them runs any more (`end_window`), `advance`, in one thread.
+    While others run, and few are left to be taken (`is_low`), `advance_beside` keeps threads from waiting for that.
     """
 
     def __init__(
@@ -147,6 +147,17 @@ class Hold:
         """Whether everything that was taken has ended, or nothing more may start."""
         with self._mutex:
             return not self._running and (not self._window or self._must_commit())
+
+    def end_window(self) -> bool:
+        """As `is_done`; if so, nothing more is taken before `advance`.
+
+        A heartbeat may give the partition time in between: what another thread took then would run while the partition
+        is given up, or is kept by a lease that does not name it.  [P2] [P5]
+        """
+        with self._mutex:
+            if is_done := self.is_done:
+                self.messages.put_back(self._window)
+            return is_done
 
     @property
     def has_left(self) -> bool:

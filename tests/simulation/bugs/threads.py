@@ -92,4 +92,13 @@ BUGS = (
         ),
         test="tests/unit/flow/test_buffer.py::test_a_buffer_that_could_not_start_its_thread_does_so_with_the_next_body",
     ),
+    Mutation(
+        "a thread takes a message of a partition that another one is about to give up",
+        "flow/partition_hold.py",
+        "            if is_done := self.is_done:\n                self.messages.put_back(self._window)\n"
+        "            return is_done\n",
+        "            return self.is_done\n",
+        test="tests/unit/worker/test_partition_runs.py::"
+        "test_no_thread_takes_a_message_of_a_partition_that_is_about_to_be_given_up",
+    ),
 )
