@@ -101,4 +101,11 @@ BUGS = (
         test="tests/unit/worker/test_partition_runs.py::"
         "test_no_thread_takes_a_message_of_a_partition_that_is_about_to_be_given_up",
     ),
+    Mutation(
+        "a partition whose retry hung is taken for one that is worked on for ever",
+        "worker/pull_worker.py",
+        "    return partition_path(partition) if partition else path\n",
+        "    return path\n",
+        test="tests/unit/worker/test_partition_runs.py::test_a_partition_whose_retry_hung_is_found_again_as_any_other",
+    ),
 )

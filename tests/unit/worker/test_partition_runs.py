@@ -462,3 +462,39 @@ def test_no_thread_takes_a_message_of_a_partition_that_is_about_to_be_given_up(b
     assert len(ran) == 2
     assert endings == ["completed", "completed"]
     assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
+
+
+def test_a_partition_whose_retry_hung_is_found_again_as_any_other(bench):
+    """The worker had noted the path of the retry, and forgot that of the partition: it seemed to be at work on it."""
+    queue = bench.queue(concurrency=1, handler_timeout=25, retry_base=1, max_attempts=2)
+    queue.enqueue(b"1", group="a")
+    hangs, let_go, ran = threading.Event(), threading.Event(), []
+
+    def handler(number):
+        ran.append(number)
+        if ran == [1]:
+            raise ValueError("once more")
+        if ran == [1, 1]:
+            hangs.set()
+            let_go.wait(PATIENCE)
+
+    worker = Worker(queue, handler, sweep=False)
+    pauses = hurry(worker)
+    worker.start()
+    try:
+        eventually(worker._retries.wait)
+        # Until then, no LIST: the worker's own note of the retry has to lead to it.
+        refill, worker._backlog.refill = worker._backlog.refill, lambda in_hand: 0
+        pauses.wait_for_all(2)
+        bench.clock.advance(worker._retries.wait() + 1)
+        assert hangs.wait(PATIENCE)
+        worker._backlog.refill = refill
+        bench.clock.advance(26)
+        eventually(lambda: worker.stats()["dead"] == 1 and worker.stats()["running"] == 0)
+        queue.enqueue(b"2", group="a")
+        eventually(lambda: bench.clock.advance(1) or ran == [1, 1, 2])
+        eventually(lambda: not worker._busy)
+        assert not worker._in_hand
+    finally:
+        let_go.set()
+        assert worker.stop(PATIENCE)
