@@ -5,6 +5,7 @@ from __future__ import annotations
 from simulation.mutations import Mutation
 
 _BACKGROUND = "tests/unit/worker/test_background.py::"
+_JOURNALS = "tests/unit/flow/test_partition_journals.py::"
 BUGS = (
     Mutation(
         "a thread of a worker dies alone of what nobody foresaw",
@@ -107,5 +108,19 @@ BUGS = (
         "    return partition_path(partition) if partition else path\n",
         "    return path\n",
         test="tests/unit/worker/test_partition_runs.py::test_a_partition_whose_retry_hung_is_found_again_as_any_other",
+    ),
+    Mutation(
+        "a thread searches the journals that another one has listed",
+        "flow/partition_journals.py",
+        "        for info in reversed(listed.journals):\n",
+        "        for info in reversed(self._listed.journals):\n",
+        test=f"{_JOURNALS}test_a_thread_searches_the_journals_that_it_knows_of_whatever_another_one_lists_meanwhile",
+    ),
+    Mutation(
+        "what a thread has read of a journal is forgotten by another one",
+        "flow/partition_journals.py",
+        "            self._kept[key] = names\n        return names\n",
+        "            self._kept[key] = names\n        return self._kept[key]\n",
+        test=f"{_JOURNALS}test_what_a_thread_has_read_of_a_journal_is_its_own",
     ),
 )
