@@ -65,6 +65,8 @@ class Hold:
         #: Nothing was found to take beside those that run.
         self._is_last = False
         self._is_closed = False
+        #: Everything that has ended is committed, and nothing more will end.
+        self._is_told = False
         self._mutex = threading.RLock()
         #: Stands for the whole partition, for the worker's heartbeat.
         self.claim = claim_of_partition(queue, partition)
@@ -276,9 +278,13 @@ class Hold:
         self._waiting.pop(path, None)
 
     def tell(self, path: str, news: Callable[[], None]) -> None:
-        """Emit an event of a message once what it tells is committed."""
+        """Emit an event of a message once what it tells is committed. Another thread may have done that by now."""
         with self._mutex:
-            self._new.news.append((path, news))
+            is_told = self._is_told
+            if not is_told:
+                self._new.news.append((path, news))
+        if is_told:
+            news()
 
     # Committing
 
@@ -311,6 +317,8 @@ class Hold:
         self.clear()
         if not window:
             self.give_up()
+            with self._mutex:
+                self._is_told = True
             new.tell_all_but(())
             self._new.tell_all_but(())
         self._window.extend(window)

@@ -123,4 +123,12 @@ BUGS = (
         "            self._kept[key] = names\n        return self._kept[key]\n",
         test=f"{_JOURNALS}test_what_a_thread_has_read_of_a_journal_is_its_own",
     ),
+    Mutation(
+        "what another thread has committed is not told if its partition was given up since",
+        "flow/partition_hold.py",
+        "            with self._mutex:\n                self._is_told = True\n",
+        "",
+        test="tests/unit/flow/test_partition_events.py::"
+        "test_what_another_thread_commits_before_it_is_told_is_told_all_the_same",
+    ),
 )
