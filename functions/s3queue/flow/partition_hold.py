@@ -216,10 +216,10 @@ class Hold:
     def end(self, path: str, record: Record) -> None:
         """The message has an outcome, once it is committed."""
         with self._mutex:
-            self._forget(path)
-            self._new.end(path, record)
             if claim := self._claims.get(path):
                 self._ahead.handled(claim)
+            self._forget(path)
+            self._new.end(path, record)
 
     def wait(self, claim: Claim, lease: Lease) -> None:
         """The message is tried again later. A group waits for it."""
@@ -276,6 +276,7 @@ class Hold:
     def _forget(self, path: str) -> None:
         self._running.pop(path, None)
         self._waiting.pop(path, None)
+        self._claims.pop(path, None)  # it has the payload, and the partition may be held for long
 
     def tell(self, path: str, news: Callable[[], None]) -> None:
         """Emit an event of a message once what it tells is committed. Another thread may have done that by now."""

@@ -247,3 +247,19 @@ def test_what_its_worker_may_have_died_of_is_not_taken_beside_others(bench):
 
     assert not hold.advance_beside()
     assert paths[100] not in stored(bench).taken
+
+
+def test_what_has_ended_is_not_kept_in_memory_for_as_long_as_its_partition_is_held(bench):
+    """A function may hold one for a quarter of an hour, and a claim has the whole payload."""
+    queue, _ = filled(bench, 260, retry_base=60)
+    hold = hold_partition(queue.leases, PARTITION)
+    for number in range(150):
+        if (claim := hold.take()) is None:
+            assert hold.advance()
+            claim = hold.take()
+        if number % 3:
+            queue.complete(claim)
+        else:
+            queue.fail(claim, "no")
+
+    assert not hold._claims
