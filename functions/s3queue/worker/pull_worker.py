@@ -289,6 +289,9 @@ class Worker:
             try:
                 with suppress(QueueError):
                     self._refill(in_hand)
+            except Exception:
+                # The candidate is in hand, and must not be lost with it.
+                _log.exception("unexpected error in a refill, continuing: %s", self.queue.name)
             finally:
                 self._is_refilling = False
         return candidate

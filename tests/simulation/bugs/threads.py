@@ -139,4 +139,12 @@ BUGS = (
         test="tests/unit/flow/test_partition_beside.py::"
         "test_what_has_ended_is_not_kept_in_memory_for_as_long_as_its_partition_is_held",
     ),
+    Mutation(
+        "a candidate is lost with the refill beside it",
+        "worker/pull_worker.py",
+        "            except Exception:\n                # The candidate is in hand, and must not be lost with it.\n",
+        "            except ZeroDivisionError:\n",
+        test="tests/unit/worker/test_pull_worker.py::"
+        "test_a_candidate_is_not_lost_if_the_refill_beside_it_fails_as_nobody_foresaw",
+    ),
 )
