@@ -147,4 +147,12 @@ BUGS = (
         test="tests/unit/worker/test_pull_worker.py::"
         "test_a_candidate_is_not_lost_if_the_refill_beside_it_fails_as_nobody_foresaw",
     ),
+    Mutation(
+        "a commit that gives less time than the last one counts when its answer comes",
+        "flow/held_lease.py",
+        "            self._claim.leased_until = min(self._claim.leased_until, until)\n",
+        "",
+        test="tests/unit/flow/test_partition_beside.py::"
+        "test_a_commit_that_gives_less_time_than_a_handler_asked_for_counts_from_when_it_is_sent",
+    ),
 )

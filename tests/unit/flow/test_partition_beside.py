@@ -263,3 +263,26 @@ def test_what_has_ended_is_not_kept_in_memory_for_as_long_as_its_partition_is_he
             queue.fail(claim, "no")
 
     assert not hold._claims
+
+
+def test_a_commit_that_gives_less_time_than_a_handler_asked_for_counts_from_when_it_is_sent(bench):
+    """[P2] [P4] It may be stored long before its answer comes: then another worker may have the partition by now."""
+    queue, _ = filled(bench, 260, visibility_timeout=30)
+    hold = hold_partition(queue.leases, PARTITION)
+    running, _ = run_until_low(queue, hold)
+    queue.extend(running, 3600)
+    alive = []
+
+    def slow(operation, key, perform):
+        done = perform()
+        if operation == "put" and key == f"orders/leases/{PARTITION}":
+            bench.around = None
+            bench.clock.advance(40)
+            alive.append(hold.claim.is_alive())
+            assert hold_partition(bench.queue(worker_id="other").leases, PARTITION)
+        return done
+
+    bench.around = slow
+    hold.advance_beside()
+
+    assert not any(alive)
