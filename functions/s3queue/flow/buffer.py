@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from s3queue.documents.batch import join_lines
 from s3queue.encoding import METADATA_BYTES, Json, encode_metadata, metadata_size
 from s3queue.errors import InvalidRequest, MessageTooLarge, QueueFull
 from s3queue.paths import priority_prefix
+from s3queue.pools import submitted
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.payload_check import check_line
 from s3queue.protocol.producer import BULK_PUTS, Producer
@@ -167,11 +169,13 @@ class Buffer:
             return future, full
 
     def _open(self) -> _Batch:
-        self._batch = _Batch(self._queue.clock.monotonic())
         if self._lingering is None:
             # A daemon, because it sleeps: what it would have sent, `close` sends.
-            self._lingering = threading.Thread(target=self._run, name=f"{self._queue.name}-linger", daemon=True)
-            self._lingering.start()
+            lingering = threading.Thread(target=self._run, name=f"{self._queue.name}-linger", daemon=True)
+            lingering.start()
+            # Not before: if it cannot be started, nothing was added, and the next body tries again.
+            self._lingering = lingering
+        self._batch = _Batch(self._queue.clock.monotonic())
         self._opened.set()
         return self._batch
 
@@ -205,12 +209,7 @@ class Buffer:
                 self._send(self._taken(batch))
 
     def _send(self, batch: _Batch | None) -> None:
-        if batch is None:
-            return
-        try:
-            self._threads.submit(self._store, batch)
-        except RuntimeError:
-            # Closed meanwhile, or the interpreter ends, and starts no thread any more.
+        if batch and not submitted(self._threads, partial(self._store, batch)):
             self._store(batch)
 
     def _store(self, batch: _Batch) -> None:

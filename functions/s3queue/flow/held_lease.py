@@ -73,7 +73,10 @@ class HeldLease:
             nonce = self._queue.chance.token()
             lease = replace(self.document, nonce=nonce, timeout=timeout or self._timeout, **changes)
             before = self._queue.clock.monotonic()
+            until = before + lease.timeout.total_seconds()
             etag = self._etag
+            # It may be stored long before its answer comes: what it gives less than the last one is gone by then.
+            self._claim.leased_until = min(self._claim.leased_until, until)
             try:
                 written = put_surely(
                     self._queue.store, self._key, lease.to_bytes(), if_match=etag, if_absent=etag is None
@@ -86,4 +89,4 @@ class HeldLease:
                 self._claim.claimed_at, self._claim.since = written.at, before
             self._claim.lease = replace(self._claim.lease, timeout=lease.timeout)
             # Its age counts from before the PUT.
-            self._claim.leased_until = before + lease.timeout.total_seconds()
+            self._claim.leased_until = until

@@ -35,8 +35,8 @@ FEW = 10
 class Hold:
     """A partition that this worker holds: it hands out messages, and commits what became of them. Safe for threads.
 
-    `take` messages until it returns None; when none of them runs any more (`is_done`), `advance`, in one thread. While
-    others run, and few are left to be taken (`is_low`), `advance_beside` keeps their threads from waiting for that.
+    `take` messages until it returns None; when none of them runs any more (`end_window`), `advance`, in one thread.
+    While others run, and few are left to be taken (`is_low`), `advance_beside` keeps threads from waiting for that.
     """
 
     def __init__(
@@ -65,6 +65,8 @@ class Hold:
         #: Nothing was found to take beside those that run.
         self._is_last = False
         self._is_closed = False
+        #: Everything that has ended is committed, and nothing more will end.
+        self._is_told = False
         self._mutex = threading.RLock()
         #: Stands for the whole partition, for the worker's heartbeat.
         self.claim = claim_of_partition(queue, partition)
@@ -148,6 +150,17 @@ class Hold:
         with self._mutex:
             return not self._running and (not self._window or self._must_commit())
 
+    def end_window(self) -> bool:
+        """As `is_done`; if so, nothing more is taken before `advance`.
+
+        A heartbeat may give the partition time in between: what another thread took then would run while the partition
+        is given up, or is kept by a lease that does not name it.  [P2] [P5]
+        """
+        with self._mutex:
+            if is_done := self.is_done:
+                self.messages.put_back(self._window)
+            return is_done
+
     @property
     def has_left(self) -> bool:
         """Whether messages were seen that nobody has taken."""
@@ -203,10 +216,10 @@ class Hold:
     def end(self, path: str, record: Record) -> None:
         """The message has an outcome, once it is committed."""
         with self._mutex:
-            self._forget(path)
-            self._new.end(path, record)
             if claim := self._claims.get(path):
                 self._ahead.handled(claim)
+            self._forget(path)
+            self._new.end(path, record)
 
     def wait(self, claim: Claim, lease: Lease) -> None:
         """The message is tried again later. A group waits for it."""
@@ -263,11 +276,16 @@ class Hold:
     def _forget(self, path: str) -> None:
         self._running.pop(path, None)
         self._waiting.pop(path, None)
+        self._claims.pop(path, None)  # it has the payload, and the partition may be held for long
 
     def tell(self, path: str, news: Callable[[], None]) -> None:
-        """Emit an event of a message once what it tells is committed."""
+        """Emit an event of a message once what it tells is committed. Another thread may have done that by now."""
         with self._mutex:
-            self._new.news.append((path, news))
+            is_told = self._is_told
+            if not is_told:
+                self._new.news.append((path, news))
+        if is_told:
+            news()
 
     # Committing
 
@@ -300,6 +318,8 @@ class Hold:
         self.clear()
         if not window:
             self.give_up()
+            with self._mutex:
+                self._is_told = True
             new.tell_all_but(())
             self._new.tell_all_but(())
         self._window.extend(window)

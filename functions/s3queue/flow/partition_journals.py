@@ -25,18 +25,30 @@ from s3queue.store import ObjectInfo
 MOST_KEPT = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """Journals, S3's time at their LIST, and what that began with."""
+
+    journals: list[ObjectInfo]
+    at: datetime
+    since: datetime | None
+
+    def begins_before(self, since: datetime | None) -> bool:
+        return self.since is None or (since is not None and self.since <= since)
+
+
 @dataclass(slots=True)
 class HeldJournals:
-    """The journals of one partition, for its holder, whose lease lets nobody else write any."""
+    """The journals of one partition, for its holder, whose lease lets nobody else write any.
+
+    Safe for threads: each goes by one `_Listed`, whatever the others list meanwhile.
+    """
 
     queue: QueueAccess
     partition: str
     #: Called before a journal is read: there may be so many that reading them outlasts the lease, again and again.
     keep: Callable[[], None]
-    _listed: list[ObjectInfo] = field(default_factory=list)
-    #: S3's time at the LIST, and what it began with.
-    _at: datetime = EARLIEST
-    _since: datetime | None = None
+    _listed: _Listed = _Listed([], EARLIEST, None)
     _kept: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def find(self, message: Message) -> Record | None:
@@ -46,25 +58,25 @@ class HeldJournals:
             # A replay has a name of its own each time: its first PUT may be finished after the second one came.
             return find_outcome(self.queue, message.path, put_id, keep=self.keep)
         since, until = ended_since(put_id), message.enqueued_at + GRAIN
-        if until > self._at or not self._begins_before(since):
-            page_at, self._listed = list_journals(self.queue, self.partition, since)
-            self._at, self._since = page_at, since
-        for info in reversed(self._listed):
+        listed = self._listed
+        if until > listed.at or not listed.begins_before(since):
+            at, journals = list_journals(self.queue, self.partition, since)
+            listed = self._listed = _Listed(journals, at, since)
+        for info in reversed(listed.journals):
             if info.modified_at > until or (since is not None and info.modified_at < since):
                 continue
             if not self._names(info.key).isdisjoint((message.path, put_id)):
                 return outcome_in(records_in(self.queue, info.key), message.path, put_id)
         return None
 
-    def _begins_before(self, since: datetime | None) -> bool:
-        return self._since is None or (since is not None and self._since <= since)
-
     def _names(self, key: str) -> frozenset[str]:
         """The paths and put ids of a journal, which never changes: it is read once."""
-        if key not in self._kept:
+        names = self._kept.get(key)
+        if names is None:
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
             self.keep()
             records = records_in(self.queue, key)
-            self._kept[key] = frozenset(name for one in records for name in (one.path, one.put_id) if name)
-        return self._kept[key]
+            names = frozenset(name for one in records for name in (one.path, one.put_id) if name)
+            self._kept[key] = names
+        return names

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from s3queue.errors import QueueError
+from s3queue.pools import submitted
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.queue import Queue
@@ -56,13 +57,11 @@ class Background:
             is_free = self._under_way < self._most
             self._under_way += is_free
         if is_free:
-            try:
-                self._threads.submit(self._end_behind, claim, step)
+            if submitted(self._threads, partial(self._end_behind, claim, step)):
                 return True
-            except RuntimeError as error:  # no thread can be started now
-                _log.warning("no thread for the end of an attempt, ended here: %s: %s", self._queue.name, error)
-                with self._mutex:
-                    self._under_way -= 1
+            _log.warning("no thread for the end of an attempt, ended here: %s/%s", self._queue.name, claim.path)
+            with self._mutex:
+                self._under_way -= 1
         self._end(claim, step)
         return False
 

@@ -139,7 +139,7 @@ class PartitionRun:
 
     def _begin_advance(self, *, beside: bool = False) -> bool:
         with self._mutex:
-            if self._is_advancing or self.is_over or not (beside or self.hold.is_done):
+            if self._is_advancing or self.is_over or not (beside or self.hold.end_window()):
                 return False
             self._is_advancing = True
             return True

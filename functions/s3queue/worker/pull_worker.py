@@ -11,7 +11,7 @@ from functools import partial
 
 from s3queue.clock import SystemClock
 from s3queue.errors import QueueError
-from s3queue.paths import partition_of, priority_of
+from s3queue.paths import partition_of, partition_path, priority_of
 from s3queue.protocol.backlog import Backlog, Candidate
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter
@@ -103,7 +103,7 @@ class Worker:
             self._processor, self._heartbeat, count=self.statistics.count, is_wanted=self._crew.is_member
         )
         self._busy = 0
-        #: Paths that threads process or delete → how many threads.
+        #: Paths that threads process or delete, of messages and of whole partitions → how many threads.
         self._in_hand: Counter[str] = Counter()
         self._is_refilling = False
         self._ends_empty = False
@@ -279,7 +279,7 @@ class Worker:
             candidate = self._choose()
             if candidate:
                 self._busy += 1
-                self._in_hand[candidate.path] += 1
+                self._in_hand[_whole(candidate.path)] += 1
             refills = candidate and not self._is_refilling and self._backlog.is_running_low(LOW * self._concurrency)
             if refills:
                 self._is_refilling = True
@@ -289,6 +289,9 @@ class Worker:
             try:
                 with suppress(QueueError):
                     self._refill(in_hand)
+            except Exception:
+                # The candidate is in hand, and must not be lost with it.
+                _log.exception("unexpected error in a refill, continuing: %s", self.queue.name)
             finally:
                 self._is_refilling = False
         return candidate
@@ -300,6 +303,7 @@ class Worker:
             self._backlog.refill(in_hand)
 
     def _put_down(self, path: str) -> None:
+        path = _whole(path)
         with self._mutex:
             self._busy -= 1
             self._in_hand[path] -= 1
@@ -376,3 +380,9 @@ class Worker:
         """Sweep if it is this worker's turn; returns how many seconds to wait."""
         self._unserved.remind(after=AGAIN)
         return self._turn.sweep(turns, expects_leases=self._backlog.saw_leases or len(self._heartbeat) > 0)
+
+
+def _whole(path: str) -> str:
+    """What a thread has in hand: whichever message of a partition has led to it, the partition."""
+    partition = partition_of(path)
+    return partition_path(partition) if partition else path

@@ -75,8 +75,8 @@ BUGS = (
     Mutation(
         "a list of journals answers for messages that came after it",
         "flow/partition_journals.py",
-        "        if until > self._at or not",
-        "        if self._at == EARLIEST or not",
+        "        if until > listed.at or not",
+        "        if listed.at == EARLIEST or not",
         test=f"{_JOURNALS}test_a_repetition_that_comes_within_the_same_hold_is_found_in_its_own_journal",
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from simulation.mutations import Mutation
 
 _BACKGROUND = "tests/unit/worker/test_background.py::"
+_JOURNALS = "tests/unit/flow/test_partition_journals.py::"
 BUGS = (
     Mutation(
         "a thread of a worker dies alone of what nobody foresaw",
@@ -69,5 +70,89 @@ BUGS = (
         "            is_free = self._under_way < self._most\n",
         "            is_free = True\n",
         test=f"{_BACKGROUND}test_no_more_outcomes_wait_than_there_are_threads_for_them",
+    ),
+    Mutation(
+        "what a pool has queued although it could start no thread is done twice",
+        "pools.py",
+        "        if taken.acquire(blocking=False):\n            work()\n",
+        "        work()\n",
+        test=f"{_BACKGROUND}test_what_waits_for_a_thread_that_cannot_be_started_is_written_once",
+    ),
+    Mutation(
+        "a buffer whose thread could not be started once lingers for ever",
+        "flow/buffer.py",
+        "            # Not before: if it cannot be started, nothing was added, and the next body tries again.\n"
+        "            self._lingering = lingering\n",
+        "",
+        more=(
+            (
+                "flow/buffer.py",
+                "            lingering.start()\n",
+                "            self._lingering = lingering\n            lingering.start()\n",
+            ),
+        ),
+        test="tests/unit/flow/test_buffer.py::test_a_buffer_that_could_not_start_its_thread_does_so_with_the_next_body",
+    ),
+    Mutation(
+        "a thread takes a message of a partition that another one is about to give up",
+        "flow/partition_hold.py",
+        "            if is_done := self.is_done:\n                self.messages.put_back(self._window)\n"
+        "            return is_done\n",
+        "            return self.is_done\n",
+        test="tests/unit/worker/test_partition_runs.py::"
+        "test_no_thread_takes_a_message_of_a_partition_that_is_about_to_be_given_up",
+    ),
+    Mutation(
+        "a partition whose retry hung is taken for one that is worked on for ever",
+        "worker/pull_worker.py",
+        "    return partition_path(partition) if partition else path\n",
+        "    return path\n",
+        test="tests/unit/worker/test_partition_runs.py::test_a_partition_whose_retry_hung_is_found_again_as_any_other",
+    ),
+    Mutation(
+        "a thread searches the journals that another one has listed",
+        "flow/partition_journals.py",
+        "        for info in reversed(listed.journals):\n",
+        "        for info in reversed(self._listed.journals):\n",
+        test=f"{_JOURNALS}test_a_thread_searches_the_journals_that_it_knows_of_whatever_another_one_lists_meanwhile",
+    ),
+    Mutation(
+        "what a thread has read of a journal is forgotten by another one",
+        "flow/partition_journals.py",
+        "            self._kept[key] = names\n        return names\n",
+        "            self._kept[key] = names\n        return self._kept[key]\n",
+        test=f"{_JOURNALS}test_what_a_thread_has_read_of_a_journal_is_its_own",
+    ),
+    Mutation(
+        "what another thread has committed is not told if its partition was given up since",
+        "flow/partition_hold.py",
+        "            with self._mutex:\n                self._is_told = True\n",
+        "",
+        test="tests/unit/flow/test_partition_events.py::"
+        "test_what_another_thread_commits_before_it_is_told_is_told_all_the_same",
+    ),
+    Mutation(
+        "payloads are kept in memory for as long as their partition is held",
+        "flow/partition_hold.py",
+        "        self._claims.pop(path, None)  # it has the payload, and the partition may be held for long\n",
+        "",
+        test="tests/unit/flow/test_partition_beside.py::"
+        "test_what_has_ended_is_not_kept_in_memory_for_as_long_as_its_partition_is_held",
+    ),
+    Mutation(
+        "a candidate is lost with the refill beside it",
+        "worker/pull_worker.py",
+        "            except Exception:\n                # The candidate is in hand, and must not be lost with it.\n",
+        "            except ZeroDivisionError:\n",
+        test="tests/unit/worker/test_pull_worker.py::"
+        "test_a_candidate_is_not_lost_if_the_refill_beside_it_fails_as_nobody_foresaw",
+    ),
+    Mutation(
+        "a commit that gives less time than the last one counts when its answer comes",
+        "flow/held_lease.py",
+        "            self._claim.leased_until = min(self._claim.leased_until, until)\n",
+        "",
+        test="tests/unit/flow/test_partition_beside.py::"
+        "test_a_commit_that_gives_less_time_than_a_handler_asked_for_counts_from_when_it_is_sent",
     ),
 )

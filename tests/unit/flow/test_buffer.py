@@ -394,3 +394,46 @@ def test_a_body_that_the_handler_cannot_take_is_refused_as_enqueue_refuses_it():
     queue = definition.connect("memory://buffered")
     with queue.buffer(linger=LINGER) as buffer, pytest.raises(InvalidRequest, match="cannot take this payload"):
         buffer.enqueue("[1, 2]")
+
+
+def no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_batch_for_which_no_thread_can_be_started_is_stored_once(monkeypatch):
+    """A pool queues its work before it starts a thread for it: a thread that it had stored the batch once more."""
+    clock, storing, go_on = StandingClock(), threading.Event(), threading.Event()
+    queue = Queue(store=MemoryStore(clock=clock), name="orders", clock=clock)
+    real_put = queue.store.put
+
+    def slow_put(key, body, **options):
+        if b"first" in body:
+            storing.set()
+            assert go_on.wait(30)
+        return real_put(key, body, **options)
+
+    queue.store.put = slow_put
+    with queue.buffer(per_object=1, linger=LINGER, concurrency=2) as buffer:
+        first = buffer.enqueue("first")
+        assert storing.wait(30)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", no_thread)
+            second = buffer.enqueue("second")
+        go_on.set()
+
+    assert {first.result().path, second.result().path} == set(paths(queue))
+    assert buffer._pending == buffer._bytes == 0
+
+
+def test_a_buffer_that_could_not_start_its_thread_does_so_with_the_next_body(queue, slow, monkeypatch):
+    """Else nobody would store what is not complete, and its future would wait for ever."""
+    with queue.buffer(linger=LINGER) as buffer:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", no_thread)
+            with pytest.raises(RuntimeError):
+                buffer.enqueue(1)
+        future = buffer.enqueue(2)
+        assert buffer._lingering.is_alive()
+        slow.pass_(LINGER)
+
+        assert lines(queue, future.result(30).path) == [2]

@@ -247,3 +247,42 @@ def test_what_its_worker_may_have_died_of_is_not_taken_beside_others(bench):
 
     assert not hold.advance_beside()
     assert paths[100] not in stored(bench).taken
+
+
+def test_what_has_ended_is_not_kept_in_memory_for_as_long_as_its_partition_is_held(bench):
+    """A function may hold one for a quarter of an hour, and a claim has the whole payload."""
+    queue, _ = filled(bench, 260, retry_base=60)
+    hold = hold_partition(queue.leases, PARTITION)
+    for number in range(150):
+        if (claim := hold.take()) is None:
+            assert hold.advance()
+            claim = hold.take()
+        if number % 3:
+            queue.complete(claim)
+        else:
+            queue.fail(claim, "no")
+
+    assert not hold._claims
+
+
+def test_a_commit_that_gives_less_time_than_a_handler_asked_for_counts_from_when_it_is_sent(bench):
+    """[P2] [P4] It may be stored long before its answer comes: then another worker may have the partition by now."""
+    queue, _ = filled(bench, 260, visibility_timeout=30)
+    hold = hold_partition(queue.leases, PARTITION)
+    running, _ = run_until_low(queue, hold)
+    queue.extend(running, 3600)
+    alive = []
+
+    def slow(operation, key, perform):
+        done = perform()
+        if operation == "put" and key == f"orders/leases/{PARTITION}":
+            bench.around = None
+            bench.clock.advance(40)
+            alive.append(hold.claim.is_alive())
+            assert hold_partition(bench.queue(worker_id="other").leases, PARTITION)
+        return done
+
+    bench.around = slow
+    hold.advance_beside()
+
+    assert not any(alive)

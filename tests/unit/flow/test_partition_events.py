@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
 from s3queue import Unavailable
+from s3queue.flow.partitions import hold_partition
 
 
 def test_a_committed_outcome_is_told_even_if_its_message_cannot_be_cleared(bench):
@@ -60,3 +62,29 @@ def test_what_is_not_committed_is_not_told(bench):
     assert told
     assert set(told) == stored | journaled
     assert len(told) < len(paths)
+
+
+@pytest.mark.parametrize("ending", ["message.completed", "message.retry"])
+def test_what_another_thread_commits_before_it_is_told_is_told_all_the_same(bench, ending):
+    """The last message of a partition has ended, and another thread gives that up before this one can say so."""
+    queue, told = bench.queue(partitions=1), []
+    queue.events.on(ending, lambda event: told.append(event["path"]))
+    path = queue.enqueue(json.dumps("x"))
+    hold = hold_partition(queue.leases, "@=0")
+    claim = hold.take()
+    method = "end" if ending == "message.completed" else "wait"
+    note = getattr(hold, method)
+
+    def note_and_sleep(*ended):
+        note(*ended)
+        other = threading.Thread(target=hold.advance)
+        other.start()
+        other.join()
+
+    setattr(hold, method, note_and_sleep)
+    if method == "end":
+        queue.complete(claim)
+    else:
+        queue.fail(claim, "no")
+
+    assert told == [path]

@@ -180,3 +180,32 @@ def test_what_cannot_be_cleared_away_is_left_to_the_sweeper(bench, caplog):
     assert worker.stats()["succeeded"] == 1
     assert queue.outcomes.read(path).outcome == "completed"
     assert "delete failed, left to the sweeper" in caplog.text
+
+
+def test_what_waits_for_a_thread_that_cannot_be_started_is_written_once(bench, monkeypatch):
+    """A pool queues its work before it starts a thread for it: a thread that it had did the same work once more."""
+    queue = bench.queue(concurrency=2)
+    claims = [queue.claim(queue.enqueue(str(number))) for number in range(2)]
+    ended: list[str] = []
+    background = Background(queue, HeartbeatWriter(queue), 2, lambda claim: ended.append(claim.path))
+    is_busy, go_on, steps = threading.Event(), threading.Event(), []
+
+    def first() -> None:
+        is_busy.set()
+        assert go_on.wait(PATIENCE)
+
+    assert background.hand_over(claims[0], first)
+    assert is_busy.wait(PATIENCE)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert not background.hand_over(claims[1], lambda: steps.append(1))
+    go_on.set()
+    background.end()
+
+    assert steps == [1]
+    assert ended == [claims[0].path]  # the other one is the caller's
+    assert background._under_way == 0

@@ -12,10 +12,11 @@ from s3queue import Definition, Worker
 from s3queue.documents.partition import PartitionLease
 from s3queue.errors import Unavailable
 from s3queue.flow.partitions import hold_partition
+from s3queue.paths import partition_of
 from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.worker.invocation import InvocationRunner
 from s3queue.worker.notifications import Notification
-from s3queue.worker.partition_run import run_partition
+from s3queue.worker.partition_run import PartitionRun, run_partition
 from s3queue.worker.partition_runs import PartitionRuns
 from support.threads import PATIENCE, eventually, hurry
 
@@ -419,3 +420,81 @@ def test_a_payload_that_cannot_be_parsed_dies_and_its_group_goes_on(bench, optio
     assert seen == [{"n": 2}]
     assert counts == ["dead", "completed"]
     assert queue.outcome_of("messages/@a/1").failure.type == "Reject"
+
+
+@pytest.mark.parametrize("group", ["a", None], ids=["of a group", "of a share"])
+def test_no_thread_takes_a_message_of_a_partition_that_is_about_to_be_given_up(bench, group):
+    """[P2] [P9] A commit was due because little time was left, and when it began, there was enough for one more."""
+    queue = bench.queue(concurrency=2, partitions=0 if group else 1)
+    for number in (1, 2):
+        path = queue.enqueue(json.dumps(number), group=group)
+    partition = partition_of(path)
+    heartbeat = HeartbeatWriter(queue)
+    hold = hold_partition(queue.leases, partition)
+    heartbeat.hold(hold.claim)
+    ran, endings, begun, go_on = [], [], threading.Event(), threading.Event()
+
+    def handler(number):
+        ran.append(number)
+        if len(ran) == 1:
+            bench.clock.advance(7)
+        else:
+            begun.set()
+            assert go_on.wait(PATIENCE)
+
+    helper = threading.Thread(target=lambda: run.work(), daemon=True)
+
+    def should_stop():
+        if run._is_advancing and not helper.ident:
+            assert heartbeat.beat({})
+            helper.start()
+            if not begun.wait(0.2):
+                go_on.set()
+        return False
+
+    run = PartitionRun(bench.processor(queue, handler), hold, should_stop=should_stop, count=endings.append)
+    run.work()
+    if begun.is_set():
+        assert hold_partition(bench.queue(worker_id="other").leases, partition) is None, "its handler runs"
+    go_on.set()
+    helper.join(PATIENCE)
+
+    assert len(ran) == 2
+    assert endings == ["completed", "completed"]
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
+
+
+def test_a_partition_whose_retry_hung_is_found_again_as_any_other(bench):
+    """The worker had noted the path of the retry, and forgot that of the partition: it seemed to be at work on it."""
+    queue = bench.queue(concurrency=1, handler_timeout=25, retry_base=1, max_attempts=2)
+    queue.enqueue(b"1", group="a")
+    hangs, let_go, ran = threading.Event(), threading.Event(), []
+
+    def handler(number):
+        ran.append(number)
+        if ran == [1]:
+            raise ValueError("once more")
+        if ran == [1, 1]:
+            hangs.set()
+            let_go.wait(PATIENCE)
+
+    worker = Worker(queue, handler, sweep=False)
+    pauses = hurry(worker)
+    worker.start()
+    try:
+        eventually(worker._retries.wait)
+        # Until then, no LIST: the worker's own note of the retry has to lead to it.
+        refill, worker._backlog.refill = worker._backlog.refill, lambda in_hand: 0
+        pauses.wait_for_all(2)
+        bench.clock.advance(worker._retries.wait() + 1)
+        assert hangs.wait(PATIENCE)
+        worker._backlog.refill = refill
+        bench.clock.advance(26)
+        eventually(lambda: worker.stats()["dead"] == 1 and worker.stats()["running"] == 0)
+        queue.enqueue(b"2", group="a")
+        eventually(lambda: bench.clock.advance(1) or ran == [1, 1, 2])
+        eventually(lambda: not worker._busy)
+        assert not worker._in_hand
+    finally:
+        let_go.set()
+        assert worker.stop(PATIENCE)

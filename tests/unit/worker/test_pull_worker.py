@@ -12,6 +12,7 @@ import pytest
 import s3queue
 from s3queue import Context, Unavailable, Worker
 from s3queue.errors import Unreadable
+from s3queue.protocol.backlog import Backlog
 from s3queue.store import Page
 from support.threads import PATIENCE, eventually, hurry
 
@@ -350,3 +351,28 @@ def test_messages_that_nobody_can_read_starve_nobody(bench, threads):
     assert ran == [{"n": 1}]
     assert queue.status(ordinary).state == "completed"
     assert {queue.status(path).state for path in hostile} == {"waiting"}, "each used an attempt, and has its own pause"
+
+
+def test_a_candidate_is_not_lost_if_the_refill_beside_it_fails_as_nobody_foresaw(bench, monkeypatch):
+    """Its path was in hand for ever: no LIST of this worker showed it again, and the worker was never idle."""
+    queue = bench.queue(concurrency=1)
+    path = queue.enqueue(b"1")
+    worker = Worker(queue, lambda message: None, sweep=False)
+    hurry(worker)
+    refill, refusals = Backlog.refill, ["a bug"]
+
+    def fail_the_second_time(backlog: Backlog, in_hand: Any) -> int:
+        if backlog._refills and refusals:
+            raise KeyError(refusals.pop())
+        return refill(backlog, in_hand)
+
+    monkeypatch.setattr(Backlog, "is_running_low", lambda backlog, left: bool(refusals))
+    monkeypatch.setattr(Backlog, "refill", fail_the_second_time)
+    worker.start()
+    try:
+        eventually(lambda: queue.status(path).state == "completed")
+        eventually(lambda: not worker._busy)
+    finally:
+        assert worker.stop(PATIENCE)
+
+    assert not refusals
