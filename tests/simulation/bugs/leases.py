@@ -178,8 +178,8 @@ BUGS = (
         more=(
             (
                 "protocol/claiming.py",
-                "return self._read_message(path, lease, written, before, permit, is_first=if_match is None)",
-                "return self._read_message(path, lease, written, before, permit, is_first=if_match is None, early=early)",
+                "before, permit, is_first=if_match is None)",
+                "before, permit, is_first=if_match is None, early=early)",
             ),
             (
                 "protocol/claiming.py",
