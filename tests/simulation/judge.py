@@ -111,7 +111,7 @@ class Judge:
                 elif _is_replay(call, process):
                     self.letters.replay_put(path, after.body)
                 if call and call.name == "replay":
-                    self.edits.replayed(call, life)
+                    self.edits.replayed(life)
                 if call and call.name in ("replay", "rerun"):
                     self.partitions.replayed(call, life)
                     self.kept.replay(call, life, after)
