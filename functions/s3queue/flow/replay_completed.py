@@ -10,10 +10,11 @@ from s3queue.documents.once import moved_id
 from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of, with_put_id
 from s3queue.errors import Conflict, InvalidRequest, MessageNotFound, Unavailable
-from s3queue.paths import name_of
+from s3queue.paths import name_of, partition_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.journal import find_outcome
 from s3queue.protocol.partition_replay import goes_to_end, put_at_end
+from s3queue.protocol.partition_status import read_partition
 from s3queue.store import Object
 
 #: Seconds between two tries of a replay whose answer does not say what became of it.
@@ -107,9 +108,15 @@ def _check_latest(queue: QueueAccess, record: Record) -> None:
 
 def _check_cleared(queue: QueueAccess, target: str) -> None:
     """Raises Conflict while the lease of the completed message lies there. If its worker died, the sweeper would take
-    equal bytes for what that worker had, and charge the attempt to them.  [P5]
+    equal bytes for what that worker had, and charge the attempt to them.  [P5] In a partition, whoever clears what its
+    lease has committed would delete them.  [P1]
     """
-    if queue.store.head(queue.keys.lease(target)):
+    if partition := partition_of(target):
+        held = read_partition(queue, partition)
+        is_held = held is not None and (target in held.lease.taken or target in {one.path for one in held.lease.ended})
+    else:
+        is_held = queue.store.head(queue.keys.lease(target)) is not None
+    if is_held:
         raise Conflict(f"{queue.name}/{target} is not cleared away yet; replay it when its lease is gone")
 
 

@@ -6,6 +6,15 @@ from simulation.mutations import Mutation
 
 BUGS = (
     Mutation(
+        "a completion is replayed while its partition's holder is about to delete equal bytes",
+        "flow/replay_completed.py",
+        "or target in {one.path for one in held.lease.ended})",
+        "and not held)",
+        # Schedule 131704 met it.
+        test="tests/unit/protocol/test_kept_payloads.py::"
+        "test_a_replay_in_a_partition_waits_until_its_completion_is_cleared_away",
+    ),
+    Mutation(
         "a worker deletes a message without keeping its payload",
         "protocol/lease_protocol.py",
         "        if claim.record and claim.is_alive():\n",

@@ -9,6 +9,7 @@ import pytest
 from s3queue import Conflict, DeadLetters, InvalidRequest, MessageNotFound, QueueSettings, Reject, Unavailable
 from s3queue.documents.kept_payload import payload_metadata
 from s3queue.errors import AccessDenied
+from s3queue.worker.partition_run import run_partition
 from support.killed_store import Killed
 
 METADATA = {"customer": "4711", "note": "grüße"}
@@ -311,6 +312,30 @@ def test_a_replay_waits_until_its_former_life_is_cleared_away(bench, queue, ran)
     bench.clock.advance(60)
     bench.sweeper(queue).sweep()
     assert queue.replay(path) == path
+
+
+def test_a_replay_in_a_partition_waits_until_its_completion_is_cleared_away(bench, ran):
+    """[P1] Someone deleted the message by hand before its holder did, who would delete equal bytes in its place."""
+    queue = bench.queue(keep_payload=True, partitions=1)
+    path = queue.enqueue(b'"x"', name="one")
+
+    def meddles(operation: str, key: str, perform: Any) -> Any:
+        if operation in ("delete", "delete_many") and path in key:
+            bench.around = None
+            bench.memory.delete(f"orders/{path}")
+            bench.clock.advance(2)
+            with pytest.raises(Conflict, match="not cleared away yet"):
+                queue.replay(path)
+            refused.append(path)
+        return perform()
+
+    refused: list[str] = []
+    bench.around = meddles
+    run_partition(bench.processor(queue, ran.append), "@=0", should_stop=lambda: False, count=lambda ending: None)
+    assert refused
+
+    assert queue.replay(path) == path
+    assert bench.keys("orders/messages/") == [f"orders/{path}"]
 
 
 def test_a_replay_overwrites_nothing(bench, queue, processor):
