@@ -98,15 +98,17 @@ class LeaseWrites:
         Raises:
             LeaseLost: another worker has the lease.
         """
-        before = self.queue.clock.monotonic()
+        # Also if that is sooner than before; what the heartbeat has promised stays promised. It may be stored long
+        # before its answer comes: what it gives less than the last one is gone by then.
+        until = self.queue.clock.monotonic() + lease.timeout.total_seconds()
+        claim.leased_until = min(claim.leased_until, until)
         try:
             claim.lease, written = self.put_lease(claim.path, lease, if_match=claim.lease_etag)
         except Conflict as conflict:
             claim.end()
             raise LeaseLost(f"{self.queue.name}/{claim.path}: {conflict}") from conflict
         claim.lease_etag = written.etag
-        # Also if that is sooner than before; what the heartbeat has promised stays promised.
-        claim.leased_until = before + lease.timeout.total_seconds()
+        claim.leased_until = until
 
     def remind(self, path: str, at: datetime) -> None:
         """A hint for the sweeper. Without it, the sweeper still finds the waiting lease, only later."""

@@ -156,12 +156,13 @@ class Outcomes:
 
     def _written(self, letter: str, write: Callable[[str], None]) -> ObjectInfo | None:
         """The letter that is there already; None if this one was written now."""
-        while True:
+        for _ in range(UNKNOWN_TRIES):
             if found := self.store.head(letter):
                 return found
             with suppress(Conflict):
                 write(letter)
                 return None
+        raise Unavailable(f"dead letter not written: {letter}: refused, and nothing is there; try again")
 
     def _copy(self, record: Record, message: ObjectInfo, key: str) -> None:
         metadata = dead_metadata(message, record, record.failure)

@@ -6,6 +6,13 @@ from simulation.mutations import Mutation
 
 BUGS = (
     Mutation(
+        "a lease that is written for less time counts when its answer comes",
+        "protocol/lease_writes.py",
+        "        claim.leased_until = min(claim.leased_until, until)\n",
+        "",
+        test="tests/unit/protocol/test_outcomes.py::test_a_claim_that_is_extended_for_less_time_is_over_in_time",
+    ),
+    Mutation(
         "the heartbeat keeps its pace when the visibility timeout is lowered",
         "protocol/liveness.py",
         "due = min([self._beat_at + ttl.total_seconds() / BEATS, *map(self._due, leases)])",
@@ -90,8 +97,8 @@ BUGS = (
     Mutation(
         "an extension counts from the answer",
         "protocol/lease_writes.py",
-        "claim.leased_until = before + lease.timeout.total_seconds()",
-        "claim.leased_until = self.queue.clock.monotonic() + lease.timeout.total_seconds()",
+        "        claim.leased_until = until\n",
+        "        claim.leased_until = self.queue.clock.monotonic() + lease.timeout.total_seconds()\n",
     ),
     Mutation(
         "handlers start on a lease that is over",
@@ -159,9 +166,8 @@ BUGS = (
     Mutation(
         "a lease that is written anew takes away what the heartbeat gave",
         "protocol/lease_writes.py",
-        "        claim.leased_until = before + lease.timeout.total_seconds()\n",
-        "        claim.leased_until = before + lease.timeout.total_seconds()\n"
-        '        claim.named_until = float("-inf")\n',
+        "        claim.leased_until = until\n",
+        '        claim.leased_until = until\n        claim.named_until = float("-inf")\n',
         # The simulation finds it, too, but once in many thousand schedules.
         test="tests/unit/protocol/test_heartbeat_pace.py::"
         "test_a_short_lease_that_is_written_anew_takes_nothing_from_what_the_heartbeat_gave",

@@ -6,12 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from s3queue import (
-    LeaseLost,
-    MessageNotFound,
-    Record,
-    Reject,
-)
+from s3queue import Conflict, LeaseLost, MessageNotFound, Record, Reject, Unavailable
 from s3queue.documents.lease import Lease
 
 
@@ -155,6 +150,46 @@ def test_an_extended_claim_outlives_its_first_timeout(bench, queue):  # [P2]
     queue.extend(claim, 100)
     assert claim.remaining() == timedelta(seconds=100)
     assert queue.complete(claim).outcome == "completed"
+
+
+def test_a_claim_that_is_extended_for_less_time_is_over_in_time(bench, queue):  # [P2]
+    """The shorter lease is stored, and its answer comes late: by then another worker may have the message."""
+    claim = queue.claim(queue.enqueue(b"x"), timeout=60)
+    alive = []
+
+    def late(operation, key, perform):
+        answer = perform()
+        if operation == "put" and "/leases/" in key:
+            bench.clock.advance(7)
+            alive.append(claim.is_alive())
+        return answer
+
+    bench.around = late
+    queue.extend(claim, 5)
+
+    assert alive == [False]
+    assert not claim.is_alive()
+
+
+def test_a_dead_letter_that_is_refused_although_nothing_is_there_is_left_for_later(bench):
+    """A server that refuses each COPY must not keep a worker busy for ever."""
+    queue = bench.queue(max_attempts=1)
+    path = queue.enqueue(b"x")
+
+    def refuse(operation, key, perform):
+        if operation == "copy":
+            raise Conflict("412")
+        return perform()
+
+    bench.around = refuse
+    with pytest.raises(Unavailable, match="dead letter not written"):
+        queue.fail(queue.claim(path), "broken")
+    bench.around = None
+
+    bench.clock.advance(60)
+    bench.sweeper(bench.queue(worker_id="sweeper")).sweep()
+    assert bench.keys("orders/dead/") == [f"orders/dead/{path}"]
+    assert bench.keys("orders/messages/") == []
 
 
 def test_a_released_message_is_free_at_once_and_has_had_no_attempt(bench, queue):  # [P5]
