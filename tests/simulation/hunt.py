@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from .mutations import CAUGHT, Planter, hunt, planted
+from .mutations import CAUGHT, TESTS, Planter, hunt, planted
 
 if TYPE_CHECKING:
     from .schedules import Verdict
@@ -73,12 +73,13 @@ def search(limit: float, first: str) -> dict[str, str | int | float]:
 
 
 class _Raised:
-    """What ended a test, for a pytest that runs in this process."""
+    """What the code under test has raised in the end, for a pytest that runs in this process."""
 
     what = ""
 
     def pytest_exception_interact(self, call: Any) -> None:
-        self.what = f"{call.excinfo.typename}: {call.excinfo.value}"
+        if not call.excinfo.traceback[-1].path.is_relative_to(TESTS):
+            self.what = f"{call.excinfo.typename}: {call.excinfo.value}"
 
 
 def search_by_test(test: str) -> dict[str, str | int | float]:

@@ -98,17 +98,20 @@ def test_many_at_once_make_one_table_and_each_queue_counts_once(store, archive):
         queue, _ = asked
         seen = archive.prepared()
         together.wait()
-        try:
-            archive.commit(seen, queue, [parts[asked]], committed_at=NOON)
-        except (Conflict, Unavailable):
-            return ""
-        return queue
+        # As a run does: it looks again, and is done if there is a commit by then, be it its own without an answer.
+        while seen.commits(queue) == 0:
+            try:
+                archive.commit(seen, queue, [parts[asked]], committed_at=NOON)
+                return queue
+            except (Conflict, Unavailable):
+                seen = archive.prepared()
+        return ""
 
     with ThreadPoolExecutor(len(parts)) as pool:
-        won = [queue for queue in pool.map(race, parts) if queue]
+        won = Counter(queue for queue in pool.map(race, parts) if queue)
 
-    assert sorted(won) == ["emails", "orders"]
-    assert Counter(queue for queue, _ in names(archive)) == Counter(won)
+    assert won <= Counter(["emails", "orders"])
+    assert Counter(queue for queue, _ in names(archive)) == Counter(["emails", "orders"])
 
 
 @pytest.mark.parametrize("fault", ["500 after the write", "409 after the write", "answer lost after the write"])
