@@ -59,7 +59,7 @@ class Judge:
         self.max_attempts = max_attempts
         self._held: list[Holding] = []
         #: Lease ETag → when it was written.
-        self._leased_at: dict[str, float] = {}
+        self.leased_at: dict[str, float] = {}
         #: How long a lease may be there after its owner died, and who owns which; None: no matter.
         self.redelivered_within: float | None = None
         self.workers: Mapping[str, Process] = {}
@@ -141,7 +141,7 @@ class Judge:
     def _lease(self, process: Process, path: str, before: Any, after: Any) -> None:
         lease = Lease.from_bytes(after.body, path) if after else None
         if after:
-            self._leased_at[after.etag] = self.world.now
+            self.leased_at[after.etag] = self.world.now
         former = Lease.from_bytes(before.body, path) if before else None
         life = self.ledger.present.get(path)
         if lease and lease.state == "processing" and (not former or _is_new_claim(former, lease)) and life:
@@ -151,7 +151,7 @@ class Judge:
         if before is None:
             return
         if former and lease and self.redelivered_within is not None:
-            self._check_redelivery(path, former, lease, self._leased_at[before.etag])
+            self._check_redelivery(path, former, lease, self.leased_at[before.etag])
         for holding in [one for one in self._held if one.process is process and before.etag in one.etags]:
             if lease is None or lease.state == "waiting":
                 self._held.remove(holding)
@@ -240,8 +240,8 @@ class Judge:
         if call and call.name in ("purge", "remove"):
             self._removed(life, call.name, sent_at)
             return
-        is_overtaken = sent_at < life.began_at or self._is_overtaken(life, sent_at)
-        if not (is_overtaken and self._leases + path in self.world.objects):
+        is_overtaken = sent_at < life.began_at or self.is_overtaken(life, sent_at)
+        if not (is_overtaken and self.partitions.lease_key(path) in self.world.objects):
             self.sends.deleted(life)
             self.members.deleted(self.root.rstrip("/"), life, put_id)
         if life.is_repeated:
@@ -264,12 +264,14 @@ class Judge:
         if life.end == "deleted":
             self.kept.check(life)
 
-    def _is_overtaken(self, life: Life, sent_at: float) -> bool:
+    def is_overtaken(self, life: Life, sent_at: float) -> bool:
         """Whether this is the DELETE of equal bytes that were at work when it was PUT, and had their outcome when the
         DELETE was sent, which was on its way for longer than their lease: someone has claimed what lies there since.
         """
-        lease = self.world.objects.get(self._leases + life.path)
-        is_claimed = lease is not None and self._leased_at.get(lease.etag, 0.0) > sent_at
+        lease = self.world.objects.get(self.partitions.lease_key(life.path))
+        is_claimed = lease is not None and self.leased_at.get(lease.etag, 0.0) > sent_at
+        if is_claimed and not self.partitions.is_named(life.path):
+            return False
         former = [one for one in self.ledger.alike(life) if one is not life and one.record]
         return is_claimed and life.was_leased and any(one.recorded_at <= sent_at for one in former)
 
@@ -305,7 +307,7 @@ class Judge:
                 return
             if holding.claim.path == claim.path and holding.claim.is_alive() and claim.is_alive():
                 self.broken("P2", f"{holding.process.name} and {process.name} both hold {claim.path}")
-        leased_at = self._leased_at.get(claim.lease_etag, 0.0)
+        leased_at = self.leased_at.get(claim.lease_etag, 0.0)
         self._held.append(Holding(process, claim, {claim.lease_etag}, leased_at))
         self.stepped()
 

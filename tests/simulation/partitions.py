@@ -111,6 +111,13 @@ class Partitions:
         is_gone = before is None and not any(life.end == "removed" for life in self._ledger.lives.get(path, ()))
         return self.lease_key(path) in self._world.objects and not (partition_of(path) and is_gone)
 
+    def is_named(self, path: str) -> bool:
+        """Whether the lease that lies there leads to this message: it is its own, or its partition's names it."""
+        if not partition_of(path):
+            return True
+        lease = _lease(self._world.objects.get(self.lease_key(path)), self.lease_key(path))
+        return lease is not None and (path in lease.taken or path in {record.path for record in lease.ended})
+
     def performed(self, process: Process, key: str, sent_at: float, before: Any, after: Any) -> bool:
         """Whether it was the lease or the journal of a partition, and is judged here alone."""
         kind, _, rest = key.removeprefix(self._root).partition("/")
@@ -118,6 +125,7 @@ class Partitions:
             is_repeated = after is not None and (key, after.body) in self._written
             if after is not None:
                 self._written.add((key, after.body))
+                self._judge.leased_at[after.etag] = self._world.now
             self._leased(process, rest, _lease(before, key), _lease(after, key), is_repeated=is_repeated)
             return True
         if kind == "records" and rest.startswith("@"):
@@ -125,8 +133,9 @@ class Partitions:
             return True
         if kind == "messages" and after is None and partition_of(f"messages/{rest}"):
             call = self._judge.history.asked(process, sent_at)
-            if not (call and call.name in ("remove", "purge")):
-                self.journals.deleted(self._ledger.present[f"messages/{rest}"])
+            life = self._ledger.present[f"messages/{rest}"]
+            if not (call and call.name in ("remove", "purge")) and not self._judge.is_overtaken(life, sent_at):
+                self.journals.deleted(life)
         return False
 
     # The lease
