@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -25,6 +26,8 @@ class SimulatedStore(MemoryStore):
         super().__init__(*arguments, **options)
         #: Key → how reading it is refused: Unreadable for an archived object, which can still be looked at.
         self.refused: dict[str, type[AccessDenied]] = {}
+        #: Around what is one request, and several steps here: its date is that of the first.
+        self.one_request: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
         return super().list(prefix, after=after, delimiter=delimiter, limit=min(limit, self.page))
@@ -49,11 +52,12 @@ class SimulatedStore(MemoryStore):
         """S3 deletes them one after the other, and says of each what became of it: two halves may fare differently."""
         keys, unknown, silent = list(seen), frozenset[str](), frozenset[str]()
         problem: Unavailable | None = None
-        for part in filter(None, (keys[: len(keys) // 2], keys[len(keys) // 2 :])):
-            try:
-                unknown |= super().delete_many({key: seen[key] for key in part})
-            except Unavailable as error:
-                silent, problem = silent.union(part), error
+        with self.one_request():
+            for part in filter(None, (keys[: len(keys) // 2], keys[len(keys) // 2 :])):
+                try:
+                    unknown |= super().delete_many({key: seen[key] for key in part})
+                except Unavailable as error:
+                    silent, problem = silent.union(part), error
         if problem and len(silent) == len(seen):
             raise problem
         return unknown | silent

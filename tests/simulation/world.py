@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -73,6 +74,8 @@ class Actor(greenlet):  # type: ignore[misc]  # it has no types of its own
     process: Process
     #: Which entry of the agenda is its next step; it may have been woken before its time.
     turn: int
+    #: When the request was sent that its next steps belong to; None: each is a request of its own.
+    sent_at: float | None = None
 
 
 @dataclass(eq=False)
@@ -90,6 +93,7 @@ class World:
         self.random = random.Random(self.seed)
         self.chance = RandomChance(self.random)
         self.store = SimulatedStore("simulation", clock=TrueClock(self), around=self._around)
+        self.store.one_request = self._one_request
         #: Late requests that are still to land, and whether one is landing now.
         self.in_flight = 0
         self.is_landing = False
@@ -204,7 +208,7 @@ class World:
         process.requests += 1
         fault = self.faults.draw(process, operation, key)
         kind = fault.kind
-        sent_at = self.now
+        sent_at = self.now if actor.sent_at is None else actor.sent_at
         if kind == "crash before":
             self._die(process, operation, key, kind)
         if fault.pause:
@@ -241,6 +245,15 @@ class World:
         if conflict:
             raise conflict
         return answer
+
+    @contextmanager
+    def _one_request(self) -> Iterator[None]:
+        actor = getcurrent()
+        actor.sent_at = self.now
+        try:
+            yield
+        finally:
+            actor.sent_at = None
 
     def _perform(self, process: Process, operation: str, key: str, perform: Callable[[], Any], sent_at: float) -> Any:
         before = self.objects.get(key)
