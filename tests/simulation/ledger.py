@@ -104,7 +104,8 @@ class Ledger:
             former.end = "overwritten"
         self._order += 1
         same = self.find(path, stored.etag, stored.modified_at)
-        if same and not self._is_forgotten(same):
+        # A repetition that was cleared away is over: a replay within its second is another message.
+        if same and same.end != "repeated" and not self._is_forgotten(same):
             same.puts += 1
             same.order = self._order  # another one may have lain there in between
             same.end = ""
