@@ -15,7 +15,7 @@ from s3queue.documents import sends
 from s3queue.documents.record import Record
 from s3queue.documents.sends import SENT_ONCE, STARTS, Send, is_repeatable
 from s3queue.encoding import put_id_of
-from s3queue.paths import group_of, is_ordered, partition_of
+from s3queue.paths import group_of, is_ordered, partition_of, partition_path
 from s3queue.protocol.claim import Claim
 from s3queue.worker.context import Context
 from s3queue.worker.definition import Definition
@@ -168,9 +168,15 @@ class SentMessages:
                 self._broken("P6", f"{key} is still there, and all of it is stored")
 
 
+#: The names of sends keep so much of their sender's.
+ORDERED_BYTES = 240
+
+
 def _is_earlier(other: Life, sender: Life) -> bool:
     """Whether it comes before the sender in the same group, and came to its end before it."""
     partition = partition_of(sender.path)
     if not partition or not is_ordered(partition) or partition_of(other.path) != partition:
         return False
+    if max(len(one.path.removeprefix(partition_path(partition)).encode()) for one in (other, sender)) > ORDERED_BYTES:
+        return False  # names are cut there, as PROTOCOL.md says: after six replays behind each other, or so
     return other.path.encode() < sender.path.encode() and other.recorded_at <= sender.recorded_at
