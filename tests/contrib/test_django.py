@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import django
 import pytest
@@ -19,6 +19,9 @@ from django.test import override_settings
 from django.utils import timezone
 
 from s3queue import DeadLetters
+from s3queue.contrib.django.failures import raised
+from s3queue.protocol.lease_protocol import LeaseProtocol
+from s3queue.protocol.status import State
 
 from .conftest import Started, until
 
@@ -215,6 +218,23 @@ def test_what_a_task_raises_is_final_and_can_be_read(shop, worker, queue):
     assert sorted(letter.error_type for letter in DeadLetters(queue("default")).list()) == ["OutOfStock", "ValueError"]
     asked = shop.patient.enqueue()
     assert finished(asked).status == "SUCCESSFUL"
+
+
+def test_a_task_can_be_read_in_every_state_also_while_it_is_buried(shop, queue, monkeypatch):
+    assert importlib.import_module("s3queue.contrib.django.backend")._STATUS.keys() == set(get_args(State))
+    task, tasks = shop.sell.enqueue(), queue("default")
+    claim = tasks.claim(task.id.removeprefix("default/"))
+    # The worker dies after it has announced the burial; a sweeper continues it.
+    monkeypatch.setattr(LeaseProtocol, "_record", killed)
+    with pytest.raises(KeyboardInterrupt):
+        tasks.fail(claim, raised(shop.OutOfStock("none left"), retries=False))
+    task.refresh()
+    assert (task.status, task.is_finished, task.finished_at) == ("RUNNING", False, None)
+    assert [error.exception_class for error in task.errors] == [shop.OutOfStock]
+
+
+def killed(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def test_exceptions_are_retried_if_that_is_wanted(shop, worker):

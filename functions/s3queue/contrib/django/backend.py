@@ -15,7 +15,7 @@ from django.utils import timezone
 from s3queue.connect import open_store
 from s3queue.errors import InvalidName, InvalidRequest, MessageNotFound
 from s3queue.keys import check_queue
-from s3queue.protocol.status import Status
+from s3queue.protocol.status import State, Status
 from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
@@ -39,11 +39,13 @@ _OPTIONS = ("url", "endpoint_url", "region", "store", "prefix", "settings", "ret
 #: A message that moves while it is read is looked for again, so often at most.
 _LOOKS = 5
 _FINISHED = ("completed", "dead", "cancelled")
-_STATUS = {
+_STATUS: dict[State, TaskResultStatus] = {
     "pending": TaskResultStatus.READY,
     "delayed": TaskResultStatus.READY,
     "waiting": TaskResultStatus.READY,
     "processing": TaskResultStatus.RUNNING,
+    # Its handler has ended, its outcome is not recorded yet.
+    "burying": TaskResultStatus.RUNNING,
     "completed": TaskResultStatus.SUCCESSFUL,
     "dead": TaskResultStatus.FAILED,
     "cancelled": TaskResultStatus.FAILED,
