@@ -55,8 +55,11 @@ class _Batch:
     lines: list[bytes] = field(default_factory=list)
     futures: list[Future[Stored]] = field(default_factory=list)
     size: int = 0
-    #: Set once it is stored, or never will be.
+    #: A thread stores it.
+    is_begun: bool = False
+    #: Set once it is stored, or never will be; and once its futures say so.
     ended: threading.Event = field(default_factory=threading.Event)
+    told: threading.Event = field(default_factory=threading.Event)
 
 
 class Buffer:
@@ -100,8 +103,11 @@ class Buffer:
         self._bytes = 0
         self._error: BaseException | None = None
         self._is_closed = False
-        #: Complete, and not stored yet.
+        #: Complete, and not stored yet; and those whose futures are not all told.
         self._under_way: set[_Batch] = set()
+        self._untold: set[_Batch] = set()
+        #: Of each thread: whether it tells futures now, and runs what their callbacks do.
+        self._thread = threading.local()
         self._threads = ThreadPoolExecutor(concurrency, f"{queue.name}-buffer")
         self._lingering: threading.Thread | None = None
         atexit.register(self._close_at_exit)
@@ -184,6 +190,7 @@ class Buffer:
         batch, self._batch = self._batch, None
         if batch:
             self._under_way.add(batch)
+            self._untold.add(batch)
         return batch
 
     def _taken(self, only: _Batch | None = None) -> _Batch | None:
@@ -213,6 +220,11 @@ class Buffer:
             self._store(batch)
 
     def _store(self, batch: _Batch) -> None:
+        """Store it, unless another thread does."""
+        with self._mutex:
+            if batch.is_begun:
+                return
+            batch.is_begun = True
         path, problem = "", None
         try:
             path = self._producer.enqueue_batch(batch.lines, priority=self._priority, metadata=self._metadata)
@@ -222,28 +234,39 @@ class Buffer:
             self._pending -= len(batch.lines)
             self._bytes -= batch.size
             self._error = self._error or problem
+            self._under_way.discard(batch)
+        batch.ended.set()
+        was_telling, self._thread.is_telling = self._is_telling, True
         for number, future in enumerate(batch.futures, 1):
             if problem is not None:
                 future.set_exception(problem)
             else:
                 future.set_result(Stored(path, number))
+        self._thread.is_telling = was_telling
         with self._mutex:
-            self._under_way.discard(batch)
-        batch.ended.set()
+            self._untold.discard(batch)
+        batch.told.set()
+
+    @property
+    def _is_telling(self) -> bool:
+        return getattr(self._thread, "is_telling", False)
 
     def flush(self) -> None:
-        """Store what is buffered, and wait until all that was added before is stored.
+        """Store what is buffered, and wait until all that was added before is stored, and its futures are told.
+
+        The callback of a future may flush, too: it waits for what is stored, not for other callbacks, nor for itself.
 
         Raises:
             QueueError: a batch could not be stored since the last flush; its futures have the error, too.
         """
-        batch = self._taken()
-        if batch:
-            self._store(batch)
+        self._taken()
         with self._mutex:
-            under_way = list(self._under_way)
-        for one in under_way:
-            one.ended.wait()
+            untold = list(self._untold)
+        for batch in untold:
+            # Also what a call that was interrupted left to nobody.
+            self._store(batch)
+        for batch in untold:
+            (batch.ended if self._is_telling else batch.told).wait()
         with self._mutex:
             error, self._error = self._error, None
         if error is not None:
@@ -264,7 +287,7 @@ class Buffer:
         try:
             self.flush()
         finally:
-            self._threads.shutdown()
+            self._threads.shutdown(wait=not self._is_telling)
 
     def _close_at_exit(self) -> None:
         try:

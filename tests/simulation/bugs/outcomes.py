@@ -135,4 +135,12 @@ BUGS = (
         "                    bury_line(letter, number, failure, line, batch, died_before=names.is_lines(record.path))\n"
         '                    self.store.put(f"{key}-{number}", (letter.seek(0), letter.read())[1])\n',
     ),
+    Mutation(
+        "a dead letter that is refused again and again counts as written",
+        "protocol/outcomes.py",
+        '        raise Unavailable(f"dead letter not written: {letter}: refused, and nothing is there; try again")\n',
+        "        return None\n",
+        test="tests/unit/protocol/test_outcomes.py::"
+        "test_a_dead_letter_that_is_refused_although_nothing_is_there_is_left_for_later",
+    ),
 )

@@ -6,6 +6,7 @@ from simulation.mutations import Mutation
 
 _BACKGROUND = "tests/unit/worker/test_background.py::"
 _JOURNALS = "tests/unit/flow/test_partition_journals.py::"
+_BUFFER = "tests/unit/flow/test_buffer.py::"
 BUGS = (
     Mutation(
         "a thread of a worker dies alone of what nobody foresaw",
@@ -91,7 +92,21 @@ BUGS = (
                 "            self._lingering = lingering\n            lingering.start()\n",
             ),
         ),
-        test="tests/unit/flow/test_buffer.py::test_a_buffer_that_could_not_start_its_thread_does_so_with_the_next_body",
+        test=f"{_BUFFER}test_a_buffer_that_could_not_start_its_thread_does_so_with_the_next_body",
+    ),
+    Mutation(
+        "a flush in the callback of a future waits for that callback",
+        "flow/buffer.py",
+        "            (batch.ended if self._is_telling else batch.told).wait()\n",
+        "            batch.told.wait()\n",
+        test=f"{_BUFFER}test_the_callback_of_a_future_may_flush_and_close",
+    ),
+    Mutation(
+        "a batch whose call was interrupted is stored by nobody",
+        "flow/buffer.py",
+        "            # Also what a call that was interrupted left to nobody.\n            self._store(batch)\n",
+        "            pass\n",
+        test=f"{_BUFFER}test_a_batch_whose_call_was_interrupted_is_stored_by_the_next_flush",
     ),
     Mutation(
         "a thread takes a message of a partition that another one is about to give up",

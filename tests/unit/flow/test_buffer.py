@@ -437,3 +437,51 @@ def test_a_buffer_that_could_not_start_its_thread_does_so_with_the_next_body(que
         slow.pass_(LINGER)
 
         assert lines(queue, future.result(30).path) == [2]
+
+
+class Impatient(threading.Event):
+    """Fails where another one would wait for ever."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert super().wait(1), "nobody will end this"
+        return True
+
+
+def test_the_callback_of_a_future_may_flush_and_close():
+    """It runs in the thread that stores its batch, and waited for that batch: for itself."""
+    clock, gate, closed = StandingClock(), Gate(), threading.Event()
+    queue = Queue(store=MemoryStore(clock=clock, around=gate), name="orders", clock=clock)
+    buffer = queue.buffer(linger=LINGER, per_object=1, concurrency=1)
+
+    def go_on(future):
+        buffer.enqueue(2)
+        buffer.flush()
+        buffer.close()
+        closed.set()
+
+    buffer.enqueue(1).add_done_callback(go_on)
+    (batch,) = buffer._untold
+    batch.told = Impatient()
+    gate.is_open.set()
+
+    assert closed.wait(10)
+    assert sorted(lines(queue, path) for path in paths(queue)) == [[1], [2]]
+
+
+def test_a_batch_whose_call_was_interrupted_is_stored_by_the_next_flush(queue, monkeypatch):
+    """Ctrl-C between taking a batch and storing it: nobody had it, and closing the buffer waited for it for ever."""
+
+    def interrupted(batch):
+        raise KeyboardInterrupt
+
+    buffer = queue.buffer(linger=LINGER, per_object=2)
+    first = buffer.enqueue(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(buffer, "_send", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            buffer.enqueue(2)
+    (batch,) = buffer._untold
+    batch.told = Impatient()
+    buffer.close()
+
+    assert lines(queue, first.result(0).path) == [1, 2]
