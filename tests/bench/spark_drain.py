@@ -56,9 +56,10 @@ def run(bench: Bench) -> None:
 
         bucket = Bucket(fresh_bucket(client(endpoint, REGION)), endpoint, REGION)
         drain(spark, bucket, "warm-up", 2)
-        pairs, rates, shares = [], [], []
+        pairs, rates, shares, busy = [], [], [], []
         for turn in range(bench.repetitions):
-            (on_core, ready), there, seconds = drain(spark, bucket, f"turn-{turn}", messages)
+            (on_core, ready), machine, there, seconds = drain(spark, bucket, f"turn-{turn}", messages)
+            busy.append(machine)
             pairs.append((on_core + ready, there))
             shares.append(on_core / there)
             rates.append(messages * MEGABYTES / seconds)
@@ -73,11 +74,18 @@ def run(bench: Bench) -> None:
         bench.note(
             f"on a core: {share:.2f} of the time; the rest of the ratio, ready while another process had the core"
         )
-        part.raw |= {"megabytes per second": rates, "on a core": shares}
+        bench.note(
+            f"the machine's cores were busy {statistics.median(busy):.2f} of the time, with Java and the S3 server"
+        )
+        part.raw |= {"machine": busy, "megabytes per second": rates, "on a core": shares}
 
 
-def drain(spark: SparkSession, bucket: Bucket, name: str, messages: int) -> tuple[tuple[float, float], float, float]:
-    """Seconds that Python was on a core in executors, and ready for one; those of their cores; how long it took."""
+def drain(
+    spark: SparkSession, bucket: Bucket, name: str, messages: int
+) -> tuple[tuple[float, float], float, float, float]:
+    """Seconds that Python was on a core in executors, and ready for one; how busy the machine was, of 1; the seconds of
+    the executors' cores; how long it took.
+    """
     from spark.heavy.driver import Driver
     from spark.heavy.messages import MessageWork
     from spark.heavy.streams import StreamDefinition, at_once
@@ -96,11 +104,12 @@ def drain(spark: SparkSession, bucket: Bucket, name: str, messages: int) -> tupl
     mine = as_run(queue, next(iter(jobs.started)))
     definition = StreamDefinition(mine, job(), spark, bucket)
     work = MessageWork(mine, definition, spark, parallel=at_once(spark, SETTINGS))
-    before, began = working_seconds(), time.monotonic()
+    before, machine, began = working_seconds(), machine_ticks(), time.monotonic()
     counts = Driver(mine, work, seconds=3600).drain()
     seconds, after = time.monotonic() - began, working_seconds()
+    used, there = (now - then for now, then in zip(machine_ticks(), machine, strict=True))
     assert counts == {"completed": messages}, counts
-    return (after[0] - before[0], after[1] - before[1]), seconds * CORES, seconds
+    return (after[0] - before[0], after[1] - before[1]), used / there, seconds * CORES, seconds
 
 
 def job() -> Any:
@@ -129,3 +138,9 @@ def working_seconds() -> tuple[float, float]:
                 had, waited = map(int, thread.read_text().split()[:2])
                 on_core, ready = on_core + had, ready + waited
     return on_core / 1e9, ready / 1e9
+
+
+def machine_ticks() -> tuple[int, int]:
+    """CPU time that anything here has used, and that there was."""
+    ticks = [int(count) for count in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
