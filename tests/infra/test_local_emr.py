@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import struct
 import sys
 import threading
 import time
@@ -274,6 +275,21 @@ def test_nothing_but_the_stacks_own_assets_is_run(tmp_path, entry_point, paramet
     with serving(tmp_path) as (emr, _, _events):
         assert post(emr, body=asked(emr, entry_point=entry_point, parameters=parameters)) == 400
         assert emr.jobs == {}
+
+
+def test_a_client_that_is_killed_in_the_middle_leaves_no_stack_trace(tmp_path, capfd):
+    hung_up = threading.Event()
+    with serving(tmp_path) as (emr, _, _):
+        shut = emr._server.shutdown_request
+        emr._server.shutdown_request = lambda request: (shut(request), hung_up.set())
+        address = urlsplit(emr.address)
+        with socket.create_connection((address.hostname, address.port)) as client:
+            client.sendall(b"POST /applications HTTP/1.1\r\nContent-Le")
+            # As the kernel does for a process that has died: a reset, not an end.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert hung_up.wait(30)
+
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_without_assets_nothing_runs(tmp_path):

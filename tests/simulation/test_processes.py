@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +71,47 @@ def test_the_judge_lets_a_lease_follow_one_that_is_over(between: list[Json]) -> 
     start = 3.1 if not between else 2.1
     events = [_held("a", "1-x", 1, at=0.0, until=3.0), *between, _held("a", "2-y", 2, at=start, until=9.0)]
 
+    assert double_live_leases(events) == []
+
+
+#: A message whose second claim finds no record because S3 does not answer; then it is claimed once more.
+GIVEN_BACK = """
+import contextlib, sys
+from s3queue import Queue, QueueSettings, Unavailable
+from s3queue.stores.memory import MemoryStore
+from simulation.real import history, observed
+from support.manual_clock import ManualClock
+
+clock, failing = ManualClock(), []
+def around(operation, key, perform):
+    if failing and operation == "get" and key.startswith("orders/records/"):
+        raise Unavailable("503")
+    return perform()
+store = MemoryStore(clock=clock, around=around)
+queue = Queue(store=store, name="orders", settings=QueueSettings.of(retry_base=1), clock=clock)
+history.begin(sys.argv[1], "worker")
+observed.observe()
+path = queue.enqueue(b"x")
+queue.fail(queue.claim(path), "broken", retry_after=1)
+clock.advance(5)
+failing.append(True)
+with contextlib.suppress(Unavailable):
+    queue.claim_next()
+failing.clear()
+clock.advance(2)
+(claim,) = queue.claim_next()
+assert claim.attempt == 2
+"""
+
+
+def test_a_claim_that_is_given_back_before_a_handler_is_called_is_told_as_given_up(tmp_path: Path) -> None:
+    """In a process of its own: it changes classes."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", GIVEN_BACK, str(tmp_path)], env=environment, check=True)
+    (found,) = tmp_path.glob("*.history")
+    events = [json.loads(line) for line in found.read_text().splitlines()]
+
+    assert len({event["fence"] for event in events if event["event"] == "held"}) == 3
     assert double_live_leases(events) == []
 
 

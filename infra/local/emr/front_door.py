@@ -44,6 +44,11 @@ def handler_for(emr: EmrServerless) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
+        def handle(self) -> None:
+            # Whoever was killed hangs up in the middle: nothing to report.
+            with contextlib.suppress(ConnectionError):
+                super().handle()
+
         def do_POST(self) -> None:
             if not self._is_let_in(emr.token):
                 return

@@ -9,7 +9,9 @@ from dataclasses import fields
 from typing import Any
 
 from s3queue import Claim, Queue, Record
+from s3queue.documents.lease import Lease
 from s3queue.protocol.lease_protocol import LeaseProtocol
+from s3queue.protocol.lease_writes import LeaseWrites
 from s3queue.protocol.outcomes import Outcomes
 
 from .history import tell
@@ -63,6 +65,15 @@ def observe() -> None:
     # A worker asks these where no handler was called: of a message that cannot be read, or must wait for a rate.
     for name in ("fail", "postpone"):
         setattr(LeaseProtocol, name, _giving_up(getattr(LeaseProtocol, name)))
+    give_back = LeaseWrites.give_back
+
+    def given_back(leases: LeaseWrites, path: str, lease: Lease, *arguments: Any) -> None:
+        # By whoever has just claimed it: a request failed before a handler could be called. Others end it in its place.
+        if sys._getframe(1).f_globals["__name__"] == "s3queue.protocol.claiming":
+            tell("given up", queue=leases.queue.name, path=path, fence=lease.fence)
+        give_back(leases, path, lease, *arguments)
+
+    LeaseWrites.give_back = given_back  # type: ignore[method-assign,assignment]
 
 
 def _giving_up(method: Callable[..., Any]) -> Callable[..., Any]:
