@@ -59,8 +59,13 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
     found = {name: of for name, of in row.items() if name not in SERIES}
     for name in SERIES:
         if name in row:
-            found[name] = [row[name][quantity] for quantity in ("median", "low", "high")]
+            found[name] = [_short(row[name][quantity]) for quantity in ("median", "low", "high")]
     return found | {"unit": row["ours"]["unit"]}
+
+
+def _short(number: float) -> float:
+    """More digits than this were never measured."""
+    return float(f"{number:.4g}")
 
 
 def as_json(found: dict[str, Any]) -> str:
