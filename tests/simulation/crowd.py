@@ -74,7 +74,8 @@ class QuickFaults(DrawnFaults):
     def draw(self, process: Process, operation: str, key: str) -> Fault:
         if process.name.startswith(("function", "pull")):
             return super().draw(process, operation, key)
-        return Fault(there=self._chance.random() * self._latency)
+        kind = "lost" if self.loses(operation, key) else ""
+        return Fault(kind=kind, there=self._chance.random() * self._latency)
 
 
 class Crowd:

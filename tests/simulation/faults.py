@@ -170,11 +170,15 @@ class DrawnFaults:
         self._latency = chance.choice((0.01, 0.05, 0.3))
         #: (process, key) → refusals in a row.
         self._refused: Counter[tuple[str, str]] = Counter()
+        #: Name → how many of its next PUTs are lost, however late it is.
+        self.losing: Counter[str] = Counter()
 
     def draw(self, process: Process, operation: str, key: str) -> Fault:
         chance, profile = self._chance, self.profile
         fault = Fault(there=chance.random() * self._latency)
-        if self.is_over:
+        if self.loses(operation, key):
+            fault.kind = "lost"
+        if fault.kind or self.is_over:
             return fault
         # A fault in the middle of the protocol tells more than one in a LIST.
         if (operation == "list" or key.endswith(_PUBLISHED)) and chance.random() < 0.85:
@@ -205,6 +209,12 @@ class DrawnFaults:
             if profile.exact:
                 fault.back = 0.0
         return fault
+
+    def loses(self, operation: str, key: str) -> bool:
+        name = key.rpartition("/")[2]
+        is_lost = operation == "put" and self.losing[name] > 0
+        self.losing[name] -= is_lost
+        return is_lost
 
     def _kind(self, number: float) -> str:
         for kind, share in self.profile.kinds:

@@ -10,7 +10,7 @@ from s3queue.paths import format_due, is_batch, partition_of, without_mark
 
 from .cast import Cast
 from .edits import repaired
-from .faults import Profile
+from .faults import DrawnFaults, Profile
 from .judge import Judge
 from .machines import EPOCH
 from .producers import Producers
@@ -208,4 +208,21 @@ class Operators:
             if self.world.now > COUNTED_AT:
                 there = len(self.judge.ledger.present)
                 self.judge.broken("unexpected", f"{there} messages are there, max_depth is {MAX_DEPTH}, and one came")
+        if isinstance(faults := self.world.faults, DrawnFaults):
+            faults.losing["stats.json"] = self.world.random.choice((0, 1, 2))
         queue.purge()
+        self._fill_again(queue)
+
+    def _fill_again(self, queue: WatchedQueue) -> None:
+        """It is not full any more, and whoever sweeps says so, even if it was not heard the first time."""
+        until = self.world.now + COUNTED_AT
+        while self.world.now < until:
+            self.world.sleep(4.0)
+            try:
+                queue.enqueue(self._producers.script("again"), name="again")
+            except QueueFull:
+                continue
+            except Conflict:
+                pass
+            return
+        self.judge.broken("unexpected", f"the queue was purged {COUNTED_AT:.0f} s ago, and is still said to be full")

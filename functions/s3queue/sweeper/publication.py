@@ -8,7 +8,7 @@ from datetime import datetime
 
 from s3queue.errors import QueueError
 from s3queue.protocol.access import QueueAccess
-from s3queue.protocol.stats import STATS_BYTES, Stats
+from s3queue.protocol.stats import STATS_BYTES, Stats, published_stats
 from s3queue.store import Page
 
 from .last_hour import LastHourStep
@@ -29,7 +29,9 @@ class Publication:
     #: Whether what has finished is counted, too.
     counts_hour: bool = False
     last_hour: LastHourStep | None = field(init=False, default=None)
-    _is_idle: bool = False
+    #: The ETag of the stats of an idle queue that this sweeper has published, or read; empty: it has work, or the PUT
+    #: may not have arrived.
+    _idle_etag: str = ""
     #: (when, how many) for each sweep that rescued messages.
     _rescues: list[tuple[float, int]] = field(default_factory=list)
 
@@ -48,7 +50,7 @@ class Publication:
 
     def publish(self, report: Report, kinds: set[str], root: Page, oldest_at: datetime | None) -> None:
         """Publish the report's stats. `oldest_at`: of all messages that the sweep has seen; None: it saw none."""
-        self._is_idle = False
+        self._idle_etag = ""
         if self.last_hour:
             self.last_hour.take(kinds, report, root, oldest_at=oldest_at, is_busy=True)
         self._put(report)
@@ -59,13 +61,32 @@ class Publication:
         """
         report.stats = Stats(rescued=self.rescued(report), at=root.at)
         has_news = self.last_hour is not None and self.last_hour.take(
-            kinds, report, root, oldest_at=None, is_busy=not self._is_idle
+            kinds, report, root, oldest_at=None, is_busy=not self._idle_etag
         )
-        if has_news or not self._is_idle:
-            self._put(report)
-            self._is_idle = True
+        if has_news or not self._is_known_idle(root, report):
+            self._idle_etag = self._put(report)
 
-    def _put(self, report: Report) -> None:
+    def _is_known_idle(self, root: Page, report: Report) -> bool:
+        """Whether the stats that stand tell of an idle queue. Another sweeper's may not, and nobody else corrects them:
+        producers that find the queue full there send nothing, so there is never any work.
+        """
+        if not self._idle_etag:
+            return False
+        shown = next((entry.etag for entry in root.objects if entry.key == self.queue.keys.stats), "")
+        if shown == self._idle_etag:
+            return True
+        if not shown:
+            return root.next_after is not None
+        try:
+            stats = published_stats(report.budget.store, self.queue.keys)
+        except QueueError:
+            return False
+        is_idle = stats is not None and not (stats.pending or stats.delayed or stats.processing or stats.failed)
+        self._idle_etag = shown if is_idle else ""
+        return is_idle
+
+    def _put(self, report: Report) -> str:
+        """The ETag; empty if it is not known whether they were stored."""
         assert report.stats is not None
         hour = self.last_hour.hour if self.last_hour else None
         by = {"by": self.by} if self.by else {}
@@ -74,6 +95,7 @@ class Publication:
             if len(body) > STATS_BYTES:
                 # Nobody would read it. It takes durations from milliseconds to days, in every five minutes.
                 body = report.stats.to_bytes(by)
-            report.budget.store.put(self.queue.keys.stats, body, content_type="application/json")
+            return report.budget.store.put(self.queue.keys.stats, body, content_type="application/json").etag
         except QueueError as error:
             _log.warning("stats not published, trying again at the next sweep: %s: %s", self.queue.name, error)
+            return ""

@@ -49,6 +49,12 @@ BUGS = (
         "if self._depth < 0:",
     ),
     Mutation(
+        "an idle queue whose count was not stored stays full",
+        "sweeper/publication.py",
+        "if has_news or not self._is_known_idle(root, report):\n            self._idle_etag = self._put(report)\n",
+        "if has_news or not self._idle_etag:\n            self._put(report)\n            self._idle_etag = 'idle'\n",
+    ),
+    Mutation(
         "what vanished leaves no record",
         "protocol/lease_protocol.py",
         "if record is None or not _is_outcome_of(record, lease.generation):",

@@ -235,3 +235,54 @@ def test_pending_messages_of_a_pulled_queue_are_no_reason_to_stay_awake(bench):
 
     assert report is not None
     assert report.next_tick is None
+
+
+def test_the_count_of_an_idle_queue_is_published_again_if_it_was_not_stored(bench):
+    queue = bench.queue(max_depth=3)
+    sweeper = bench.sweeper(queue)
+    paths = [queue.enqueue(b"x") for _ in range(3)]
+    sweeper.sweep()
+    for path in paths:
+        queue.complete(queue.claim(path))
+
+    def lose(operation: str, key: str, perform: Any) -> Any:
+        if operation == "put" and key == queue.keys.stats:
+            raise Unavailable("503 SlowDown")
+        return perform()
+
+    bench.around = lose
+    sweeper.sweep()
+    bench.around = None
+    bench.clock.advance(60)
+    sweeper.sweep()
+
+    queue.enqueue(b"there is room")
+
+
+def test_an_idle_queue_is_not_full_because_another_sweeper_counted_it_last(bench):
+    queue = bench.queue(max_depth=3, history=False)
+    first, second = bench.sweeper(queue), bench.sweeper(queue)
+    first.sweep()
+    paths = [queue.enqueue(b"x") for _ in range(3)]
+    second.sweep()
+    for path in paths:
+        queue.complete(queue.claim(path))
+    bench.clock.advance(60)
+    first.sweep()
+
+    queue.enqueue(b"there is room")
+
+
+def test_sweepers_in_turn_do_not_publish_an_idle_queue_again_and_again(bench, queue):
+    sweepers = [bench.sweeper(queue), bench.sweeper(queue)]
+    for sweeper in sweepers:
+        bench.clock.advance(60)
+        sweeper.sweep()
+    bench.store.take()
+
+    for sweeper in sweepers * 5:
+        bench.clock.advance(60)
+        sweeper.sweep()
+
+    # The first one reads once what the second one has published.
+    assert bench.store.take() == {"list": 10, "get": 1}
