@@ -4,10 +4,11 @@
     archive/queue=emails/day=2026-11-16/part-0000000007-{digest}.parquet   digest: of the records in it
 
 A record is one object: its key and ETag (every outcome has a nonce, so the pair names one outcome of one generation;
-one whose message cannot be finished is written again, and may have two rows: docs/archive.md). A journal of a partition is one object, too, and a row for each of its messages. What is listed and not in
-a committed file is read, written and committed; a rerun finds nothing left. The small objects are left to their
-lifecycle rule, so the archive must run more often than records are retained. Files of runs that died or lost are in no
-version of the table: no reader sees them, and `vacuum` deletes them after a week.
+one whose message cannot be finished is written again, and may have two rows: docs/archive.md). A journal of a partition
+is one object, too, and a row for each of its messages. What is listed and not in a committed file is read, written and
+committed; a rerun finds nothing left. The small objects are left to their lifecycle rule, so the archive must run more
+often than records are retained. Files of runs that died or lost are in no version of the table: no reader sees them,
+and `vacuum` deletes them after a week.
 """
 
 from __future__ import annotations
