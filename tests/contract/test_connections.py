@@ -9,7 +9,9 @@ import ipaddress
 import os
 import socket
 import ssl
+import threading
 from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from botocore.exceptions import ClientError, MetadataRetrievalError
@@ -369,9 +371,9 @@ def test_the_address_is_the_one_that_boto3_would_find(bucket, environment, expec
     for name, value in ({"AWS_DEFAULT_REGION": "eu-west-1", "AWS_REGION": "eu-west-1"} | environment).items():
         monkeypatch.setenv(name, value)
 
-    store = DirectStore(bucket)
+    place, connections = DirectStore(bucket)._at
 
-    assert f"{store._connections._address.geturl()} {store._root}" == expected
+    assert f"{connections._address.geturl()} {place.root}" == expected
 
 
 @pytest.mark.parametrize(
@@ -406,6 +408,40 @@ def test_a_bucket_in_another_region_is_followed_there(status, code, environment,
     assert {(address, region) for address, region, _ in asked[1:]} == {(expected, "ap-south-1")}
 
 
+@pytest.mark.parametrize("address", ["https://s3-us-west-2.amazonaws.com", "https://s3-external-1.amazonaws.com"])
+def test_a_bucket_that_is_followed_to_a_host_of_its_own_has_the_same_keys_there(address, monkeypatch):
+    asked = []
+
+    def send(self, method, path, headers=(), body=b"", **options):
+        asked.append(f"{self._address.geturl()}{path}")
+        if self._region != "ap-south-1":
+            return Answer(301, {"x-amz-bucket-region": "ap-south-1"}, b"<Error><Code>PermanentRedirect</Code></Error>")
+        return Answer(200, {"etag": '"e"', "date": "Mon, 16 Nov 2026 12:00:00 GMT"}, b"")
+
+    monkeypatch.setattr(Connections, "send", send)
+    DirectStore("jobs", endpoint_url=address, region="us-west-2").put("q/a", b"x")
+
+    assert asked == [f"{address}/jobs/q/a", "https://jobs.s3.ap-south-1.amazonaws.com/q/a"]
+
+
+def test_threads_that_are_told_of_another_region_at_once_all_go_there(monkeypatch):
+    told = threading.Barrier(2)
+
+    def send(self, method, path, headers=(), body=b"", **options):
+        if self._region == "ap-south-1":
+            return Answer(200, {"etag": '"e"', "date": "Mon, 16 Nov 2026 12:00:00 GMT"}, b"")
+        told.wait(60)
+        return Answer(301, {"x-amz-bucket-region": "ap-south-1"}, b"<Error><Code>PermanentRedirect</Code></Error>")
+
+    monkeypatch.setattr(Connections, "send", send)
+    store = DirectStore("jobs", endpoint_url="https://s3.us-west-2.amazonaws.com", region="us-west-2")
+
+    with ThreadPoolExecutor(2) as pool:
+        written = list(pool.map(lambda key: store.put(key, b"x", once=True), ("q/a", "q/b")))
+
+    assert [one.etag for one in written] == ["e", "e"]
+
+
 @pytest.mark.parametrize("region", ["evil.example/", "ap-south-1.evil.example#", "eu-west-1", ""])
 def test_a_region_that_is_none_or_our_own_is_not_followed(region, monkeypatch):
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
@@ -429,7 +465,7 @@ def test_the_address_in_a_file_counts_too(monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
 
-    assert DirectStore("jobs")._connections._address.geturl() == "http://from-a-file"
+    assert DirectStore("jobs")._at[0].host == "http://from-a-file"
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,11 @@ import base64
 import hashlib
 import io
 import logging
-import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import quote, unquote_plus, urlsplit
+from urllib.parse import quote, unquote_plus
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
 from s3queue.errors import Contended, InvalidRequest, NotFound, Unavailable
@@ -24,6 +23,7 @@ from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 from .aws_environment import find_credentials, find_place
 from .connections import Answer, Broken, Connections
 from .many import BulkDelete, left_unknown, request_body
+from .place import Place
 from .s3_errors import COPY_BYTES, is_throttled, is_unknown, refusal
 from .signature import Credentials, Headers
 from .wire import http_date, listed_date, quoted, unquoted, whole_etag
@@ -38,9 +38,6 @@ _log = logging.getLogger(__name__)
 TRIES = 4
 CONTENDED_TRIES = 5
 _META = "x-amz-meta-"
-#: How S3 answers for a bucket of another region, which the answer names.
-_ELSEWHERE = (301, 307, 400)
-_REGION = re.compile(r"[a-z]{2,6}(-[a-z]{2,12}){1,3}-[0-9]{1,2}")
 
 
 class DirectStore:
@@ -62,44 +59,31 @@ class DirectStore:
         plain = bucket.replace("-", "")
         if not (bucket.isascii() and plain.replace(".", "").replace("_", "").isalnum()):
             raise InvalidRequest(f"{bucket!r} is not a valid bucket name")
-        self._place = endpoint_url, region
+        self._asked = endpoint_url, region
         self._clock = clock or SystemClock()
         self._keys = keys
         self._credentials = (lambda: Credentials(*keys)) if keys else find_credentials()
-        self._go_to(*find_place(endpoint_url, region))
+        place = Place(bucket, *find_place(endpoint_url, region))
+        self._go_to(place)
         self._tries = tries
         self._chance = chance or RandomChance()
-        self._bulk = BulkDelete(self._address)
+        self._bulk = BulkDelete(place.address)
 
-    def _go_to(self, address: str, region: str) -> None:
-        self._address, self._region = address, region
-        host, bucket = urlsplit(address), self._bucket
-        plain = bucket.replace("-", "")
-        # Only names that can be part of a host name: old buckets have dots, underscores or capital letters.
-        is_label = plain.isalnum() and bucket == bucket.lower() and len(bucket) <= 63
-        if (host.hostname or "").startswith("s3.") and ".amazonaws." in address and is_label:
-            address, self._root = f"{host.scheme}://{bucket}.{host.netloc}", "/"
-        else:
-            self._root = f"{host.path.rstrip('/')}/{bucket}/"
-        self._connections = Connections(address, region=region, credentials=self._credentials, clock=self._clock)
+    def _go_to(self, place: Place) -> None:
+        connections = Connections(place.host, region=place.region, credentials=self._credentials, clock=self._clock)
+        # In one step: a request of another thread takes both, or neither.
+        self._at = place, connections
 
-    def _follow(self, answer: Answer) -> bool:
-        """Whether S3 says that the bucket is in another region; then that is where requests go from now on.
-
-        S3 carried nothing out. Only AWS is believed: an address that someone gave us is the one that was meant.
-        """
-        region = answer.headers.get("x-amz-bucket-region", "")
-        if answer.status not in _ELSEWHERE or not _REGION.fullmatch(region) or region == self._region:
+    def _follow(self, answer: Answer, place: Place) -> bool:
+        """Whether S3 says that the bucket is elsewhere than at this place: that is where requests go from now on."""
+        named = place.named_by(answer)
+        if named is None:
             return False
-        host = urlsplit(self._address).hostname or ""
-        if not (host.startswith("s3") and ".amazonaws.com" in host):
-            return False
-        address = f"https://s3.{region}.amazonaws.com"
-        if f".{self._region}." in self._address:  # FIPS, dual-stack and other partitions keep their form
-            address = self._address.replace(f".{self._region}.", f".{region}.")
-        _log.info("bucket is in another region, following: %s: %s", self._bucket, region)
-        self._place = self._place[0], region
-        self._go_to(address, region)
+        # Another thread may have been told the same, and have gone there.
+        if named != self._at[0]:
+            _log.info("bucket is in another region, following: %s: %s", self._bucket, named.region)
+            self._asked = self._asked[0], named.region
+            self._go_to(named)
         return True
 
     def put(
@@ -207,7 +191,7 @@ class DirectStore:
         named: dict[str, Any] = dict(
             zip(("aws_access_key_id", "aws_secret_access_key"), self._keys or (), strict=False)
         )
-        return S3Store(self._bucket, client=client(*self._place, **named))
+        return S3Store(self._bucket, client=client(*self._asked, **named))
 
     def _request(
         self,
@@ -229,19 +213,20 @@ class DirectStore:
         what = f"{verb.upper()} {self.url}/{key}"
         if not (query or key):
             raise InvalidRequest(f"{what}: the key is empty")
-        path = (self._root.rstrip("/") or "/") if query else self._root + quote(key, safe="/~")
         start = 0 if isinstance(body, bytes) else body.tell()
         unknown = contended = 0
         has_moved = False
         while True:
             if not isinstance(body, bytes):
                 body.seek(start)
+            place, connections = self._at
+            path = (place.root.rstrip("/") or "/") if query else place.root + quote(key, safe="/~")
             try:
-                answer = self._connections.send(method, path, headers, body, query=query, streams=streams, what=what)
+                answer = connections.send(method, path, headers, body, query=query, streams=streams, what=what)
                 status, (code, said) = answer.status, _refused(verb, answer)
                 if not code:
                     return answer
-                if not has_moved and self._follow(answer):
+                if not has_moved and self._follow(answer, place):
                     has_moved = True
                     continue
                 # After a 409, too: something between us and S3 may have repeated a write that had succeeded.

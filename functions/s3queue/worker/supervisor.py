@@ -62,9 +62,13 @@ class Supervisor:
         keep_beating(
             self._heartbeat,
             lambda: self._heartbeat.beat(stats()),
-            lambda: self._is_stopping() and not len(self._heartbeat),
+            self._is_over,
             sleep,
         )
+
+    def _is_over(self) -> bool:
+        # A thread that has just claimed a message, and does not hold it yet, is about to call its handler.
+        return self._is_stopping() and not len(self._crew) and not len(self._heartbeat)
 
     def supervise(self, follow: Callable[[], None], sleep: Callable[[float], None]) -> None:
         """Look after handlers and settings, until the last handler has ended or was given up."""
@@ -74,6 +78,7 @@ class Supervisor:
         while len(self._crew):
             self.look()
             self._crew.wait(self._pause())
+        self._heartbeat.changed.set()  # its thread waits for the last one of the crew
 
     def look(self, follow: Callable[[], None] | None = None) -> None:
         """Give up what hangs. Then read the settings, if it is time, and let `follow` act upon them."""

@@ -170,4 +170,12 @@ BUGS = (
         test="tests/unit/flow/test_partition_beside.py::"
         "test_a_commit_that_gives_less_time_than_a_handler_asked_for_counts_from_when_it_is_sent",
     ),
+    Mutation(
+        "the heartbeat ends while a handler is about to start",
+        "worker/supervisor.py",
+        "return self._is_stopping() and not len(self._crew) and not len(self._heartbeat)",
+        "return self._is_stopping() and not len(self._heartbeat)",
+        test="tests/unit/worker/test_stopping.py::"
+        "test_the_heartbeat_of_a_worker_that_stops_waits_for_a_handler_that_is_about_to_start",
+    ),
 )

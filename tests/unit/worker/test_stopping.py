@@ -17,6 +17,27 @@ from s3queue import Worker
 from support.threads import PATIENCE, eventually
 
 
+def test_the_heartbeat_of_a_worker_that_stops_waits_for_a_handler_that_is_about_to_start(bench):
+    queue = bench.queue()
+    queue.enqueue(b"1")
+    is_about, go_on = threading.Event(), threading.Event()
+    worker = Worker(queue, lambda message: None, concurrency=1, sweep=False)
+
+    def hold(claim: Any) -> None:
+        is_about.set()
+        go_on.wait(PATIENCE)
+        real_hold(claim)
+
+    real_hold, worker._heartbeat.hold = worker._heartbeat.hold, hold  # type: ignore[method-assign]
+    worker.start()
+    assert is_about.wait(PATIENCE)
+    worker.stop(timeout=0)
+    assert not worker._supervisor._is_over()
+
+    go_on.set()
+    assert worker.stop(PATIENCE)
+
+
 def test_stop_lets_running_handlers_finish_and_claims_nothing_more(bench):
     queue = bench.queue()
     paths = [queue.enqueue(str(number)) for number in range(20)]
