@@ -198,7 +198,8 @@ def put_surely(
     first try, if it is still on its way, then fails its own condition. Anything else: the write lost.
 
     Raises:
-        Conflict: someone else's write is there; ours never will be.
+        Conflict: someone else's write is there; ours never will be. If `retried` is true, ours may have been there
+            in between, and they have read it.
         Unavailable: still unknown after several tries.
     """
     unknown: Unavailable | None = None
@@ -220,7 +221,7 @@ def put_surely(
             # Not `found.at`: the GET came later, perhaps by a whole time-out, and ages count from the write.
             return Written(found.etag, found.modified_at)
         if (found.etag if found else None) != if_match:
-            raise Conflict(f"{key} was written by someone else")
+            raise Conflict(f"{key} was written by someone else", retried=True)
     raise unknown or Unavailable(f"unknown whether {key} was written; try again")
 
 

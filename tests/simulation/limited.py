@@ -19,6 +19,7 @@ from s3queue.worker.notifications import Notification
 from s3queue.worker.processor import Processor
 
 from .machines import EPOCH, Process, ProcessClock
+from .rates import Grants
 from .world import QUEUE, Fault, World
 
 
@@ -30,6 +31,8 @@ class Trouble:
     pauses: float = 0.0
     longest_pause: float = 6.0
     lost: float = 0.0
+    #: Of the writes of limits: the answer is lost, which is known after up to a second.
+    lost_grants: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class Crowd:
         self.definition = Definition(QUEUE, self.settings)
         self.definition.handler(self._handle)
         self.queues: list[Queue] = []
+        self._grants = Grants(self.broken)
 
     # The world's faults
 
@@ -73,11 +77,16 @@ class Crowd:
             fault.pause = chance.uniform(0.0, trouble.longest_pause)
         if chance.random() < trouble.lost:
             fault.kind = chance.choice(("lost", "answer lost"))
+        is_grant = operation == "put" and "/limits/" in key
+        if is_grant and trouble.lost_grants and chance.random() < trouble.lost_grants:
+            fault.kind, fault.back = "answer lost", chance.random()
         return fault
 
     # The world's watcher
 
-    def performed(self, *_: Any) -> None: ...
+    def performed(self, process: Process, operation: str, key: str, sent_at: float, before: Any, after: Any) -> None:
+        self._grants.written(process.name, key, before, after)
+
     def stepped(self) -> None: ...
     def hold(self, *_: Any) -> None: ...
     def let_go(self, *_: Any) -> None: ...

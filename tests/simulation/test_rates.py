@@ -54,6 +54,19 @@ def test_a_rate_is_kept_whatever_happens_to_requests_and_processes(seed: int) ->
     assert len(crowd.starts) > 60
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_token_is_given_back_once_whatever_becomes_of_the_answer(seed: int) -> None:
+    """They have tokens left when there is nothing to do, and give them back together; the crowd's grants are judged."""
+    crowd = Crowd(QueueSettings.of(rate="100/min"), seed, Trouble(slowest=0.2, lost_grants=0.3))
+    crowd.put(30, "before/")
+    crowd.world.at(9.0, lambda: crowd.put(400, "after/"))
+    crowd.pull(8)
+    crowd.run(60)
+
+    assert most_in_any(_claims(crowd), 60) <= 100
+    assert _claims(crowd, "after/")
+
+
 def test_each_customer_has_a_rate_of_its_own_and_one_does_not_hold_up_the_others() -> None:
     crowd = Crowd(QueueSettings.of(rate="20/min", rate_key="folder"))
     for folder in ("a/", "b/", "c/"):

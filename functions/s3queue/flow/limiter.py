@@ -193,7 +193,10 @@ class RateLimiter:
             tokens = min(free, limit.chunk)
             try:
                 written = self._write(key, document.granted(rate, at, tokens), limit)
-            except Conflict:
+            except Conflict as conflict:
+                if conflict.retried:
+                    # They may have been given back: written, read by whoever was faster, and written over.
+                    spare = (-1, 0)
                 limit.document = None
                 clock.sleep(chance.uniform(0.0, PAUSE_SECONDS))
                 continue

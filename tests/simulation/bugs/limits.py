@@ -67,6 +67,13 @@ BUGS = (
         test="tests/unit/flow/test_limiter.py::test_what_is_given_back_is_granted_once",
     ),
     Mutation(
+        "what may have been given back by a write without an answer is given back again",
+        "flow/limiter.py",
+        "                if conflict.retried:\n",
+        "                if False:\n",
+        test="tests/simulation/test_rates.py::test_a_token_is_given_back_once_whatever_becomes_of_the_answer[0]",
+    ),
+    Mutation(
         "two workers probe",
         "flow/breaker_access.py",
         "queue.keys.breaker, body, if_match=etag, if_absent=etag is None)",

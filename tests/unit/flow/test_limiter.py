@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from s3queue import InvalidRequest, define
+from s3queue import InvalidRequest, Unavailable, define
 from s3queue.keys import Keys
 from s3queue.limits import parse_rate
 from s3queue.paths import rate_key_of
@@ -142,6 +142,32 @@ def test_what_is_given_back_is_granted_once(bench):
     bench.clock.advance(30)
 
     assert len(queue.claim_next(120)) == 84
+
+
+def test_tokens_are_not_given_back_again_if_another_worker_wrote_over_the_grant_whose_answer_was_lost(bench):
+    queue, rival = (bench.queue(rate="100/min", worker_id=name, visibility_timeout=600) for name in ("one", "rival"))
+    for _ in range(400):
+        queue.enqueue(b"{}")
+    # Each has nine tokens left, or more, of one second.
+    assert [len(one.claim_next(16)) for one in (rival, queue)] == [16, 16]
+    bench.clock.advance(5)
+    unanswered = []
+
+    def overtake(operation, key, perform):
+        answer = perform()
+        if operation == "put" and key == LIMIT and not unanswered:
+            unanswered.append(key)
+            assert len(rival.claim_next(1)) == 1
+            raise Unavailable("the answer was lost")
+        return answer
+
+    bench.around = overtake
+    started = 33 + len(queue.claim_next(100)) + len(rival.claim_next(100))
+
+    assert unanswered
+    # What the unanswered write has granted is lost, and nothing else.
+    assert 84 <= started <= 100
+    assert sum(tokens for _, tokens in json.loads(bench.read(LIMIT))["grants"]) == 100
 
 
 def test_grants_of_the_future_do_not_close_a_queue_for_good(bench):
