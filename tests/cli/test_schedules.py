@@ -76,3 +76,8 @@ def test_one_that_cannot_be_read_can_be_removed(cli):
     assert "orders/schedules/report.json" in cli("schedule", "next", "orders", "report", code=None).err
     cli("schedule", "remove", "orders", "report", "--yes")
     assert queue.schedules.names() == []
+
+
+def test_a_body_that_is_nested_too_deeply_is_text(cli):
+    made = cli("schedule", "add", "orders", "report", *CRON, "--body", "[" * 20_000, "--json").json
+    assert made["name"] == "report"

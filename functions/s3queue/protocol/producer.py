@@ -171,7 +171,7 @@ class Producer:
         for index, body in enumerate(bodies):
             try:
                 line = join_lines([body])
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, RecursionError) as error:
                 raise InvalidRequest(f"body {index} cannot be a line of a batch: {error}") from None
             self._check_size(len(line), f"body {index} for {self.queue.name}")
             if self.queue.check_body:

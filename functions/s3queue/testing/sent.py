@@ -45,5 +45,5 @@ def readable(body: bytes, content_type: str) -> Any:
         if content_type.startswith(_JSON):
             return json.loads(body)
         return body.decode() if content_type.startswith("text/") else body
-    except ValueError:
+    except (ValueError, RecursionError):
         return body

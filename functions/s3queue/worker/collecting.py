@@ -29,7 +29,7 @@ def process_together(processor: Processor, claims: Sequence[Claim]) -> list[Atte
             if len(items) != 1:
                 raise Reject(f"a queue that collects takes one payload a message, not a list of {len(items)}")
             parsed.append((claim, items[0]))
-        except (Reject, QueueError) as error:
+        except failures() as error:
             endings[claim.path] = _end(processor, claim, error, is_called=False)
     if parsed:
         endings |= _call(processor, parsed)

@@ -245,10 +245,10 @@ class Definition:
             return self.parse(message.body)
         try:
             found = json.loads(message.body)
-        except ValueError as error:
+            items = [json.dumps(item).encode() for item in (found if isinstance(found, list) else [found])]
+        except (ValueError, RecursionError) as error:
             raise Reject(f"the payload cannot be parsed: {error}") from error
-        items = found if isinstance(found, list) else [found]
-        return [self.parse(json.dumps(item).encode()) for item in items]
+        return [self.parse(item) for item in items]
 
     def call(self, argument: Any, context: Any) -> Any:
         if self.function is None:

@@ -25,6 +25,21 @@ BUGS = (
         "        if result is NotImplemented:\n",
     ),
     Mutation(
+        "a payload that is nested deeply takes its partition along",
+        "worker/definition.py",
+        "        except (ValueError, RecursionError) as error:\n",
+        "        except ValueError as error:\n",
+        more=(
+            (
+                "worker/collecting.py",
+                "        except failures() as error:\n            endings",
+                "        except (Reject, QueueError) as error:\n            endings",
+            ),
+        ),
+        test="tests/unit/worker/test_collecting.py::"
+        "test_a_payload_that_no_parser_survives_dies_alone_and_its_partition_goes_on",
+    ),
+    Mutation(
         "a replay goes into its group under its old name",
         "protocol/partition_replay.py",
         '    target = f"{folder}{last}~{name}" if last else folder + name\n',

@@ -74,7 +74,14 @@ def test_enqueue_many_may_be_delayed(bench, queue):
     assert path.endswith(".ndjson")
 
 
-@pytest.mark.parametrize("body", ["two\nlines", b"a\rb", "", b"  ", object()])
+def _nested(depth: int) -> list:
+    found: list = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize("body", ["two\nlines", b"a\rb", "", b"  ", object(), _nested(100_000)], ids=lambda body: None)
 def test_a_body_that_is_no_single_line_is_refused_by_its_number(bench, queue, body):
     with pytest.raises(InvalidRequest, match="body 1 "):
         queue.enqueue_many([{"fine": True}, body])

@@ -12,6 +12,16 @@ from support.payloads import Email
 OPTIONS = {"partitions": 1, "collect": 10, "within": 0}
 
 
+class Strict:
+    """A model whose own code does what no model should."""
+
+    @classmethod
+    def model_validate_json(cls, body: bytes) -> int:
+        if body == b"7":
+            raise SystemExit("seven")
+        return int(body)
+
+
 def _definition(handler, **options):
     queue = define("orders", **(OPTIONS | {"retry_jitter": False} | options))
     queue.handler(handler)
@@ -83,6 +93,33 @@ def test_a_payload_that_cannot_be_parsed_dies_alone(bench):
     good = {"to": "a@example.com", "subject": "x", "body": "y"}
     queue, paths = _run(bench, _definition(handler), [good, 7, good, [good, good]])
     assert [queue.outcome_of(path).outcome for path in paths] == ["completed", "dead", "completed", "dead"]
+
+
+@pytest.mark.parametrize("poison", [b"[" * 100_000, b'{"a":' * 100_000, b"{", b"\xff"])
+def test_a_payload_that_no_parser_survives_dies_alone_and_its_partition_goes_on(bench, poison):
+    calls: list[int] = []
+
+    def handler(rows: list[dict]) -> None:
+        calls.append(len(rows))
+
+    queue = bench.queue(**OPTIONS)
+    paths = [queue.enqueue(body) for body in (b"{}", poison, b"{}")]
+    bench.processor(queue, handler).run(paths[0])
+
+    assert [queue.outcome_of(path).outcome for path in paths] == ["completed", "dead", "completed"]
+    assert calls == [2]
+
+
+def test_a_model_that_ends_its_program_fails_alone(bench):
+    calls: list[int] = []
+
+    def handler(numbers: list[Strict]) -> None:
+        calls.append(len(numbers))
+
+    queue, paths = _run(bench, _definition(handler), [1, 7, 2], max_attempts=2)
+    assert [getattr(queue.outcome_of(path), "outcome", None) for path in paths] == ["completed", None, "completed"]
+    assert calls == [2]
+    assert bench.keys("orders/messages/") == [f"orders/{paths[1]}"]
 
 
 def test_what_the_call_sends_goes_with_the_first_that_is_completed(bench):

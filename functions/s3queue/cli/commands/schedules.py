@@ -90,7 +90,7 @@ def _body(text: str) -> Any:
     """As JSON if it is JSON, so that a list shows it as such; otherwise as text."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
