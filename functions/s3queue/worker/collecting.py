@@ -52,9 +52,10 @@ def _call(processor: Processor, parsed: Sequence[tuple[Claim, Any]]) -> dict[str
             returned = processor.definition.call(bodies, context)
         results = _results(returned, claims)
         sends = processor.sends_of(context)
-    except LeaseLost:
-        return {claim.path: "lost" for claim in claims}
     except failures() as error:
+        if isinstance(error, LeaseLost) and not first.is_alive():
+            # Of all of them, also if the others are alive: a thread that gave the handler up ends those.
+            return {claim.path: "lost" for claim in claims}
         return {claim.path: _end(processor, claim, error, is_called=claim is first) for claim in claims}
     # The breaker counts calls: one that failed for all of its messages, or one that did not.
     failed = [claim for claim, result in zip(claims, results, strict=True) if isinstance(result, BaseException)]

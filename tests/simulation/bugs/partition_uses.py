@@ -40,6 +40,21 @@ BUGS = (
         "test_a_payload_that_no_parser_survives_dies_alone_and_its_partition_goes_on",
     ),
     Mutation(
+        "a partition is given up for a lock of its handler's own",
+        "worker/collecting.py",
+        "        if isinstance(error, LeaseLost) and not first.is_alive():\n",
+        "        if isinstance(error, LeaseLost):\n",
+        test="tests/unit/worker/test_collecting.py::test_a_lock_of_the_handlers_own_that_is_lost_is_a_failure_like_any",
+    ),
+    Mutation(
+        "messages of a call that was given up end in two threads",
+        "worker/collecting.py",
+        "        if isinstance(error, LeaseLost) and not first.is_alive():\n",
+        "        if not error:\n",
+        test="tests/unit/worker/test_collecting.py::"
+        "test_a_call_that_another_thread_has_given_up_ends_none_of_its_messages_again",
+    ),
+    Mutation(
         "a replay goes into its group under its old name",
         "protocol/partition_replay.py",
         '    target = f"{folder}{last}~{name}" if last else folder + name\n',

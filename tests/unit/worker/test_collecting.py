@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 
 import pytest
 
-from s3queue import Context, InvalidRequest, Reject, Retry, Worker, define
+from s3queue import Context, InvalidRequest, LeaseLost, Reject, Retry, Worker, define
+from s3queue.flow.partition_states import list_partitions
+from s3queue.flow.partitions import hold_partition
+from s3queue.worker.collecting import process_together
 from support.payloads import Email
 
 OPTIONS = {"partitions": 1, "collect": 10, "within": 0}
@@ -71,10 +75,54 @@ def test_a_call_that_fails_fails_all_of_its_messages(bench):
     assert len(bench.keys("orders/messages/")) == 3
     bench.clock.advance(100)
 
-    def succeeds(numbers: list[int]) -> None: ...
-
-    bench.settle(queue, succeeds)
+    bench.settle(queue, _nothing)
     assert [queue.outcome_of(path).attempt for path in paths] == [2, 2, 2]
+
+
+def test_a_lock_of_the_handlers_own_that_is_lost_is_a_failure_like_any(bench):
+    def handler(numbers: list[int]) -> None:
+        raise LeaseLost("a lock of another bucket")
+
+    queue, paths = _run(bench, _definition(handler), range(3))
+
+    (partition,) = list_partitions(queue).partitions
+    assert (partition.state, partition.waiting, partition.failure.type) == ("open", 3, "LeaseLost")
+    bench.clock.advance(100)
+
+    bench.settle(queue, _nothing)
+    assert [queue.outcome_of(path).attempt for path in paths] == [2, 2, 2]
+
+
+def test_a_call_whose_partition_is_lost_meanwhile_ends_nothing(bench):  # [P2]
+    def handler(numbers: list[int], context: Context) -> None:
+        bench.clock.advance(100)
+        context.extend()
+
+    queue, paths = _run(bench, _definition(handler), range(3))
+    assert [queue.outcome_of(path) for path in paths] == [None] * 3
+    assert len(bench.keys("orders/messages/")) == 3
+
+
+def test_a_call_that_another_thread_has_given_up_ends_none_of_its_messages_again(bench):
+    @contextmanager
+    def given_up(claim, lines):
+        yield
+        # As `HeartbeatWriter.take_over`: the other thread fails this one and its companions, and those are alive.
+        claim.end()
+        raise LeaseLost("handler returned after handler_timeout")
+
+    queue = bench.queue(**OPTIONS)
+    for number in range(3):
+        queue.enqueue(json.dumps(number))
+    hold = hold_partition(queue.leases, "@=0")
+    claims = [hold.take(), hold.take(), hold.take()]
+    processor = bench.processor(queue, _nothing, around_call=given_up)
+
+    assert process_together(processor, claims) == ["lost"] * 3
+    assert [claim.is_alive() for claim in claims] == [False, True, True]
+
+
+def _nothing(numbers: list[int]) -> None: ...
 
 
 @pytest.mark.parametrize("returned", [[1], {"a": 1}, 7])
