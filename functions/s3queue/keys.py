@@ -238,6 +238,10 @@ class Keys:
         """The marker of a dedup id that counts for a while; hashed, as an id may hold any characters."""
         return f"{self.queue}/dedup/{hashlib.sha256(dedup_id.encode()).hexdigest()[:40]}"
 
+    def replay_place(self, put_id: str) -> str:
+        """The marker that says where in its group the replay of this id goes. No digest of a dedup id is named so."""
+        return f"{self.queue}/dedup/{put_id}"
+
     def worker(self, worker_id: str) -> str:
         return f"{self.queue}/workers/{worker_id}"
 

@@ -1,4 +1,4 @@
-"""DedupMarker: which message a dedup id stands for, for a while."""
+"""DedupMarker: which message a dedup id, or the replay of a group's letter, stands for, for a while."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from s3queue.encoding import NONSENSE, as_name, as_text, cut, dump, load_current
 from s3queue.errors import CorruptState
 from s3queue.store import Object
 
-from .message import ONCE
+from .message import MOVED, ONCE
 
 #: Larger objects are not read: a key and two short ids.
 MARKER_BYTES = 64 * 1024
@@ -16,7 +16,10 @@ MARKER_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DedupMarker:
-    """`dedup/{digest of the id}`: the message that was enqueued with this id. Its age, by S3's clock, is the id's."""
+    """`dedup/{digest of the id}`: the message that was enqueued with this id. Its age, by S3's clock, is the id's.
+
+    `dedup/{put id}`: the place of a replay in its group, which all who replay the same have to share.
+    """
 
     path: str
     #: Of every PUT of that message, whichever call sends it.
@@ -33,7 +36,7 @@ class DedupMarker:
         found = load_current(body, key)
         try:
             put_id = as_name(found["put_id"])
-            if not put_id.startswith(ONCE):
+            if not put_id.startswith((ONCE, MOVED)):
                 raise ValueError(f"its put id is {put_id!r}")
             return cls(path=as_name(found["path"]), put_id=put_id, nonce=as_text(found["nonce"]))
         except NONSENSE as error:

@@ -116,4 +116,4 @@ def _valid(queue: QueueAccess, found: Object, within: timedelta) -> DedupMarker 
     except CorruptState:
         return None
     is_message = queue.keys.path(queue.keys.message(marker.path)) and not queue.keys.problem(marker.path)
-    return marker if is_message else None
+    return marker if is_message and marker.put_id.startswith(ONCE) else None

@@ -220,13 +220,14 @@ class OperatedQueue(QueueAccess):
     def replay_edited(self, path: str, body: bytes) -> str:
         """Replay a dead letter with another payload; returns the message's path. Its metadata stays.
 
-        Written first and deleted then, like every replay; each death is replayed once, edited or not. A message of a
-        group goes to its end.
+        Written first and deleted then, like every replay; each death is replayed once, edited or not. If this returns,
+        it is this payload that runs. A message of a group goes to its end.
 
         Raises:
             MessageNotFound: no dead letter has this path.
             InvalidRequest: it is a batch, or its message could not be read. MessageTooLarge: the new payload is.
-            Conflict: a message of that name is there already, or the letter was replayed before.
+            Conflict: a message of that name is there already, the letter was replayed before, or with another payload,
+                or its burial is not finished.
             Unavailable: unknown whether it was replayed; calling again is safe.
         """
         from s3queue.protocol.dead_letters import DeadLetters

@@ -13,7 +13,7 @@ from s3queue.errors import Conflict, InvalidRequest, MessageNotFound, Unavailabl
 from s3queue.paths import name_of, partition_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.journal import find_outcome
-from s3queue.protocol.partition_replay import goes_to_end, put_at_end
+from s3queue.protocol.partition_replay import goes_to_end, replay_once
 from s3queue.protocol.partition_status import read_partition
 from s3queue.store import Object
 
@@ -69,14 +69,14 @@ def _replay(queue: QueueAccess, record: Record) -> str:
 
 
 def _replay_to_end(queue: QueueAccess, record: Record) -> str:
-    """A message of a group becomes the last one of it; a repetition carries the same id, and does not run."""
+    """A message of a group becomes the last one of it; a repetition has the same name and id, and does not run."""
     mark = moved_id(replay_id(record), record.finished_at)
     if ended := find_outcome(queue, record.path, mark):
         return ended.path
     _check_latest(queue, record)
     kept = _open(queue, record)
     with kept.stream:
-        target = put_at_end(queue, record.path, kept, own_metadata(kept), mark)
+        target = replay_once(queue, record.path, kept, own_metadata(kept), mark)
     queue.events.emit("message.enqueued", queue=queue.name, path=target, size=kept.size, replayed=True)
     return target
 

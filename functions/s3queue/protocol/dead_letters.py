@@ -25,7 +25,7 @@ from s3queue.store import Object, ObjectInfo, listing
 from .access import QueueAccess
 from .dead_line_choice import discard_lines, replay_lines
 from .letter_writes import delete_in_place, is_of, no_such_letter, put_back, replay_in_place
-from .partition_replay import goes_to_end, is_replayed_to_end, replay_to_end
+from .partition_replay import goes_to_end, outcome_at_end, replay_to_end
 from .removal import delete_letter
 
 #: HEADs that run at the same time: a letter's error is in its metadata, which a LIST does not show.
@@ -172,7 +172,8 @@ class DeadLetters:
 
         Raises:
             MessageNotFound: no dead letter has this path, or nothing in it has this error.
-            Conflict: a message of that name is there already, or its burial is not finished.
+            Conflict: a message of that name is there already, its burial is not finished, or, in a group, it is being
+                replayed with another payload.
             Unreadable: the message still cannot be read where it lies.
             NoSpace: the temporary folder cannot hold it.
             Unavailable: unknown whether it was replayed; calling again is safe.
@@ -221,11 +222,15 @@ class DeadLetters:
 
     def is_replayed(self, letter: DeadLetter) -> bool:
         """Whether this very letter was replayed before, and has its outcome; a death has a letter of its own."""
+        return self.replay_outcome(letter) is not None
+
+    def replay_outcome(self, letter: DeadLetter) -> Record | None:
+        """What became of an earlier replay of this very letter; None if it has no outcome, or there was none."""
         if goes_to_end(letter.origin):
-            return is_replayed_to_end(self.queue, letter)
+            return outcome_at_end(self.queue, letter)
         record = self.queue.outcome_of(f"messages/{name_of(letter.origin)}")
         before = letter.replay_id.removeprefix(MOVED)  # what older versions gave it
-        return record is not None and record.put_id in (letter.replay_id, before)
+        return record if record and record.put_id in (letter.replay_id, before) else None
 
     def discard(self, letter: DeadLetter, *, error_type: str | None = None, message: str | None = None) -> bool:
         """Delete a letter that was listed; False if it is gone, or the message has died again since.

@@ -43,8 +43,8 @@ BUGS = (
     Mutation(
         "a repeated replay runs what has completed since",
         "protocol/dead_letters.py",
-        "return record is not None and record.put_id in (letter.replay_id, before)",
-        "return record is not None and not before",
+        "return record if record and record.put_id in (letter.replay_id, before) else None",
+        "return record if record and not before else None",
         more=(("documents/once.py", "startswith((ONCE, MOVED))", "startswith(ONCE)"),),
     ),
     Mutation(

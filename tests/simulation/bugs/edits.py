@@ -8,8 +8,8 @@ BUGS = (
     Mutation(
         "a letter goes before its edited message is stored",
         "flow/edited_replay.py",
-        "    try:\n        queue.store.put(\n",
-        "    delete_letter(queue, found)\n    try:\n        queue.store.put(\n",
+        "    if place:\n        target, etag = place, ",
+        "    delete_letter(queue, found)\n    if place:\n        target, etag = place, ",
     ),
     Mutation(
         "an edited message replaces another one of its name",
@@ -20,8 +20,8 @@ BUGS = (
     Mutation(
         "an edit takes any message of that name for its own",
         "flow/edited_replay.py",
-        "        if not _is_same(queue, target, letter, body):\n",
-        "        if not queue.store.head(queue.keys.message(target)):\n",
+        "        if etag := etag_if_same(queue, target, letter.replay_id, edited.stream):\n",
+        "        if (there := queue.store.head(queue.keys.message(target))) and (etag := there.etag):\n",
     ),
     Mutation(
         "an edited message has not the id of its letter's replay",
@@ -32,19 +32,19 @@ BUGS = (
     Mutation(
         "a letter that was replayed before is edited and replayed again",
         "flow/edited_replay.py",
-        "    if letters.is_replayed(letter):\n",
-        "    if not path:\n",
+        "    if ended := letters.replay_outcome(letter):\n",
+        "    if ended := None:\n",
     ),
     Mutation(
         "a letter is edited in the middle of its burial, and comes back",
         "flow/edited_replay.py",
-        "    _check_buried(queue, letter, target)\n",
+        "    _check_buried(queue, letter, place)\n",
         "",
     ),
     Mutation(
         "an edit stores the payload that died",
         "flow/edited_replay.py",
-        "            queue.keys.message(target),\n            body,\n",
-        "            queue.keys.message(target),\n            queue.store.open(found.key).read(),\n",
+        "            edited.stream,\n            if_absent",
+        "            queue.store.open(edited.key).read(),\n            if_absent",
     ),
 )

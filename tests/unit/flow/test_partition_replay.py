@@ -54,7 +54,7 @@ def test_names_that_sort_behind_all_times_do_not_come_after_it(bench):
 
 
 def test_a_replay_that_is_repeated_after_a_crash_runs_once(bench):
-    """Killed between the PUT and the deletion of the letter; both copies are taken together."""
+    """Killed between the PUT and the deletion of the letter: whoever repeats it finds its message."""
     queue, seen = bench.queue(), []
     path = _dead(bench, queue, group="a")
     bench.around = _dies_before("delete", "orders/dead/")
@@ -65,7 +65,7 @@ def test_a_replay_that_is_repeated_after_a_crash_runs_once(bench):
 
     target = queue.replay(path)
 
-    assert len(bench.keys("orders/messages/")) == 2
+    assert bench.keys("orders/messages/") == [f"orders/{target}"]
     _run(bench, queue, seen.append, target)
     assert seen == ["dead"]
     assert bench.keys("orders/messages/") == []
@@ -172,7 +172,7 @@ def test_a_completed_message_whose_payload_was_kept_runs_again_once(bench, optio
     record = queue.status(path).record
 
     target = queue.replay(path, of=record)
-    assert queue.replay(path, of=record).startswith(path.rpartition("/")[0])
+    assert queue.replay(path, of=record) == target
     _run(bench, queue, seen.append, target)
 
     assert seen == ["x", "x"]

@@ -162,7 +162,8 @@ def edit(
 ) -> None:
     """Replay one dead letter with another payload, once, with all its attempts and its old metadata; the letter goes.
 
-    A payload that was JSON must be JSON again. Not for batches: send a line that you have repaired as a message.
+    A payload that was JSON must be JSON again. Refused if the letter was replayed before, or is still being buried.
+    Not for batches: send a line that you have repaired as a message.
 
     JSON: queue, path, message, size, dry_run.
     """
