@@ -89,9 +89,12 @@ HISTORY_DATA: Mapping[str, str] = {
     "analytics/hours/": "gp",
 }
 #: Bulk enqueue and replay, which is a PUT of the message and a DELETE of the letter; if only some lines of a batch are
-#: replayed, a PUT of the letter without them. tests/spark/test_roles.py holds these tables, too, against what the jobs
-#: send.
-BULK: Mapping[str, str] = {"messages": "gp", "delayed": "g", "records": "g", "dead": "gpd", "bulk": "gp"}
+#: replayed, a PUT of the letter without them. Of a group, it looks for an earlier replay in the lease, too, and PUTs a
+#: marker. tests/spark/test_roles.py holds these tables, too, against what the jobs send.
+BULK: Mapping[str, str] = {
+    **{"messages": "gp", "delayed": "g", "records": "g", "dead": "gpd", "bulk": "gp"},
+    **{"leases": "g", "dedup": "gp"},
+}
 BULK_DATA: Mapping[str, str] = {"datasets/": "g"}
 #: The API shows everything of a queue, so it reads the whole prefix: five names in a policy instead of nine, or a
 #: hundred queues would have no room. It enqueues, cancels, moves or deletes dead letters, or lines of them, and makes,

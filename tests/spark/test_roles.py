@@ -127,6 +127,8 @@ def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, 
     delayed = "delayed/20200101T000000Z/later"
     store.put(f"emails/{delayed}", b'{"do": "reject"}')
     assert Workbench().processor(queue, _reject).run(delayed, read_first=True) == "dead"
+    # A group's goes to the end of it.
+    assert Workbench().processor(queue, _reject).run(queue.enqueue({"do": "reject"}, group="ada")) == "dead"
     (batch,) = queue.enqueue_many([{"do": "reject"}, {"do": "fail"}])
     Workbench().processor(queue, _reject).run(batch)
 
@@ -137,7 +139,7 @@ def test_bulk_enqueue_and_replay_run_under_the_bulk_role(spark, bucket: Bucket, 
         for marker in ("done.json", "00000.done"):
             store.delete(Keys("emails").bulk("one", marker))
     rejected = replay.Filter(before=NOON.replace(year=2100), error_types=("Reject",))
-    assert replay.replay(spark, ours, "emails", rejected)["counts"] == {"replayed": 3}
+    assert replay.replay(spark, ours, "emails", rejected)["counts"] == {"replayed": 4}
 
     # Into another queue, from a letter that died anew.
     again = queue.enqueue({"do": "reject"})
