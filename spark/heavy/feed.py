@@ -6,6 +6,7 @@ holds up its own thread and nobody else's.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +15,7 @@ from typing import Protocol
 from s3queue.clock import Clock
 from s3queue.protocol.claim import Claim
 
+_log = logging.getLogger(__name__)
 #: While messages run and no others are there, the queue is looked at this often: two LISTs.
 LOOK_SECONDS = 5.0
 #: A thread that waits for a message wakes up this often, to see whether the run is over.
@@ -116,10 +118,17 @@ class Feed:
         if self._is_claiming or self._source.has_others_waiting() or self._clock.monotonic() < self._look_at:
             return
         self._is_claiming = True
-        if self.low is None:
+        if self.low is None or not self._claims_beside():
             self._claim()
-        else:
+
+    def _claims_beside(self) -> bool:
+        """Whether another thread claims now; if none can be started, it is the caller's to do, and the others wait."""
+        try:
             threading.Thread(target=self._claim, name="claiming", daemon=True).start()
+        except RuntimeError as error:
+            _log.warning("thread not started, claiming in one that runs messages: %s", error)
+            return False
+        return True
 
     def _claim(self) -> None:
         claims: list[Claim] = []

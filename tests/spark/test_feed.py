@@ -272,6 +272,33 @@ def test_what_claiming_raised_beside_the_messages_is_raised_at_the_end():
         feed.finish()
 
 
+class NoThread(threading.Thread):
+    """What a process with too many threads gets."""
+
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("found", ["bc", RunLost("given up")])
+def test_a_feed_for_which_no_thread_can_be_started_claims_in_the_one_that_asks(monkeypatch, found):
+    """Nobody would ever say that the claiming is over, and a run with a beating heartbeat would wait for it."""
+    monkeypatch.setattr(feeding.threading, "Thread", NoThread)
+    source = Claiming(found)
+    feed = feed_of(source, "a")
+    feed.low = 1
+
+    assert (feed.take(), source.looks) == (["a"], 1)
+    # Else `join` would wait for ever.
+    assert not feed._is_claiming
+    if found == "bc":
+        assert feed.take() == ["b"]
+        assert feed.finish() == ["c"]
+    else:
+        assert feed.take() == []
+        with pytest.raises(RunLost):
+            feed.finish()
+
+
 def test_a_feed_is_not_drained_if_something_ended_since_it_looked():
     """It may have failed, and be due again."""
     feed = feed_of(Claiming([], []), "a")

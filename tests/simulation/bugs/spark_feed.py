@@ -53,6 +53,13 @@ BUGS = (
         test=f"{_FEED}test_a_queue_that_is_empty_is_looked_at_every_few_seconds",
     ),
     Mutation(
+        "a run waits for the thread that should claim and was never started",
+        "spark/heavy/feed.py",
+        "            return False\n        return True\n",
+        "        return True\n",
+        test=f"{_FEED}test_a_feed_for_which_no_thread_can_be_started_claims_in_the_one_that_asks",
+    ),
+    Mutation(
         "a stream whose offset went back reads twice",
         "spark/source/streaming.py",
         "        if last < first:\n",
