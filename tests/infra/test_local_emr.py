@@ -78,7 +78,7 @@ def test_a_job_goes_through_its_states_and_tells_of_each(tmp_path):
         job = jobs.start(REQUEST)
         assert ended(jobs, job) == "SUCCESS"
         found = jobs.get(job)
-    assert (found.run, found.queue, found.phase) == ("run-1", "exports", "ended")
+    assert (found.run, found.queue, found.phase, found.succeeded) == ("run-1", "exports", "ended", True)
     states = [(event["detail"]["previousState"], event["detail"]["state"]) for event in events]
     assert states == [
         ("SUBMITTED", "PENDING"),
@@ -96,6 +96,7 @@ def test_a_job_that_fails_says_why(tmp_path, said):
         job = jobs.start(REQUEST)
         assert ended(jobs, job) == "FAILED"
         assert "no such thing" in jobs.get(job).details
+        assert not jobs.get(job).succeeded
 
 
 def test_the_same_token_is_the_same_job_and_another_request_with_it_is_refused(tmp_path):

@@ -7,9 +7,10 @@ A driver is the real one, with a job that needs no session: `per_message` throug
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -125,13 +126,21 @@ class _Started:
 
 
 class Jobs:
-    """The service. It may refuse, lose an answer, start a driver late, or once more when the first one died."""
+    """The service. It may refuse, lose an answer, start a driver late, or once more when the first one died.
+
+    In half of the schedules, runs get a second job now and then, and the end of every job is told (`on_end`).
+    """
 
     def __init__(self, cast: Cast, *, by_batch: bool) -> None:
         self._cast = cast
         self._world: World = cast.world
         self._by_batch = by_batch
+        #: By the job's id; of a run with two, the first one's is known to whoever asked for it.
         self._started: dict[str, _Started] = {}
+        # Of its own: what other schedules mean stays the same.
+        self._second = random.Random(f"{cast.world.seed} second jobs")
+        self._has_second = self._second.random() < 0.5
+        self.on_end: Callable[[str], None] = lambda job: None
         #: Drivers that are at work, or will be.
         self.busy = 0
 
@@ -139,23 +148,27 @@ class Jobs:
 
     def start(self, request: JobRequest) -> str:
         self._answer(refuses=True)
-        if request.run not in self._started:
-            self._note(request, "starting", "SUBMITTED")
-            self._drive(request.run, self._world.random.random() * self._world.random.choice((0.5, 0.5, 12.0)))
+        job = f"job-{request.run}"
+        if job not in self._started:
+            self._note(job, request.run, request.queue)
+            self._drive(job, self._world.random.random() * self._world.random.choice((0.5, 0.5, 12.0)))
         # A request that had no answer is repeated by its client, and the repetition may be refused.
         self._answer(refuses=True)
-        return f"job-{request.run}"
+        return job
 
     def get(self, job: str) -> Job | None:
         self._answer()
-        found = self._started.get(job.removeprefix("job-"))
+        found = self._started.get(job)
         return found.job if found else None
 
     def find(self, run: str, *, since: datetime) -> Job | None:
-        return self.get(f"job-{run}")
+        """Of two jobs, either."""
+        self._answer()
+        found = [one.job for one in self._started.values() if one.job.run == run]
+        return self._second.choice(found) if found else None
 
     def cancel(self, job: str) -> None:
-        found = self._started[job.removeprefix("job-")]
+        found = self._started[job]
         if found.process:
             self._world.kill(found.process)
 
@@ -170,42 +183,56 @@ class Jobs:
         if chance.random() < 0.1:
             raise Unavailable("no answer of the service")
 
-    def _note(self, request: JobRequest, phase: Phase, state: str) -> None:
-        job = Job(id=f"job-{request.run}", run=request.run, queue=request.queue, phase=phase, state=state)
-        self._started[request.run] = _Started(job)
+    def _note(self, job: str, run: str, queue: str) -> None:
+        self._started[job] = _Started(Job(id=job, run=run, queue=queue, phase="starting", state="SUBMITTED"))
 
-    def _becomes(self, run: str, phase: Phase, state: str) -> None:
-        known = self._started[run]
-        job = known.job
-        if job.phase != "ended":
-            known.job = Job(id=job.id, run=run, queue=job.queue, phase=phase, state=state)
+    def _becomes(self, job: str, phase: Phase, state: str) -> None:
+        known = self._started[job]
+        if known.job.phase != "ended":
+            known.job = replace(known.job, phase=phase, state=state, succeeded=state == "SUCCESS")
+            if phase == "ended" and self._has_second:
+                self.on_end(job)
 
     # Drivers
 
-    def _drive(self, run: str, after: float) -> None:
-        process = self._started[run].process = self._cast.process("driver")
+    def _drive(self, job: str, after: float) -> None:
+        process = self._started[job].process = self._cast.process("driver")
         self.busy += 1
-        process.on_death = lambda: self._died(run)
-        self._world.spawn(process, self._drain, process, run, after=after)
+        process.on_death = lambda: self._died(job)
+        self._world.spawn(process, self._drain, process, job, after=after)
         chance = self._world.random
         if not self._cast.is_over and chance.random() < 0.3:
             # For longer than its leases: others take what it held, and it wakes up as a zombie. The service only calls
             # a job ended that does not run any more.
             self._world.at(self._world.now + after + chance.random() * 8.0, lambda: self._sleeps(process))
+        if self._has_second and self._second.random() < 0.5:
+            self._world.at(self._world.now + after + self._second.random() * 10.0, lambda: self._start_second(job))
+
+    def _start_second(self, job: str) -> None:
+        """Someone starts a job like this one. If the first has not taken the run over, and fails, which of the two has
+        the run cannot be known: that it is given up then is not tried here."""
+        first = self._started[job].job
+        manifest = self._world.objects.get(f"{self._cast.name}/runs/{first.run}.json")
+        second = f"second-{job}"
+        if manifest is None or b'"launching"' in manifest.body or second in self._started or self._cast.is_over:
+            return
+        self._note(second, first.run, first.queue)
+        self._drive(second, 0.0)
 
     def _sleeps(self, process: Process) -> None:
         if process.is_alive and not self._cast.is_over:
             process.paused_until = max(process.paused_until, self._world.now + self._world.random.random() * 25.0)
 
-    def _died(self, run: str) -> None:
+    def _died(self, job: str) -> None:
         self.busy -= 1
-        self._becomes(run, "ended", "FAILED")
+        self._becomes(job, "ended", "FAILED")
         if self._world.random.random() < 0.2:
-            self._drive(run, 1.0)  # another attempt of the same job: not its run any more
+            self._drive(job, 1.0)  # another attempt of the same job: not its run any more
 
-    def _drain(self, process: Process, run: str) -> None:
+    def _drain(self, process: Process, job: str) -> None:
         cast, world = self._cast, self._world
-        self._becomes(run, "running", "RUNNING")
+        run = self._started[job].job.run
+        self._becomes(job, "running", "RUNNING")
         queue = WatchedQueue(
             store=world.store,
             name=cast.name,
@@ -214,22 +241,25 @@ class Jobs:
             clock=ProcessClock(world, process),
             chance=world.chance,
         ).watch(cast.judge, process)
-        cast.workers[run] = process
+        if not job.startswith("second-"):
+            cast.workers[run] = process
         with suppress(QueueError):
             queue.refresh()
         dies_at = world.now + world.random.random() * (200.0 if cast.is_over else 60.0)
         driver = Driver(queue, self._work(queue, process, dies_at), seconds=RUN_SECONDS, threads=2)
         driver.heartbeat.changed = Flag(world)  # type: ignore[assignment]
-        state = "SUCCESS"
+        state = ended = "SUCCESS"
         try:
             driver.drain()
         except (NotOurs, RunLost, SparkGone, QueueError) as error:
             state = f"FAILED {type(error).__name__}"
+            # As the entry point says it: it had nothing to do.
+            ended = "SUCCESS" if isinstance(error, NotOurs) else state
         cast.judge.let_go(process)
         cast.counts[state] += 1
         process.on_death = None
         self.busy -= 1
-        self._becomes(run, "ended", state)
+        self._becomes(job, "ended", ended)
 
     def _work(self, queue: WatchedQueue, process: Process, dies_at: float) -> Work:
         """`dies_at`: when its session dies."""

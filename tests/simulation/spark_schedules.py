@@ -82,6 +82,7 @@ class SparkSchedule:
         self.judge = Judge(world, self.settings.max_attempts)
         self.cast = Cast(world, self.judge, self.settings, self.profile)
         self.jobs = Jobs(self.cast, by_batch=chance.random() < 0.5)
+        self.jobs.on_end = self._job_ended
         self.cast.check_runs = lambda: RunWatch(self.jobs, "simulation").check
         self.lasts = 30.0 + chance.random() * 25.0
         self.producers = Producers(self.cast, self.lasts)
@@ -144,6 +145,20 @@ class SparkSchedule:
         runner = InvocationRunner(self.cast.queue(process), self.cast.definition, launch=launch)
         with suppress(QueueError):
             runner.run(notification.read(), lambda: ends_at - self.world.now)
+        process.on_death = None
+        self._launched()
+
+    # The sweeper function: it is told when a job has ended
+
+    def _job_ended(self, job: str) -> None:
+        process = self.cast.process("sweeper")
+        process.on_death = self._launched
+        self._launching += 1
+        self.world.spawn(process, self._look_after, process, job)
+
+    def _look_after(self, process: Process, job: str) -> None:
+        with suppress(QueueError):
+            RunWatch(self.jobs, "simulation").job_changed({QUEUE: self.cast.queue(process)}, {"jobRunId": job})
         process.on_death = None
         self._launched()
 

@@ -19,6 +19,8 @@ class FakeJobs:
     phases: dict[str, tuple[Phase, str]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    #: Second jobs of a run, whose token was forgotten, or that someone started by hand: job → run.
+    copies: dict[str, str] = field(default_factory=dict)
     #: Called before a start; raises what the service would say.
     before: Callable[[JobRequest], None] = lambda request: None
     #: The same, after the job was started: a lost answer.
@@ -33,15 +35,30 @@ class FakeJobs:
         self.after(request)
         return f"job-{request.run}"
 
+    def copy(self, run: str, phase: Phase = "starting", state: str = "SUBMITTED") -> str:
+        """Start a second job of a run."""
+        job = f"copy-{len(self.copies)}-of-{run}"
+        self.copies[job], self.phases[job] = run, (phase, state)
+        return job
+
     def get(self, job: str) -> Job | None:
-        request = self.started.get(job.removeprefix("job-"))
+        request = self.started.get(self.copies.get(job, job.removeprefix("job-")))
         if request is None:
             return None
         phase, state = self.phases[job]
-        return Job(id=job, run=request.run, queue=request.queue, phase=phase, state=state, details="said the service")
+        return Job(
+            id=job,
+            run=request.run,
+            queue=request.queue,
+            phase=phase,
+            succeeded=state == "SUCCESS",
+            state=state,
+            details="said the service",
+        )
 
     def find(self, run: str, *, since: datetime) -> Job | None:
-        return self.get(f"job-{run}")
+        """Of two jobs, the second."""
+        return self.get(next((job for job, of in self.copies.items() if of == run), f"job-{run}"))
 
     def cancel(self, job: str) -> None:
         self.cancelled.append(job)

@@ -197,6 +197,7 @@ def _job(found: Mapping[str, Any]) -> Job:
         run=str(tags.get(RUN_TAG) or found.get("name", "")),
         queue=str(tags.get(QUEUE_TAG, "")),
         phase=phase,
+        succeeded=state == "SUCCESS",
         state=state,
         details=str(found.get("stateDetails", "")),
     )

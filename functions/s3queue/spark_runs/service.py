@@ -50,6 +50,8 @@ class Job:
     #: Empty if the job is not one of ours.
     queue: str
     phase: Phase
+    #: It ended, and its driver says that all is well.
+    succeeded: bool = False
     #: The state as the service names it.
     state: str
     details: str = ""
@@ -76,7 +78,7 @@ class JobService(Protocol):
         ...
 
     def find(self, run: str, *, since: datetime) -> Job | None:
-        """The job of a run, started after `since`, for a run whose job id is not known."""
+        """A job of a run, started after `since`, for a run whose job id is not known; of two, either."""
         ...
 
     def cancel(self, job: str) -> None: ...

@@ -92,7 +92,7 @@ class RunWatch:
         return taken
 
     def job_changed(self, queues: Mapping[str, Queue], detail: Mapping[str, object]) -> None:
-        """The service reports that a job changed its state: if it ended, end its run."""
+        """The service reports that a job changed its state: if it ended, end its run, unless that is another job's."""
         job = self.jobs.get(str(detail.get("jobRunId", "")))
         queue = queues.get(job.queue) if job else None
         if job is None or queue is None or job.phase != "ended":
@@ -100,7 +100,7 @@ class RunWatch:
         for held in RunStore(queue).slots():
             if held.slot.run == job.run:
                 try:
-                    self._end(queue, held, _failure(job))
+                    self._end_with(queue, held, job)
                 except CorruptState as error:
                     _log.error("ended Spark run kept as it is: %s: %s: %s", queue.name, job.run, error)
 
@@ -141,9 +141,9 @@ class RunWatch:
             return
         manifest, etag = found
         if manifest.state != "launching":
-            # A driver has had it, so there is a job; or it was refused, and whoever gave it up crashed meanwhile.
-            known = self.jobs.find(run, since=manifest.opened_at - SKEW)
-            run_store.write_slot(held, state="started", job=known.id if known else "")
+            # A driver has had it, so there is a job; or it was refused, and whoever gave it up crashed meanwhile. Which
+            # job that driver is of is not known: of two, the service may name the other one.
+            run_store.write_slot(held, state="started")
             return
         mine = as_run(queue, run)
         _keep(mine, run)
@@ -177,13 +177,25 @@ class RunWatch:
             if not self.is_fresh(queue, run):
                 self._end(queue, held, Failure("RunLost", f"{run}: the service has no job {held.slot.job}"))
         elif job.phase == "ended":
-            self._end(queue, held, _failure(job))
+            self._end_with(queue, held, job)
         elif job.phase == "starting":
             # It may be in the service's queue for hours: its messages must not run out meanwhile.
             _keep(as_run(queue, run), run)
         elif held.age > START_WITHIN and not self.is_fresh(queue, run):
             _log.error("Spark run without a heartbeat, cancelled: %s: %s", queue.name, run)
             self.jobs.cancel(job.id)
+
+    def _end_with(self, queue: Queue, held: HeldSlot, job: Job) -> None:
+        """A job of this run has ended: end the run, unless its driver is another job's, and at work.  [P2]
+
+        A run has two jobs if its token was forgotten, or if someone started one like it: the second driver touches
+        nothing, and its job succeeds. A driver that was at work, and whose job succeeded, has deleted its heartbeat.
+        """
+        is_known = job.id == held.slot.job and not job.succeeded
+        if is_known or not self.is_fresh(queue, held.slot.run):
+            self._end(queue, held, _failure(job))
+        else:
+            _log.info("job ended, its run goes on: %s: %s (%s)", queue.name, held.slot.run, job.id)
 
     def _end(self, queue: Queue, held: HeldSlot, failure: Failure) -> None:
         """Give the messages back, then free the slot: after a crash in between, everything is repeated."""

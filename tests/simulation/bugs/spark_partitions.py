@@ -72,4 +72,25 @@ BUGS = (
         "                pass\n",
         test=f"{_LAUNCHER}test_a_request_that_is_refused_when_it_is_repeated_may_have_started_the_run",
     ),
+    Mutation(
+        "the end of a second job of a run ends the run",
+        "spark_runs/watch.py",
+        "        is_known = job.id == held.slot.job and not job.succeeded\n",
+        "        is_known = True\n",
+    ),
+    Mutation(
+        "the success of a second job whose id the slot has ends the run",
+        "spark_runs/watch.py",
+        "        is_known = job.id == held.slot.job and not job.succeeded\n",
+        "        is_known = job.id == held.slot.job\n",
+        test=f"{_WATCH}test_a_token_that_was_forgotten_makes_a_second_job_whose_success_ends_nothing",
+    ),
+    Mutation(
+        "of a run with two jobs, the slot gets the id of any",
+        "spark_runs/watch.py",
+        '            run_store.write_slot(held, state="started")\n',
+        "            known = self.jobs.find(run, since=manifest.opened_at - SKEW)\n"
+        '            run_store.write_slot(held, state="started", job=known.id if known else "")\n',
+        test=f"{_WATCH}test_the_end_of_a_second_job_of_a_run_does_not_end_the_run",
+    ),
 )

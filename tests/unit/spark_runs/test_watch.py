@@ -84,7 +84,7 @@ def test_a_refusal_takes_nothing_from_a_run_whose_driver_is_at_work(bench, jobs)
     assert bench.read(queue.keys.manifest(run)) == before
     assert leases(bench, queue)[path].state == "processing"
     held = RunStore(queue).slot(0)
-    assert (held.slot.state, held.slot.job) == ("started", f"job-{run}")
+    assert (held.slot.state, held.slot.job) == ("started", ""), "of two jobs, the service may name the other one"
 
 
 def test_a_driver_that_starts_while_its_run_is_refused_keeps_it(bench, jobs):
@@ -196,6 +196,65 @@ def test_a_failed_run_fails_what_it_had_started_and_gives_back_the_rest(bench, j
     assert "said the service" in held[at_work.paths[0]].failure.message
     assert book.slot(0) is None
     assert manifest(bench, queue, run)["state"] == "failed"
+
+
+def is_untouched(bench, queue, path, run):
+    return (
+        leases(bench, queue)[path].state == "processing"
+        and manifest(bench, queue, run)["state"] == "running"
+        and bench.keys(queue.keys.prefix("workers")) == [queue.keys.worker(run)]
+        and RunStore(queue).slot(0) is not None
+    )
+
+
+@pytest.mark.parametrize("state", ["SUCCESS", "FAILED", "CANCELLED"])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_the_end_of_a_second_job_of_a_run_does_not_end_the_run(bench, jobs, is_known, state):
+    """Its token was forgotten, or someone has started one like it: its driver touches nothing, nor does its end."""
+    if is_known:
+        queue = bench.queue("exports", **SPARK)
+        path = queue.enqueue({"n": 1})
+        launcher(jobs).launch(queue, [path])
+        (run,) = jobs.started
+    else:
+        queue, path, run = start_without_answer(bench, jobs)
+    take_over(queue, run)
+    watch = RunWatch(jobs, "bench")
+    jobs.becomes("running", "RUNNING")
+    copy = jobs.copy(run, "ended", state)
+
+    watch.job_changed({"exports": queue}, {"jobRunId": copy})
+    assert is_untouched(bench, queue, path, run)
+    for _ in range(3):
+        bench.clock.advance(LAUNCH_GRACE.total_seconds() + 1)
+        watch.check(queue)
+        assert is_untouched(bench, queue, path, run)
+
+    # What the run holds is not lost with its own job: at once if that is known, or when its heartbeat is over.
+    job = jobs.becomes("ended", "FAILED")
+    watch.job_changed({"exports": queue}, {"jobRunId": job})
+    bench.clock.advance(0 if is_known else START_WITHIN.total_seconds() + 60)
+    watch.check(queue)
+    assert path not in leases(bench, queue)
+    assert RunStore(queue).slot(0) is None
+
+
+def test_a_token_that_was_forgotten_makes_a_second_job_whose_success_ends_nothing(bench, jobs):
+    """The slot has the second job's id then. If a driver was at work and its job succeeded, its heartbeat is gone."""
+    queue, path, run = start_without_answer(bench, jobs)
+    copy = jobs.copy(run)
+    book = RunStore(queue)
+    book.write_slot(book.slot(0), state="started", job=copy)
+    take_over(queue, run)
+    jobs.phases[copy] = ("ended", "SUCCESS")
+    watch = RunWatch(jobs, "bench")
+
+    watch.job_changed({"exports": queue}, {"jobRunId": copy})
+    assert is_untouched(bench, queue, path, run)
+
+    bench.store.delete(queue.keys.worker(run))
+    watch.check(queue)
+    assert book.slot(0) is None
 
 
 def test_a_run_that_runs_and_is_silent_is_cancelled(bench, jobs):
