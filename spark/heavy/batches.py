@@ -124,14 +124,24 @@ class BatchWork:
                 driver.vanished(claim)
         if not sized:
             return
-        messages = self._messages(sized, driver, spark).persist()
+        read = self._messages(sized, driver, spark).persist()
         try:
-            rows = messages.selectExpr("path", "line", "body is null as is_long").collect()
-            endless = sorted({row.path for row in rows if row.line < 0})
-            asked = [(row.path, row.line) for row in rows if row.line >= 0 and row.path not in endless]
+            rows = read.selectExpr("path", "line", "body is null as is_long").collect()
+            # No query starts on a message after its lease is over: reading all of them may have taken minutes.  [P4]
+            gone = [claim for claim in sized if not claim.is_alive()]
+            for claim in gone:
+                driver.vanished(claim)
+            left_out = {claim.path for claim in gone}
+            sized = [claim for claim in sized if claim.path not in left_out]
+            if not sized:
+                return
+            endless = {row.path for row in rows if row.line < 0}
+            left_out |= endless
+            asked = [(row.path, row.line) for row in rows if row.path not in left_out]
             long = {(row.path, row.line) for row in rows if row.is_long}
-            if long:
-                messages = messages.where("body is not null").where(~messages.path.isin(endless))
+            messages = read.where("body is not null") if long else read
+            if left_out:
+                messages = messages.where(~messages.path.isin(sorted(left_out)))
             found = outcomes_of(self._per_batch(spark, messages))
             said = f"MessageTooLarge: longer than {longest} bytes, which is {self._why(settings, longest + 1)}"
             found |= dict.fromkeys(long, (None, said, True))
@@ -147,7 +157,7 @@ class BatchWork:
             return
         finally:
             if self._is_alive():
-                messages.unpersist()
+                read.unpersist()
         lines: dict[str, list[int]] = {}
         for path, line in asked:
             lines.setdefault(path, []).append(line)

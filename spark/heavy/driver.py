@@ -158,7 +158,10 @@ class Driver:
         self.ended(claim, "released")
 
     def vanished(self, claim: Claim) -> None:
-        """What was claimed was deleted or PUT anew since: the sweeper sees to it."""
+        """What was claimed was deleted or PUT anew since, or its lease is over; it was not started.
+
+        The sweeper sees to it.
+        """
         self.ended(claim, "lost")
 
     def trying(self, partition: str) -> None:

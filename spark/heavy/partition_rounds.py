@@ -50,7 +50,7 @@ class Run(Protocol):
         ...
 
     def vanished(self, claim: Claim) -> None:
-        """What was claimed was deleted or PUT anew since."""
+        """What was claimed was deleted or PUT anew since, or its lease is over; it was not started."""
         ...
 
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from s3queue.errors import Postpone, Reject
-from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
 from s3queue.sweeper.sweeper import SWEEP_REQUESTS
@@ -125,9 +124,9 @@ class Cast:
         """What the queue's handler does, for a job that is none."""
         return self._handle(body, context)
 
-    def end(self, run: Run, claim: Claim, script: dict[str, Any]) -> Any:
+    def end(self, run: Run, body: bytes, script: dict[str, Any], attempt: int) -> Any:
         """How a message of a query ends, which is no call of a handler: its result, or what is raised."""
-        return self._end(run, self._step(claim.message.body, script, claim.attempt), script)
+        return self._end(run, self._step(body, script, attempt), script)
 
     def _handle(self, body: bytes, context: Context) -> Any:
         """Does what the message says: takes so long, extends or not, then succeeds, fails or rejects; some of it in a

@@ -21,17 +21,16 @@ from greenlet import getcurrent
 import spark.heavy.driver as driver_module
 import spark.heavy.messages as messages_module
 import spark.heavy.run_manifest as manifest_module
-from s3queue.documents.record import Failure
 from s3queue.errors import QueueError, Reject, Unavailable
 from s3queue.protocol.claim import Claim
 from s3queue.spark_runs import claims, launcher, watch
 from s3queue.spark_runs.service import Job, JobRequest, NotStarted, Phase
 from s3queue.worker.context import Context
-from spark.heavy.batches import BatchWork
 from spark.heavy.driver import Driver, Work
 from spark.heavy.messages import MessageWork, SparkGone
 from spark.heavy.partition_rounds import Run
 from spark.heavy.run_manifest import NotOurs, RunLost
+from support.fake_frames import FakeBatches, fake_frames
 
 from .cast import Cast
 from .machines import Process, ProcessClock
@@ -85,38 +84,41 @@ def spark_greenlets() -> Iterator[None]:
     for one in patches:
         one.start()
     try:
-        yield
+        with fake_frames():
+            yield
     finally:
         for one in patches:
             one.stop()
 
 
-class ScriptedBatches(BatchWork):
+class ScriptedBatches(FakeBatches):
     """The real one; its query is a call that does what each message says."""
 
     def __init__(self, cast: Cast, process: Process, is_alive: Callable[[], bool]) -> None:
-        self._cast, self._process, self._is_alive = cast, process, is_alive
-        self._spark: Any = None
+        super().__init__(self._query, cast.world.store, is_alive=is_alive)
+        self._cast, self._process = cast, process
+        self._claims: dict[str, Claim] = {}
 
-    def _run_group(self, group: Sequence[Claim], driver: Run, spark: Any) -> None:
-        for claim in [claim for claim in group if not claim.is_alive()]:
-            driver.vanished(claim)
-        alive = [claim for claim in group if claim.is_alive()]
-        scripts = [json.loads(claim.message.body) for claim in alive]
-        runs = [self._cast.judge.start(self._process, claim, 0) for claim in alive]
-        if not alive:
-            return
-        self._cast.world.sleep(max(script["takes"] for script in scripts))
+    def _messages(self, claims: Sequence[Claim], driver: Run, spark: Any) -> Any:
+        self._claims = {claim.path: claim for claim in claims}
+        return super()._messages(claims, driver, spark)
+
+    def _query(self, spark: Any, frame: Any) -> Any:
+        cast, started = self._cast, []
+        for row in frame.collect():
+            run = cast.judge.start(self._process, self._claims[row.path], row.line)
+            started.append((row, json.loads(row.body), run))
+        cast.world.sleep(max((script["takes"] for _, script, _ in started), default=0.0))
         if not self._is_alive():
             raise SparkGone("the Spark session is gone")
-        for claim, script, run in zip(alive, scripts, runs, strict=True):
-            run.ended_at = self._cast.world.now
+        found: dict[tuple[str, int], tuple[Any, str | None, bool]] = {}
+        for row, script, run in started:
+            run.ended_at = cast.world.now
             try:
-                result = self._cast.end(run, claim, script)
+                found[row.path, row.line] = cast.end(run, row.body, script, row.attempt), None, False
             except Exception as error:
-                self._end(driver, claim, error if isinstance(error, Reject) else Failure("JobError", str(error)))
-            else:
-                self._end(driver, claim, None, result)
+                found[row.path, row.line] = None, str(error), isinstance(error, Reject)
+        return found
 
 
 @dataclass(slots=True, eq=False)

@@ -93,4 +93,10 @@ BUGS = (
         '            run_store.write_slot(held, state="started", job=known.id if known else "")\n',
         test=f"{_WATCH}test_the_end_of_a_second_job_of_a_run_does_not_end_the_run",
     ),
+    Mutation(
+        "a query starts although the lease ran out while payloads were read",
+        "spark/heavy/batches.py",
+        "            gone = [claim for claim in sized if not claim.is_alive()]\n",
+        "            gone = list[Claim]()\n",
+    ),
 )
