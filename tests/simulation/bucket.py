@@ -26,6 +26,8 @@ class SimulatedStore(MemoryStore):
         super().__init__(*arguments, **options)
         #: Key → how reading it is refused: Unreadable for an archived object, which can still be looked at.
         self.refused: dict[str, type[AccessDenied]] = {}
+        #: Whether whoever asks may not do this to this key.
+        self.denies: Callable[[str, str], bool] = lambda operation, key: False
         #: Around what is one request, and several steps here: its date is that of the first.
         self.one_request: Callable[[], AbstractContextManager[None]] = nullcontext
 
@@ -79,6 +81,8 @@ class SimulatedStore(MemoryStore):
             operation == "get" or (operation == "head" and self.refused[key] is not Unreadable)
         ):
             perform = partial(self._refuse, operation, key)
+        elif self.denies(operation, key):
+            perform = partial(self._deny, operation, key)
         elif len(key) > MAX_KEY_BYTES:
             perform = partial(self._misname, key)
         return super()._request(operation, key, perform)
@@ -87,6 +91,9 @@ class SimulatedStore(MemoryStore):
         if key in self._objects:
             raise self.refused.get(key, AccessDenied)(f"403 {operation} {key}")
         return None
+
+    def _deny(self, operation: str, key: str) -> Any:
+        raise AccessDenied(f"403 {operation} {key}")
 
     def _misname(self, key: str) -> Any:
         raise InvalidName(f"400 {key[:40]}…: the key is too long")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,7 @@ from .checks import check_quiet, leftovers, tally
 from .faults import DrawnFaults
 from .flow_actors import FLOW
 from .functions import Fleet
+from .hindrances import HINDERED_OF, RETENTION, UNTOLD, Untold
 from .judge import Judge
 from .machines import Process
 from .producers import Producers
@@ -53,6 +55,9 @@ class MemberSchedule:
             retry_cap=timedelta(seconds=2),
             rescue_after=timedelta(seconds=4),
         )
+        self._is_untold = world.seed % HINDERED_OF == UNTOLD
+        if self._is_untold:
+            self.settings = replace(self.settings, record_retention=timedelta(seconds=RETENTION))
         self.judges = {name: Judge(world, self.settings.max_attempts, name) for name in NAMES}
         first = self.judges[QUEUE]
         for name, judge in self.judges.items():
@@ -102,6 +107,8 @@ class MemberSchedule:
     # The plot
 
     def run(self) -> None:
+        if self._is_untold:
+            Untold(self.world, self.judges).begin()
         for number in range(FLOWS):
             process = self.casts[QUEUE].process("producer")
             self.producers.keep(process, lambda process=process, number=number: self._start(process, number))  # type: ignore[misc]

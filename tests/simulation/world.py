@@ -101,7 +101,7 @@ class World:
         self._order = 0
         self._hub = getcurrent()
         self._actors: set[Actor] = set()
-        self._nobody = Process("nobody")
+        self.nobody = Process("nobody")
 
     @property
     def objects(self) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class World:
     def _around(self, operation: str, key: str, perform: Callable[[], Any]) -> Any:
         actor = getcurrent()
         if not isinstance(actor, Actor):
-            return self._perform(self._nobody, operation, key, perform, self.now)
+            return self._perform(self.nobody, operation, key, perform, self.now)
         process = actor.process
         if not process.is_alive:
             raise Crash

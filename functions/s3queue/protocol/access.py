@@ -96,6 +96,10 @@ class QueueAccess:
     def perform(self, record: Record, between: Callable[[], None] = lambda: None) -> None:
         """Store what a record has sent, and tell its flow. Safe to repeat; for all other records it is no request and
         no import.  [P7] [P8]
+
+        Raises:
+            NotSent, CorruptState, Unavailable: it is not done; the message has to be kept until it is. The record is
+                renewed meanwhile, so that it does not expire before its message goes.  [P3]
         """
         if record.has_sends:
             from .outbox import perform
@@ -107,7 +111,14 @@ class QueueAccess:
             from .flow_progress import member_finished
 
             if of := reference(record.path, record.put_id):
-                member_finished(self, record, of, between)
+                try:
+                    member_finished(self, record, of, between)
+                except Exception:
+                    # Its message is kept until the flow can be told, however late: so long its record must be, too.
+                    from .record_renewal import renew
+
+                    renew(self, record)
+                    raise
 
     def read_lease(self, path: str) -> StoredLease | None:
         """The lease on a path as it is stored now; None if there is none. One GET.

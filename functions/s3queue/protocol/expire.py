@@ -48,8 +48,9 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
     claim.lines = claim.lease.lines or Lines()
     record = leases.outcomes.read(path)
     if record and record.generation == generation:
-        # Take the lease over first: two sweepers must not delete at different times.
-        leases.write(claim, replace(claim.lease, state="burying"))
+        # Take the lease over first: two sweepers must not delete at different times. It says why its message died, and
+        # nothing if it did not: should its record be gone one day, that is all that is known.
+        leases.write(claim, replace(claim.lease, state="burying", failure=record.failure))
         leases.finish(claim, record)
         leases.log_step("cleared by another than its worker", claim, record.outcome)
         return "finished"
@@ -57,13 +58,13 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
         # A late repetition of what has run: see `Claiming`.
         leases.clear_repeated(claim, record)
         return "finished"
-    if lease.is_cancelling:
-        # The operator's process had recorded nothing yet: the message is as it was, and no attempt is used. It waits,
-        # so that its next claim looks for a record, should that process only have been slow.  [P4] [P5]
-        due_at = whole_second(held.read_at)
+    if lease.is_cancelling or (lease.state == "burying" and lease.failure is None):
+        # The operator's process had recorded nothing yet; or the lease was taken over to clear what had an outcome, not
+        # a death, whose record has expired since: to call it dead would be wrong.  [P3] The message is as it was, and
+        # no attempt is used. It waits, so that its next claim looks for a record, should someone only be slow.  [P4]
+        due_at, attempt = whole_second(held.read_at), max(0, lease.attempt - 1)
         leases.write(
-            claim,
-            replace(claim.lease, state="waiting", attempt=lease.attempt - 1, retry_at=due_at, is_cancelling=False),
+            claim, replace(claim.lease, state="waiting", attempt=attempt, retry_at=due_at, is_cancelling=False)
         )
         leases.remind(path, due_at)
         return "retried"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from simulation.mutations import Mutation
 
+_EXPIRED = "tests/unit/sweeper/test_expired_leases.py::"
+
 BUGS = (
     Mutation(
         "a member goes before its flow knows its outcome",
@@ -124,5 +126,25 @@ BUGS = (
         "flow/flow_repair.py",
         "        may_come = found.stage > 0 or not found.is_started\n",
         "        may_come = found.stage > 0\n",
+    ),
+    Mutation(
+        "the record of a member expires while its flow cannot be told",
+        "protocol/access.py",
+        "                    renew(self, record)\n                    raise\n",
+        "                    raise\n",
+    ),
+    Mutation(
+        "what was taken over to be cleared is called dead once its record is gone",
+        "protocol/expire.py",
+        'lease.is_cancelling or (lease.state == "burying" and lease.failure is None):',
+        "lease.is_cancelling:",
+        test=f"{_EXPIRED}test_what_had_an_outcome_is_not_called_dead_because_its_record_is_gone",
+    ),
+    Mutation(
+        "whoever takes a finished message over keeps the reason of an attempt before",
+        "protocol/expire.py",
+        'state="burying", failure=record.failure)',
+        'state="burying")',
+        test=f"{_EXPIRED}test_what_had_an_outcome_is_not_called_dead_because_its_record_is_gone",
     ),
 )

@@ -12,6 +12,7 @@ import pytest
 from s3queue.documents.record import Record
 from s3queue.documents.sends import MOST_PARTS, Send
 from s3queue.errors import AccessDenied, CorruptState, NotSent, QueueError, Unavailable
+from s3queue.flow.flows import Flow
 from s3queue.protocol.outbox import stage
 
 HOUR = 3600
@@ -80,6 +81,69 @@ def test_an_outcome_outlives_its_retention_while_its_payload_cannot_be_kept(benc
     let_pass(bench, queue, days=1)
     assert bench.keys("orders/messages/") == []
     assert bench.keys("orders/done/") == [f"orders/done/{path}"]
+
+
+def end_member(queue, path: str, outcome: str) -> None:
+    """By its worker, or by an operator; after an attempt that has failed."""
+    if outcome == "cancelled":
+        queue.cancel(path)
+    claim = queue.claim(path, read_first=True)
+    assert claim is not None
+    if outcome == "completed":
+        queue.complete(claim, "done")
+    else:
+        queue.fail(claim, ValueError("broken"), dead=True)
+
+
+@pytest.mark.parametrize("outcome", ["completed", "dead", "cancelled"])
+@pytest.mark.parametrize("why", [AccessDenied, Unavailable])
+def test_the_outcome_of_a_member_outlives_its_retention_while_its_flow_cannot_be_told(bench, outcome, why):
+    """[P3] [P8]"""
+    queue = bench.queue(max_attempts=2)
+    flow = Flow(queue, id="f", on_dead="continue")
+    flow.add("orders", {})
+    flow.start()
+    path = "messages/flow-f-0000"
+    queue.fail(queue.claim(path), "once")
+    bench.clock.advance(60)
+
+    def around(asked: str, key: str, perform: Callable[[], Any]) -> Any:
+        if asked == "put" and key.startswith("flows/"):
+            raise why(f"PUT {key}")
+        return perform()
+
+    bench.around = around
+    with pytest.raises(QueueError):
+        end_member(queue, path, outcome)
+    let_pass(bench, queue, days=12)
+
+    record = queue.status(path).record
+    assert record.outcome == outcome
+    assert (record.failure.type if record.failure else "") == ("ValueError" if outcome == "dead" else "")
+    assert bench.keys("orders/messages/") == [f"orders/{path}"]
+    assert bench.keys("flows/f/done/") == []
+
+    bench.around = None
+    let_pass(bench, queue, days=1)
+    (done,) = bench.keys("flows/f/done/")
+    assert json.loads(bench.read(done))["outcome"] == outcome
+    assert flow.state().state == "completed"
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
+
+
+def test_telling_a_flow_renews_no_record(bench):
+    """What can be told costs nothing more."""
+    queue = bench.queue()
+    flow = Flow(queue, id="f")
+    flow.add("orders", {})
+    flow.start()
+    claim = queue.claim("messages/flow-f-0000")
+    bench.store.take()
+
+    queue.complete(claim)
+
+    records = [operation for operation, key in bench.store.log if key.startswith("orders/records/")]
+    assert records == ["put"]
 
 
 def test_a_record_that_is_not_needed_any_more_expires(bench):

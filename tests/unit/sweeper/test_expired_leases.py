@@ -346,3 +346,52 @@ def test_an_unexpected_error_about_one_lease_is_reported_and_keeps_no_other_from
     assert report.endings == {"retried": 1}
     assert isinstance(report.error, ZeroDivisionError)
     assert dispatched == ["messages/b"]
+
+
+@pytest.mark.parametrize("max_attempts", [2, 3])
+def test_what_had_an_outcome_is_not_called_dead_because_its_record_is_gone(bench, dispatched, max_attempts):
+    """[P3] A lease that was taken over to clear a completed message does not say that it died: it runs again."""
+    queue = bench.queue(max_attempts=max_attempts)
+    path = queue.enqueue(b"x")
+    queue.fail(queue.claim(path), "once")
+    bench.clock.advance(60)
+    cut_at(bench, "delete", "orders/messages/")
+    with pytest.raises(Killed):
+        queue.complete(queue.claim(path, read_first=True), "done")
+    bench.clock.advance(60)
+    sweeper = bench.sweeper(queue, dispatched)
+    with pytest.raises(Killed):
+        sweeper.sweep()
+    bench.around = None
+    assert queue.status(path).lease.state == "burying"
+    bench.memory.delete(f"orders/records/{path}")
+    bench.clock.advance(60)
+
+    assert sweeper.sweep().endings == {"retried": 1}
+
+    assert path in dispatched
+    claim = queue.claim(path, read_first=True)
+    assert claim.attempt == 2
+    assert queue.complete(claim, "again").outcome == "completed"
+    assert bench.keys("orders/dead/") == bench.keys("orders/messages/") == []
+
+
+def test_what_died_stays_dead_for_its_reason_also_if_its_record_is_gone(bench):
+    """[P3] Whoever takes a burial over keeps the reason."""
+    queue = bench.queue(max_attempts=1)
+    path = queue.enqueue(b"x")
+    cut_at(bench, "copy", "orders/dead/")
+    with pytest.raises(Killed):
+        queue.fail(queue.claim(path), ValueError("broken"))
+    bench.clock.advance(60)
+    sweeper = bench.sweeper(queue)
+    with pytest.raises(Killed):
+        sweeper.sweep()
+    bench.around = None
+    bench.memory.delete(f"orders/records/{path}")
+    bench.clock.advance(60)
+
+    assert sweeper.sweep().endings == {"dead": 1}
+
+    assert queue.status(path).record.failure.type == "ValueError"
+    assert bench.keys("orders/dead/") == [f"orders/dead/{path}"]
