@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from itertools import pairwise
 
+from s3queue.documents.lease import NEVER, Lease
 from s3queue.paths import name_of
 
 from .cast import Cast
@@ -39,13 +40,23 @@ _COLUMN_OF = {
 def leftovers(world: World) -> list[str]:
     """What is still at work or waits, in every queue."""
     passing = [key for key in world.objects if key.split("/", 2)[1] in PASSING and STRAY not in key]
-    return [key for key in passing if not _is_early(world, key)] + unfired(world)
+    return [key for key in passing if not (_is_early(world, key) or _is_parked(world, key))] + unfired(world)
 
 
 def _is_early(world: World, key: str) -> bool:
     """Whether this is the marker of a flow whose starter died before there was one: it is kept for a day."""
     _, kind, flow_id = key.split("/", 2)
     return kind == "flows" and f"flows/{flow_id}/flow.json" not in world.objects
+
+
+def _is_parked(world: World, key: str) -> bool:
+    """Whether nobody can read it, and it is dead: it stays where it is, with the lease that keeps workers off."""
+    queue, _, path = key.partition("/")
+    path = path.removeprefix("leases/")
+    if f"{queue}/{path}" not in world.store.refused:
+        return False
+    stored = world.objects.get(f"{queue}/leases/{path}")
+    return stored is not None and Lease.from_bytes(stored.body, key).retry_at == NEVER
 
 
 def check_quiet(world: World, judge: Judge, cast: Cast) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from s3queue.errors import QueueError, Unavailable
+from s3queue.errors import AccessDenied, QueueError, Unavailable
 from s3queue.flow.flows import Flow
 from s3queue.settings import QueueSettings
 
@@ -25,7 +25,7 @@ from .checks import check_quiet, leftovers, tally
 from .faults import DrawnFaults
 from .flow_actors import FLOW
 from .functions import Fleet
-from .hindrances import HINDERED_OF, RETENTION, UNTOLD, Untold
+from .hindrances import HINDERED_OF, RETENTION, UNREAD, UNTOLD, Unread, Untold, looked_at_soon
 from .judge import Judge
 from .machines import Process
 from .producers import Producers
@@ -58,6 +58,7 @@ class MemberSchedule:
         self._is_untold = world.seed % HINDERED_OF == UNTOLD
         if self._is_untold:
             self.settings = replace(self.settings, record_retention=timedelta(seconds=RETENTION))
+        self._unread = Unread(world) if world.seed % HINDERED_OF == UNREAD else None
         self.judges = {name: Judge(world, self.settings.max_attempts, name) for name in NAMES}
         first = self.judges[QUEUE]
         for name, judge in self.judges.items():
@@ -107,12 +108,17 @@ class MemberSchedule:
     # The plot
 
     def run(self) -> None:
+        with looked_at_soon(is_wanted=self._unread is not None):
+            self._run()
+
+    def _run(self) -> None:
         if self._is_untold:
             Untold(self.world, self.judges).begin()
         for number in range(FLOWS):
             process = self.casts[QUEUE].process("producer")
             self.producers.keep(process, lambda process=process, number=number: self._start(process, number))  # type: ignore[misc]
-        for _ in range(CANCELLERS):
+        # What cannot be described cannot be cancelled either, before it can.
+        for _ in range(0 if self._unread and self._unread.kind is AccessDenied else CANCELLERS):
             process = self.casts[QUEUE].process("operator")
             self.producers.keep(process, lambda process=process: self._cancel(process))  # type: ignore[misc]
         for number in range(STARTERS if self._is_starting else 0):
@@ -157,6 +163,8 @@ class MemberSchedule:
                 flow.add(*self._message(f"{number}-{member}"))
         for step in range(chance.choice((0, 1, 1, 2))):
             flow.then(*self._message(f"{number}-s{step}"))
+        if self._unread:
+            self._unread.hide(flow.document())
         self._started.append(flow.id)
         for _ in range(chance.choice((1, 1, 3))):
             try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 
 from s3queue.documents.flow import NESTED, FlowDocument, flow_key, message_name
 from s3queue.documents.flow_outcomes import Decision, Done
+from s3queue.documents.message import Generation
 from s3queue.documents.record import Failure
 from s3queue.documents.sends import Send
 from s3queue.errors import (
@@ -21,6 +23,7 @@ from s3queue.errors import (
     Unavailable,
 )
 from s3queue.keys import Keys
+from s3queue.paths import due_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.flow_progress import (
     advance,
@@ -34,9 +37,11 @@ from s3queue.protocol.flow_progress import (
 from s3queue.protocol.flow_storing import Found, look, put_flow, put_members
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes
-from s3queue.store import listing
+from s3queue.store import ObjectInfo, listing
 
 _log = logging.getLogger(__name__)
+#: A message that has lain for so long may be dead, and nobody can read it. Others are at work, or wait for their turn.
+LIES_FOR_LONG = timedelta(hours=1)
 
 
 def repair(queue: QueueAccess, flow_id: str) -> bool | None:
@@ -57,8 +62,9 @@ def repair(queue: QueueAccess, flow_id: str) -> bool | None:
         return True
     stage = found.stage
     waiting = [node for node in flow.nodes(stage) if flow.done(node) not in found.done]
-    absent = _absent(queue, flow, waiting)
-    unknown = [node for node in waiting if node in absent and not _finish_recorded(queue, flow, node)]
+    present = _present(queue, flow, waiting)
+    unknown = [node for node in waiting if node not in present and not _finish_recorded(queue, flow, node)]
+    _finish_dead_in_place(queue, flow, present)
     if stage == 0 and not found.is_started:
         put_members(queue, flow, unknown)
     elif stage > 0:
@@ -73,22 +79,55 @@ def repair(queue: QueueAccess, flow_id: str) -> bool | None:
     return False
 
 
-def _absent(queue: QueueAccess, flow: FlowDocument, nodes: list[int]) -> set[int]:
-    """Which of these nodes have no message now, and of flows, no document. One LIST per queue and place."""
-    absent: set[int] = set()
-    listed: dict[str, set[str]] = {}
+def _present(queue: QueueAccess, flow: FlowDocument, nodes: list[int]) -> dict[int, ObjectInfo]:
+    """Those of these nodes that have a message now, and of flows, a document. One LIST per queue and place."""
+    found: dict[int, ObjectInfo | None] = {}
+    listed: dict[str, dict[str, ObjectInfo]] = {}
     for node in nodes:
         member = flow.node(node)
         if isinstance(member, FlowDocument):
-            if queue.store.head(flow_key(member.flow_id)) is None:
-                absent.add(node)
+            found[node] = queue.store.head(flow_key(member.flow_id))
             continue
-        prefix = Keys(member.queue).message(f"{member.place}{message_name(flow.flow_id, 0)[:-4]}")
+        prefix = Keys(member.queue).message(_name(flow, member))
         if prefix not in listed:
-            listed[prefix] = {entry.key for page in listing(queue.store, prefix) for entry in page.objects}
-        if Keys(member.queue).message(flow.path(node)) not in listed[prefix]:
-            absent.add(node)
-    return absent
+            listed[prefix] = _listed(queue, prefix)
+        found[node] = listed[prefix].get(Keys(member.queue).message(flow.path(node)))
+    return {node: info for node, info in found.items() if info}
+
+
+def _name(flow: FlowDocument, member: Send) -> str:
+    """How the paths of all members begin that are at the same place as this one."""
+    return f"{member.place}{message_name(flow.flow_id, 0)[:-4]}"
+
+
+def _listed(queue: QueueAccess, prefix: str) -> dict[str, ObjectInfo]:
+    return {entry.key: entry for page in listing(queue.store, prefix) for entry in page.objects}
+
+
+def _finish_dead_in_place(queue: QueueAccess, flow: FlowDocument, present: Mapping[int, ObjectInfo]) -> None:
+    """Note the outcome of what is dead although it lies there: nobody can read it, so nobody can move it, and its
+    record may not say that it is a flow's.  [P8]
+
+    Only what lies for long is looked for: one LIST per queue and place, and a GET for each that has a record.
+    """
+    recorded: dict[str, dict[str, ObjectInfo]] = {}
+    for node, info in present.items():
+        member = flow.node(node)
+        if isinstance(member, FlowDocument):
+            continue
+        path, keys = flow.path(node), Keys(member.queue)
+        if info.at - max(info.modified_at, due_of(path) or info.modified_at) < LIES_FOR_LONG:
+            continue
+        prefix = keys.record(_name(flow, member))
+        if prefix not in recorded:
+            recorded[prefix] = _listed(queue, prefix)
+        if keys.record(path) not in recorded[prefix]:
+            continue
+        record = Outcomes(queue.store, keys, queue.chance).read(path)
+        generation = Generation(etag=info.etag, put_at=info.modified_at)
+        # What was PUT there anew, by a replay, has an outcome of its own.
+        if record and record.outcome == "dead" and record.generation == generation:
+            node_finished(queue, flow.reference(node), Done.of(member.queue, record), member.queue)
 
 
 def _finish_recorded(queue: QueueAccess, flow: FlowDocument, node: int) -> bool:

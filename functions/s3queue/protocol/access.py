@@ -9,6 +9,7 @@ from datetime import datetime
 from s3queue.clock import Ascending, Chance, Clock, RandomChance, SystemClock
 from s3queue.documents.lease import StoredLease
 from s3queue.documents.record import Record
+from s3queue.errors import AccessDenied
 from s3queue.events import Events
 from s3queue.keys import Keys
 from s3queue.paths import partition_of
@@ -78,6 +79,15 @@ class QueueAccess:
         """The message as a LIST shows it, also where a HEAD would be refused; None if there is none. One LIST."""
         key = self.keys.message(path)
         return next((entry for entry in self.store.list(key, limit=1).objects if entry.key == key), None)
+
+    def find_message(self, path: str) -> ObjectInfo | None:
+        """The message as a HEAD shows it; None if there is none. One that nobody may read may not be described either:
+        then a LIST shows as much as is needed to claim it, or to end its lease.  [P6]
+        """
+        try:
+            return self.store.head(self.keys.message(path))
+        except AccessDenied:
+            return self.list_message(path)
 
     def outcome_of(self, path: str, since: datetime | None = None) -> Record | None:
         """The last record of a path, also if it is kept in its partition's journals; None if there is none.

@@ -86,7 +86,7 @@ class Claiming:
         except CorruptState:
             return None  # the sweeper buries the message once the unreadable lease is old enough to have run out
         if held is None:
-            stored = self.queue.store.head(self.queue.keys.message(path))
+            stored = self.queue.find_message(path)
             is_due = stored is not None and (due_at is None or due_at <= stored.at)
             return self._claim_first(path, limit, stored.etag) if stored and is_due else None
         if not held.is_due():
@@ -302,7 +302,11 @@ class Claiming:
             self._end_vanished(path, lease, written, before, is_first=is_first)
             return
         generation = Generation(etag=info.etag, put_at=info.modified_at)
+        # Its put id says who has to know what becomes of it: a flow, or whoever stores it a second time.  [P8]
+        metadata = described_metadata(self.queue, path, generation.etag)
         message = Message(queue=self.queue.name, path=path, generation=generation, size=info.size)
+        if metadata is not None:
+            message = replace(message, metadata=metadata)
         if lease.leased_etag not in ("", generation.etag):
             # The name was PUT anew; the attempt is its first. What becomes of it is written with the failure.  [P5]
             lease = replace(lease, attempt=1, put_id="", failure=None, attempts=(), lines=None, postponed=0)
@@ -311,7 +315,6 @@ class Claiming:
         if record and record.generation == generation:
             self.leases.finish(claim, record)
             return
-        metadata = described_metadata(self.queue, path, generation.etag) if record else None
         if record and metadata is not None and was_finished(path, metadata, record):
             # A late repetition. Its death would take the place of the outcome.  [P3]
             self.leases.clear_repeated(claim, record)

@@ -34,7 +34,7 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
     """
     queue, lease = leases.queue, held.lease
     before = queue.clock.monotonic()
-    stored = queue.store.head(queue.keys.message(path))
+    stored = queue.find_message(path)
     if stored is None:
         _record_vanished(leases, path, held)
         return "gone"

@@ -294,7 +294,8 @@ class LeaseProtocol(LeaseWrites):
             attempts=claim.lease.attempts if claim.lease.state == "burying" else claim.tried(failure),
             failure=failure,
             size=claim.message.size,
-            put_id=claim.message.put_id,
+            # Who could not read the message does not know its put id; who claimed it before may have.
+            put_id=claim.message.put_id or claim.lease.put_id,
             sends=tuple(claim.lines.sends) if is_sending else (),
             outbox=tuple(claim.lines.outbox) if is_sending else (),
             keeps_payload=self.queue.settings.keep_payload and outcome == "completed",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulation.mutations import Mutation
 
+_UNREADABLE = "tests/unit/flow/test_unreadable_members.py::"
 _EXPIRED = "tests/unit/sweeper/test_expired_leases.py::"
 
 BUGS = (
@@ -146,5 +147,45 @@ BUGS = (
         'state="burying", failure=record.failure)',
         'state="burying")',
         test=f"{_EXPIRED}test_what_had_an_outcome_is_not_called_dead_because_its_record_is_gone",
+    ),
+    Mutation(
+        "a flow is not told of a member that is dead where it lies",
+        "flow/flow_repair.py",
+        "    _finish_dead_in_place(queue, flow, present)\n",
+        "",
+    ),
+    Mutation(
+        "a message that was PUT over a dead one is taken for it",
+        "flow/flow_repair.py",
+        'record.outcome == "dead" and record.generation == generation:',
+        'record.outcome == "dead":',
+        test=f"{_UNREADABLE}test_what_was_put_there_since_is_not_what_died",
+    ),
+    Mutation(
+        "a flow whose messages wait costs more with every look",
+        "flow/flow_repair.py",
+        "        if info.at - max(info.modified_at, due_of(path) or info.modified_at) < LIES_FOR_LONG:\n",
+        "        if info.at < info.modified_at:\n",
+        test=f"{_UNREADABLE}test_a_flow_whose_messages_do_not_lie_for_long_costs_nothing_more",
+    ),
+    Mutation(
+        "a member that can be described dies without a put id",
+        "protocol/claiming.py",
+        "            message = replace(message, metadata=metadata)\n",
+        "            pass\n",
+        test=f"{_UNREADABLE}test_one_that_can_be_described_tells_its_flow_when_it_dies",
+    ),
+    Mutation(
+        "the put id that an earlier attempt knew is forgotten",
+        "protocol/lease_protocol.py",
+        "            put_id=claim.message.put_id or claim.lease.put_id,\n",
+        "            put_id=claim.message.put_id,\n",
+        test=f"{_UNREADABLE}test_one_that_could_be_read_in_an_earlier_attempt_tells_its_flow_when_it_dies",
+    ),
+    Mutation(
+        "what nobody may describe is neither claimed nor ended",
+        "protocol/access.py",
+        "        except AccessDenied:\n            return self.list_message(path)\n",
+        "        except AccessDenied:\n            raise\n",
     ),
 )
