@@ -326,43 +326,50 @@ class Queue(AsyncQueue, OperatedQueue):
 
         0.0: something may be claimed, or nobody has asked yet. Sends no request.
         """
-        return self._limits.wait_for_any() if self.follow_limits() and self._limits else 0.0
+        limits = self._followed()
+        return limits.wait_for_any() if limits else 0.0
 
     def free_at(self, path: str) -> datetime:
         """When a message that its queue's limits held back is worth a try again, by S3's clock; sends no request."""
-        self.follow_limits()
-        return self._limits.free_at(path) if self._limits else self.clock.now()
+        limits = self._followed()
+        return limits.free_at(path) if limits else self.clock.now()
 
     def may_call(self, path: str) -> bool:
         """Whether the queue's limits permit another call of the handler for a claimed batch: its next line."""
-        self.follow_limits()
-        return self._limits is None or self._limits.enter_call(path)
+        limits = self._followed()
+        return limits is None or limits.enter_call(path)
 
     def note_call(self, claim: Claim, error: BaseException | str | None) -> None:
         """Tell the queue's breaker how a call of the handler ended; `complete` and `fail` do so by themselves."""
-        if self.follow_limits() and self._limits:
-            self._limits.ended(claim.path, error)
+        if limits := self._followed():
+            limits.ended(claim.path, error)
 
     def note_undecided(self, claim: Claim) -> None:
         """Tell the queue's breaker that no call was made for this message, or none that says anything: if it was the
         one to decide, another one may. Does nothing if a call was noted.
         """
-        if self._limits:
-            self._limits.gave_back(claim.path)
+        if limits := self._limits:
+            limits.gave_back(claim.path)
 
     def is_stopped(self) -> bool:
         """Whether an operator has forced the queue's breaker open, as far as this process knows; sends no request."""
-        return bool(self.follow_limits() and self._limits and self._limits.is_stopped())
+        limits = self._followed()
+        return bool(limits and limits.is_stopped())
 
     def follow_limits(self) -> bool:
         """Whether the queue has limits now. What keeps them is not imported before it has."""
+        return self._followed() is not None
+
+    def _followed(self) -> QueueGate | None:
+        """What keeps the limits of the queue. Whoever decides asks once: another thread may switch them off."""
+        limits = self._limits
         if not self.settings.is_limited:
-            self.gate = self._limits = None
-        elif self._limits is None:
+            self.gate = self._limits = limits = None
+        elif limits is None:
             from .flow.gate import QueueGate
 
-            self.gate = self._limits = QueueGate(self)
-        return self._limits is not None
+            self.gate = self._limits = limits = QueueGate(self)
+        return limits
 
     def claimed(self, path: str, fence: str) -> Claim:
         """A claim that another process made, by its path and its `fence`: complete, fail, extend or release it here.
@@ -413,8 +420,8 @@ class Queue(AsyncQueue, OperatedQueue):
         """
         is_read = self._overrides.refresh()
         # Only where something was claimed: a producer and the sweeper have no use for it.
-        if is_read and self._limits:
-            self._limits.refresh()
+        if is_read and (limits := self._limits):
+            limits.refresh()
         return is_read
 
     def configure(self, **changes: Any) -> QueueSettings:

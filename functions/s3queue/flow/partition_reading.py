@@ -40,8 +40,8 @@ class PartitionReading:
         queue = self._hold.queue
         permit = None
         queue.follow_limits()
-        if queue.gate:
-            permit = None if queue.gate.wait(path) > 0 else queue.gate.enter(path)
+        if gate := queue.gate:
+            permit = None if gate.wait(path) > 0 else gate.enter(path)
             if permit is None:
                 self._hold_back(path)
                 return None

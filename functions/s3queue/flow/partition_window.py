@@ -133,7 +133,7 @@ class PartitionWindow:
         most = max(WINDOW, settings.collect) if settings.max_attempts > 1 else 1
         # Not those that are parked for ever: they are dead, and nobody waits for them. In a group, one waits.
         is_full = not goes_in_order and sum(one.retry_at != NEVER for one in self.waiting.values()) >= MOST_WAITING
-        is_by_folder = self.is_by_folder
+        gate = self.queue.gate if self.is_by_folder else None
         window: list[ObjectInfo] = []
         skipped: list[ObjectInfo] = []
         held_back: list[str] = []
@@ -155,7 +155,7 @@ class PartitionWindow:
                 if goes_in_order and waiting.retry_at != NEVER:
                     break
                 continue
-            if is_by_folder and self.queue.gate and self.queue.gate.wait(path) > 0:
+            if gate and gate.wait(path) > 0:
                 skipped.append(info)
                 held_back.append(path)
                 continue
@@ -167,8 +167,8 @@ class PartitionWindow:
                 break
         self._listed.extendleft(reversed(skipped))
         self._is_stale = self._is_stale or is_put_anew
-        if held_back and not window and self.queue.gate:
-            self.queue.hold_back(min(held_back, key=self.queue.gate.free_at))
+        if gate and held_back and not window:
+            self.queue.hold_back(min(held_back, key=gate.free_at))
         return window
 
     def path(self, info: ObjectInfo) -> str:

@@ -325,7 +325,8 @@ class Backlog:
 
     def _is_held_back(self, path: str) -> bool:
         """Whether the rate of its folder is used up, as far as this process knows."""
-        is_held = bool(self._queue.gate and self._queue.settings.rate_key and self._queue.gate.wait(path))
+        gate = self._queue.gate
+        is_held = bool(gate and self._queue.settings.rate_key and gate.wait(path))
         self._is_limited = self._is_limited or is_held
         return is_held
 

@@ -73,7 +73,7 @@ class Claiming:
         if problem:
             bury_misnamed(self.leases, path, problem)
             return None
-        if self.queue.gate and self.queue.gate.wait(path) > 0:
+        if (gate := self.queue.gate) and gate.wait(path) > 0:
             self.queue.held_back += 1
             return None
         due_at = due_of(path)

@@ -116,7 +116,8 @@ class BatchRun:
         queue, claim = self._queue, self.claim
         until = queue.clock.monotonic() + PATIENCE_SECONDS
         while not queue.may_call(claim.path):
-            wait = max(queue.gate.wait(claim.path) if queue.gate else 0.0, 0.1)
+            gate = queue.gate
+            wait = max(gate.wait(claim.path) if gate else 0.0, 0.1)
             left = min(until - queue.clock.monotonic(), claim.remaining().total_seconds() / 2)
             if wait > left or self.processor.should_stop():
                 return False

@@ -178,4 +178,12 @@ BUGS = (
         test="tests/unit/worker/test_stopping.py::"
         "test_the_heartbeat_of_a_worker_that_stops_waits_for_a_handler_that_is_about_to_start",
     ),
+    Mutation(
+        "limits that are switched off between two looks at them end a partition",
+        "flow/partition_reading.py",
+        "            permit = None if gate.wait(path) > 0 else gate.enter(path)\n",
+        "            permit = None if gate.wait(path) > 0 else queue.gate.enter(path)\n",
+        test="tests/unit/flow/test_partition_limits.py::"
+        "test_a_share_whose_rate_is_switched_off_between_wait_and_enter_goes_on",
+    ),
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from s3queue.flow.limiter import RateLimiter
+
 
 def _run(bench, queue, handler, path):
     return bench.processor(queue, handler).run(path)
@@ -80,3 +82,25 @@ def test_a_share_whose_folders_have_no_tokens_asks_to_be_called_again(bench):
     bench.clock.advance(70)
     _run(bench, queue, calls.append, path)
     assert len(calls) == 12
+
+
+@pytest.mark.parametrize("rate_key", ["", "folder"])
+def test_a_share_whose_rate_is_switched_off_between_wait_and_enter_goes_on(bench, monkeypatch, rate_key):
+    """Another thread of this worker reads `queue.json` meanwhile, and asks for the limits."""
+    queue, calls = bench.queue(partitions=1, rate="100/min", rate_key=rate_key), []
+    paths = [queue.enqueue({"n": number}, name=f"a/{number}") for number in range(5)]
+    wait = RateLimiter.wait
+
+    def meanwhile(limiter: RateLimiter, path: str) -> float:
+        found = wait(limiter, path)
+        if len(calls) == 2 and queue.settings.rate:
+            queue.configure(rate="off")
+            queue.held_for()
+        return found
+
+    monkeypatch.setattr(RateLimiter, "wait", meanwhile)
+
+    _run(bench, queue, lambda body: calls.append(body["n"]), paths[0])
+
+    assert sorted(calls) == [0, 1, 2, 3, 4]
+    assert bench.keys("orders/leases/") == []

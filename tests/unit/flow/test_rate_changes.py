@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from s3queue.documents.limit_document import LimitDocument
+from s3queue.flow.gate import QueueGate
 from s3queue.limits import parse_rate
 
 LIMIT = "orders/limits/queue.json"
@@ -139,3 +140,29 @@ def test_a_line_that_is_too_late_for_its_token_leaves_it_to_another_call(bench):
     queue.claim_next(1)
 
     assert json.loads(bench.read(LIMIT))["grants"][0][1] == 16
+
+
+@pytest.mark.parametrize("decide", ["held_for", "is_stopped", "free_at", "note_call", "note_undecided", "claim"])
+def test_a_decision_goes_by_the_limits_that_it_began_with(bench, monkeypatch, decide):
+    """Another thread that reads `queue.json` meanwhile switches them off."""
+    queue = bench.queue(rate="100/min", breaker={"failures": 3, "pause_seconds": 60})
+    _fill(queue, 2)
+    first, second = bench.keys("orders/messages/")
+    claim = queue.claim(first.removeprefix("orders/"))
+
+    def switched_off(gate: QueueGate) -> bool:
+        queue.configure(rate="off", breaker="off")
+        queue.follow_limits()
+        return True
+
+    monkeypatch.setattr(QueueGate, "__bool__", switched_off, raising=False)
+    decisions = {
+        "free_at": lambda: queue.free_at(claim.path),
+        "note_call": lambda: queue.note_call(claim, "down"),
+        "note_undecided": lambda: queue.note_undecided(claim),
+        "claim": lambda: queue.claim(second.removeprefix("orders/")),
+    }
+
+    decisions.get(decide, getattr(queue, decide))()
+
+    assert not queue.settings.is_limited
