@@ -282,6 +282,7 @@ class Judge:
         self.history.removed.add(life.path)
         lease = self.world.objects.get(self._leases + life.path)
         life.is_missed = lease is not None and Lease.from_bytes(lease.body, life.path).generation is not None
+        life.is_missed = life.is_missed or (how == "remove" and self.partitions.is_waiting(life))
         at_work = [one for one in self._held if one.claim.path == life.path and one.claim.is_alive()]
         if how == "purge" and any(one.leased_at < sent_at - LOOKED_WITHIN for one in at_work):
             self.broken("P1", f"{life.path} was purged while it was at work")

@@ -173,17 +173,37 @@ def _replay(stage: Stage) -> str:
     return path
 
 
+def _define(stage: Stage, **changes: Any) -> None:
+    settings = replace(SETTINGS, partitions=1, **changes)
+    stage.cast.define(settings)
+    for container in (stage.worker, stage.helper):
+        container.queue.settings = container.queue.defined = settings
+        container.processor = stage.cast.processor(container.queue)
+
+
+def _vanish(**changes: Any) -> Plot:
+    """Someone deletes a message that waits for its next attempt; whoever finds that has another one to take."""
+
+    def plot(stage: Stage) -> str:
+        stage.cast.profile = replace(stage.cast.profile, exact=False)
+        _define(stage, **changes)
+        path = _put(stage, script("m1", "fk"), partition="@=0")
+        stage.prepare(lambda helper: helper.processor.run(path))
+        stage.prepare(lambda helper: helper.queue.remove(path))
+        other = stage.put("@=0/2", script("m2", "k"))
+        stage.act(lambda worker: worker.processor.run(other))
+        return other
+
+    return plot
+
+
 def _collect(*plans: str) -> Plot:
     """One call of a handler of lists for all of them."""
 
     def plot(stage: Stage) -> str:
         # Several are taken by one call, and one of them may be the first of another.
         stage.cast.profile = replace(stage.cast.profile, exact=False)
-        settings = replace(SETTINGS, partitions=1, collect=3, within=timedelta())
-        stage.cast.define(settings)
-        for container in (stage.worker, stage.helper):
-            container.queue.settings = container.queue.defined = settings
-            container.processor = stage.cast.processor(container.queue)
+        _define(stage, collect=3, within=timedelta())
         path = _put(stage, *(script(f"m{n}", plan) for n, plan in enumerate(plans, 1)), partition="@=0")
         stage.act(lambda worker: worker.processor.run(path))
         return path
@@ -216,4 +236,8 @@ PARTITIONED: dict[str, Plot] = {
     "group, cancel a waiting message": _cancel("fk", before=1),
     "group, replay a dead letter": _replay,
     "shared partition, collect": _collect("k", "fk"),
+    "shared partition, one that waits is deleted by hand": _vanish(),
+    "shared partition, one that waits is deleted by hand while others are gathered": _vanish(
+        collect=3, within=timedelta(seconds=2)
+    ),
 }

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from s3queue.documents.lease import NEVER
 from s3queue.documents.message import MOVED, Generation
 from s3queue.documents.partition import PartitionLease, Waiting
 from s3queue.documents.record import Record
@@ -118,6 +119,15 @@ class Partitions:
         lease = _lease(self._world.objects.get(self.lease_key(path)), self.lease_key(path))
         return lease is not None and (path in lease.taken or path in {record.path for record in lease.ended})
 
+    def is_waiting(self, life: Life) -> bool:
+        """Whether the lease of its partition names it as one that failed: its holder has to record that it is gone."""
+        if not partition_of(life.path):
+            return False
+        lease = _lease(self._world.objects.get(self.lease_key(life.path)), self.lease_key(life.path))
+        known = lease.waiting.get(life.path) if lease else None
+        is_tried = known is not None and known.lease.generation and known.lease.attempt and known.retry_at != NEVER
+        return bool(is_tried and known and known.is_for(Generation(etag=life.etag, put_at=life.put_at)))
+
     def performed(self, process: Process, key: str, sent_at: float, before: Any, after: Any) -> bool:
         """Whether it was the lease or the journal of a partition, and is judged here alone."""
         kind, _, rest = key.removeprefix(self._root).partition("/")
@@ -131,6 +141,9 @@ class Partitions:
         if kind == "records" and rest.startswith("@"):
             self.journals.write(key, before, after)
             return True
+        if kind == "messages" and after is not None and partition_of(f"messages/{rest}"):
+            for life in self._ledger.lives.get(f"messages/{rest}", ()):
+                life.is_missed = False  # its name was PUT anew: nobody can tell any more that it was gone
         if kind == "messages" and after is None and partition_of(f"messages/{rest}"):
             call = self._judge.history.asked(process, sent_at)
             life = self._ledger.present[f"messages/{rest}"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from s3queue.documents.partition import PartitionLease, Waiting
+from s3queue.documents.partition import PartitionLease, StoredPartition, Waiting
 from s3queue.documents.record import Record
 from s3queue.encoding import EARLIEST
 from s3queue.errors import Conflict, LeaseLost
@@ -22,15 +22,21 @@ class HeldLease:
     worker has the partition. Safe for threads.
     """
 
-    def __init__(self, queue: QueueAccess, partition: str, claim: Claim, etag: str | None) -> None:
+    def __init__(self, queue: QueueAccess, partition: str, claim: Claim, stored: StoredPartition | None) -> None:
         self._queue = queue
         self._name = f"{queue.name}/{partition}"
         self._key = queue.keys.lease(partition_path(partition))
         self._claim = claim
         #: Of the document that the next write replaces; None: there is none.
-        self._etag = etag
-        #: As it was last written.
-        self.document = PartitionLease(state="processing", owner=queue.worker_id, timeout=self._timeout)
+        self._etag = stored.etag if stored else None
+        #: As it was last written, or as the first write finds what waits, and the journal of what was committed.
+        self.document = PartitionLease(
+            state="processing",
+            owner=queue.worker_id,
+            timeout=self._timeout,
+            waiting=stored.lease.waiting if stored else {},
+            journal=stored.lease.journal if stored else "",
+        )
         self._mutex = threading.Lock()
 
     @property
@@ -43,9 +49,11 @@ class HeldLease:
         """From now on these outcomes count, and these messages (path → ETag) are this worker's."""
         self._write(taken=taken, ended=ended, journal=journal, waiting=waiting)
 
-    def wait(self, within: timedelta, waiting: dict[str, Waiting]) -> None:
-        """The partition is this worker's, which takes no message yet, for so much longer."""
-        self._write(self._timeout + within, taken={}, ended=(), journal="", waiting=waiting)
+    def wait(self, within: timedelta) -> None:
+        """The partition is this worker's, which takes no message yet, for so much longer. All that waits stays: what is
+        gone of it has no outcome yet.  [P1]
+        """
+        self._write(self._timeout + within, taken={}, ended=(), journal="")
 
     def open(self, waiting: dict[str, Waiting]) -> Waiting | None:
         """Let others have the partition, in which these messages wait; returns the one that is tried next."""

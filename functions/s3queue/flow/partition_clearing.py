@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from s3queue.documents.lease import NEVER, Lease
 from s3queue.documents.message import MOVED, ONCE, Generation
@@ -37,15 +37,16 @@ class Clearing:
     #: Path → the message as this holder read it, with its metadata: a dead letter has that, too.
     read: dict[str, ObjectInfo] = field(default_factory=dict)
 
-    def journal_name(self, ended: tuple[Record, ...]) -> str:
+    def journal_name(self, ended: tuple[Record, ...], at: datetime | None = None) -> str:
         """Greater than all before it of this process: S3's clock, which every hold begins with, has whole seconds.
 
-        In the order of time; and a LIST of journals shows how many outcomes there are.
+        In the order of time, which is `at` before the lease is written; and a LIST of journals shows how many outcomes
+        there are.
         """
         if not ended:
             return ""
-        at = self.queue.journaled_at.next(self.claim.now())
-        return f"{self.queue.chance.name(at)}-{len(ended)}"
+        named_at = self.queue.journaled_at.next(at or self.claim.now())
+        return f"{self.queue.chance.name(named_at)}-{len(ended)}"
 
     def clear(self, ended: tuple[Record, ...], journal: str, repeated: Iterable[ObjectInfo] = ()) -> list[Waiting]:
         """Do what the outcomes ask for, then delete their messages; `repeated` are deleted without one.

@@ -70,12 +70,11 @@ class Hold:
         self._mutex = threading.RLock()
         #: Stands for the whole partition, for the worker's heartbeat.
         self.claim = claim_of_partition(queue, partition)
-        self._lease = HeldLease(queue, partition, self.claim, stored.etag if stored else None)
+        self._lease = HeldLease(queue, partition, self.claim, stored)
         self.messages = PartitionWindow(queue, partition, self._waiting)
         self._clearing = Clearing(queue, leases.outcomes, partition, self.claim, self._lease.keep)
         self._ahead = ReadAhead(queue, readers)
-        journals = HeldJournals(queue, partition, self.keep)
-        self._reading = PartitionReading(self, self._clearing, journals, self._ahead)
+        self._reading = PartitionReading(self, self._clearing, HeldJournals(queue, partition, self.keep), self._ahead)
 
     # Taking
 
@@ -92,19 +91,22 @@ class Hold:
         is_left = self._stored is not None and (self._stored.is_over() or not self._waiting)
         if takes and not (window or self._uncleared or is_left or self._new.ended):
             return False
-        gate = self.queue.gate
-        if gate and window and gate.wait(self.messages.path(window[0])) > 0:
+        if (gate := self.queue.gate) and window and gate.wait(self.messages.path(window[0])) > 0:
             self.queue.hold_back(self.messages.path(window[0]))
             return False
         try:
             if is_gathering:
                 # The lease comes first: the events of what comes meanwhile find it held, and end there.
-                self._lease.wait(self.queue.settings.within, dict(self._waiting))
+                self._lease.wait(self.queue.settings.within)
                 self.queue.clock.sleep(self.queue.settings.within.total_seconds())
-                if not (window := self._plan(relist=True)):
+                if not (window := self._plan(relist=True)) and not self._new.ended:
                     self.give_up()
                     return False
-            self._commit(window, self._uncleared, self._stored.lease.journal if self._stored else "")
+            journal = self._lease.document.journal
+            if not self._uncleared:  # what waited, and is gone: nothing else has ended yet
+                self._uncleared = tuple(self._begin_commit().ended.values())
+                journal = self._clearing.journal_name(self._uncleared, self.messages.listed_at)
+            self._commit(window, self._uncleared, journal)
         except Conflict:
             self.queue.events.emit("claim.lost", queue=self.queue.name, path=partition_path(self.partition))
             return False

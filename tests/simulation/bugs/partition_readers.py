@@ -150,14 +150,14 @@ BUGS = (
     Mutation(
         "the journals of one second have no order",
         "flow/partition_clearing.py",
-        "self.queue.journaled_at.next(self.claim.now())",
-        "self.claim.now()",
+        "self.queue.journaled_at.next(at or self.claim.now())",
+        "at or self.claim.now()",
         test="tests/unit/flow/test_partitions.py::test_the_last_of_two_outcomes_within_a_second_is_told",
     ),
     Mutation(
         "messages are gathered before their partition is taken",
         "flow/partition_hold.py",
-        "                self._lease.wait(self.queue.settings.within, dict(self._waiting))\n",
+        "                self._lease.wait(self.queue.settings.within)\n",
         "",
         test="tests/unit/worker/test_collecting.py::"
         "test_while_one_process_gathers_the_events_of_others_find_the_partition_held",

@@ -209,9 +209,9 @@ BUGS = (
     Mutation(
         "messages are read before the lease of their partition is written",
         "flow/partition_hold.py",
-        '            self._commit(window, self._uncleared, self._stored.lease.journal if self._stored else "")\n',
+        "            self._commit(window, self._uncleared, journal)\n",
         "            self._ahead.begin(((self.messages.path(one), one) for one in window), 0)\n"
-        '            self._commit(window, self._uncleared, self._stored.lease.journal if self._stored else "")\n',
+        "            self._commit(window, self._uncleared, journal)\n",
         # Schedules break P4 with it, too, but only one in thousands.
         test="tests/unit/flow/test_read_ahead.py::test_no_message_is_read_before_the_lease_that_names_it_is_written",
     ),
@@ -244,5 +244,17 @@ BUGS = (
         "            deleted -= delete_all_seen(",
         "            _ = delete_all_seen(",
         test=f"{_BY_HAND}test_what_is_put_again_while_the_first_one_runs_does_not_run_after_that_is_completed",
+    ),
+    Mutation(
+        "what waited and is gone is recorded by a later write than the one that forgets it",
+        "flow/partition_hold.py",
+        "                self._uncleared = tuple(self._begin_commit().ended.values())\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "a lease that waits for more messages forgets what waited and is gone",
+        "flow/held_lease.py",
+        '        self._write(self._timeout + within, taken={}, ended=(), journal="")\n',
+        '        self._write(self._timeout + within, taken={}, ended=(), journal="", waiting={})\n',
     ),
 )

@@ -9,6 +9,7 @@ import pytest
 from s3queue import Retry
 from s3queue.encoding import put_id_of
 from s3queue.errors import Unavailable
+from s3queue.flow.partitions import hold_partition
 from s3queue.protocol.dead_letters import DeadLetters
 
 ONCE = {"dedup_id": "x", "dedup_for": 300}
@@ -148,3 +149,64 @@ def test_a_letter_whose_replay_was_deleted_by_hand_can_be_replayed_again(bench, 
 
     assert queue.claim(path).message.body == b"x"
     assert bench.keys("orders/dead/") == []
+
+
+def _fail(bodies: list[str]) -> None:
+    raise Retry("later")
+
+
+def _succeed(bodies: list[str]) -> None:
+    pass
+
+
+@pytest.mark.parametrize("within", [0, 5])
+def test_whoever_finds_a_failed_message_gone_records_that_with_its_first_write(bench, within):
+    """[P1] It dies after that, and the next holder knows of nothing else."""
+    settings = {"partitions": 1, "collect": 10, "within_seconds": within}
+    queue = bench.queue(**settings)
+    path = queue.enqueue(json.dumps("first"), **ONCE)
+    bench.processor(queue, _fail).run(path)
+    bench.memory.delete(f"orders/{path}")
+    bench.clock.advance(60)
+    queue.enqueue(json.dumps("other"))
+
+    def dies(operation, key, perform):
+        answer = perform()
+        if operation == "put" and key == "orders/leases/@=0":
+            raise KeyboardInterrupt
+        return answer
+
+    bench.around = dies
+    with pytest.raises(KeyboardInterrupt):
+        hold_partition(bench.queue(**settings, worker_id="dies").leases, "@=0")
+    bench.around = None
+    bench.clock.advance(3600)
+    for _ in range(3):
+        bench.processor(queue, _succeed).run(path)
+        bench.clock.advance(60)
+
+    assert queue.outcome_of(path).failure.type == "MessageVanished"
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
+
+
+def test_a_failed_message_is_recorded_as_gone_also_if_nothing_else_comes_within(bench):
+    """[P1] A handler of lists waits for more; what it waited with is deleted meanwhile."""
+    queue = bench.queue(partitions=1, collect=10, within_seconds=5)
+    path = queue.enqueue(json.dumps("first"), **ONCE)
+    bench.processor(queue, _fail).run(path)
+    bench.memory.delete(f"orders/{path}")
+    bench.clock.advance(60)
+    other = queue.enqueue(json.dumps("other"))
+
+    def deleted(operation, key, perform):
+        answer = perform()
+        if operation == "put" and key == "orders/leases/@=0":
+            bench.around = None
+            bench.memory.delete(f"orders/{other}")
+        return answer
+
+    bench.around = deleted
+    bench.processor(queue, _succeed).run(path)
+
+    assert queue.outcome_of(path).failure.type == "MessageVanished"
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
