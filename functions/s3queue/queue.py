@@ -125,6 +125,7 @@ class Queue(AsyncQueue, OperatedQueue):
         Raises:
             InvalidRequest: a body is not a single line, or not JSON; the batches before it are enqueued.
             Unavailable: unknown whether one of the batches was written; the batches before it are enqueued.
+            Of several errors, that of the first batch that was not written is raised, also before a refused body's.
         """
         return self._producer.enqueue_many(
             bodies,

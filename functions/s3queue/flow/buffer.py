@@ -20,13 +20,12 @@ from types import TracebackType
 from typing import NamedTuple
 
 from s3queue.clock import as_positive_duration
-from s3queue.documents.batch import join_lines
 from s3queue.encoding import METADATA_BYTES, Json, encode_metadata, metadata_size
-from s3queue.errors import InvalidRequest, MessageTooLarge, QueueFull
+from s3queue.errors import InvalidRequest, QueueFull
 from s3queue.paths import priority_prefix
 from s3queue.pools import submitted
 from s3queue.protocol.access import QueueAccess
-from s3queue.protocol.payload_check import check_line
+from s3queue.protocol.batch_lines import line_of, most_of
 from s3queue.protocol.producer import BULK_PUTS, Producer
 
 _log = logging.getLogger(__name__)
@@ -119,7 +118,7 @@ class Buffer:
             InvalidRequest: it cannot be a line of a batch, or the buffer is closed. MessageTooLarge: it is too large.
             QueueFull: no room within `room_within`: S3 is slower than the callers. Nothing was added.
         """
-        line = self._line(body)
+        line = line_of(self._queue, body, "a body")
         until = self._queue.clock.monotonic() + self._room_within
         while (added := self._add(line)) is None:
             if not self._under_way:
@@ -135,23 +134,9 @@ class Buffer:
         self._send(full)
         return future
 
-    def _line(self, body: bytes | str | Json) -> bytes:
-        try:
-            line = join_lines([body])
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidRequest(f"a body cannot be a line of a batch: {error}") from None
-        limit = self._queue.settings.max_message_size
-        if len(line) > limit:
-            raise MessageTooLarge(f"a body has {len(line)} bytes, max_message_size is {limit}")
-        if self._queue.check_body:
-            check_line("a body", line.rstrip(b"\n"), self._queue.check_body)
-        return line
-
     def _add(self, line: bytes) -> tuple[Future[Stored], _Batch | None] | None:
         """The body's future, and a batch that is complete now; None if there is no room."""
-        settings = self._queue.settings
-        most = min(self._per_object, settings.max_batch_lines)
-        room = min(settings.max_message_size, settings.max_batch_size)
+        most, room = most_of(self._queue, self._per_object)
         with self._mutex:
             if self._is_closed:
                 raise InvalidRequest(f"the buffer of {self._queue.name} is closed; make another one")

@@ -6,9 +6,8 @@ A process that keeps enqueuing also reads `queue.json` every ten seconds, so tha
 from __future__ import annotations
 
 import hashlib
-import io
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from s3queue import paths as names
 from s3queue.clock import Ascending, as_signing_time
-from s3queue.documents.batch import join_lines
 from s3queue.documents.message import due_instant, encode_body
 from s3queue.encoding import encode_metadata, put_id_of, with_put_id
 from s3queue.errors import (
@@ -32,8 +30,9 @@ from s3queue.errors import (
 from s3queue.tracing import current, traced
 
 from .access import QueueAccess
+from .batch_lines import batches_of
 from .overrides import REFRESH_SECONDS, RuntimeOverrides
-from .payload_check import check_line, check_payload
+from .payload_check import check_payload
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -149,40 +148,24 @@ class Producer:
 
         under_way: deque[Future[None]] = deque()
         with ThreadPoolExecutor(concurrency) as producers:
-            for batch, lines in self._batches(bodies, per_object):
-                self._keep_up()
-                # Named here, one after the other: names begin with their time, and messages are claimed in that order.
-                paths.append(self._path(None, priority, delay, due_at, suffix=names.batch_suffix(lines)))
-                self._check_depth()
-                if len(under_way) == concurrency:
-                    under_way.popleft().result()
-                under_way.append(producers.submit(put, paths[-1], batch))
+            try:
+                for batch, lines in batches_of(self.queue, bodies, per_object):
+                    self._keep_up()
+                    # Named here, one after the other: names begin with their time, and are claimed in that order.
+                    paths.append(self._path(None, priority, delay, due_at, suffix=names.batch_suffix(lines)))
+                    self._check_depth()
+                    if len(under_way) == concurrency:
+                        under_way[0].result()
+                        under_way.popleft()
+                    under_way.append(producers.submit(put, paths[-1], batch))
+            except Exception:
+                # If a batch before it was not stored, the caller has to know that; this error is the context then.
+                for earlier in under_way:
+                    earlier.result()
+                raise
             for last in under_way:
                 last.result()
         return paths
-
-    def _batches(self, bodies: Iterable[Any], per_object: int) -> Iterator[tuple[bytes, int]]:
-        """Batches, each with how many lines it has."""
-        # One buffer, not a list: a list of a million short lines would be a million objects in memory.
-        lines, count = io.BytesIO(), 0
-        settings = self.queue.settings
-        most = min(per_object, settings.max_batch_lines)
-        room = min(settings.max_message_size, settings.max_batch_size)
-        for index, body in enumerate(bodies):
-            try:
-                line = join_lines([body])
-            except (TypeError, ValueError, RecursionError) as error:
-                raise InvalidRequest(f"body {index} cannot be a line of a batch: {error}") from None
-            self._check_size(len(line), f"body {index} for {self.queue.name}")
-            if self.queue.check_body:
-                check_line(f"body {index}", line.rstrip(b"\n"), self.queue.check_body)
-            if count and (count == most or lines.tell() + len(line) > room):
-                yield lines.getvalue(), count
-                lines, count = io.BytesIO(), 0
-            lines.write(line)
-            count += 1
-        if count:
-            yield lines.getvalue(), count
 
     def enqueue_batch(self, lines: Sequence[bytes], *, priority: int, metadata: Mapping[str, str]) -> str:
         """One batch, whose lines the caller has checked; its path."""

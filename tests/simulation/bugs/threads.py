@@ -7,6 +7,7 @@ from simulation.mutations import Mutation
 _BACKGROUND = "tests/unit/worker/test_background.py::"
 _JOURNALS = "tests/unit/flow/test_partition_journals.py::"
 _BUFFER = "tests/unit/flow/test_buffer.py::"
+_BATCHES = "tests/unit/protocol/test_producer_batches.py::"
 BUGS = (
     Mutation(
         "a thread of a worker dies alone of what nobody foresaw",
@@ -107,6 +108,28 @@ BUGS = (
         "            # Also what a call that was interrupted left to nobody.\n            self._store(batch)\n",
         "            pass\n",
         test=f"{_BUFFER}test_a_batch_whose_call_was_interrupted_is_stored_by_the_next_flush",
+    ),
+    Mutation(
+        "a batch that is full waits for the next body, and is lost if that is refused",
+        "protocol/batch_lines.py",
+        "        if count == most:\n            yield lines.getvalue(), count\n"
+        "            lines, count = io.BytesIO(), 0\n",
+        "",
+        more=(
+            (
+                "protocol/batch_lines.py",
+                "if count and lines.tell() + len(line) > room:",
+                "if count and (count == most or lines.tell() + len(line) > room):",
+            ),
+        ),
+        test=f"{_BATCHES}test_a_batch_that_is_full_is_enqueued_whatever_body_comes_after_it",
+    ),
+    Mutation(
+        "a refused body hides that a batch before it was not stored",
+        "protocol/producer.py",
+        "                for earlier in under_way:\n                    earlier.result()\n",
+        "",
+        test=f"{_BATCHES}test_a_refused_body_does_not_hide_that_a_batch_before_it_was_not_stored",
     ),
     Mutation(
         "a thread takes a message of a partition that another one is about to give up",

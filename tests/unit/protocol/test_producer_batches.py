@@ -7,11 +7,8 @@ import threading
 
 import pytest
 
-from s3queue import (
-    InvalidRequest,
-    MessageTooLarge,
-    Unavailable,
-)
+from s3queue import InvalidRequest, MessageTooLarge, Unavailable
+from s3queue.errors import AccessDenied
 from support.threads import PATIENCE
 
 
@@ -52,6 +49,41 @@ def test_enqueue_many_says_so_when_it_stays_unknown_whether_a_batch_was_written(
 
     bench.around = None
     assert sorted(bench.read(key) for key in bench.keys("orders/messages/")) == [b"0\n", b"1\n", b"2\n"]
+
+
+def test_a_batch_that_is_full_is_enqueued_whatever_body_comes_after_it(bench, queue):
+    """It waited for the next body, and was dropped with that."""
+    with pytest.raises(InvalidRequest, match="body 2 "):
+        queue.enqueue_many([1, 2, b"two\nlines"], per_object=1)
+
+    assert sorted(bench.read(key) for key in bench.keys("orders/messages/")) == [b"1\n", b"2\n"]
+
+
+def refuse(*bodies):
+    """A PUT of these bodies fails, and says which one it was."""
+
+    def put(key, body, **options):
+        if body in bodies:
+            raise AccessDenied(f"not stored: {body!r}")
+
+    return put
+
+
+def test_a_refused_body_does_not_hide_that_a_batch_before_it_was_not_stored(bench, queue, monkeypatch):
+    """Its PUT was under way, and nobody asked what had become of it."""
+    monkeypatch.setattr(bench.store, "put", refuse(b"1\n"))
+
+    with pytest.raises(AccessDenied, match="1") as raised:
+        queue.enqueue_many([1, 2, b"two\nlines"], per_object=1)
+
+    assert "body 2 " in str(raised.value.__context__)
+
+
+def test_of_batches_that_were_not_stored_the_first_one_is_named(bench, queue, monkeypatch):
+    monkeypatch.setattr(bench.store, "put", refuse(b"2\n", b"3\n"))
+
+    with pytest.raises(AccessDenied, match="2"):
+        queue.enqueue_many([1, 2, 3, 4], per_object=1, concurrency=2)
 
 
 def test_enqueue_many_of_nothing_writes_nothing(bench, queue):
