@@ -54,11 +54,11 @@ class _Batch:
     lines: list[bytes] = field(default_factory=list)
     futures: list[Future[Stored]] = field(default_factory=list)
     size: int = 0
-    #: A thread stores it.
+    #: A thread stores it, or tells its futures.
     is_begun: bool = False
-    #: Set once it is stored, or never will be; and once its futures say so.
-    ended: threading.Event = field(default_factory=threading.Event)
-    told: threading.Event = field(default_factory=threading.Event)
+    #: Given once: if its PUT is interrupted, the next one is of the same object.
+    path: str = ""
+    problem: Exception | None = None
 
 
 class Buffer:
@@ -81,7 +81,8 @@ class Buffer:
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
                 raise InvalidRequest(f"{name} must be a whole number from 1 on, not {number!r}")
         priority_prefix(priority)
-        size = metadata_size(encode_metadata(metadata or {}))
+        encoded = encode_metadata(metadata or {})
+        size = metadata_size(encoded)
         if size > METADATA_BYTES:
             raise InvalidRequest(f"the metadata has {size} bytes; S3 takes {METADATA_BYTES}")
         self._queue = queue
@@ -90,17 +91,19 @@ class Buffer:
         self._room_within = as_positive_duration(room_within, "room_within").total_seconds()
         self._per_object = per_object
         self._priority = priority
-        self._metadata = dict(metadata or {})
+        self._metadata = encoded
         self._max_pending = max_pending
         # One more than are stored at a time: a body waits for the end of one PUT at most, and then for its own.
         self._max_under_way = concurrency + 1
         self._mutex = threading.Lock()
+        #: A batch was stored, told, or left by a thread that was interrupted.
+        self._changed = threading.Condition(self._mutex)
         self._batch: _Batch | None = None
         #: Set while a batch is open, and at the end: the thread that lingers has something to do.
         self._opened = threading.Event()
         self._pending = 0
         self._bytes = 0
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self._is_closed = False
         #: Complete, and not stored yet; and those whose futures are not all told.
         self._under_way: set[_Batch] = set()
@@ -160,12 +163,10 @@ class Buffer:
             return future, full
 
     def _open(self) -> _Batch:
-        if self._lingering is None:
-            # A daemon, because it sleeps: what it would have sent, `close` sends.
-            lingering = threading.Thread(target=self._run, name=f"{self._queue.name}-linger", daemon=True)
-            lingering.start()
-            # Not before: if it cannot be started, nothing was added, and the next body tries again.
-            self._lingering = lingering
+        if self._lingering is None or not self._lingering.is_alive():
+            # Also if it could not be started before. A daemon, because it sleeps: `close` sends what it would send.
+            self._lingering = threading.Thread(target=self._run, name=f"{self._queue.name}-linger", daemon=True)
+            self._lingering.start()
         self._batch = _Batch(self._queue.clock.monotonic())
         self._opened.set()
         return self._batch
@@ -191,6 +192,8 @@ class Buffer:
                 batch = self._batch
                 if batch is None:
                     if self._is_closed:
+                        # If that close is interrupted, the next body starts another thread.
+                        self._lingering = None
                         return
                     self._opened.clear()
                     continue
@@ -205,32 +208,52 @@ class Buffer:
             self._store(batch)
 
     def _store(self, batch: _Batch) -> None:
-        """Store it, unless another thread does."""
-        with self._mutex:
-            if batch.is_begun:
-                return
-            batch.is_begun = True
-        path, problem = "", None
+        """Store it, and tell its futures, unless another thread does. What was interrupted goes on where it was."""
+        is_ours = False
         try:
-            path = self._producer.enqueue_batch(batch.lines, priority=self._priority, metadata=self._metadata)
-        except BaseException as error:
-            problem = error
-        with self._mutex:
+            with self._mutex:
+                is_ours, batch.is_begun = not batch.is_begun, True
+            if is_ours:
+                self._put(batch)
+                self._tell(batch)
+        except BaseException:
+            if is_ours:
+                with self._changed:
+                    batch.is_begun = False
+                    self._changed.notify_all()
+            raise
+
+    def _put(self, batch: _Batch) -> None:
+        """PUT it, unless that is done. Only an answer, or an error, decides what becomes of it: an exit, or Ctrl-C, is
+        not the batch's, and whoever flushes next stores it.
+        """
+        if batch not in self._under_way:
+            return
+        batch.problem, was_named = None, bool(batch.path)
+        try:
+            batch.path = batch.path or self._producer.name_batch(len(batch.lines), priority=self._priority)
+            lines = b"".join(batch.lines)
+            self._producer.put_batch(batch.path, lines, self._metadata, self._priority, again=was_named)
+        except Exception as error:
+            batch.problem = error
+        with self._changed:
             self._pending -= len(batch.lines)
             self._bytes -= batch.size
-            self._error = self._error or problem
+            self._error = self._error or batch.problem
             self._under_way.discard(batch)
-        batch.ended.set()
+            self._changed.notify_all()
+
+    def _tell(self, batch: _Batch) -> None:
         was_telling, self._thread.is_telling = self._is_telling, True
         for number, future in enumerate(batch.futures, 1):
-            if problem is not None:
-                future.set_exception(problem)
+            if batch.problem is not None:
+                future.set_exception(batch.problem)
             else:
-                future.set_result(Stored(path, number))
+                future.set_result(Stored(batch.path, number))
         self._thread.is_telling = was_telling
-        with self._mutex:
+        with self._changed:
             self._untold.discard(batch)
-        batch.told.set()
+            self._changed.notify_all()
 
     @property
     def _is_telling(self) -> bool:
@@ -244,35 +267,53 @@ class Buffer:
         Raises:
             QueueError: a batch could not be stored since the last flush; its futures have the error, too.
         """
-        self._taken()
-        with self._mutex:
-            untold = list(self._untold)
-        for batch in untold:
-            # Also what a call that was interrupted left to nobody.
-            self._store(batch)
-        for batch in untold:
-            (batch.ended if self._is_telling else batch.told).wait()
-        with self._mutex:
-            error, self._error = self._error, None
+        error = self._flushed()
         if error is not None:
             raise error
 
+    def _flushed(self) -> Exception | None:
+        """`flush`, which has stored and told all that it can; what it raises then."""
+        self._taken()
+        with self._mutex:
+            left = set(self._untold)
+        while left:
+            for batch in left:
+                # Also what a call that was interrupted left to nobody.
+                self._store(batch)
+            with self._changed:
+                # Others have what is left, unless they are interrupted.
+                while (left := left & self._unfinished) and all(batch.is_begun for batch in left):
+                    self._changed.wait()
+        with self._mutex:
+            error, self._error = self._error, None
+        return error
+
+    @property
+    def _unfinished(self) -> set[_Batch]:
+        """A callback does not wait for others, nor for itself."""
+        return self._under_way if self._is_telling else self._untold
+
     def close(self) -> None:
-        """`flush`, and take nothing more. Closing again does nothing.
+        """`flush`, and take nothing more. Closing again does nothing, unless the first time was interrupted.
 
         Raises:
             QueueError: as `flush`.
         """
-        with self._mutex:
-            if self._is_closed:
-                return
-            self._is_closed = True
-        atexit.unregister(self._close_at_exit)
-        self._opened.set()
         try:
-            self.flush()
-        finally:
-            self._threads.shutdown(wait=not self._is_telling)
+            with self._mutex:
+                if self._is_closed:
+                    return
+                self._is_closed = True
+            self._opened.set()
+            error = self._flushed()
+        except BaseException:
+            # Interrupted, maybe by what ends the process: closing it again, at the latest at exit, stores what is left.
+            self._is_closed = False
+            raise
+        atexit.unregister(self._close_at_exit)
+        self._threads.shutdown(wait=not self._is_telling)
+        if error is not None:
+            raise error
 
     def _close_at_exit(self) -> None:
         try:

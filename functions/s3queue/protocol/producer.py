@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -139,25 +139,16 @@ class Producer:
 
         kept = traced(encode_metadata(metadata or {}), current())
         paths: list[str] = []
-
-        def put(path: str, batch: bytes) -> None:
-            self._put(path, batch, kept, "application/x-ndjson")
-            self.queue.events.emit(
-                "message.enqueued", queue=self.queue.name, path=path, size=len(batch), priority=priority
-            )
-
         under_way: deque[Future[None]] = deque()
         with ThreadPoolExecutor(concurrency) as producers:
             try:
                 for batch, lines in batches_of(self.queue, bodies, per_object):
-                    self._keep_up()
                     # Named here, one after the other: names begin with their time, and are claimed in that order.
-                    paths.append(self._path(None, priority, delay, due_at, suffix=names.batch_suffix(lines)))
-                    self._check_depth()
+                    paths.append(self.name_batch(lines, priority=priority, delay=delay, due_at=due_at))
                     if len(under_way) == concurrency:
                         under_way[0].result()
                         under_way.popleft()
-                    under_way.append(producers.submit(put, paths[-1], batch))
+                    under_way.append(producers.submit(self.put_batch, paths[-1], batch, kept, priority))
             except Exception:
                 # If a batch before it was not stored, the caller has to know that; this error is the context then.
                 for earlier in under_way:
@@ -167,15 +158,29 @@ class Producer:
                 last.result()
         return paths
 
-    def enqueue_batch(self, lines: Sequence[bytes], *, priority: int, metadata: Mapping[str, str]) -> str:
-        """One batch, whose lines the caller has checked; its path."""
+    def name_batch(
+        self,
+        lines: int,
+        *,
+        priority: int,
+        delay: float | timedelta | None = None,
+        due_at: datetime | None = None,
+    ) -> str:
+        """The path of a batch that may be PUT now."""
         self._keep_up()
-        path = self._path(None, priority, None, None, suffix=names.batch_suffix(len(lines)))
+        path = self._path(None, priority, delay, due_at, suffix=names.batch_suffix(lines))
         self._check_depth()
-        batch = b"".join(lines)
-        self._put(path, batch, encode_metadata(metadata), "application/x-ndjson")
-        self.queue.events.emit("message.enqueued", queue=self.queue.name, path=path, size=len(batch), priority=priority)
         return path
+
+    def put_batch(
+        self, path: str, batch: bytes, metadata: Mapping[str, str], priority: int, *, again: bool = False
+    ) -> None:
+        """PUT a batch whose lines the caller has checked. `again`: a call that was interrupted may have stored it, and
+        it may have run since.  [P1]
+        """
+        if not (again and self._is_stored(path, "")):
+            self._put(path, batch, metadata, "application/x-ndjson")
+        self.queue.events.emit("message.enqueued", queue=self.queue.name, path=path, size=len(batch), priority=priority)
 
     def presign(
         self, *, name: str | None = None, priority: int = 0, expires: float | timedelta = 3600, once: bool = True

@@ -7,6 +7,7 @@ from simulation.mutations import Mutation
 _BACKGROUND = "tests/unit/worker/test_background.py::"
 _JOURNALS = "tests/unit/flow/test_partition_journals.py::"
 _BUFFER = "tests/unit/flow/test_buffer.py::"
+_INTERRUPTED = "tests/unit/flow/test_buffer_interrupted.py::"
 _BATCHES = "tests/unit/protocol/test_producer_batches.py::"
 BUGS = (
     Mutation(
@@ -83,31 +84,58 @@ BUGS = (
     Mutation(
         "a buffer whose thread could not be started once lingers for ever",
         "flow/buffer.py",
-        "            # Not before: if it cannot be started, nothing was added, and the next body tries again.\n"
-        "            self._lingering = lingering\n",
-        "",
-        more=(
-            (
-                "flow/buffer.py",
-                "            lingering.start()\n",
-                "            self._lingering = lingering\n            lingering.start()\n",
-            ),
-        ),
+        "if self._lingering is None or not self._lingering.is_alive():",
+        "if self._lingering is None:",
         test=f"{_BUFFER}test_a_buffer_that_could_not_start_its_thread_does_so_with_the_next_body",
     ),
     Mutation(
         "a flush in the callback of a future waits for that callback",
         "flow/buffer.py",
-        "            (batch.ended if self._is_telling else batch.told).wait()\n",
-        "            batch.told.wait()\n",
+        "return self._under_way if self._is_telling else self._untold",
+        "return self._untold",
         test=f"{_BUFFER}test_the_callback_of_a_future_may_flush_and_close",
     ),
     Mutation(
         "a batch whose call was interrupted is stored by nobody",
         "flow/buffer.py",
-        "            # Also what a call that was interrupted left to nobody.\n            self._store(batch)\n",
-        "            pass\n",
+        "                # Also what a call that was interrupted left to nobody.\n                self._store(batch)\n",
+        "                batch.is_begun = True\n",
         test=f"{_BUFFER}test_a_batch_whose_call_was_interrupted_is_stored_by_the_next_flush",
+    ),
+    Mutation(
+        "an exit while a batch is PUT is taken for its error",
+        "flow/buffer.py",
+        "        except Exception as error:\n            batch.problem = error\n",
+        "        except BaseException as error:\n            batch.problem = error\n",
+        test=f"{_INTERRUPTED}test_a_batch_whose_put_is_interrupted_is_stored_once_by_the_next_close",
+    ),
+    Mutation(
+        "a batch whose PUT was interrupted gets another name",
+        "flow/buffer.py",
+        "batch.path = batch.path or self._producer",
+        "batch.path = self._producer",
+        test=f"{_INTERRUPTED}test_a_batch_whose_put_is_interrupted_is_stored_once_by_the_next_close",
+    ),
+    Mutation(
+        "a batch whose PUT was interrupted is PUT anew, although it has run",
+        "flow/buffer.py",
+        "again=was_named",
+        "again=False",
+        test=f"{_INTERRUPTED}test_an_interrupted_batch_that_has_run_meanwhile_is_not_put_anew",
+    ),
+    Mutation(
+        "a close that was interrupted cannot be repeated, also at exit",
+        "flow/buffer.py",
+        "            self._is_closed = False\n            raise\n",
+        "            raise\n",
+        test=f"{_INTERRUPTED}test_a_batch_whose_put_is_interrupted_is_stored_once_by_the_next_close",
+    ),
+    Mutation(
+        "a flush waits for a thread that has left its batch",
+        "flow/buffer.py",
+        "                    batch.is_begun = False\n                    self._changed.notify_all()\n",
+        "                    batch.is_begun = False\n",
+        test=f"{_INTERRUPTED}test_a_flush_goes_on_with_a_batch_whose_thread_was_interrupted",
     ),
     Mutation(
         "a batch that is full waits for the next body, and is lost if that is refused",

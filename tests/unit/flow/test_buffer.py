@@ -17,6 +17,7 @@ import s3queue
 from s3queue import InvalidRequest, Queue, QueueSettings, Unavailable
 from s3queue.errors import MessageTooLarge, QueueFull
 from s3queue.stores.memory import MemoryStore
+from support import threads
 from support.manual_clock import ManualClock, StandingClock
 
 #: A batch that nobody closes goes after this, by the test's clock.
@@ -439,11 +440,11 @@ def test_a_buffer_that_could_not_start_its_thread_does_so_with_the_next_body(que
         assert lines(queue, future.result(30).path) == [2]
 
 
-class Impatient(threading.Event):
+class Impatient(threading.Condition):
     """Fails where another one would wait for ever."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        assert super().wait(1), "nobody will end this"
+        assert super().wait(threads.PATIENCE), "nobody will end this"
         return True
 
 
@@ -459,12 +460,11 @@ def test_the_callback_of_a_future_may_flush_and_close():
         buffer.close()
         closed.set()
 
+    buffer._changed = Impatient(buffer._mutex)
     buffer.enqueue(1).add_done_callback(go_on)
-    (batch,) = buffer._untold
-    batch.told = Impatient()
     gate.is_open.set()
 
-    assert closed.wait(10)
+    assert closed.wait(threads.PATIENCE)
     assert sorted(lines(queue, path) for path in paths(queue)) == [[1], [2]]
 
 
@@ -480,8 +480,7 @@ def test_a_batch_whose_call_was_interrupted_is_stored_by_the_next_flush(queue, m
         patch.setattr(buffer, "_send", interrupted)
         with pytest.raises(KeyboardInterrupt):
             buffer.enqueue(2)
-    (batch,) = buffer._untold
-    batch.told = Impatient()
+    buffer._changed = Impatient(buffer._mutex)
     buffer.close()
 
     assert lines(queue, first.result(0).path) == [1, 2]
