@@ -13,11 +13,9 @@ import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import NamedTuple
 
 from s3queue.clock import as_positive_duration
 from s3queue.encoding import METADATA_BYTES, Json, encode_metadata, metadata_size
@@ -27,6 +25,8 @@ from s3queue.pools import submitted
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.batch_lines import line_of, most_of
 from s3queue.protocol.producer import BULK_PUTS, Producer
+
+from .buffered_batch import Batch, Stored
 
 _log = logging.getLogger(__name__)
 #: Lines of one object, and how long the first of them waits for others.
@@ -38,27 +38,6 @@ MOST_BYTES = 64 * 1024 * 1024
 ROOM_WITHIN_SECONDS = 30.0
 #: How often a call that waits for room looks for it.
 _LOOK_SECONDS = 0.005
-
-
-class Stored(NamedTuple):
-    """Where a body lies: the path of its batch, and its line there, counted from 1."""
-
-    path: str
-    line: int
-
-
-@dataclass(slots=True, eq=False)
-class _Batch:
-    #: By the queue's monotonic clock.
-    opened_at: float
-    lines: list[bytes] = field(default_factory=list)
-    futures: list[Future[Stored]] = field(default_factory=list)
-    size: int = 0
-    #: A thread stores it, or tells its futures.
-    is_begun: bool = False
-    #: Given once: if its PUT is interrupted, the next one is of the same object.
-    path: str = ""
-    problem: Exception | None = None
 
 
 class Buffer:
@@ -98,7 +77,7 @@ class Buffer:
         self._mutex = threading.Lock()
         #: A batch was stored, told, or left by a thread that was interrupted.
         self._changed = threading.Condition(self._mutex)
-        self._batch: _Batch | None = None
+        self._batch: Batch | None = None
         #: Set while a batch is open, and at the end: the thread that lingers has something to do.
         self._opened = threading.Event()
         self._pending = 0
@@ -106,8 +85,8 @@ class Buffer:
         self._error: Exception | None = None
         self._is_closed = False
         #: Complete, and not stored yet; and those whose futures are not all told.
-        self._under_way: set[_Batch] = set()
-        self._untold: set[_Batch] = set()
+        self._under_way: set[Batch] = set()
+        self._untold: set[Batch] = set()
         #: Of each thread: whether it tells futures now, and runs what their callbacks do.
         self._thread = threading.local()
         self._threads = ThreadPoolExecutor(concurrency, f"{queue.name}-buffer")
@@ -137,7 +116,7 @@ class Buffer:
         self._send(full)
         return future
 
-    def _add(self, line: bytes) -> tuple[Future[Stored], _Batch | None] | None:
+    def _add(self, line: bytes) -> tuple[Future[Stored], Batch | None] | None:
         """The body's future, and a batch that is complete now; None if there is no room."""
         most, room = most_of(self._queue, self._per_object)
         with self._mutex:
@@ -150,28 +129,23 @@ class Buffer:
             if self._batch and self._batch.size + len(line) > room:
                 full = self._take()
             batch = self._batch or self._open()
-            future: Future[Stored] = Future()
-            # It is on its way from here on: nobody can take it back.
-            future.set_running_or_notify_cancel()
-            batch.lines.append(line)
-            batch.futures.append(future)
-            batch.size += len(line)
+            future = batch.add(line)
             self._pending += 1
             self._bytes += len(line)
             if full is None and len(batch.lines) >= most:
                 full = self._take()
             return future, full
 
-    def _open(self) -> _Batch:
+    def _open(self) -> Batch:
         if self._lingering is None or not self._lingering.is_alive():
             # Also if it could not be started before. A daemon, because it sleeps: `close` sends what it would send.
             self._lingering = threading.Thread(target=self._run, name=f"{self._queue.name}-linger", daemon=True)
             self._lingering.start()
-        self._batch = _Batch(self._queue.clock.monotonic())
+        self._batch = Batch(self._queue.clock.monotonic())
         self._opened.set()
         return self._batch
 
-    def _take(self) -> _Batch | None:
+    def _take(self) -> Batch | None:
         """The open batch is complete; the caller holds the mutex, and stores it."""
         batch, self._batch = self._batch, None
         if batch:
@@ -179,7 +153,7 @@ class Buffer:
             self._untold.add(batch)
         return batch
 
-    def _taken(self, only: _Batch | None = None) -> _Batch | None:
+    def _taken(self, only: Batch | None = None) -> Batch | None:
         """The open batch, which is not open any more; with `only`, None if it is another one by now."""
         with self._mutex:
             return None if only is not None and self._batch is not only else self._take()
@@ -203,11 +177,11 @@ class Buffer:
             else:
                 self._send(self._taken(batch))
 
-    def _send(self, batch: _Batch | None) -> None:
+    def _send(self, batch: Batch | None) -> None:
         if batch and not submitted(self._threads, partial(self._store, batch)):
             self._store(batch)
 
-    def _store(self, batch: _Batch) -> None:
+    def _store(self, batch: Batch) -> None:
         """Store it, and tell its futures, unless another thread does. What was interrupted goes on where it was."""
         is_ours = False
         try:
@@ -223,7 +197,7 @@ class Buffer:
                     self._changed.notify_all()
             raise
 
-    def _put(self, batch: _Batch) -> None:
+    def _put(self, batch: Batch) -> None:
         """PUT it, unless that is done. Only an answer, or an error, decides what becomes of it: an exit, or Ctrl-C, is
         not the batch's, and whoever flushes next stores it.
         """
@@ -243,17 +217,16 @@ class Buffer:
             self._under_way.discard(batch)
             self._changed.notify_all()
 
-    def _tell(self, batch: _Batch) -> None:
+    def _tell(self, batch: Batch) -> None:
         was_telling, self._thread.is_telling = self._is_telling, True
-        for number, future in enumerate(batch.futures, 1):
-            if batch.problem is not None:
-                future.set_exception(batch.problem)
-            else:
-                future.set_result(Stored(batch.path, number))
-        self._thread.is_telling = was_telling
-        with self._changed:
-            self._untold.discard(batch)
-            self._changed.notify_all()
+        try:
+            batch.tell()
+        finally:
+            self._thread.is_telling = was_telling
+            if batch.is_told:
+                with self._changed:
+                    self._untold.discard(batch)
+                    self._changed.notify_all()
 
     @property
     def _is_telling(self) -> bool:
@@ -263,6 +236,7 @@ class Buffer:
         """Store what is buffered, and wait until all that was added before is stored, and its futures are told.
 
         The callback of a future may flush, too: it waits for what is stored, not for other callbacks, nor for itself.
+        A callback that exits ends this call, or another thread's work, when all futures of its batch are told.
 
         Raises:
             QueueError: a batch could not be stored since the last flush; its futures have the error, too.
@@ -289,7 +263,7 @@ class Buffer:
         return error
 
     @property
-    def _unfinished(self) -> set[_Batch]:
+    def _unfinished(self) -> set[Batch]:
         """A callback does not wait for others, nor for itself."""
         return self._under_way if self._is_telling else self._untold
 

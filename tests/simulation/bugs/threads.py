@@ -138,6 +138,29 @@ BUGS = (
         test=f"{_INTERRUPTED}test_a_flush_goes_on_with_a_batch_whose_thread_was_interrupted",
     ),
     Mutation(
+        "a callback that exits leaves the other futures of its batch untold",
+        "flow/buffered_batch.py",
+        "            except BaseException as error:\n",
+        "            except Exception as error:\n",
+        test=f"{_INTERRUPTED}test_a_callback_that_exits_ends_the_flush_after_all_futures_are_told",
+    ),
+    Mutation(
+        "a future that was told when Ctrl-C came never hears of it again",
+        "flow/buffered_batch.py",
+        "        while not self.is_told:\n            try:\n"
+        "                for number, future in enumerate(self.futures, 1):\n"
+        "                    if future.done():\n                        continue\n",
+        "        for number, future in enumerate(self.futures, 1):\n            try:\n                if True:\n",
+        test=f"{_INTERRUPTED}test_a_future_that_is_told_when_ctrl_c_comes_is_told_again",
+    ),
+    Mutation(
+        "a thread whose telling was interrupted is taken for a callback from then on",
+        "flow/buffer.py",
+        "            batch.tell()\n        finally:\n            self._thread.is_telling = was_telling\n",
+        "            batch.tell()\n            self._thread.is_telling = was_telling\n        finally:\n",
+        test=f"{_INTERRUPTED}test_a_callback_that_exits_ends_the_flush_after_all_futures_are_told",
+    ),
+    Mutation(
         "a batch that is full waits for the next body, and is lost if that is refused",
         "protocol/batch_lines.py",
         "        if count == most:\n            yield lines.getvalue(), count\n"

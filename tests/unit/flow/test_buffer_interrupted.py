@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 import s3queue
 from s3queue import Queue, Worker, define
+from s3queue.errors import AccessDenied
 from s3queue.flow.buffer import Buffer
 from s3queue.stores.memory import MemoryStore
 from support import threads
@@ -145,6 +147,80 @@ def test_a_flush_goes_on_with_a_batch_whose_thread_was_interrupted(scene):
 
     assert future.result(0).line == 1
     assert scene.stored() == [[1]]
+    buffer.close()
+
+
+def exit_by(error: type[BaseException]) -> Callable[[object], None]:
+    def callback(future: object) -> None:
+        raise error
+
+    return callback
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_a_callback_that_exits_ends_the_flush_after_all_futures_are_told(scene, error):
+    """The others of its batch were never told, and closing the buffer waited for that for ever."""
+    buffer = scene.queue.buffer()
+    futures = [buffer.enqueue(number) for number in range(5)]
+    futures[1].add_done_callback(exit_by(error))
+    futures[3].add_done_callback(exit_by(ZeroDivisionError))
+    with pytest.raises(error):
+        buffer.flush()
+
+    assert [future.result(0).line for future in futures] == [1, 2, 3, 4, 5]
+    assert not buffer._is_telling
+    impatient(buffer)
+    buffer.close()
+    assert scene.requests == ["put"]
+
+
+def test_a_callback_that_exits_in_the_buffers_own_thread_ends_nothing_else(scene):
+    is_open = threading.Event()
+    scene.around = lambda operation, key, perform: is_open.wait(threads.PATIENCE) and perform()
+    buffer = scene.queue.buffer(per_object=3, concurrency=1)
+    futures = [buffer.enqueue(number) for number in range(6)]
+    futures[0].add_done_callback(exit_by(SystemExit))
+    impatient(buffer)
+    is_open.set()
+    buffer.close()
+
+    assert [future.result(0).line for future in futures] == [1, 2, 3, 1, 2, 3]
+
+
+def test_a_batch_that_was_not_stored_tells_all_futures_so_whatever_their_callbacks_do(scene):
+    def around(operation, key, perform):
+        raise AccessDenied("no")
+
+    scene.around = around
+    buffer = scene.queue.buffer()
+    futures = [buffer.enqueue(number) for number in range(3)]
+    futures[0].add_done_callback(exit_by(SystemExit))
+    with pytest.raises(SystemExit):
+        buffer.flush()
+
+    assert [str(future.exception(0)) for future in futures] == ["no"] * 3
+    with pytest.raises(AccessDenied):
+        buffer.close()
+
+
+def test_a_future_that_is_told_when_ctrl_c_comes_is_told_again(scene, monkeypatch):
+    """Ctrl-C may come before the future has noted its result, or while the next one is fetched."""
+    buffer = scene.queue.buffer()
+    futures = [buffer.enqueue(number) for number in range(3)]
+    is_pressed: list[bool] = []
+
+    def set_result(future, result):
+        if future is futures[1] and not is_pressed:
+            is_pressed.append(True)
+            raise KeyboardInterrupt
+        return real(future, result)
+
+    real = Future.set_result
+    monkeypatch.setattr(Future, "set_result", set_result)
+    with pytest.raises(KeyboardInterrupt):
+        buffer.flush()
+
+    assert [future.result(0).line for future in futures] == [1, 2, 3]
     buffer.close()
 
 
