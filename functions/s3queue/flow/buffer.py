@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
+import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
@@ -72,8 +74,16 @@ class Buffer:
         self._priority = priority
         self._metadata = encoded
         self._max_pending = max_pending
-        # One more than are stored at a time: a body waits for the end of one PUT at most, and then for its own.
-        self._max_under_way = concurrency + 1
+        self._concurrency = concurrency
+        self._is_closed = False
+        self._begin()
+        _buffers.add(self)
+        atexit.register(self._close_at_exit)
+
+    def _begin(self) -> None:
+        """Empty, also in a child process: what is buffered at a fork is the parent's, which has the threads for it, and
+        a thread that held the mutex does not exist there.
+        """
         self._mutex = threading.Lock()
         #: A batch was stored, told, or left by a thread that was interrupted.
         self._changed = threading.Condition(self._mutex)
@@ -83,15 +93,13 @@ class Buffer:
         self._pending = 0
         self._bytes = 0
         self._error: Exception | None = None
-        self._is_closed = False
         #: Complete, and not stored yet; and those whose futures are not all told.
         self._under_way: set[Batch] = set()
         self._untold: set[Batch] = set()
         #: Of each thread: whether it tells futures now, and runs what their callbacks do.
         self._thread = threading.local()
-        self._threads = ThreadPoolExecutor(concurrency, f"{queue.name}-buffer")
+        self._threads = ThreadPoolExecutor(self._concurrency, f"{self._queue.name}-buffer")
         self._lingering: threading.Thread | None = None
-        atexit.register(self._close_at_exit)
 
     def enqueue(self, body: bytes | str | Json) -> Future[Stored]:
         """Add a body. Its future has its path and line once it is stored, or the error of its batch.
@@ -123,7 +131,8 @@ class Buffer:
             if self._is_closed:
                 raise InvalidRequest(f"the buffer of {self._queue.name} is closed; make another one")
             is_full = self._pending >= self._max_pending or self._bytes + len(line) > MOST_BYTES
-            if self._pending and (is_full or len(self._under_way) >= self._max_under_way):
+            # One more than are stored at a time: a body waits for the end of one PUT at most, and then for its own.
+            if self._pending and (is_full or len(self._under_way) > self._concurrency):
                 return None
             full = None
             if self._batch and self._batch.size + len(line) > room:
@@ -308,3 +317,16 @@ class Buffer:
                 raise
             # The caller's own error is raised; this one is in the futures.
             _log.error("messages not stored: %s: %s", self._queue.name, problem)
+
+
+#: Those of this process.
+_buffers: weakref.WeakSet[Buffer] = weakref.WeakSet()
+
+
+def _begin_all() -> None:
+    for buffer in list(_buffers):
+        buffer._begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_all)

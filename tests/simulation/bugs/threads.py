@@ -161,6 +161,20 @@ BUGS = (
         test=f"{_INTERRUPTED}test_a_callback_that_exits_ends_the_flush_after_all_futures_are_told",
     ),
     Mutation(
+        "a child process stores what its parent has buffered, without its threads",
+        "flow/buffer.py",
+        "        _buffers.add(self)\n",
+        "",
+        test=f"{_INTERRUPTED}test_in_a_child_process_a_buffer_begins_empty_and_with_threads_of_its_own",
+    ),
+    Mutation(
+        "every buffer that ever was is kept for a fork",
+        "flow/buffer.py",
+        "_buffers: weakref.WeakSet[Buffer] = weakref.WeakSet()",
+        "_buffers: set[Buffer] = set()",
+        test=f"{_INTERRUPTED}test_a_buffer_that_is_closed_is_not_kept_for_a_fork",
+    ),
+    Mutation(
         "a batch that is full waits for the next body, and is lost if that is refused",
         "protocol/batch_lines.py",
         "        if count == most:\n            yield lines.getvalue(), count\n"

@@ -1,12 +1,15 @@
-"""A buffer that is interrupted, by Ctrl-C or by a signal that ends the process, stores what it has, once."""
+"""A buffer that is interrupted, by Ctrl-C, a signal that ends the process, or a fork, stores what it has, once."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -38,7 +41,7 @@ class Scene:
 
     def stored(self) -> list[list[object]]:
         found = [self.queue.store.open(entry.key) for entry in self.queue.store.list("orders/messages/").objects]
-        return sorted([json.loads(line) for line in batch.read().splitlines()] for batch in found if batch)
+        return sorted(([json.loads(line) for line in batch.read().splitlines()] for batch in found if batch), key=str)
 
     def interrupt_once(self, *, after: bool) -> None:
         """The next PUT is interrupted before it reaches the store, or on its way back."""
@@ -250,3 +253,51 @@ print("not reached")
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.stdout, done.stderr, done.returncode) == ("1 True\n", "", 0)
+
+
+# A fork
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_in_a_child_process_a_buffer_begins_empty_and_with_threads_of_its_own(scene):
+    """The child stored what its parent stored as well, and waited for threads and a mutex that only the parent had."""
+    buffer = scene.queue.buffer(per_object=2)
+    for number in range(2):
+        buffer.enqueue(number)
+    buffer.flush()
+    future = buffer.enqueue({"of": "the parent"})
+    with buffer._mutex:
+        child = os.fork()
+        if child == 0:
+            # It ends with an error if it waits for ever.
+            signal.alarm(int(threads.PATIENCE))
+            try:
+                first, second = buffer.enqueue(2), buffer.enqueue(3)
+                assert first.result().path == second.result().path
+                third = buffer.enqueue(4)
+                assert buffer._lingering.is_alive()
+                buffer._close_at_exit()
+                assert third.done()
+                assert not future.done()
+                assert scene.stored() == [[0, 1], [2, 3], [4]]
+                os._exit(0)
+            finally:
+                os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    buffer.close()
+
+    assert future.done()
+    assert scene.stored() == [[0, 1], [{"of": "the parent"}]]
+
+
+def test_a_buffer_that_is_closed_is_not_kept_for_a_fork(scene):
+    buffer = scene.queue.buffer()
+    buffer.enqueue(1)
+    lingering, kept = buffer._lingering, weakref.ref(buffer)
+    buffer.close()
+    lingering.join(threads.PATIENCE)
+    del buffer
+    gc.collect()
+
+    assert kept() is None
