@@ -27,6 +27,7 @@ GROUPS = (
     *("leases", "outcomes", "sends", "sweeps", "calls", "strangers", "operators", "flow", "schedules", "kept"),
     *("limits", "threads", "readers", "reminders", "released", "flows", "partitions", "group_sends"),
     *("spark_partitions", "partition_uses", "partition_readers", "spark_feed", "edits"),
+    "frameworks",
 )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from celery import Celery, chord
+from celery import Celery, chord, group
 from celery.app.task import Context
 from kombu import Connection
 from kombu.exceptions import EncodeError, OperationalError
@@ -58,6 +58,43 @@ def app(bench: Workbench) -> Iterator[Celery]:
 
         yield made
         made.close()
+
+
+def parts_of(bench: Workbench) -> list[Context]:
+    """What the result backend is told of the chord's parts that were sent. Their messages are deleted."""
+    parts = []
+    for key in bench.keys("celery/messages/"):
+        payload = json.loads(bench.read(key))
+        headers, (_, _, embedded) = payload["headers"], json.loads(payload["body"])
+        parts.append(Context(id=headers["id"], group=headers["group"], chord=embedded["chord"]))
+        bench.memory.delete(key)
+    return parts
+
+
+@pytest.fixture
+def errors(bench: Workbench, app: Celery) -> list[str]:
+    """What the task `report`, an errback, was called with."""
+    called: list[str] = []
+
+    @app.task(name="report", shared=False)
+    def report(request: Any, error: Exception, traceback: Any) -> None:
+        called.append(str(error))
+
+    app.backend._clock = bench.clock
+    return called
+
+
+@pytest.fixture
+def failed(bench: Workbench, app: Celery, errors: list[str]) -> tuple[Any, list[Context]]:
+    """A chord that fails, all of whose parts have ended and none has seen that: its result, and the parts."""
+    body = app.tasks["total"].s().on_error(app.tasks["report"].s())
+    result = chord([app.tasks["add"].s(n, n) for n in range(3)], body)()
+    parts = parts_of(bench)
+    for part in parts[1:]:
+        app.backend.store_result(part.id, 2, "SUCCESS")
+        bench.memory.put(f"celery/results/chord-{part.group}/{part.id}", b"")
+    app.backend.store_result(parts[0].id, ValueError("no"), "FAILURE")
+    return result, parts
 
 
 # Addresses
@@ -541,6 +578,126 @@ def test_a_chord_does_not_fail_because_s3_was_away_at_its_end(bench, app, away):
     assert app.backend.get_state(result.id) != "FAILURE"
     sent = [json.loads(bench.read(key)) for key in bench.keys("celery/messages/")]
     assert [one["headers"]["task"] for one in sent] == ["total"]
+
+
+# Chords that fail
+
+
+def end(app: Celery, part: Context) -> None:
+    app.backend.on_chord_part_return(part, "SUCCESS", 2)
+
+
+class Killed(BaseException):
+    """The worker's process is gone."""
+
+
+def test_an_errback_of_a_chord_is_called_once_although_several_parts_saw_the_end(bench, app, errors, failed):
+    result, parts = failed
+    others = parts[1:]
+
+    def meet(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "put" and key.endswith(result.id) and others:
+            end(app, others.pop())
+        return perform()
+
+    bench.around = meet
+    end(app, parts[0])
+    assert not others
+    assert errors == ["ValueError('no')"]
+    assert result.state == "FAILURE"
+
+
+def test_a_chord_whose_body_is_a_group_calls_the_errback_of_each_task_once(bench, app, errors):
+    report, total = app.tasks["report"].s(), app.tasks["total"]
+    body = group([total.s().on_error(report), total.s().on_error(report)])
+    result = chord([app.tasks["add"].s(n, n) for n in range(2)], body)()
+    parts = parts_of(bench)
+    for part in parts:
+        app.backend.store_result(part.id, ValueError("no"), "FAILURE")
+    end(app, parts[0])
+    end(app, parts[1])
+    (joined,) = [key for key in bench.keys("celery/results/chord-") if key.endswith("~joined")]
+    bench.memory.delete(joined)
+    end(app, parts[0])
+    assert [one.state for one in result.results] == ["FAILURE", "FAILURE"]
+    assert len(errors) == 2
+
+
+def test_a_part_that_dies_before_it_calls_the_errbacks_calls_them_when_it_is_run_again(bench, app, errors, failed):
+    result, parts = failed
+
+    def die(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        answer = perform()
+        if operation == "put" and key.endswith("~failed"):
+            raise Killed
+        return answer
+
+    bench.around = die
+    with pytest.raises(Killed):
+        end(app, parts[0])
+    bench.around = None
+    bench.memory.delete(f"celery/results/task-{result.id}")
+    end(app, parts[1])
+    # Nobody waits for ever, although the one that would call them is dead.
+    assert (result.state, errors) == ("FAILURE", [])
+    end(app, parts[0])
+    assert len(errors) == 1
+    end(app, parts[0])
+    assert len(errors) == 1
+
+
+@pytest.mark.parametrize("lost", ["~failed", "~joined", "task-"])
+def test_an_errback_is_called_once_although_answers_are_lost(bench, app, errors, failed, lost):
+    _, parts = failed
+    answers = [Unavailable("no answer")] * 12
+
+    def lose(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        answer = perform()
+        if lost in key and answers:
+            raise answers.pop()
+        return answer
+
+    bench.around = lose
+    for part in parts:
+        end(app, part)
+    assert len(answers) < 12
+    assert len(errors) == 1
+
+
+def test_an_errback_is_called_if_s3_says_nothing_until_the_end(bench, app, errors, failed):
+    result, parts = failed
+
+    def refuse(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if "/chord-" in key:
+            raise Unavailable("no answer")
+        return perform()
+
+    bench.around = refuse
+    end(app, parts[0])
+    assert len(errors) == 1
+    assert "unknown whether its body was sent" in errors[0]
+    assert result.state == "FAILURE"
+
+
+def test_a_part_that_gave_up_is_not_counted_twice(bench, app, errors):
+    chord([app.tasks["add"].s(n, n) for n in range(2)], app.tasks["total"].s())()
+    parts = parts_of(bench)
+    app.backend.store_result(parts[0].id, 2, "SUCCESS")
+    away = [Unavailable("no answer")] * 7
+
+    def refuse(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "list" and away:
+            raise away.pop()
+        return perform()
+
+    bench.around = refuse
+    end(app, parts[0])
+    assert not away
+    end(app, parts[0])
+    assert not any(key.endswith("~joined") for key in bench.keys("celery/results/"))
+    app.backend.store_result(parts[1].id, 2, "SUCCESS")
+    end(app, parts[1])
+    assert len(bench.keys("celery/messages/")) == 1
 
 
 # Costs

@@ -41,6 +41,8 @@ PAUSES = (0.2, 0.8, 2.0, 5.0, 10.0, 20.0)
 #: Nobody knows what was done: S3 did not answer, or kombu gave up sending.
 UNKNOWN = (Unavailable, OperationalError)
 _JOINED = "~joined"
+#: Names the part that calls the errbacks.
+_FAILED = "~failed"
 #: Of a key; the id of a task may be longer, and is then told by its digest.
 _LONGEST = 400
 
@@ -161,9 +163,7 @@ class Backend(KeyValueStoreBackend):
             except UNKNOWN as error:
                 # Celery acknowledges the task although this fails, and the chord would wait for ever.
                 if pause is None:
-                    return self._fail_chord(
-                        callback, group, ChordError(f"unknown whether its body was sent: {error!r}")
-                    )
+                    return self._give_up(group, part, callback, error)
                 _log.warning("end of a chord's part unknown, trying again: %s of %s: %s", part, group, error)
                 self._clock.sleep(pause)
 
@@ -173,16 +173,16 @@ class Backend(KeyValueStoreBackend):
         Raises:
             Unavailable, OperationalError: unknown what was done.
         """
-        folder = self._key(self.get_key_for_chord(group)) + "/"
+        folder = self._folder(group)
         self._store.put(folder + tail_of_task(part)[1:], b"")
         ended = {entry.key for page in listing(self._store, folder) for entry in page.objects}
         if folder + _JOINED in ended:
             return
         members = GroupResult.restore(group, backend=self)
         if members is None:
-            self._fail_chord(callback, group, ChordError(f"GroupResult {group} no longer exists"))
+            self._fail_chord(group, part, callback, ChordError(f"GroupResult {group} no longer exists"))
             return
-        if len(ended) < (size or len(members)):
+        if len(ended - {folder + _FAILED}) < (size or len(members)):
             return
         try:
             with allow_join_result():
@@ -192,16 +192,71 @@ class Backend(KeyValueStoreBackend):
         except Exception as error:
             culprit = next(members._failed_join_report(), None)
             reason = f"Dependency {culprit.id} raised {error!r}" if culprit else repr(error)
-            self._fail_chord(callback, group, ChordError(reason))
-        else:
-            try:
-                callback.apply_async((results,), headers={ONCE_HEADER: group})
-            except UNKNOWN:
-                raise
-            except Exception as error:
-                self._fail_chord(callback, group, ChordError(f"Callback error: {error!r}"))
+            self._fail_chord(group, part, callback, ChordError(reason))
+            return
+        try:
+            callback.apply_async((results,), headers={ONCE_HEADER: group})
+        except UNKNOWN:
+            raise
+        except Exception as error:
+            self._fail_chord(group, part, callback, ChordError(f"Callback error: {error!r}"))
+            return
         self._store.put(folder + _JOINED, b"")
 
-    def _fail_chord(self, callback: Any, group: str, error: ChordError) -> None:
+    def _folder(self, group: str) -> str:
+        return self._key(self.get_key_for_chord(group)) + "/"
+
+    # A chord that fails
+
+    def _fail_chord(self, group: str, part: str, callback: Any, error: ChordError) -> None:
+        """Several parts may see the end: each stores the failure, in case that another one dies before it has, and one
+        of them calls the errbacks.
+
+        Raises:
+            Unavailable: unknown what was done; no errback was called.
+        """
         _log.error("chord failed: %s: %s", group, error)
-        self.chord_error_from_stack(callback, error)
+        self.chord_error_from_stack(_without_errbacks(callback), error)
+        if not self._calls_errbacks(group, part):
+            return
+        try:
+            self.chord_error_from_stack(callback, error)
+            # By the one that has called them alone: it is run again, and calls them, if its worker dies before this.
+            self._store.put(self._folder(group) + _JOINED, b"")
+        except UNKNOWN as unknown:
+            # Not tried again: that would call them again.
+            _log.warning("end of a chord's errbacks not noted: %s: %s", group, unknown)
+
+    def _calls_errbacks(self, group: str, part: str) -> bool:
+        """Whether this part is the one that calls them: one PUT wins, and counts when the part is run again, too."""
+        key, name = self._folder(group) + _FAILED, tail_of_task(part)[1:].encode()
+        for _ in range(TRIES):
+            try:
+                put_surely(self._store, key, name, if_absent=True)
+                return True
+            except Conflict:
+                found = self._store.open(key)
+            if found:
+                return found.read(RESULT_BYTES) == name
+        raise Unavailable(f"{key} is refused, and nothing is there; try again")
+
+    def _give_up(self, group: str, part: str, callback: Any, unknown: Exception) -> None:
+        error = ChordError(f"unknown whether its body was sent: {unknown!r}")
+        _log.error("chord failed: %s: %s", group, error)
+        try:
+            calls_errbacks = self._calls_errbacks(group, part)
+        except UNKNOWN:
+            # Rather twice than never.
+            calls_errbacks = True
+        self.chord_error_from_stack(callback if calls_errbacks else _without_errbacks(callback), error)
+
+
+def _without_errbacks(callback: Any) -> Any:
+    """The body of a chord, to store its failure alone: a group has the errbacks of its tasks, however deep."""
+
+    def stripped(found: Any) -> Any:
+        if isinstance(found, dict):
+            return {name: stripped(value) for name, value in found.items() if name != "link_error"}
+        return [stripped(value) for value in found] if isinstance(found, list | tuple) else found
+
+    return maybe_signature(stripped(callback), app=callback.app)

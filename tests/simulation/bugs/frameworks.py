@@ -1,0 +1,38 @@
+"""Bugs in what Celery and Django see of a queue: the simulation has neither, so a named test catches each."""
+
+from __future__ import annotations
+
+from simulation.mutations import Mutation
+
+_CELERY = "tests/unit/test_celery.py::"
+
+BUGS = (
+    Mutation(
+        "each part that sees the end of a chord calls its errbacks",
+        "contrib/celery/backend.py",
+        "        if not self._calls_errbacks(group, part):\n            return\n",
+        "",
+        test=f"{_CELERY}test_an_errback_of_a_chord_is_called_once_although_several_parts_saw_the_end",
+    ),
+    Mutation(
+        "the part that was to call a chord's errbacks takes itself for another one when it is run again",
+        "contrib/celery/backend.py",
+        "                return found.read(RESULT_BYTES) == name\n",
+        "                return False\n",
+        test=f"{_CELERY}test_a_part_that_dies_before_it_calls_the_errbacks_calls_them_when_it_is_run_again",
+    ),
+    Mutation(
+        "the failure of a chord's body is left to the part that calls its errbacks",
+        "contrib/celery/backend.py",
+        "        self.chord_error_from_stack(_without_errbacks(callback), error)\n        if not",
+        "        if not",
+        test=f"{_CELERY}test_a_part_that_dies_before_it_calls_the_errbacks_calls_them_when_it_is_run_again",
+    ),
+    Mutation(
+        "the note that a chord has failed counts as the end of a part",
+        "contrib/celery/backend.py",
+        "len(ended - {folder + _FAILED})",
+        "len(ended)",
+        test=f"{_CELERY}test_a_part_that_gave_up_is_not_counted_twice",
+    ),
+)
