@@ -12,6 +12,7 @@ from queue import Empty
 from typing import Any
 from uuid import UUID
 
+import celery
 import pytest
 from celery import Celery, chord, group
 from celery.app.task import Context
@@ -69,6 +70,10 @@ def parts_of(bench: Workbench) -> list[Context]:
         parts.append(Context(id=headers["id"], group=headers["group"], chord=embedded["chord"]))
         bench.memory.delete(key)
     return parts
+
+
+def end(app: Celery, part: Context) -> None:
+    app.backend.on_chord_part_return(part, "SUCCESS", 2)
 
 
 @pytest.fixture
@@ -546,6 +551,34 @@ def test_the_body_of_a_chord_is_sent_once_although_several_parts_saw_the_end(ben
     assert sorted(json.loads(body["body"])[0][0]) == [2, 4]
 
 
+BODIES: dict[str, Callable[[Callable[[str], Any]], Any]] = {
+    "task": lambda total: total("a"),
+    "chain": lambda total: total("a") | total("not sent yet"),
+    "group": lambda total: group(total("a"), total("b")),
+    "chord": lambda total: chord([total("a"), total("b")], total("not sent yet")),
+}
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_each_task_of_a_chords_body_keeps_its_own_headers_and_is_sent_once(bench, app, monkeypatch, kind):
+    # The tasks of a chain that was received know no other app.
+    monkeypatch.setattr(celery._state._tls, "current_app", app)
+    body = BODIES[kind](lambda tenant: app.tasks["total"].s().set(headers={"tenant": tenant}))
+    chord([app.tasks["add"].s(1, 1), app.tasks["add"].s(2, 2)], body)()
+    parts = parts_of(bench)
+    for part in parts:
+        app.backend.store_result(part.id, 2, "SUCCESS")
+    for part in parts:
+        end(app, part)
+    (joined,) = [key for key in bench.keys("celery/results/chord-") if key.endswith("~joined")]
+    bench.memory.delete(joined)
+    end(app, parts[0])
+    sent = [json.loads(bench.read(key))["headers"] for key in bench.keys("celery/messages/")]
+    assert sorted(headers["tenant"] for headers in sent) == (["a", "b"] if kind in ("group", "chord") else ["a"])
+    # It would be handed on to whatever the task sends with its own headers.
+    assert not any("s3queue" in header for headers in sent for header in headers)
+
+
 @pytest.mark.parametrize("away", ["celery/results/group-", "celery/results/task-", "celery/messages/", "celery/dedup/"])
 def test_a_chord_does_not_fail_because_s3_was_away_at_its_end(bench, app, away):
     add, total = app.tasks["add"], app.tasks["total"]
@@ -581,10 +614,6 @@ def test_a_chord_does_not_fail_because_s3_was_away_at_its_end(bench, app, away):
 
 
 # Chords that fail
-
-
-def end(app: Celery, part: Context) -> None:
-    app.backend.on_chord_part_return(part, "SUCCESS", 2)
 
 
 class Killed(BaseException):

@@ -35,4 +35,18 @@ BUGS = (
         "len(ended)",
         test=f"{_CELERY}test_a_part_that_gave_up_is_not_counted_twice",
     ),
+    Mutation(
+        "the body of a chord loses its own headers",
+        "contrib/celery/backend.py",
+        "                callback.apply_async((results,))\n",
+        '                callback.apply_async((results,), headers={"s3queue-once": group})\n',
+        test=f"{_CELERY}test_each_task_of_a_chords_body_keeps_its_own_headers_and_is_sent_once",
+    ),
+    Mutation(
+        "the body of a chord is sent as often as its end is seen",
+        "contrib/celery/backend.py",
+        "            with sent_once(group):\n",
+        "            if group:\n",
+        test=f"{_CELERY}test_the_body_of_a_chord_is_sent_once_although_several_parts_saw_the_end",
+    ),
 )

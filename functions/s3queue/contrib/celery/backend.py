@@ -27,7 +27,7 @@ from s3queue.keys import Keys
 from s3queue.store import Object, ObjectStore, delete_seen, listing, put_surely
 
 from .address import RESULTS_OF, Address
-from .naming import ONCE_HEADER, tail_of_task
+from .naming import sent_once, tail_of_task
 
 _log = get_logger(__name__)
 #: A larger result is not stored: its task fails.
@@ -150,8 +150,8 @@ class Backend(KeyValueStoreBackend):
     def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> None:
         """Note that this part has ended; whoever then sees all of them sends the body.
 
-        Several may see that, and one may crash before it has sent the body: it carries a header by which our broker
-        stores one message only, so all of them may send it.
+        Several may see that, and one may crash before it has sent the body: our broker stores one message only, so all
+        of them may send it.
         """
         group, part = request.group, request.id
         if not group or not part or not request.chord:
@@ -195,7 +195,8 @@ class Backend(KeyValueStoreBackend):
             self._fail_chord(group, part, callback, ChordError(reason))
             return
         try:
-            callback.apply_async((results,), headers={ONCE_HEADER: group})
+            with sent_once(group):
+                callback.apply_async((results,))
         except UNKNOWN:
             raise
         except Exception as error:

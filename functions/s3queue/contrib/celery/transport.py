@@ -30,14 +30,14 @@ from s3queue.settings import QueueSettings
 
 from .address import SCHEME, Address
 from .intake import CLAIMS, Intake
-from .naming import ONCE_HEADER, name_of_task
+from .naming import dedup_id_of_task, name_of_task
 from .payloads import payload_of
 from .qos import Held, QoS
 
 _log = get_logger(__name__)
 #: An idle worker polls more and more slowly, until it waits this many times its interval.
 SLOWEST = 5
-#: How long a message counts that must exist once: see `ONCE_HEADER`.
+#: How long a message counts that must exist once: see `sent_once`.
 ONCE_FOR = 24 * 3600
 _NO_BROADCAST = (
     "S3 has no broadcast, so Celery's remote control and events do not exist here: no inspect, no control, no events, "
@@ -66,9 +66,8 @@ class Channel(virtual.Channel):
         headers = message.get("headers") or {}
         options: dict[str, Any] = {"priority": self._get_message_priority(message), "due_at": _due_at(headers)}
         target, task_id = self._transport.queue(queue), str(headers.get("id") or "")
-        if once := headers.get(ONCE_HEADER):
-            # A task that is tried again is another message, although it carries the header along.
-            options["dedup_id"] = f"celery/{once}/{task_id}/{headers.get('retries', 0)}"
+        if dedup_id := dedup_id_of_task(task_id, headers.get("retries", 0)):
+            options["dedup_id"] = dedup_id
             options["dedup_for"] = min(ONCE_FOR, target.settings.record_retention.total_seconds())
         else:
             options["name"] = name_of_task(target, task_id)
