@@ -118,6 +118,24 @@ def _re_put_waiting(stage: Stage) -> str:
     return path
 
 
+def _re_put_unknown(stage: Stage) -> str:
+    """The name is PUT anew while the first waits, and the record, which is looked for then, is refused once."""
+    path = stage.put("m", script("m", "f"))
+    stage.prepare(lambda helper: helper.processor.run(path))
+    stage.put("m", script("n", "fk"))
+    refused = [f"{QUEUE}/records/{path}"]
+
+    def denies(operation: str, key: str) -> bool:
+        is_refused = operation == "get" and key in refused
+        if is_refused:
+            refused.clear()
+        return is_refused
+
+    stage.world.store.denies = denies
+    stage.act(lambda worker: worker.processor.run(path, read_first=True))
+    return path
+
+
 def _re_put_unreadable(act: Callable[[Container], Any]) -> Plot:
     """The name is PUT anew over a message that nobody could read, died, and had to stay where it was."""
 
@@ -256,6 +274,7 @@ OPERATIONS: dict[str, Plot] = {
     "re-PUT at work": _re_put("k", "k"),
     "re-PUT at work, the first fails": _re_put("f", "f"),
     "re-PUT while waiting": _re_put_waiting,
+    "re-PUT of what waits, whose record cannot be read at once": _re_put_unknown,
     "enqueue": _enqueue,
     "complete, and send": _single("k", sends=1),
     "complete, and send much": _single("k", sends=3),

@@ -42,6 +42,14 @@ from .opening import described_metadata, message_of
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class _Taken:
+    """The lease of a claim as it stands: it is written a second time if the name of its message was PUT anew."""
+
+    lease: Lease
+    written: Written
+
+
 @dataclass(frozen=True, slots=True)
 class Claiming:
     """Takes leases for one worker."""
@@ -214,8 +222,9 @@ class Claiming:
             return None
         if self._is_late(path, lease, written, permit):
             return None
+        taken = _Taken(lease, written)
         try:
-            return self._read_message(path, lease, written, before, permit, is_first=if_match is None)
+            return self._read_message(path, taken, before, permit, is_first=if_match is None)
         except Conflict:
             return None  # it took so long that someone else has the lease by now
         except (NewerFormat, NotSent):
@@ -225,7 +234,7 @@ class Claiming:
         except QueueError:
             # Nothing ran yet: give the lease back if possible; otherwise it runs out, and the sweeper continues.
             with contextlib.suppress(QueueError):
-                self.leases.give_back(path, lease, written.etag, written.at)
+                self.leases.give_back(path, taken.lease, taken.written.etag, taken.written.at)
             raise
 
     def _is_late(self, path: str, lease: Lease, written: Written, permit: Permit | None) -> bool:
@@ -238,8 +247,9 @@ class Claiming:
         return True
 
     def _read_message(
-        self, path: str, lease: Lease, written: Written, before: float, permit: Permit | None, *, is_first: bool
+        self, path: str, taken: _Taken, before: float, permit: Permit | None, *, is_first: bool
     ) -> Claim | None:
+        lease, written = taken.lease, taken.written
         try:
             found = self.queue.store.open(self.queue.keys.message(path))
         except AccessDenied as refused:
@@ -255,6 +265,7 @@ class Claiming:
             anew = replace(lease, attempt=1, generation=message.generation, failure=None, attempts=(), lines=None)
             lease = replace(anew, put_id=message.put_id, postponed=0, fence="")
             lease, written = self.leases.put_lease(path, lease, if_match=written.etag)
+            taken.lease, taken.written = lease, written
             if self._is_late(path, lease, written, permit):
                 return None
         claim = self._claimed(message, lease, written, before)

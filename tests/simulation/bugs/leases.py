@@ -199,4 +199,10 @@ BUGS = (
             ),
         ),
     ),
+    Mutation(
+        "a claim that fails after its name was PUT anew gives back the lease before",
+        "protocol/claiming.py",
+        "            taken.lease, taken.written = lease, written\n",
+        "",
+    ),
 )

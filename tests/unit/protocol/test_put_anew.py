@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from s3queue import DeadLetters, Queue
+from s3queue import DeadLetters, Queue, Unavailable
 from support.workbench import Workbench
 
 
@@ -156,3 +156,39 @@ def test_a_list_that_is_outdated_restarts_nothing(bench: Workbench) -> None:
     assert sweeper.sweep().endings == {}
 
     assert queue.status(path).lease.attempt == 1
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["one GET fails", "all do"])
+@pytest.mark.parametrize("waits", [True, False], ids=["a retry", "a first attempt"])
+def test_a_claim_that_fails_after_its_name_was_put_anew_leaves_no_lease_and_no_attempt(
+    bench: Workbench, waits: bool, is_known: bool
+) -> None:
+    """[P5] The lease was written a second time, for what lies there now: that is the one to give back."""
+    queue = bench.queue(max_attempts=1 if not waits else 2)
+    # Of one that counts once, the record is looked for also before a first attempt.
+    path = queue.enqueue(b"a", dedup_id="x", dedup_for=60)
+    found = bench.memory.head(f"orders/{path}")
+    assert found is not None
+    if waits:
+        queue.fail(queue.claim(path, etag=found.etag), "once", retry_after=0)
+        bench.clock.advance(5)
+    bench.put(f"orders/{path}", b"b", metadata=found.metadata)
+    failures = 1 if is_known else 99
+
+    def around(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        nonlocal failures
+        if operation == "get" and key == f"orders/records/{path}" and failures:
+            failures -= 1
+            raise Unavailable("no answer")
+        return perform()
+
+    bench.around = around
+    with pytest.raises(Unavailable):
+        queue.claim(path, etag=found.etag, read_first=waits)
+    bench.around = None
+
+    held = queue.read_lease(path)
+    assert held is None if is_known else (held is not None and (held.lease.state, held.lease.attempt) == ("waiting", 0))
+    claim = queue.claim(path, read_first=True)
+    assert claim is not None
+    assert (claim.attempt, claim.message.body) == (1, b"b")
