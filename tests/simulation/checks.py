@@ -74,6 +74,7 @@ def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
         elif life.end == "deleted":
             for line in life.lettered:
                 judge.letters.check_kept(world, judge.root, life, line)
+    judge.unread.check_quiet()
     judge.sends.check_quiet()
     judge.members.check_quiet()
     judge.partitions.journals.check_quiet()

@@ -39,7 +39,7 @@ class Dedup:
     def is_repeated(self, life: Life, put_id: str) -> bool:
         """Whether this is another PUT of a message of which there is only one, and that is finished."""
         return put_id.startswith((ONCE, MOVED)) and any(
-            one.record and one.record.put_id == put_id for one in self._ledger.of_group(life)
+            _is_outcome(one, life, put_id) for one in self._ledger.of_group(life)
         )
 
     def check_start(self, life: Life, put_id: str, leased_at: float) -> None:
@@ -51,9 +51,19 @@ class Dedup:
             finished = sorted(finished, key=lambda one: one.recorded_at)[-1:]
         elif not put_id.startswith((ONCE, MOVED)):
             return
-        if any(one.record and one.record.put_id == put_id for one in finished if one is not life):
+        if any(_is_outcome(one, life, put_id) for one in finished if one is not life):
             self._broken("P4", f"{life.path} runs again: a second PUT of it came late")
 
     def check_named(self, path: str) -> None:
         if path not in self.named:
             self._broken("P5", f"{path} was acknowledged, and no marker has ever named it")
+
+
+def _is_outcome(one: Life, life: Life, put_id: str) -> bool:
+    """Whether that is how the message of this id ended: under the id; or, if nobody could read it, without one, and
+    then with that of the replay in its place.
+    """
+    if one.record is None or one.record.put_id == put_id:
+        return one.record is not None
+    is_same = one.path == life.path and put_id.startswith(ONCE)
+    return is_same and (not one.record.put_id or one.record.put_id.startswith(MOVED))

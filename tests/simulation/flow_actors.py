@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from s3queue.errors import QueueError, Unavailable
+from s3queue.errors import QueueError, Unavailable, Unreadable
+from s3queue.protocol.outcomes import UNREADABLE
 
 from .cast import Cast
 from .faults import Profile
@@ -36,6 +37,8 @@ FLOW = Profile(
     pulls=0.5,
 )
 CANCELLERS, SENDERS, IDS = 3, 4, 2
+#: In one of so many schedules, messages are archived for a while, and replayed where they lie.
+ARCHIVED, ARCHIVED_OF = 101, 160
 
 
 class FlowActors:
@@ -57,6 +60,43 @@ class FlowActors:
                 process,
                 lambda process=process, number=number: self._send(process, number),  # type: ignore[misc]
             )
+
+        if self.world.seed % ARCHIVED_OF == ARCHIVED:
+            process = self.cast.process("archivist")
+            self._producers.keep(process, self._archive)
+
+    def _archive(self) -> None:
+        """For seconds at a time, nobody can read some message; once nobody archives any more, all of them are replayed.
+
+        A burial that had begun may park its message later.
+        """
+        chance, refused = self.world.random, self.world.store.refused
+        for _ in range(8):
+            self.world.sleep(chance.random() * 2.0)
+            paths = sorted(self.judge.ledger.present)
+            # What counts once is what a replay may be mistaken for.
+            paths = sorted(self.judge.dedup.named.intersection(paths)) or paths
+            if paths:
+                refused[f"{self.judge.root}{chance.choice(paths)}"] = Unreadable
+            self.world.sleep(chance.random() * 6.0)
+            refused.clear()
+            process = self.cast.process("operator")
+            self.world.spawn(process, self._replay_unread, process, chance.choice((1, 2)))
+        process = self.cast.process("operator")
+        self.world.spawn(process, self._replay_unread, process, 60)
+
+    def _replay_unread(self, process: Process, rounds: int) -> None:
+        letters, root = self.cast.queue(process).letters(), f"{self.judge.root}dead/"
+        for _ in range(rounds):
+            found = [
+                key for key, one in self.world.objects.items() if key.startswith(root) and UNREADABLE in one.metadata
+            ]
+            for key in sorted(found):
+                try:
+                    letters.replay(key.removeprefix(root))
+                except QueueError:
+                    continue
+            self.world.sleep(self.world.random.random() * 4.0)
 
     def _cancel(self, process: Process) -> None:
         queue, chance = self.cast.queue(process), self.world.random

@@ -26,6 +26,7 @@ from .partitions import Partitions
 from .rates import Rates
 from .releases import Releases
 from .sends import SentMessages
+from .unread import Unread
 from .violations import KINDS, Violation
 from .world import QUEUE, Process, World
 
@@ -43,7 +44,8 @@ class Judge:
         self.root = f"{queue}/"
         self._leases = f"{queue}/leases/"
         self.ledger = Ledger()
-        self.letters = Letters(self.ledger, self.broken)
+        self.unread = Unread(self.ledger, self.broken)
+        self.letters = Letters(self.ledger, self.broken, self.unread.deleted)
         self.edits = Edits(self.ledger, self.letters, self.broken)
         self.kept = Kept(world, self.root, self.ledger, self.broken)
         self.history = History(world, self.root, self.ledger, self.letters, self.broken)
@@ -104,6 +106,8 @@ class Judge:
                 is_leased = self.partitions.is_at_work(path, before)
                 life = self.ledger.put(path, after, self.world.now, was_leased=is_leased)
                 call = self.history.asked(process, sent_at)
+                if before and call and call.name == "replay":
+                    self.unread.replayed(life)
                 if self.sends.put(life, after) or self.members.put(life, after):
                     return
                 if call and call.name == "edit":
@@ -113,7 +117,9 @@ class Judge:
                 if call and call.name == "replay":
                     self.edits.replayed(life)
                 if call and call.name in ("replay", "rerun"):
-                    self.partitions.replayed(call, life)
+                    # What could not be read keeps its place.
+                    if before is None:
+                        self.partitions.replayed(call, life)
                     self.kept.replay(call, life, after)
                 self.history.put(process, key, sent_at, before, after, life)
             else:
@@ -249,8 +255,9 @@ class Judge:
             life.end = "repeated"
             return
         if life.record is None and self.dedup.is_repeated(life, put_id):
-            # A replay that was PUT twice, and has its outcome: a death of its own has its own letter.
-            life.end = "repeated" if put_id.startswith(MOVED) else "merged"
+            # A replay that was PUT twice, or what was replayed since, has its outcome: a death has its own letter.
+            is_replayed = any(one.record and one.record.put_id.startswith(MOVED) for one in self.ledger.alike(life))
+            life.end = "repeated" if put_id.startswith(MOVED) or is_replayed else "merged"
             return
         if life.record is None:
             self._merge(life, sent_at)

@@ -20,6 +20,7 @@ from s3queue.paths import (
     partition_path,
     without_mark,
 )
+from s3queue.protocol.outcomes import UNREADABLE
 from s3queue.protocol.removal import HEAD_VALID_SECONDS
 
 from .ledger import Ledger, Life
@@ -29,9 +30,11 @@ from .world import World
 class Letters:
     """What was written into `dead/`, and which lives it covers."""
 
-    def __init__(self, ledger: Ledger, broken: Callable[[str, str], None]) -> None:
+    def __init__(self, ledger: Ledger, broken: Callable[[str, str], None], unread: Callable[[str, Any], None]) -> None:
         self._ledger = ledger
         self._broken = broken
+        #: Told of letters that a replay deletes, and that stand for what could not be read.
+        self._unread = unread
         #: Letter → when it was written, and with which bytes.
         self.written: dict[str, list[tuple[float, bytes]]] = {}
         #: Letter → what each one that was written there holds, and of which error that died; in the same order.
@@ -92,6 +95,9 @@ class Letters:
     def replay_deleted(self, path: str, letter: Any) -> None:
         """[P1] Whoever deletes a letter has replayed it, and not only another one of the same bytes."""
         origin = self._origin(path)
+        if UNREADABLE in letter.metadata:
+            self._unread(origin, letter)
+            return
         if is_lines(origin):
             return  # a part of its lines may have been replayed under other names
         target = (_replay_of(origin), letter.body)
@@ -193,7 +199,7 @@ def _covers(life: Life, stored: Any) -> set[int]:
     record = life.record
     if record is None or not (record.outcome == "dead" or record.dead_lines):
         return set()
-    if "s3queue-unreadable" in stored.metadata:
+    if UNREADABLE in stored.metadata:
         return set(life.lines)  # an empty letter that stands for what could not be read
     if not is_batch(life.path) or stored.body == life.body:
         return set(life.lines) if stored.body == life.body else set()

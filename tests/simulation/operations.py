@@ -26,6 +26,7 @@ from .partition_operations import PARTITIONED, replay_surely
 from .released_operations import RELEASED
 from .stage import SETTINGS, Plot, Stage, batch, script
 from .started_operations import STARTED
+from .unread_operations import UNREAD
 from .world import EPOCH, QUEUE
 
 
@@ -292,4 +293,5 @@ OPERATIONS: dict[str, Plot] = {
     **RELEASED,
     **PARTITIONED,
     **STARTED,
+    **UNREAD,
 }

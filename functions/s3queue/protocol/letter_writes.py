@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from s3queue.documents.batch import spooled
+from s3queue.documents.dead_facts import DEAD_METADATA
 from s3queue.documents.dead_letter import DeadLetter
-from s3queue.documents.message import Generation
+from s3queue.documents.message import MOVED, Generation
+from s3queue.documents.once import is_once, moved_id
+from s3queue.encoding import put_id_of, with_put_id
 from s3queue.errors import InvalidRequest, MessageNotFound
+from s3queue.paths import partition_of
 from s3queue.store import Object, ObjectInfo, delete_seen, delete_unique
 
 from .access import QueueAccess
@@ -42,9 +47,12 @@ def put_back(queue: QueueAccess, path: str, found: Object, metadata: Mapping[str
 
 def replay_in_place(queue: QueueAccess, letter: DeadLetter, info: ObjectInfo) -> str:
     """A message that could not be read lies where it was PUT: PUT it once more, which makes it a new one."""
+    if letter.generation and info.at - letter.generation.put_at < timedelta(seconds=1):
+        # Equal bytes within one second are one generation, and that one is dead.  [P3]
+        queue.clock.sleep(1.0)
     message = queue.store.open(queue.keys.message(letter.origin))
     if message and is_of(message, letter):
-        put_back(queue, letter.origin, message, message.metadata, if_match=message.etag)
+        put_back(queue, letter.origin, message, _as_replay(letter, message), if_match=message.etag)
     elif message:
         message.stream.close()  # PUT anew since, by a producer or by an earlier replay: it runs as it is
     _free(queue, letter)
@@ -52,6 +60,29 @@ def replay_in_place(queue: QueueAccess, letter: DeadLetter, info: ObjectInfo) ->
     if message is None:
         raise no_such_letter(queue, letter.path)
     return letter.origin
+
+
+def _as_replay(letter: DeadLetter, message: Object) -> Mapping[str, str]:
+    """The metadata of what is replayed where it lies. Of a message that counts once, the death would pass for the
+    outcome, and it would be deleted without having run: so it gets the id of its letter's replay.  [P1] [P7]
+
+    Not one that only an earlier replay made count once: its name may be a producer's. Over equal bytes that were PUT
+    there since, a replay that comes late, with the id of one that has run, would have them deleted.
+    """
+    if not is_once(letter.origin, message.metadata):
+        return message.metadata
+    own = {name: text for name, text in message.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
+    if put_id_of(message.metadata).startswith(MOVED) and not is_once(letter.origin, own):
+        return own
+    # In a partition, the id tells which journals to search for it.
+    put_id = moved_id(letter.replay_id, letter.died_at) if partition_of(letter.origin) else letter.replay_id
+    marked = with_put_id(own, put_id)
+    if put_id_of(marked) != put_id:
+        message.stream.close()
+        raise InvalidRequest(
+            f"the metadata of {message.key} leaves no room for the id that its replay needs: PUT it again with less"
+        )
+    return marked
 
 
 def delete_in_place(queue: QueueAccess, letter: DeadLetter) -> None:

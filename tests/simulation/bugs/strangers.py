@@ -51,6 +51,21 @@ BUGS = (
         "return message is not None",
     ),
     Mutation(
+        "a replay of what cannot be read passes for what has died there",
+        "protocol/letter_writes.py",
+        "    if not is_once(letter.origin, message.metadata):\n",
+        "    if message:\n",
+    ),
+    Mutation(
+        "a replay of what cannot be read has equal bytes of a producer deleted",
+        "protocol/letter_writes.py",
+        "    if put_id_of(message.metadata).startswith(MOVED) and not is_once(letter.origin, own):\n",
+        "    if not message:\n",
+        # The crash matrix finds it, too: `replay what could not be copied, and was replayed before`, case 38.
+        test="tests/unit/protocol/test_replay_in_place.py::"
+        "test_equal_bytes_of_a_producer_run_though_a_slow_replay_is_put_over_them",
+    ),
+    Mutation(
         "a cursor of any type is believed",
         "sweeper/progress.py",
         "return cls(**{name: _value(name, document[name]) for name in names})",
