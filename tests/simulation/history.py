@@ -115,6 +115,8 @@ class History:
                 self.replayed.update(life.lines.values())
                 self._check_repeated(call, life)
                 self._check_chosen(call, life)
+                if call.asked.get("error_type"):
+                    self._letters.chosen(call.asked["path"], life)
         if not self._world.is_landing:
             call.puts[key] += 1
             if call.puts[key] > 1 and life and self._has_arrived(life.path, sent_at, before, after):

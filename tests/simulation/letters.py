@@ -49,6 +49,8 @@ class Letters:
         #: Message and bytes → how often a replay PUT them, and how often one deleted a letter that holds them.
         self._replays: Counter[tuple[str, bytes]] = Counter()
         self._replayed: Counter[tuple[str, bytes]] = Counter()
+        #: Letter and line → the batches that it was replayed in, by choice.
+        self._chosen: dict[tuple[str, bytes], set[str]] = {}
 
     def write(self, path: str, now: float, before: Any, after: Any) -> None:
         """[P3] A dead letter is the bytes of something that was recorded as dead.  [P1] It is never overwritten."""
@@ -91,6 +93,18 @@ class Letters:
 
     def replay_put(self, path: str, body: bytes) -> None:
         self._replays[_replay_of(path), body] += 1
+
+    def chosen(self, path: str, life: Life) -> None:
+        """[P5] Whoever repeats a choice of lines, for whatever reason, makes no second batch of them."""
+        origin = self._origin(path).removesuffix(LINES)
+        deaths = [
+            one for name in (origin, lines_path(origin)) for one in self._ledger.lives.get(name, ()) if one.record
+        ]
+        for body in life.lines.values():
+            batches = self._chosen.setdefault((path, body), set())
+            batches.add(life.path)
+            if is_batch(origin) and len(batches) > len(deaths):
+                self._broken("P5", f"a line of {path} died {len(deaths)} times, and was replayed as {sorted(batches)}")
 
     def replay_deleted(self, path: str, letter: Any) -> None:
         """[P1] Whoever deletes a letter has replayed it, and not only another one of the same bytes."""

@@ -21,6 +21,7 @@ from .flow_operations import FLOW_OPERATIONS
 from .functions import Container
 from .kept_operations import KEPT
 from .limited_operations import LIMITED
+from .line_operations import CHOSEN
 from .member_operations import MEMBERS
 from .partition_operations import PARTITIONED, replay_surely
 from .released_operations import RELEASED
@@ -294,4 +295,5 @@ OPERATIONS: dict[str, Plot] = {
     **PARTITIONED,
     **STARTED,
     **UNREAD,
+    **CHOSEN,
 }

@@ -23,7 +23,7 @@ from s3queue.paths import LINES, is_lines, name_of
 from s3queue.store import Object, ObjectInfo, listing
 
 from .access import QueueAccess
-from .dead_line_choice import discard_lines, replay_lines
+from .dead_line_choice import discard_lines, is_begun, replay_lines
 from .letter_writes import delete_in_place, is_of, no_such_letter, put_back, replay_in_place
 from .partition_replay import goes_to_end, outcome_at_end, replay_to_end
 from .removal import delete_letter
@@ -167,8 +167,10 @@ class DeadLetters:
 
         Written first and deleted then: a crash in between leaves both, and replaying again is safe. What was replayed
         before and has its outcome since is not run again: only its letter is deleted. Of a batch's dead lines,
-        `error_type` and `message` (see `list`) replay those with that error; the others stay. A large letter goes
-        through the temporary folder. A message of a group goes to its end.
+        `error_type` and `message` (see `list`) replay those with that error; the others stay. After a crash, or
+        without an answer, repeat the same choice: it runs once. Until then these lines are still in the letter, and
+        run a second time if the whole letter, or another choice with them in it, is replayed first, or at the same
+        time. A large letter goes through the temporary folder. A message of a group goes to its end.
 
         Raises:
             MessageNotFound: no dead letter has this path, or nothing in it has this error.
@@ -185,6 +187,8 @@ class DeadLetters:
         selection = Selection.of(error_type, message)
         try:
             is_whole = self._is_whole(letter, selection)
+            if is_whole and letter.lines and not selection.is_all:
+                is_whole = not is_begun(self.queue, letter, selection)
         except MessageNotFound:
             found.stream.close()
             raise

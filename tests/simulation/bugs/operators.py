@@ -87,6 +87,38 @@ BUGS = (
         "_keep(queue, found, lines)",
     ),
     Mutation(
+        "a choice of dead lines is forgotten when its letter loses others",
+        "protocol/dead_line_choice.py",
+        "    if letter.generation:\n",
+        "    if not letter:\n",
+        # The crash matrix finds it, too: `replay some dead lines beside others`, case 8.
+        test="tests/unit/protocol/test_dead_line_choice.py::"
+        "test_a_choice_that_is_repeated_after_a_crash_is_known_also_without_the_other_lines",
+    ),
+    Mutation(
+        "a choice of dead lines that are the last of their letter is replayed again",
+        "protocol/dead_letters.py",
+        "is_whole = not is_begun(self.queue, letter, selection)",
+        "pass",
+        # The same operation and case find it.
+        test="tests/unit/protocol/test_dead_line_choice.py::"
+        "test_a_choice_that_is_repeated_after_a_crash_is_known_also_without_the_other_lines",
+    ),
+    Mutation(
+        "lines that are replayed stay in a letter that somebody else changes",
+        "protocol/dead_line_choice.py",
+        "            conflict = error\n",
+        "            raise error\n",
+        test="tests/unit/protocol/test_dead_line_choice.py::test_two_choices_at_once_take_each_their_own_lines",
+    ),
+    Mutation(
+        "the lines of a later death leave its letter with those that were replayed",
+        "protocol/dead_line_choice.py",
+        "    return (now.generation, now.died_at) == (letter.generation, letter.died_at)\n",
+        "    return True\n",
+        test="tests/unit/protocol/test_dead_line_choice.py::test_the_letter_of_a_later_death_is_left_alone",
+    ),
+    Mutation(
         "a purge of one error takes the lines of the others",
         "protocol/dead_letters.py",
         "            return discard_lines(self.queue, letter, selection)\n",
