@@ -13,6 +13,7 @@ from .cast import Cast
 from .fired import check_schedules, unfired
 from .judge import STRAY, Judge
 from .ledger import Life, Run
+from .letters import replay_of
 from .world import World
 
 #: What only exists while something is at work or waits.
@@ -75,6 +76,7 @@ def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
             for line in life.lettered:
                 judge.letters.check_kept(world, judge.root, life, line)
     judge.unread.check_quiet()
+    judge.edits.check_quiet([call for calls in judge.history.calls.values() for call in calls])
     judge.sends.check_quiet()
     judge.members.check_quiet()
     judge.partitions.journals.check_quiet()
@@ -98,7 +100,9 @@ def _check_merged(world: World, judge: Judge, life: Life) -> None:
     named = (*elsewhere, *judge.ledger.of_group(life))
     # An operator may have edited the letter: then the replay has the bytes that he wrote instead of these.
     edited = judge.letters.edited
-    replays = [one for one in named if one.body == life.body or one.body in edited.get((one.path, life.body), ())]
+    replays = [
+        one for one in named if one.body == life.body or one.body in edited.get((replay_of(one.path), life.body), ())
+    ]
     is_later = any(one.order > life.order for one in (*alike, *replays))
     is_unstoppable = life.is_unstoppable or life.path in judge.letters.unstoppable
     # Equal bytes were at work when it was PUT, and completed after that: they were one message. Or just before it, and

@@ -18,7 +18,7 @@ from .world import QUEUE
 LATER = 3.0
 
 
-def _edit(operator: Container, path: str, body: bytes) -> None:
+def edit(operator: Container, path: str, body: bytes) -> None:
     """Whoever has no answer asks again."""
     for _ in range(2):
         with suppress(Unavailable):
@@ -37,7 +37,7 @@ def _dead(stage: Stage, body: bytes) -> str:
 def _edited(stage: Stage) -> str:
     body = script("m", "r")
     path = _dead(stage, body)
-    stage.act(lambda worker: _edit(worker, path, repaired(body)))
+    stage.act(lambda worker: edit(worker, path, repaired(body)))
     return path
 
 
@@ -50,7 +50,7 @@ def _edited_and_replayed(stage: Stage) -> str:
         with suppress(QueueError):
             stage.helper.queue.letters().replay(path)
 
-    stage.act(lambda worker: _edit(worker, path, repaired(body)))
+    stage.act(lambda worker: edit(worker, path, repaired(body)))
     for after in (0.05, LATER, 4 * LATER):
         stage.world.spawn(stage.helper.process, replay, after=after)
     return path
@@ -63,11 +63,11 @@ def _replayed_and_edited(stage: Stage) -> str:
     stage.kill_after(stage.helper.process, f"{QUEUE}/{path}")
     stage.prepare(lambda helper: helper.queue.letters().replay(path))
 
-    def edit(worker: Container) -> None:
+    def run_and_edit(worker: Container) -> None:
         worker.processor.run(path)
-        _edit(worker, path, repaired(body))
+        edit(worker, path, repaired(body))
 
-    stage.act(edit)
+    stage.act(run_and_edit)
     return path
 
 
@@ -76,14 +76,14 @@ def _edited_twice(stage: Stage) -> str:
     body = script("m", "r")
     path = _dead(stage, body)
     other = repaired(script("n", "r"))
-    stage.act(lambda worker: _edit(worker, path, repaired(body)))
+    stage.act(lambda worker: edit(worker, path, repaired(body)))
 
-    def edit() -> None:
+    def edit_too() -> None:
         with suppress(QueueError):
-            _edit(stage.helper, path, other)
+            edit(stage.helper, path, other)
 
     for after in (0.05, LATER):
-        stage.world.spawn(stage.helper.process, edit, after=after)
+        stage.world.spawn(stage.helper.process, edit_too, after=after)
     return path
 
 
@@ -92,7 +92,7 @@ def _edited_beside_another(stage: Stage) -> str:
     body = script("m", "r")
     path = _dead(stage, body)
     stage.put("m", script("n", "k", takes=1.0))
-    stage.act(lambda worker: _edit(worker, path, repaired(body)))
+    stage.act(lambda worker: edit(worker, path, repaired(body)))
     return path
 
 
@@ -101,7 +101,7 @@ def _edited_after_two_puts(stage: Stage) -> str:
     body = script("m", "r", takes=1.5)
     stage.world.at(stage.world.now + 1.2, lambda: stage.put("m", body))
     path = _dead(stage, body)
-    stage.act(lambda worker: _edit(worker, path, repaired(body)))
+    stage.act(lambda worker: edit(worker, path, repaired(body)))
     return path
 
 
@@ -116,16 +116,16 @@ def _edited_in_a_burial(stage: Stage) -> str:
     stage.kill_after(stage.helper.process, f"{QUEUE}/dead/{path}")
     stage.prepare(lambda helper: helper.processor.run(path))
 
-    def edit(worker: Container) -> None:
+    def edit_again(worker: Container) -> None:
         for _ in range(5):
             with suppress(Conflict, MessageNotFound):
-                _edit(worker, path, repaired(body))
+                edit(worker, path, repaired(body))
             stage.world.sleep(2.0)
             letters = [at for at, _ in stage.judge.letters.written[path]]
             if len(letters) > 1:
                 stage.judge.broken("P3", f"{path} died once, and has had {len(letters)} letters")
 
-    stage.act(edit)
+    stage.act(edit_again)
     return path
 
 

@@ -26,15 +26,19 @@ class Dedup:
         #: Every path that a marker has named.
         self.named: set[str] = set()
 
-    def marked(self, digest: str, before: Any, after: Any) -> None:
-        """[P5] A marker gives way to another message's only when its time is over. It may be dated anew before that."""
-        path = json.loads(after.body)["path"]
+    def marked(self, digest: str, before: Any, after: Any) -> str:
+        """[P5] A marker gives way to another message's only when its time is over. It may be dated anew before that.
+
+        Returns what it names. That of a replay never gives way.
+        """
+        path = str(json.loads(after.body)["path"])
         self.named.add(path)
         if before and json.loads(before.body)["path"] == path:
-            return
+            return path
         age = (after.modified_at - before.modified_at).total_seconds() if before else float("inf")
-        if age < DEDUP_SECONDS:
+        if age < DEDUP_SECONDS or (before and digest.startswith(MOVED)):
             self._broken("P5", f"the id {digest} stands for a second message after {age} s")
+        return path
 
     def is_repeated(self, life: Life, put_id: str) -> bool:
         """Whether this is another PUT of a message of which there is only one, and that is finished."""

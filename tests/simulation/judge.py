@@ -116,10 +116,10 @@ class Judge:
                     self.letters.replay_put(path, after.body)
                 if call and call.name == "replay":
                     self.edits.replayed(life)
+                # What could not be read keeps its place.
+                if call and call.name in ("replay", "rerun", "edit") and before is None:
+                    self.partitions.replayed(call, life)
                 if call and call.name in ("replay", "rerun"):
-                    # What could not be read keeps its place.
-                    if before is None:
-                        self.partitions.replayed(call, life)
                     self.kept.replay(call, life, after)
                 self.history.put(process, key, sent_at, before, after, life)
             else:
@@ -129,7 +129,7 @@ class Judge:
         elif kind == "flows":
             self.members.performed(key, before, after)
         elif kind == "dedup" and after:
-            self.dedup.marked(path, before, after)
+            self.partitions.placed(self.history.asked(process, sent_at), self.dedup.marked(path, before, after))
         elif kind == "queue.json" and after:
             self.history.put(process, key, sent_at, before, after, None)
 

@@ -44,8 +44,10 @@ class Letters:
         self.unstoppable: set[str] = set()
         #: Bodies that an operator deleted for good.
         self.purged: set[bytes] = set()
-        #: Message and bytes of its letter → what was PUT instead of them.
+        #: Where a replay goes, and the bytes of its letter → what was PUT instead of them.
         self.edited: dict[tuple[str, bytes], set[bytes]] = {}
+        #: Deaths in groups whose letters went with their replays: message, ETag, and when it was enqueued.
+        self._replayed_away: set[tuple[str, str, str]] = set()
         #: Message and bytes → how often a replay PUT them, and how often one deleted a letter that holds them.
         self._replays: Counter[tuple[str, bytes]] = Counter()
         self._replayed: Counter[tuple[str, bytes]] = Counter()
@@ -57,6 +59,8 @@ class Letters:
         self.written.setdefault(path, []).append((now, after.body))
         if before and not bodies_of(before.body) >= bodies_of(after.body):
             self._broken("P1", f"the dead letter {path} was overwritten by another one")
+        if self._death_of(path, after) in self._replayed_away:
+            self._broken("P3", f"{path} died once, and has a letter again after that was replayed")
         covered = self._covered(path, after)
         self._deaths.setdefault(path, []).append(_deaths(after, covered))
         if not covered:
@@ -92,7 +96,7 @@ class Letters:
         return not is_unseen
 
     def replay_put(self, path: str, body: bytes) -> None:
-        self._replays[_replay_of(path), body] += 1
+        self._replays[replay_of(path), body] += 1
 
     def chosen(self, path: str, life: Life) -> None:
         """[P5] Whoever repeats a choice of lines, for whatever reason, makes no second batch of them."""
@@ -114,10 +118,20 @@ class Letters:
             return
         if is_lines(origin):
             return  # a part of its lines may have been replayed under other names
-        target = (_replay_of(origin), letter.body)
+        if death := self._death_of(path, letter):
+            self._replayed_away.add(death)
+        target = (replay_of(origin), letter.body)
         self._replayed[target] += 1
         if self._replayed[target] > self._replays[target]:
             self._broken("P1", f"the letter {path} was deleted, and only its twin was replayed")
+
+    def _death_of(self, path: str, letter: Any) -> tuple[str, str, str] | None:
+        """Which death in a group a letter is of; None if S3 could not tell it from another one."""
+        origin, facts = self._origin(path), dead_facts(letter.metadata)
+        lives = self._ledger.lives.get(origin, ())
+        if not is_of_group(origin) or "etag" not in facts or any(life.puts > 1 for life in lives):
+            return None
+        return origin, facts["etag"], facts.get("enqueued-at", "")
 
     def _origin(self, path: str) -> str:
         """The message that a letter is of. A name that looks marked may be a producer's own."""
@@ -180,13 +194,13 @@ class Letters:
 
     def _is_replayed(self, path: str, body: bytes, life: Life) -> bool:
         """As the letter, or as a batch of some of its lines, whose name begins with the batch's."""
-        target = _replay_of(self._origin(path))
+        target = replay_of(self._origin(path))
         stem = target.removesuffix(LINES).removesuffix(".ndjson")
         replays = [
             one
             for name, lives in self._ledger.lives.items()
             if name == target
-            or (partition_of(name) and _replay_of(name) == target)
+            or (partition_of(name) and replay_of(name) == target)
             or (is_lines(target) and name.startswith(f"{stem}-"))
             for one in lives
         ]
@@ -194,10 +208,14 @@ class Letters:
         return any(one.last_put_at >= life.recorded_at and bodies & {*one.lines.values()} for one in replays)
 
 
-def _replay_of(path: str) -> str:
-    """Where a replay of this message goes: to its name, or under some name into its group."""
+def is_of_group(path: str) -> bool:
     partition = partition_of(path)
-    return partition_path(partition) if partition and is_ordered(partition) else f"messages/{name_of(path)}"
+    return bool(partition) and is_ordered(partition)
+
+
+def replay_of(path: str) -> str:
+    """Where a replay of this message goes: to its name, or under some name into its group."""
+    return partition_path(partition_of(path)) if is_of_group(path) else f"messages/{name_of(path)}"
 
 
 def _deaths(letter: Any, covered: list[tuple[Life, set[int]]]) -> set[tuple[bytes, str]]:

@@ -15,6 +15,7 @@ from s3queue.protocol import backlog
 from s3queue.sweeper.sweeper import Sweeper
 
 from .actors import PullWorker
+from .edited_group_operations import EDITED_GROUPS
 from .edited_operations import EDITED, EDITED_BESIDE
 from .fired import FIRED
 from .flow_operations import FLOW_OPERATIONS
@@ -296,4 +297,5 @@ OPERATIONS: dict[str, Plot] = {
     **STARTED,
     **UNREAD,
     **CHOSEN,
+    **EDITED_GROUPS,
 }

@@ -100,6 +100,8 @@ class Partitions:
         #: Every lease that was written: key and bytes.
         self._written: set[tuple[str, bytes]] = set()
         self.journals = Journals(judge, self._outcomes)
+        #: Path of a replay → when the first one asked for it: then this was the end of its group.
+        self._placed: dict[str, float] = {}
 
     def lease_key(self, path: str) -> str:
         partition = partition_of(path)
@@ -272,16 +274,21 @@ class Partitions:
 
     # Messages
 
+    def placed(self, call: Call | None, path: str) -> None:
+        """A marker says where a replay goes."""
+        if call and call.name in ("replay", "rerun", "edit"):
+            self._placed.setdefault(path, call.invoked_at)
+
     def replayed(self, call: Call, life: Life) -> None:
-        """[P9] A replay goes behind everything that its group had when it was asked for, under a name of its own."""
+        """[P9] A replay goes behind everything that its group had when it was first asked for, under its own name."""
         partition = partition_of(life.path)
         if not partition or not is_ordered(partition):
             return
-        if len(self._ledger.lives[life.path]) > 1 or life.puts > 1:
+        if any(one.put_id != life.put_id for one in self._ledger.lives[life.path]):
             self._judge.broken("P9", f"a replay goes into its group as {life.path}, which was there before")
         for path, other in self._ledger.present.items():
             is_behind = partition_of(path) == partition and path.encode() > life.path.encode()
-            if is_behind and other.last_put_at < call.invoked_at:
+            if is_behind and other.last_put_at < min(call.invoked_at, self._placed.get(life.path, call.invoked_at)):
                 self._judge.broken("P9", f"the replay {life.path} goes before {path}, which was there")
 
     def _find(self, record: Record) -> Life | None:

@@ -28,7 +28,18 @@ from .flow_actors import FLOW, FlowActors
 from .functions import Fleet
 from .judge import Judge
 from .machines import EPOCH
-from .operators import EDITED, MAX_DEPTH, OPERATED, Operators, configuring, editing, renaming, replaying
+from .operators import (
+    EDITED,
+    EDITED_GROUPS,
+    EDITED_GROUPS_OF,
+    MAX_DEPTH,
+    OPERATED,
+    Operators,
+    configuring,
+    editing,
+    renaming,
+    replaying,
+)
 from .partition_actors import PARTITIONED, SHARED, SHARED_OF, PartitionActors, draw_partitioned
 from .partition_worlds import SINGLE_FORMS, draw_settings, has_batches
 from .partitions import small_windows
@@ -228,6 +239,11 @@ class Schedule:
             for part in (0.5, 0.75, 0.9):
                 editing(self.cast, self.lasts * part)
             replaying(self.cast, self.lasts * 0.7)
+        if self.world.seed % EDITED_GROUPS_OF == EDITED_GROUPS:
+            for part in (0.5, 0.5, 0.75, 0.9):
+                editing(self.cast, self.lasts * part, groups=True)
+            for part in (0.5, 0.75):
+                replaying(self.cast, self.lasts * part)
         if self.profile.operator:
             replaying(self.cast, self.lasts * chance.uniform(0.4, 1.0))
             replaying(self.cast, self.lasts * chance.uniform(0.4, 1.0))

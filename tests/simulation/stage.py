@@ -71,12 +71,12 @@ class Stage:
         self.put(path.removeprefix("messages/"), body)
 
     def kill_after(self, doomed: Process, last: str) -> None:
-        """Kill a process when it has written this key."""
+        """Kill a process when it has written this key, or, if it ends with a slash, one below it."""
         performed = self.performed
 
         def watched(process: Process, operation: str, key: str, *more: Any) -> None:
             performed(process, operation, key, *more)
-            if process is doomed and key == last:
+            if process is doomed and (key == last or (last.endswith("/") and key.startswith(last))):
                 self.world.at(self.world.now, lambda: self.world.kill(doomed))
 
         self.performed = watched  # type: ignore[assignment]
