@@ -9,7 +9,7 @@ from __future__ import annotations
 from s3queue.protocol.claim import Claim
 
 from .history import Call, History
-from .ledger import Life
+from .ledger import Holding, Life
 from .machines import Process
 from .world import World
 
@@ -26,6 +26,17 @@ class Cancellations:
 
     def recorded(self, process: Process, life: Life, sent_at: float) -> None:
         self._seen[life] = self._saw_lease(process, life.path, sent_at), self._history.asked(process, sent_at)
+
+    def deleted(self, process: Process, life: Life | None, held: list[Holding]) -> None:
+        """A message is about to go: perhaps its worker is done with it."""
+        if life is None:
+            return
+        runs = [run for started in life.runs.values() for run in started if run.process is process]
+        for one in held:
+            is_its = one.process is process and one.claim.path == life.path and one.claim.is_alive()
+            if is_its and any(run.attempt == one.claim.attempt for run in runs):
+                self._history.finished.add(life)
+                self._history.check_withdrawn(life)
 
     def _saw_lease(self, process: Process, path: str, sent_at: float) -> float:
         """When the canceller's last look at the lease, before it sent the record, showed one that is gone now. If there

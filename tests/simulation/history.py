@@ -67,6 +67,10 @@ class History:
         self.keeps_records = True
         #: Messages that an operator deleted by hand, also if equal bytes were PUT there since.
         self.removed: set[str] = set()
+        #: Messages that were deleted by the worker that ran them, and those of which a canceller was told that nobody
+        #: worked on them.
+        self.finished: set[Life] = set()
+        self.withdrawn: set[Life] = set()
         #: When the queue was paused for certain; None while it is not.
         self.paused_at: float | None = None
 
@@ -231,6 +235,14 @@ class History:
         life = self._ledger.find(path, generation.etag, generation.put_at)
         if life is None or life.record is None or life.record.outcome != call.answer.outcome:
             self._broken("P3", f"{call.asked['path']} was told to be {call.answer.outcome}, and is not recorded so")
+        elif call.answer.is_withdrawn and life.puts == 1:
+            self.withdrawn.add(life)
+            self.check_withdrawn(life)
+
+    def check_withdrawn(self, life: Life) -> None:
+        """[P4] What nobody worked on when it was cancelled is not what its worker ran, and deleted."""
+        if life in self.finished & self.withdrawn:
+            self._broken("P4", f"{life.path} was told to be withdrawn, and its worker ran and deleted it")
 
     def _check_edit(self, call: Call) -> None:
         """[P1] What was acknowledged was stored, by this call or by one before it."""

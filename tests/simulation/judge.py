@@ -123,6 +123,7 @@ class Judge:
                     self.kept.replay(call, life, after)
                 self.history.put(process, key, sent_at, before, after, life)
             else:
+                self.cancellations.deleted(process, self.ledger.present.get(path), self._held)
                 self._deleted(process, path, sent_at, put_id_of(before.metadata))
         elif kind == "outbox":
             self.sends.staged(key, after)
@@ -354,6 +355,8 @@ class Judge:
             is_unknown = self.cancellations.is_unknown(life, claim, holding.leased_at)
             if life.recorded_alive or (life.recorded_at < holding.leased_at and not is_unknown):
                 self.broken("P4", f"{claim.path} runs again after its outcome was recorded")
+        if life in self.history.withdrawn and life.puts == 1:
+            self.broken("P4", f"{claim.path} runs, and was told to be withdrawn")
         if life.is_repeated and life.lines.get(line) not in self.history.replayed:
             self.broken("P7", f"{claim.path} was finished, sent again, and runs a second time")
         if holding:

@@ -31,6 +31,7 @@ from s3queue.documents.record import Failure
 from s3queue.errors import InvalidName, QueueError, Unavailable
 from s3queue.paths import due_of
 from s3queue.worker.sweep_turns import SweepTurns
+from support.killed_store import Killed
 from support.workbench import Workbench
 
 _numbers = count()
@@ -186,6 +187,23 @@ def test_a_task_may_have_any_id(bench, app, task_id):
     assert key.endswith(tail_of_task(task_id))
     assert s3queue.contrib.celery.revoke(app, task_id) == "revoked"
     assert app.AsyncResult(task_id).state == "REVOKED"
+
+
+def test_a_task_that_was_taken_and_acknowledged_while_it_was_revoked_is_called_running(bench, app):
+    sent = app.tasks["add"].delay(1, 2)
+    (claim,) = bench.queue("celery").claim_next()
+
+    def acknowledge(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        answer = perform()
+        if operation == "put" and "/records/" in key:
+            bench.around = None
+            bench.queue("celery").complete(claim)
+        return answer
+
+    bench.around = acknowledge
+    assert s3queue.contrib.celery.revoke(app, sent.id) == "running"
+    assert bench.keys("celery/messages/") == []
+    assert sent.state == "PENDING"
 
 
 def test_only_tasks_of_a_bucket_can_be_revoked_in_it():
@@ -614,10 +632,6 @@ def test_a_chord_does_not_fail_because_s3_was_away_at_its_end(bench, app, away):
 
 
 # Chords that fail
-
-
-class Killed(BaseException):
-    """The worker's process is gone."""
 
 
 def test_an_errback_of_a_chord_is_called_once_although_several_parts_saw_the_end(bench, app, errors, failed):

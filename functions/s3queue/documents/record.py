@@ -133,6 +133,8 @@ class Record:
     #: The payload is copied to `done/` before the message is deleted, by whoever deletes it.
     keeps_payload: bool = False
     nonce: str = ""
+    #: Of the answer of `Queue.cancel`, and not stored: nobody worked on the message when it was cancelled.
+    is_withdrawn: bool = field(default=False, compare=False)
     #: See `within_document`.
     _filled: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
 

@@ -64,9 +64,10 @@ def cancel(leases: LeaseProtocol, path: str) -> Record:
             return found  # a late repetition of what has run: whoever claims it deletes it
         held, is_free = _lease(leases, path)
         if not is_free:
-            if record:
-                return record
             lease = held.lease if held else None
+            if record:
+                # Under a canceller's lease nobody works, and whoever takes it over looks for the record.
+                return replace(record, is_withdrawn=lease is not None and lease.is_cancelling)
             if held and _is_behind(path, held, stored):
                 raise Conflict(
                     f"not cancelled: {queue.name}/{path} was PUT anew while the message before it is processed, or may "
@@ -130,6 +131,8 @@ def _cancel_free(
         return queue.clock.monotonic() < until
 
     record = _write(leases, path, present, lease, is_alive)
+    # Written under the own lease: whoever takes that over looks for the record.
+    is_withdrawn = record.outcome == "cancelled" and record.generation == lease.generation and is_alive()
     is_cleared = record.outcome == "cancelled" or (record.outcome == "completed" and not record.dead_lines)
     if record.generation == lease.generation:
         # A completion that was first may have sent something; and a flow is told before the message goes.  [P7] [P8]
@@ -139,7 +142,7 @@ def _cancel_free(
     elif is_alive():
         # A zombie's death: whoever claims the message next writes its letter.
         leases.give_back(path, replace(lease, is_cancelling=False), written.etag, written.at)
-    return record
+    return replace(record, is_withdrawn=is_withdrawn)
 
 
 def _own(leases: LeaseProtocol, stored: ObjectInfo, held: StoredLease | None) -> Lease:

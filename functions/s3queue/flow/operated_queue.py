@@ -76,10 +76,11 @@ class OperatedQueue(QueueAccess):
         """Cancel a message, and return the record that counts: its `outcome` is `cancelled`, unless the message was
         finished before.  [P3]
 
-        A message that waits, for a worker, its due time or its next attempt, never runs. One that is being processed
-        is told at its handler's next `context.check()`, `extend` or `progress`; what the handler returns after that
-        does not count, and it is not tried again. A batch is cancelled as a whole; lines that are done stay done. With
-        `history=False` a completion leaves no record: one that comes at the same moment is called `cancelled`.
+        A message that waits, for a worker, its due time or its next attempt, never runs: `is_withdrawn` says that it
+        was such a one. One that is being processed is told at its handler's next `context.check()`, `extend` or
+        `progress`; what the handler returns after that does not count, and it is not tried again. A batch is cancelled
+        as a whole; lines that are done stay done. With `history=False` a completion leaves no record: one that comes at
+        the same moment is called `cancelled`.
 
         Raises:
             MessageNotFound: no message and no record has this path.

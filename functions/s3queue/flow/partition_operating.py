@@ -69,7 +69,7 @@ def cancel_in_partition(leases: LeaseProtocol, path: str) -> Record:
         at=record.finished_at,
         outcome=record.outcome,
     )
-    return record
+    return replace(record, is_withdrawn=True)
 
 
 def _decide(hold: Hold, path: str, waiting: Waiting | None) -> Record | None:

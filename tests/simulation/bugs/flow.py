@@ -78,4 +78,16 @@ BUGS = (
         "    return False\n",
         test="tests/unit/flow/test_journals.py::test_a_producers_clock_that_is_ahead_hides_no_outcome_of_a_dedup_id",
     ),
+    Mutation(
+        "a message at work that is gone when its canceller looks again is called withdrawn",
+        "flow/cancel.py",
+        "            return record or _finished(leases, path)\n",
+        "            return replace(record, is_withdrawn=True) if record else _finished(leases, path)\n",
+    ),
+    Mutation(
+        "a message at work is called withdrawn",
+        "flow/cancel.py",
+        "is_withdrawn=lease is not None and lease.is_cancelling",
+        "is_withdrawn=True",
+    ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulation.mutations import Mutation
 
+_CANCEL = "tests/unit/flow/test_cancel.py::"
 _CELERY = "tests/unit/test_celery.py::"
 
 BUGS = (
@@ -48,5 +49,19 @@ BUGS = (
         "            with sent_once(group):\n",
         "            if group:\n",
         test=f"{_CELERY}test_the_body_of_a_chord_is_sent_once_although_several_parts_saw_the_end",
+    ),
+    Mutation(
+        "a task that its worker has acknowledged meanwhile is called revoked",
+        "contrib/celery/revoking.py",
+        '"revoked" if record.is_withdrawn else "running"',
+        '"running" if queue.store.head(queue.keys.message(path)) else "revoked"',
+        test=f"{_CELERY}test_a_task_that_was_taken_and_acknowledged_while_it_was_revoked_is_called_running",
+    ),
+    Mutation(
+        "a canceller whose lease is over says that nobody works on its message",
+        "flow/cancel.py",
+        "record.generation == lease.generation and is_alive()\n    is_cleared",
+        "record.generation == lease.generation\n    is_cleared",
+        test=f"{_CANCEL}test_a_canceller_that_pauses_for_longer_than_its_lease_does_not_say_that_the_message_is_withdrawn",
     ),
 )

@@ -545,3 +545,67 @@ def test_a_canceller_that_crashes_does_not_forget_how_often_a_message_was_postpo
     bench.clock.advance(5)
 
     assert queue.postpone(queue.claim(path, read_first=True), 1).outcome == "dead"
+
+
+@pytest.mark.parametrize("state", ["pending", "delayed", "waiting"])
+def test_a_message_that_nobody_worked_on_is_said_to_be_withdrawn(bench, queue, state):
+    path = waiting(bench, queue) if state == "waiting" else queue.enqueue(b"x", delay=60 if state == "delayed" else 0)
+
+    assert queue.cancel(path).is_withdrawn
+
+
+@pytest.mark.parametrize("when", ["never", "before the look", "after the look"])
+def test_a_message_at_work_is_not_said_to_be_withdrawn_also_if_its_worker_deletes_it_meanwhile(bench, queue, when):
+    path = queue.enqueue(b"x")
+    worker = bench.queue(worker_id="worker")
+    claim, looks = worker.claim(path), []
+
+    def complete_then(operation, key, perform):
+        looks.append((operation, key.split("/")[1]))
+        is_over = ("put", "records") in looks and (when == "before the look" or looks[-1] == ("get", "leases"))
+        if when != "never" and is_over and operation != "put":
+            bench.around = None
+            worker.complete(claim)
+        return perform()
+
+    bench.around = complete_then
+    record = queue.cancel(path)
+    bench.around = None
+
+    assert (record.outcome, record.is_withdrawn) == ("cancelled", False)
+    assert is_clear(bench, path) is (when != "never")
+
+
+def test_whoever_cancels_again_after_a_crash_is_told_that_the_message_is_withdrawn(bench, queue):
+    path = queue.enqueue(b"x")
+
+    def die(operation, key, perform):
+        if operation == "delete":
+            raise Killed
+        return perform()
+
+    bench.around = die
+    with pytest.raises(Killed):
+        queue.cancel(path)
+    bench.around = None
+
+    assert bench.queue(worker_id="again").cancel(path).is_withdrawn
+
+
+def test_a_canceller_that_pauses_for_longer_than_its_lease_does_not_say_that_the_message_is_withdrawn(bench, queue):
+    path = queue.enqueue(b"x")
+    worker, claims = bench.queue(worker_id="worker"), []
+
+    def pause(operation, key, perform):
+        if operation == "put" and "/records/" in key:
+            bench.around = None
+            bench.clock.advance(queue.settings.visibility_timeout.total_seconds() + 10)
+            bench.sweeper(worker).sweep()
+            claims.append(worker.claim(path, read_first=True))
+        return perform()
+
+    bench.around = pause
+    record = queue.cancel(path)
+
+    assert [claim.path for claim in claims] == [path]
+    assert (record.outcome, record.is_withdrawn) == ("cancelled", False)

@@ -125,6 +125,7 @@ def test_a_cancelled_message_of_a_group_never_runs_and_the_others_do(bench):
     record = queue.cancel(paths[1])
 
     assert (record.outcome, record.path, record.attempt) == ("cancelled", paths[1], 0)
+    assert record.is_withdrawn
     assert bench.keys("orders/leases/") == []
     _run(bench, queue, seen.append, paths[0])
     assert seen == [0, 2]

@@ -13,7 +13,7 @@ from s3queue.store import listing
 
 from .naming import tail_of_task
 
-#: What became of the task: it will never run; a worker has it already, and goes on; no queue has it.
+#: What became of the task: it will never run; a worker had it already, and goes on; no queue has it.
 Revoked = Literal["revoked", "running", "not found"]
 
 
@@ -84,5 +84,5 @@ def _cancel(queue: Queue, path: str) -> Revoked:
         return "not found"
     if record.outcome != "cancelled":
         return "not found"
-    # What a worker holds is its own to delete.
-    return "running" if queue.store.head(queue.keys.message(path)) else "revoked"
+    # Not inferred from the message being gone: a worker that has taken it deletes it, too.
+    return "revoked" if record.is_withdrawn else "running"
