@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import types
@@ -47,6 +48,14 @@ def fail() -> None:
     raise LookupError("nowhere")
 
 
+def leave() -> None:
+    sys.exit(3)
+
+
+async def stop() -> None:
+    raise asyncio.CancelledError("stopped")
+
+
 def again() -> None:
     raise Retry("later", after=5)
 
@@ -63,7 +72,7 @@ def backend(bench: Workbench) -> Iterator[S3QueueBackend]:
 def shop(backend: S3QueueBackend, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A module with tasks, under the name that their functions have."""
     module = types.ModuleType(add.__module__)
-    for function in (add, fail, again):
+    for function in (add, fail, again, leave, stop):
         setattr(module, function.__name__, Task(func=function))
     monkeypatch.setitem(sys.modules, add.__module__, module)
     return module
@@ -130,6 +139,25 @@ def test_what_a_task_returned_or_raised_is_in_its_result(shop, work):
     assert (asked.status, asked.attempts) == ("READY", 1)
     with pytest.raises(Exception, match="Task does not match"):
         shop.fail.get_result(added.id)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("leave", SystemExit), ("stop", asyncio.CancelledError)])
+def test_what_is_no_exception_but_fails_an_attempt_is_final_as_well_and_told(shop, work, name, kind):
+    told: list[Any] = []
+
+    def receive(sender: Any, task_result: Any, **kwargs: Any) -> None:
+        told.append((task_result.status, [error.exception_class for error in task_result.errors]))
+
+    task_finished.connect(receive)
+    try:
+        sent = getattr(shop, name).enqueue()
+        work()
+    finally:
+        task_finished.disconnect(receive)
+    assert told == [("FAILED", [kind])]
+    sent.refresh()
+    assert (sent.status, sent.attempts) == ("FAILED", 1)
+    assert [error.exception_class for error in sent.errors] == [kind]
 
 
 @pytest.mark.parametrize("result_id", ["", "default", "default/messages/none", "nonsense", "../x", "Default/messages"])

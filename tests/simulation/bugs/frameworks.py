@@ -6,6 +6,7 @@ from simulation.mutations import Mutation
 
 _CANCEL = "tests/unit/flow/test_cancel.py::"
 _CELERY = "tests/unit/test_celery.py::"
+_DJANGO = "tests/unit/test_django.py::"
 
 BUGS = (
     Mutation(
@@ -63,5 +64,12 @@ BUGS = (
         "record.generation == lease.generation and is_alive()\n    is_cleared",
         "record.generation == lease.generation\n    is_cleared",
         test=f"{_CANCEL}test_a_canceller_that_pauses_for_longer_than_its_lease_does_not_say_that_the_message_is_withdrawn",
+    ),
+    Mutation(
+        "a Django task that ends by SystemExit is tried again, and nobody hears of its end",
+        "contrib/django/running.py",
+        "        except failures() as error:\n",
+        "        except Exception as error:\n",
+        test=f"{_DJANGO}test_what_is_no_exception_but_fails_an_attempt_is_final_as_well_and_told",
     ),
 )

@@ -12,6 +12,7 @@ from django.utils import timezone
 from s3queue.encoding import sized_result
 from s3queue.errors import InvalidRequest, Postpone, Reject, Retry
 from s3queue.worker.context import Context
+from s3queue.worker.processor import failures
 
 from .backend import S3QueueBackend
 from .failures import raised, task_error
@@ -48,7 +49,7 @@ def handler_of(backend: S3QueueBackend, queue_name: str) -> Callable[[bytes, Con
         task_started.send(sender=type(backend), task_result=result)
         try:
             returned = _call(result)
-        except Exception as error:
+        except failures() as error:
             if not isinstance(error, (Retry, Postpone)):
                 _finish(backend, result, TaskResultStatus.FAILED, error)
             raise raised(error, retries=backend.retries_exceptions) from None
@@ -73,7 +74,7 @@ def _call(result: TaskResult) -> Any:
 
 
 def _finish(
-    backend: S3QueueBackend, result: TaskResult, status: TaskResultStatus, error: Exception | None = None
+    backend: S3QueueBackend, result: TaskResult, status: TaskResultStatus, error: BaseException | None = None
 ) -> None:
     object.__setattr__(result, "finished_at", timezone.now())
     object.__setattr__(result, "status", status)
@@ -83,7 +84,7 @@ def _finish(
     task_finished.send_robust(sender=type(backend), task_result=result)
 
 
-def _error_of(error: Exception) -> TaskError:
+def _error_of(error: BaseException) -> TaskError:
     from s3queue.documents.record import Failure
 
     return task_error(Failure.of(raised(error, retries=False)))
