@@ -38,6 +38,7 @@ def connect(
     Credentials, region and endpoint come from the environment, as boto3 reads them (`AWS_ENDPOINT_URL` included); or
     from the URL: `s3://key:secret@host:port/bucket/queue`, percent-encoded where they have `/`, `:` or `@`. That speaks
     HTTPS, except to this machine; `s3+http://` speaks HTTP. No error and no log line repeats them.
+    `worker_id` is the name in leases, records and heartbeats; choose one only if no other process has it at any time.
     `store` chooses the client: `boto3` or `direct`; the default is `S3QUEUE_STORE`. If you pass a boto3 `client`, it is
     used unchanged.
 

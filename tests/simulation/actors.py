@@ -18,18 +18,22 @@ from s3queue.worker.sweep_turns import BY_WORKER, SweepTurns
 from .cast import Cast
 from .machines import Process
 from .threads import Flag
+from .watched import WatchedQueue
 from .world import Crash
 
 
 class PullWorker:
     """A long-lived worker: threads that pull, one heartbeat that keeps what they hold."""
 
-    def __init__(self, cast: Cast, until: float, threads: int = 2, after: float = 0.0) -> None:
+    def __init__(
+        self, cast: Cast, until: float, threads: int = 2, after: float = 0.0, twin: PullWorker | None = None
+    ) -> None:
+        """A `twin` is a worker that was given the same id: the two write one heartbeat."""
         self._cast = cast
         self._world = cast.world
         self._until = until
-        self.process = cast.process("pull")
-        self._queue = cast.queue(self.process)
+        self.process: Process = twin.process if twin else cast.process("pull")
+        self._queue: WatchedQueue = twin._queue if twin else cast.queue(self.process)
         self._processor = cast.processor(self._queue, renew=self._renew)
         self._heartbeat = HeartbeatWriter(self._queue)
         self._heartbeat.changed = Flag(self._world)  # type: ignore[assignment]

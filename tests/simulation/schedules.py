@@ -55,6 +55,8 @@ from .world import QUEUE, World
 ROUNDS_EVERY = 40
 #: In these of forty, handlers send messages.
 SENDING = (11, 31)
+#: In one of so many that are about heartbeats, two workers have one id.
+TWINS_OF, TWINS = 4, 2
 #: Longer lines are not held in memory; no script is as short as that.
 SHORT_LINE = 16
 #: Characters of `{"HandlerFailed": 12}`.
@@ -219,7 +221,9 @@ class Schedule:
         for _ in range(chance.choice((1, 1, 2)) if self.is_shared else 0):
             PullWorker(self.cast, self.lasts, threads=chance.choice((2, 3, 4)), after=chance.random())
         if chance.random() < self.profile.pulls:
-            PullWorker(self.cast, float("inf") if self.profile.pulls_only else self.lasts)
+            worker = PullWorker(self.cast, float("inf") if self.profile.pulls_only else self.lasts)
+            if self.profile.name == "heartbeats" and self.world.seed % TWINS_OF == TWINS:
+                PullWorker(self.cast, self.lasts, after=0.3, twin=worker)
         for _ in range(chance.choice((1, 1, 2))):
             every = 2.0 if self.profile is PROMPT else chance.uniform(1.5, 4.0)
             if self.cron and chance.random() < 0.4:

@@ -6,6 +6,7 @@ import contextlib
 
 from s3queue.errors import Conflict
 
+from .actors import PullWorker
 from .functions import Container, Notification
 from .stage import Plot, Stage, batch, script
 from .world import QUEUE
@@ -106,6 +107,15 @@ def _pause_in_the_middle(stage: Stage) -> str:
     return path
 
 
+def _share_an_id(stage: Stage) -> str:
+    """Two pull workers were given one id, and their handlers outlast their leases: what each holds is its own."""
+    paths = [stage.put(name, script(name, "k", takes=9.0)) for name in "abcd"]
+    until = stage.world.now + 14.0
+    PullWorker(stage.cast, until, after=0.3, twin=PullWorker(stage.cast, until))
+    stage.act(lambda _: stage.world.sleep(14.0))
+    return paths[0]
+
+
 UNDISTURBED: dict[str, Plot] = {
     "claim the oldest first": _oldest_first,
     "claim next what ran out": _take_what_ran_out,
@@ -113,4 +123,5 @@ UNDISTURBED: dict[str, Plot] = {
     "die beside one's replayed lines": _die_beside_a_replay,
     "replay in the middle of a burial": _replay_in_the_middle,
     "pause in the middle": _pause_in_the_middle,
+    "share the id of another worker": _share_an_id,
 }

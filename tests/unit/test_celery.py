@@ -149,6 +149,12 @@ def test_a_pools_child_waits_for_no_thread_that_it_does_not_have():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def test_two_channels_that_consume_one_queue_keep_what_each_of_them_holds(bench):  # [P2]
+    queue = bench.queue("celery")
+    first, second = intake_of(queue), intake_of(queue)
+    assert first.queue.worker_id == queue.worker_id != second.queue.worker_id
+
+
 # Sending
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from weakref import WeakValueDictionary
 
 from s3queue.clock import Ascending, Chance, Clock, RandomChance, SystemClock
 from s3queue.documents.lease import StoredLease
@@ -20,7 +23,7 @@ from .gate import Gate
 from .outcomes import Outcomes
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, weakref_slot=True)
 class QueueAccess:
     """One queue of a bucket, as one worker, producer or operator uses it."""
 
@@ -28,7 +31,7 @@ class QueueAccess:
     name: str
     #: The current settings: those that the queue was defined with, and the overrides of `queue.json`.
     settings: QueueSettings = field(default_factory=QueueSettings)
-    #: New at every start: a heartbeat or lease of an earlier process must not count for this one.
+    #: New at every start, and in every child process: a heartbeat or lease of another one must not count for this one.
     worker_id: str = ""
     clock: Clock = field(default_factory=SystemClock)
     chance: Chance = field(default_factory=RandomChance)
@@ -50,6 +53,9 @@ class QueueAccess:
     #: Messages that can be neither claimed nor buried; the backlog leaves them out.
     set_aside: set[str] = field(init=False, default_factory=set, repr=False)
 
+    #: Taken, for good, by the worker that writes a heartbeat in the name of `worker_id`: there must not be two.
+    identity: threading.Lock = field(init=False, default_factory=threading.Lock, repr=False, compare=False)
+
     #: A rate or a breaker, for queues that have one.
     gate: Gate | None = field(init=False, default=None, repr=False)
     #: Called between the many requests that one message's sends may need: a sweep's ends them when its budget does.
@@ -65,6 +71,11 @@ class QueueAccess:
         self.keys = Keys(self.name)
         self.defined = self.settings
         self.worker_id = self.worker_id or f"worker-{self.chance.token()}"
+        _of_this_process[id(self)] = self
+
+    def new_worker_id(self, chance: Chance | None = None) -> str:
+        """One that nobody has, and that tells which it comes from."""
+        return f"{self.worker_id}-{(chance or self.chance).token()}"
 
     def follow_limits(self) -> bool:
         """Bring `gate` up to date with the settings; whether there is one. `Queue` does that."""
@@ -138,3 +149,17 @@ class QueueAccess:
         """
         found = self.store.open(self.keys.lease(path))
         return StoredLease.read(found) if found else None
+
+
+_of_this_process: WeakValueDictionary[int, QueueAccess] = WeakValueDictionary()
+
+
+def _renew_worker_ids() -> None:
+    """In a child process: its parent goes on with the ids that they share, and so may other children.  [P2]"""
+    chance = RandomChance()  # one with a seed would draw the same in every child
+    for queue in list(_of_this_process.values()):
+        queue.worker_id = queue.new_worker_id(chance)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_worker_ids)

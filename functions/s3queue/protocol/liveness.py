@@ -16,7 +16,7 @@ from s3queue.documents.heartbeat import Heartbeat
 from s3queue.documents.lease import GRAIN
 from s3queue.errors import Conflict, CorruptState, InvalidRequest, QueueError
 from s3queue.paths import is_partition
-from s3queue.store import put_surely
+from s3queue.store import Object, put_surely
 
 from .access import QueueAccess
 from .claim import Claim
@@ -43,6 +43,8 @@ class HeartbeatWriter:
         self._started_at = queue.clock.now()
         self._claims: dict[str, Claim] = {}
         self._etag: str | None = None
+        #: The nonces of the last beat that was surely stored, and of those since, which may have been.
+        self._ours: set[str] = set()
         self._beat_at = float("-inf")
         self._last_ttl = self.ttl
         self._mutex = threading.Lock()
@@ -142,31 +144,55 @@ class HeartbeatWriter:
     def _write(self, document: Heartbeat) -> bool:
         """Replace the last heartbeat, conditionally: an old one that arrives late must not replace a newer one."""
         store, key = self._queue.store, self._queue.keys.worker(self._queue.worker_id)
+        self._ours.add(document.nonce)
         try:
             written = put_surely(store, key, document.to_bytes(), if_match=self._etag, if_absent=self._etag is None)
             self._etag = written.etag
+            self._ours = {document.nonce}
             return True
         except Conflict:
-            return self._read_again(key)
+            self._read_again(key)
+            return False
         except QueueError:
             return False
 
-    def _read_again(self, key: str) -> bool:
-        """The sweeper deleted it while this worker was silent, or someone overwrote it: continue from what is there at
-        the next beat.
+    def _read_again(self, key: str) -> None:
+        """The sweeper deleted it while this worker was silent, or one without an answer was stored: continue from what
+        is there at the next beat.
+
+        Not if another writer is alive, in a process that was given the same id: each would leave out what the other
+        one holds. The first one goes on, and what this one holds is kept by the leases alone.  [P2]
         """
+        store = self._queue.store
         try:
-            found = self._queue.store.head(key)
+            # The writers of a run take turns by design: whose it is need not be read.
+            found = store.head(key) if self._run else store.open(key)
+            if not (isinstance(found, Object) and self._is_anothers(found)):
+                self._etag = found.etag if found else None
+                return
         except QueueError:
-            return False
-        self._etag = found.etag if found else None
-        return False
+            return
+        _log.error("heartbeat not written, another worker has this id; give each one of its own: %s", key)
+        with self._mutex:
+            for claim in self._claims.values():
+                claim.named_until = float("-inf")
+
+    def _is_anothers(self, found: Object) -> bool:
+        """Whether it is fresh, and was written by someone else."""
+        try:
+            heartbeat = Heartbeat.read(found)
+        except (CorruptState, InvalidRequest):
+            return False  # it keeps nothing
+        return heartbeat.is_fresh(found.at - found.modified_at) and heartbeat.nonce not in self._ours
 
     def end(self) -> None:
-        """The worker ends. If the heartbeat cannot be deleted, the sweeper does it later."""
-        self._etag = None
+        """The worker ends. If the heartbeat cannot be deleted, the sweeper does it later; another one's is kept."""
+        etag, self._etag = self._etag, None
+        if etag is None and not self._run:
+            return
         try:
-            self._queue.store.delete(self._queue.keys.worker(self._queue.worker_id))
+            key = self._queue.keys.worker(self._queue.worker_id)
+            self._queue.store.delete(key, if_match=None if self._run else etag)
         except QueueError:
             return
 

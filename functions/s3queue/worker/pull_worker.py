@@ -20,6 +20,7 @@ from s3queue.queue import Queue
 from .background import Background
 from .crew import Crew, join_all, start_lasting
 from .definition import Definition, Handler, definition_for
+from .identity import own_queue
 from .inbox import Inbox
 from .own_retries import OwnRetries
 from .partition_runs import PartitionRuns
@@ -64,7 +65,8 @@ class Worker:
         Raises:
             InvalidRequest: the definition is another queue's.
         """
-        self.queue = queue
+        #: Its own: of the second worker of a `Queue` the same one, in another worker's name.
+        self.queue = queue = own_queue(queue)
         definition = definition_for(queue, handler)
         definition.events.pass_on(queue.events)
         self._stopping = threading.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulation.mutations import Mutation
 
+_LIVENESS = "tests/unit/protocol/test_liveness.py::"
 BUGS = (
     Mutation(
         "a lease that is written for less time counts when its answer comes",
@@ -74,6 +75,41 @@ BUGS = (
         "protocol/liveness.py",
         "if owner not in self._held or (over_at and (read_at is None or read_at < over_at)):",
         "if owner not in self._held:",
+    ),
+    Mutation(
+        "two workers that were given one id replace each other's heartbeat",
+        "protocol/liveness.py",
+        "        return heartbeat.is_fresh(found.at - found.modified_at) and heartbeat.nonce not in self._ours\n",
+        "        return False\n",
+    ),
+    Mutation(
+        "what a heartbeat gave counts although another worker has replaced it",
+        "protocol/liveness.py",
+        '                claim.named_until = float("-inf")\n',
+        "                pass\n",
+        test=f"{_LIVENESS}test_what_the_heartbeat_gave_is_over_when_another_worker_has_replaced_it",
+    ),
+    Mutation(
+        "a worker that leaves deletes the heartbeat of another one with its id",
+        "protocol/liveness.py",
+        "if_match=None if self._run else etag)",
+        "if_match=None)",
+        more=(("protocol/liveness.py", "        if etag is None and not self._run:\n            return\n", ""),),
+        test=f"{_LIVENESS}test_a_worker_that_leaves_does_not_take_the_heartbeat_of_another_one_along",
+    ),
+    Mutation(
+        "two workers of one queue have one id",
+        "worker/identity.py",
+        "    if queue.identity.acquire(blocking=False):\n",
+        "    if queue.identity:\n",
+        test="tests/unit/worker/test_identity.py::test_two_workers_of_one_queue_keep_what_each_of_them_holds",
+    ),
+    Mutation(
+        "a child process goes on with the ids of its parent",
+        "protocol/access.py",
+        "        queue.worker_id = queue.new_worker_id(chance)\n",
+        "        pass\n",
+        test="tests/unit/worker/test_identity.py::test_a_child_process_has_ids_of_its_own",
     ),
     Mutation(
         "heartbeats name nothing",

@@ -95,16 +95,16 @@ def test_after_a_heartbeat_that_failed_the_next_one_comes_soon_but_not_at_once(b
     assert heartbeat.seconds_to_beat() == pytest.approx(3)
 
 
-def test_a_head_that_fails_after_a_conflict_is_a_heartbeat_that_was_not_written(bench):
+def test_a_get_that_fails_after_a_conflict_is_a_heartbeat_that_was_not_written(bench):
     queue, _, heartbeat = _held(bench)
     bench.put(f"orders/workers/{queue.worker_id}", b"someone else's")
 
-    def no_head(operation, key, perform):
-        if operation == "head":
+    def no_get(operation, key, perform):
+        if operation == "get":
             raise Unavailable("503")
         return perform()
 
-    bench.around = no_head
+    bench.around = no_get
     assert not heartbeat.beat({})
     bench.around = None
     assert [heartbeat.beat({}), heartbeat.beat({})] == [False, True]

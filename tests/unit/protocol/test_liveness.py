@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from s3queue import Unavailable
+from s3queue.documents.heartbeat import Heartbeat
 from s3queue.documents.lease import GRAIN
 from s3queue.documents.run_documents import Manifest
 from s3queue.protocol.liveness import HeartbeatWriter, LiveOwners
@@ -175,6 +176,94 @@ def test_a_beat_never_overwrites_what_it_does_not_know(bench, queue, heartbeat):
 
     assert not heartbeat.beat({})
     assert bench.read(key_of(queue)) == b"someone else's"
+
+
+def test_the_heartbeat_of_another_worker_with_the_same_id_is_not_replaced_while_it_counts(bench):  # [P2]
+    """Each would leave out what the other one holds, and the sweeper would give that away."""
+    queue, elsewhere = (bench.queue(worker_id="worker-7", visibility_timeout=TTL) for _ in range(2))
+    first, second = HeartbeatWriter(queue), HeartbeatWriter(elsewhere)
+    kept, other = claimed(queue, "kept"), claimed(elsewhere, "other")
+    first.hold(kept)
+    second.hold(other)
+    for _ in range(6):
+        assert first.beat({})
+        assert not second.beat({})
+        bench.clock.advance(10)
+
+    assert (kept.is_alive(), other.is_alive()) == (True, False)
+    assert LiveOwners(queue).keep("worker-7", kept.path)
+    # The first one falls silent: once nothing counts that it wrote, the other one has the id to itself.
+    bench.clock.advance(TTL + GRAIN)
+    assert [second.beat({}), second.beat({})] == [False, True]
+    assert not kept.is_alive()
+
+
+def test_what_the_heartbeat_gave_is_over_when_another_worker_has_replaced_it(bench, queue, heartbeat, caplog):  # [P2]
+    claim = claimed(queue)
+    heartbeat.hold(claim)
+    bench.clock.advance(20)
+    assert heartbeat.beat({})
+    bench.clock.advance(9)
+    # An older version does that.
+    bench.put(key_of(queue), Heartbeat(worker="x", started_at=bench.clock.now(), ttl=TTL, nonce="another").to_bytes())
+    bench.clock.advance(2)
+    assert claim.is_alive()
+
+    assert not heartbeat.beat({})
+
+    assert not claim.is_alive(), "neither its own lease nor what is stored keeps it"
+    assert "another worker has this id" in caplog.text
+
+
+def test_a_beat_that_was_stored_without_an_answer_is_this_workers_own(bench, queue, heartbeat):
+    claim = claimed(queue)
+    heartbeat.hold(claim)
+    assert heartbeat.beat({})
+    bench.clock.advance(10)
+
+    def silent(operation, key, perform):
+        if operation == "put":
+            perform()
+        raise Unavailable("time-out")
+
+    bench.around = silent
+    assert not heartbeat.beat({})
+    bench.around = None
+
+    assert [heartbeat.beat({}), heartbeat.beat({})] == [False, True]
+    assert claim.deadline == bench.clock.monotonic() + TTL.total_seconds()
+
+
+def test_a_worker_that_comes_back_knows_its_own_heartbeat(bench, queue, heartbeat):
+    assert heartbeat.beat({})
+
+    def fail(operation, key, perform):
+        raise Unavailable("503 SlowDown")
+
+    bench.around = fail
+    heartbeat.end()
+    bench.around = None
+
+    assert [heartbeat.beat({}), heartbeat.beat({})] == [False, True]
+
+
+def test_a_worker_that_leaves_does_not_take_the_heartbeat_of_another_one_along(bench):
+    first, second = (HeartbeatWriter(bench.queue(worker_id="worker-7")) for _ in range(2))
+    assert [first.beat({}), second.beat({})] == [True, False]
+
+    second.end()
+
+    assert bench.keys("orders/workers/") == ["orders/workers/worker-7"]
+    first.end()
+    assert bench.keys("orders/workers/") == []
+
+
+def test_the_writers_of_a_run_take_turns(bench, queue):
+    """The launcher's heartbeat counts for ten minutes, and the driver goes on with it."""
+    launcher, driver = (HeartbeatWriter(queue, TTL, run="r1") for _ in range(2))
+    assert launcher.beat({})
+
+    assert [driver.beat({}), driver.beat({})] == [False, True]
 
 
 def test_two_beats_of_equal_content_are_two_different_objects(bench, queue, heartbeat):

@@ -22,6 +22,7 @@ from s3queue.protocol.liveness import HeartbeatWriter, keep_beating
 from s3queue.queue import Queue
 from s3queue.worker.background import Background
 from s3queue.worker.crew import start_lasting
+from s3queue.worker.identity import own_queue
 from s3queue.worker.inbox import Inbox
 from s3queue.worker.processor import AttemptEnding
 from s3queue.worker.statistics import Statistics
@@ -46,7 +47,8 @@ class Intake:
         """Polls every `poll_interval` seconds while there is work, and up to every `slowest` if there is none.
         `changed` is called, in other threads, when there may be something to take before that.
         """
-        self.queue = queue
+        # Two channels of a connection may consume one queue.
+        self.queue = queue = own_queue(queue)
         self._poll_interval = poll_interval
         self._slowest = max(slowest, poll_interval)
         self._changed = changed
