@@ -16,6 +16,8 @@ from .errors import Conflict, CorruptState, Unavailable
 UNKNOWN_TRIES = 4
 #: S3 deletes so many objects at once, at most.
 MANY = 1000
+#: Behind every key of a folder: servers treat the folder itself as a cursor differently.
+LAST = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ def run_case(case: Case) -> Outcome:
     faults = ScriptedFaults(script)
     stage = Stage(faults, Profile(exact=not case.faults and case.operation in OPERATIONS))
     world, judge = stage.world, stage.judge
-    with silenced(), greenlets(), short_lines(), small_records(), small_windows(world):
+    with silenced(), greenlets(), short_lines(), small_records(), small_windows(world), stage.patches:
         try:
             path = (OPERATIONS | UNDISTURBED)[case.operation](stage)
             begun = world.now

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 from s3queue.errors import Unavailable, Unreadable
+from s3queue.flow import partition_window
 
 from .functions import Container
 from .machines import Process
@@ -197,6 +199,24 @@ def _vanish(**changes: Any) -> Plot:
     return plot
 
 
+def _fill(*, is_removed: bool) -> Plot:
+    """As many failed messages wait as may, behind more others than a look lists; or they were deleted by hand."""
+
+    def plot(stage: Stage) -> str:
+        stage.cast.profile = replace(stage.cast.profile, exact=False)
+        paths = [stage.put(f"@=0/z{number}", script(f"z{number}", "fk")) for number in (1, 2)]
+        stage.prepare(lambda helper: helper.processor.run(paths[0]))
+        stage.patches.enter_context(patch.multiple(partition_window, MOST_WAITING=2, PAGE=1, PAGES=1))
+        for number in range(1, 4):
+            other = stage.put(f"@=0/{number}", script(f"m{number}", "k"))
+        for path in paths if is_removed else ():
+            stage.prepare(lambda helper, path=path: helper.queue.remove(path))  # type: ignore[misc]
+        stage.act(lambda worker: worker.processor.run(other))
+        return other
+
+    return plot
+
+
 def _collect(*plans: str) -> Plot:
     """One call of a handler of lists for all of them."""
 
@@ -236,6 +256,8 @@ PARTITIONED: dict[str, Plot] = {
     "group, cancel a waiting message": _cancel("fk", before=1),
     "group, replay a dead letter": _replay,
     "shared partition, collect": _collect("k", "fk"),
+    "shared partition, full behind others": _fill(is_removed=False),
+    "shared partition, full of what was deleted by hand": _fill(is_removed=True),
     "shared partition, one that waits is deleted by hand": _vanish(),
     "shared partition, one that waits is deleted by hand while others are gathered": _vanish(
         collect=3, within=timedelta(seconds=2)

@@ -52,11 +52,10 @@ def small_windows(world: World) -> Iterator[None]:
     """Few messages in each, and the judge knows when each was looked at: a process has several threads."""
     look = partition_window.PartitionWindow.look
 
-    def noted(window: PartitionWindow) -> list[str]:
+    def noted(window: PartitionWindow, *beside: Any) -> None:
         began_at = world.now
-        gone = look(window)
+        look(window, *beside)
         _looked[id(window)] = window, began_at
-        return gone
 
     _looked.clear()
     with (

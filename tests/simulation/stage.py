@@ -52,6 +52,8 @@ class Stage:
         self.worker = Container(self.cast, "subject")
         self.helper = Container(self.cast, "helper")
         self.is_finished = False
+        #: What is otherwise on this stage than everywhere; it ends with it.
+        self.patches = contextlib.ExitStack()
 
     def put(self, name: str, body: bytes) -> str:
         """A producer's PUT, between two steps of everyone else."""

@@ -86,16 +86,15 @@ class Hold:
         # is charged with it; and equal bytes that were PUT since are listed after it, in their place.  [P5]
         self.queue.follow_limits()
         window = [] if self._uncleared or not takes else self._plan(relist=True)
-        is_gathering = bool(window) and self.messages.must_gather(window)
-        # Also if all that waited was deleted by hand: nobody else deletes a lease that is open.
-        is_left = self._stored is not None and (self._stored.is_over() or not self._waiting)
-        if takes and not (window or self._uncleared or is_left or self._new.ended):
+        # Also if what waited was deleted by hand: nobody else forgets that, or deletes a lease that is open.
+        is_left = (last := self._stored) and (last.is_over() or len(self._waiting) < max(1, len(last.lease.waiting)))
+        if takes and not (window or self._uncleared or is_left):
             return False
         if (gate := self.queue.gate) and window and gate.wait(self.messages.path(window[0])) > 0:
             self.queue.hold_back(self.messages.path(window[0]))
             return False
         try:
-            if is_gathering:
+            if window and self.messages.must_gather(window):
                 # The lease comes first: the events of what comes meanwhile find it held, and end there.
                 self._lease.wait(self.queue.settings.within)
                 self.queue.clock.sleep(self.queue.settings.within.total_seconds())
@@ -245,8 +244,7 @@ class Hold:
         """A handler was started, and how that ended cannot be recorded: the attempt counts, and nothing more starts.
 
         Once the lease has run out, nothing that this holder writes counts. It is still `taken` there, and nothing is
-        given up (`give_up`): whoever takes the partition over charges it, or, if several were taken, tries each of them
-        alone from then on.  [P5]
+        given up (`give_up`): whoever takes the partition over charges it, or, of several, tries each alone.  [P5]
         """
         with self._mutex:
             if self._claims.get(claim.path) is claim and claim.path in self._running:
@@ -268,7 +266,7 @@ class Hold:
     def vanish(self, path: str, at: datetime) -> None:
         """Someone deleted the message, or it was finished before the LIST was used: only a failed one is recorded."""
         with self._mutex:
-            waiting = self._waiting.get(path)
+            waiting = self.messages.gone.pop(path, None) or self._waiting.get(path)
             self._forget(path)
             # Equal bytes that are PUT by now are another message, and not to be deleted with this one.  [P1]
             self._clearing.read.pop(path, None)
@@ -371,10 +369,10 @@ class Hold:
             return window
         if not relist and (self._is_last or not self._may_follow):
             return []  # it is looked at once more after it was given up
-        for path in self.messages.look():
-            if path not in (beside or ()):
-                self.vanish(path, self.messages.listed_at)
+        self.messages.look(beside or ())
         window = self.messages.find(finished, beside)
+        for path in list(self.messages.gone):
+            self.vanish(path, self.messages.listed_at)
         while self.messages.misnamed:
             bury_misnamed(self.leases, *self.messages.misnamed.popitem())
         return window

@@ -17,7 +17,7 @@ from s3queue.paths import group_of, group_partition, is_ordered, is_partition, p
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.liveness import LiveOwners
 from s3queue.protocol.partition_status import read_partition
-from s3queue.store import Page, listing
+from s3queue.store import LAST, Page, listing
 
 #: Rows of one answer: each costs a LIST, and a GET if there is a lease.
 MOST_ROWS = 1000
@@ -25,8 +25,6 @@ MOST_ROWS = 1000
 LEASE_PAGES = 20
 #: Partitions that are read at the same time.
 PARALLEL = 16
-#: Behind every key of a folder: servers treat the folder itself as a cursor differently.
-_LAST = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +161,7 @@ def _names(
     if leased:
         names, is_last = order, True
     else:
-        cursor: str | None = keys.message(partition_path(after)) + _LAST if after else ""
+        cursor: str | None = keys.message(partition_path(after)) + LAST if after else ""
         folders: list[str] = []
         size = limit
         # Other messages may have names that begin with @, and fill whole pages.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -11,15 +11,15 @@ from s3queue.documents.lease import NEVER
 from s3queue.documents.message import Generation, is_placeholder
 from s3queue.documents.partition import MOST_WAITING, Waiting
 from s3queue.encoding import EARLIEST
-from s3queue.paths import is_ordered, partition_path
+from s3queue.paths import is_ordered, partition_path, rate_key_of
 from s3queue.protocol.access import QueueAccess
-from s3queue.store import ObjectInfo
+from s3queue.store import LAST, ObjectInfo
 
 #: Messages that are taken, and then committed, together.
 WINDOW = 100
 #: Messages that one LIST shows.
 PAGE = 1000
-#: Pages that one look reads while nothing on them can be taken.
+#: Pages that one look reads while nothing on them can be taken; or messages that it asks for by their names.
 PAGES = 10
 
 
@@ -40,30 +40,32 @@ class PartitionWindow:
     listed_at: datetime = EARLIEST
     #: Path → why no lease can name it: such a message is never taken.
     misnamed: dict[str, str] = field(default_factory=dict)
+    #: Path → one that waited, and is not there any more: its outcome is to be recorded.
+    gone: dict[str, Waiting] = field(default_factory=dict)
 
     @property
     def has_left(self) -> bool:
         """Whether messages were seen that nobody has taken, or may be there."""
         return bool(self._listed) or self._next_after is not None or self._is_stale
 
-    def look(self) -> list[str]:
-        """Look at the partition anew; returns the paths that wait, and are gone. One LIST."""
+    def look(self, beside: Container[str] = ()) -> None:
+        """Look at the partition anew, while `beside` is at work. One LIST."""
         self.forget()
-        self._turn()
-        if self._next_after is not None:
-            return []
-        present = {self.path(info) for info in self._listed}
-        return [path for path in self.waiting if path not in present]
+        self._turn(beside)
 
-    def _turn(self) -> None:
-        """Read the next page."""
-        prefix = self.queue.keys.message(partition_path(self.partition))
-        page = self.queue.store.list(prefix, after=self._next_after or "", limit=PAGE)
+    def _turn(self, beside: Container[str]) -> None:
+        """Read the next page. What waits between its first and its last name, and is not on it, is gone."""
+        keys, after = self.queue.keys, self._next_after or ""
+        page = self.queue.store.list(keys.message(partition_path(self.partition)), after=after, limit=PAGE)
+        present = {info.key for info in page.objects}
+        for path in [path for path in self.waiting if path not in beside]:
+            if after < (key := keys.message(path)) <= (page.next_after or key) and key not in present:
+                self.gone[path] = self.waiting.pop(path)
         for info in page.objects:
             path = self.path(info)
             if is_placeholder(info) or path in self.queue.set_aside:
                 continue
-            if problem := self.queue.keys.problem(path):
+            if problem := keys.problem(path):
                 self.misnamed[path] = problem
             else:
                 self._listed.append(info)
@@ -86,15 +88,49 @@ class PartitionWindow:
             window = self.choose(self.listed_at, finished, beside)
             if window or self._next_after is None or self._must_wait():
                 return window
-            self._turn()
+            if self._is_full:
+                self._seek(self._next_after, beside or ())
+                break
+            self._next_after = self._behind(self._next_after)
+            self._turn(beside or ())
         return self.choose(self.listed_at, finished, beside)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether so many failed messages wait that no other one is taken. In a group, one waits."""
+        # Not those that are parked for ever: they are dead, and nobody waits for them.
+        waiting = sum(one.retry_at != NEVER for one in self.waiting.values())
+        return not is_ordered(self.partition) and waiting >= MOST_WAITING
+
+    def _seek(self, after: str, beside: Container[str]) -> None:
+        """Ask for messages that wait and are due, each by its name: any number of others may lie before them."""
+        due = [one for path, one in self.waiting.items() if one.retry_at <= self.listed_at and path not in beside]
+        behind = [one for one in due if self.queue.keys.message(one.path) > after]
+        for one in sorted(behind, key=lambda one: one.retry_at)[:PAGES]:
+            if info := self.queue.list_message(one.path):
+                self._listed.append(info)
+            else:
+                self.gone[one.path] = self.waiting.pop(one.path)
+
+    def _behind(self, after: str) -> str:
+        """Where the next page begins: behind the folder of the last name if that has no tokens, however many messages
+        are left in it.
+        """
+        gate = self.queue.gate if self.is_by_folder else None
+        path = after.removeprefix(self.queue.keys.root)
+        if gate is None or gate.wait(path) <= 0:
+            return after
+        folder = f"{partition_path(self.partition)}{rate_key_of(path)}/"
+        # In a folder that is named like a priority there are those of others.
+        is_whole = path.startswith(folder) and rate_key_of(f"{folder}x") == rate_key_of(path)
+        return f"{self.queue.keys.message(folder)}{LAST}" if is_whole else after
 
     def _must_wait(self) -> bool:
         """Whether nothing can be taken before the time of one that failed, whatever else is there."""
         due = {path: one.retry_at for path, one in self.waiting.items() if one.retry_at != NEVER}
         if is_ordered(self.partition):
             return any(self.path(info) in due for info in self._listed)
-        return len(due) >= MOST_WAITING and min(due.values()) > self.listed_at
+        return self._is_full and min(due.values()) > self.listed_at
 
     def must_gather(self, window: Sequence[ObjectInfo]) -> bool:
         """Whether more messages may come in time for the first call of a handler that collects them."""
@@ -131,8 +167,7 @@ class PartitionWindow:
         goes_in_order = is_ordered(self.partition)
         settings = self.queue.settings
         most = max(WINDOW, settings.collect) if settings.max_attempts > 1 else 1
-        # Not those that are parked for ever: they are dead, and nobody waits for them. In a group, one waits.
-        is_full = not goes_in_order and sum(one.retry_at != NEVER for one in self.waiting.values()) >= MOST_WAITING
+        is_full = self._is_full
         gate = self.queue.gate if self.is_by_folder else None
         window: list[ObjectInfo] = []
         skipped: list[ObjectInfo] = []

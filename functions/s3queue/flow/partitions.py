@@ -45,8 +45,8 @@ def hold_partition(leases: LeaseProtocol, partition: str, readers: Readers | Non
 
 def has_work(leases: LeaseProtocol, partition: str, *, finishes: bool = False) -> bool:
     """Whether a holder of this version would have something to do in it now: for whoever launches one, which takes a
-    minute and costs more than a look. GET lease, and a LIST if it is free. A group that waits for a retry has nothing
-    to do before that is due.
+    minute and costs more than a look. GET lease, and if it is free a LIST, or more while nothing on the first page can
+    be taken. A group that waits for a retry has nothing to do before that is due.
 
     With `finishes`: if the last holder died, its messages are charged with that, and what it had committed is finished
     here. No message is taken.
@@ -75,9 +75,9 @@ def has_work(leases: LeaseProtocol, partition: str, *, finishes: bool = False) -
     if stored and next_at and next_at > stored.read_at and is_ordered(partition):
         return False
     window = PartitionWindow(queue, partition, dict(stored.lease.waiting) if stored else {})
+    window.look()
     # What waited and is gone has to be recorded.
-    is_gone = any(window.waiting[path].retry_at != NEVER for path in window.look())
-    return is_gone or bool(window.choose(window.listed_at, {}))
+    return bool(window.find({})) or any(one.retry_at != NEVER for one in window.gone.values())
 
 
 def _stored(queue: QueueAccess, partition: str) -> StoredPartition | None:

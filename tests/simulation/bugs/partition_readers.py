@@ -9,6 +9,7 @@ _JOURNALS = "tests/unit/flow/test_journals.py::"
 _RUNS = "tests/unit/worker/test_partition_runs.py::"
 _SIZES = "tests/unit/flow/test_partition_sizes.py::"
 _WINDOW = "tests/unit/flow/test_partition_window.py::"
+_LIMITS = "tests/unit/flow/test_partition_limits.py::"
 
 BUGS = (
     Mutation(
@@ -106,8 +107,8 @@ BUGS = (
     Mutation(
         "messages that are parked for ever fill their partition",
         "flow/partition_window.py",
-        "is_full = not goes_in_order and sum(one.retry_at != NEVER for one in self.waiting.values()) >= MOST_WAITING",
-        "is_full = len(self.waiting) >= MOST_WAITING",
+        "        waiting = sum(one.retry_at != NEVER for one in self.waiting.values())\n",
+        "        waiting = len(self.waiting)\n",
         test=f"{_WINDOW}test_messages_that_nobody_can_read_do_not_stop_their_partition",
     ),
     Mutation(
@@ -120,7 +121,7 @@ BUGS = (
     Mutation(
         "a name that is too long for a lease stops its partition",
         "flow/partition_window.py",
-        "            if problem := self.queue.keys.problem(path):\n",
+        "            if problem := keys.problem(path):\n",
         "            if problem := '':\n",
         test=f"{_WINDOW}test_a_name_that_is_too_long_for_a_lease_dies_alone",
     ),
@@ -230,5 +231,45 @@ BUGS = (
         "spark/heavy/partition_rounds.py",
         "                self._fail_started(error)\n",
         "",
+    ),
+    Mutation(
+        "a full share looks for what waits on its first pages only",
+        "flow/partition_window.py",
+        "                self._seek(self._next_after, beside or ())\n                break\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "what is gone of a full share keeps its place",
+        "flow/partition_window.py",
+        "            else:\n                self.gone[one.path] = self.waiting.pop(one.path)\n",
+        "",
+    ),
+    Mutation(
+        "what is gone of a partition is noticed only once one page shows all of it",
+        "flow/partition_window.py",
+        "            if after < (key := keys.message(path)) <= (page.next_after or key) and key not in present:\n",
+        "            if page.next_after is None and after < (key := keys.message(path)) and key not in present:\n",
+        test=f"{_WINDOW}test_messages_of_a_full_share_that_are_deleted_by_hand_leave_their_places",
+    ),
+    Mutation(
+        "a lease keeps what was never tried and is gone",
+        "flow/partition_hold.py",
+        "len(self._waiting) < max(1, len(last.lease.waiting)))",
+        "not self._waiting or self._new.ended)",
+        test=f"{_WINDOW}test_messages_of_a_full_share_that_are_deleted_by_hand_leave_their_places",
+    ),
+    Mutation(
+        "a folder without tokens hides the other folders of its share",
+        "flow/partition_window.py",
+        "            self._next_after = self._behind(self._next_after)\n",
+        "",
+        test=f"{_LIMITS}test_a_folder_without_tokens_hides_no_other_however_many_messages_it_has",
+    ),
+    Mutation(
+        "a folder that is named like a priority hides those that lie in it",
+        "flow/partition_window.py",
+        '        is_whole = path.startswith(folder) and rate_key_of(f"{folder}x") == rate_key_of(path)\n',
+        "        is_whole = path.startswith(folder)\n",
+        test=f"{_LIMITS}test_a_folder_that_is_named_like_a_priority_hides_none_that_lies_in_it",
     ),
 )

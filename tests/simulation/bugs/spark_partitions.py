@@ -32,7 +32,7 @@ BUGS = (
     Mutation(
         "a Spark run is launched for a partition that is empty",
         "flow/partitions.py",
-        "    return is_gone or bool(window.choose(window.listed_at, {}))\n",
+        "    return bool(window.find({})) or any(one.retry_at != NEVER for one in window.gone.values())\n",
         "    return True\n",
         test=f"{_RUNS}test_a_run_is_launched_for_a_partition_by_its_event_and_by_the_sweeper_but_only_once",
     ),

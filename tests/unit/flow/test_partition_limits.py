@@ -67,6 +67,31 @@ def test_a_folder_without_tokens_hides_no_other(bench, monkeypatch):
     assert (calls.count("a"), calls.count("b")) == (10, 1)
 
 
+def test_a_folder_without_tokens_hides_no_other_however_many_messages_it_has(bench, monkeypatch):
+    monkeypatch.setattr("s3queue.flow.partition_window.PAGE", 5)
+    queue, calls = bench.queue(partitions=1, rate="10/min", rate_key="folder"), []
+    for number in range(200):
+        path = queue.enqueue({"for": "a"}, name=f"a/{number:03}")
+    for name in ("a0", "a~/1", "b/1"):
+        queue.enqueue({"for": name}, name=name)
+
+    _run(bench, queue, lambda body: calls.append(body["for"]), path)
+
+    assert sorted(calls) == ["a"] * 10 + ["a0", "a~/1", "b/1"]
+
+
+def test_a_folder_that_is_named_like_a_priority_hides_none_that_lies_in_it(bench, monkeypatch):
+    monkeypatch.setattr("s3queue.flow.partition_window.PAGE", 20)
+    queue, calls = bench.queue(partitions=1, rate="10/min", rate_key="folder"), []
+    for number in range(60):
+        bench.put(f"orders/messages/@=0/p001/p001/{number:03}", b'{"for": "p001"}')
+    bench.put("orders/messages/@=0/p001/q/1", b'{"for": "q"}')
+
+    _run(bench, queue, lambda body: calls.append(body["for"]), "messages/@=0/x")
+
+    assert (calls.count("p001"), calls.count("q")) == (10, 1)
+
+
 def test_a_share_whose_folders_have_no_tokens_asks_to_be_called_again(bench):
     queue, calls = bench.queue(partitions=1, rate="10/min", rate_key="folder"), []
     for number in range(12):

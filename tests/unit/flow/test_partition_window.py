@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from s3queue.documents.partition import MOST_WAITING
+from s3queue import Postpone
+from s3queue.documents.partition import MOST_WAITING, PartitionLease
 from s3queue.errors import AccessDenied
 from s3queue.flow import partition_window
+from s3queue.flow.partitions import has_work, hold_partition
+from s3queue.protocol.journal import find_outcome
+
+#: Failed messages that a share may have here: more than one look asks for.
+MANY = 25
 
 
 def _run(bench, queue, handler, path):
@@ -116,3 +122,72 @@ def test_a_full_partition_finds_what_is_due_behind_a_page_of_others(bench, monke
 
     assert seen.count("a") == 251
     assert bench.keys("orders/messages/") == []
+
+
+def _fill(bench, queue, monkeypatch, name, error):
+    """A share with as many failed messages as it may have, and then others: more pages than one look reads."""
+
+    def handler(body):
+        raise error
+
+    monkeypatch.setattr(partition_window, "MOST_WAITING", MANY)
+    for number in range(MANY):
+        bench.put(f"orders/messages/@=0/{name}-{number:04}", b'{"n": "%b"}' % name.encode())
+    _run(bench, queue, handler, "messages/@=0/x")
+    monkeypatch.setattr(partition_window, "PAGE", 10)
+    for number in range(10 * (partition_window.PAGES + 2)):
+        bench.put(f"orders/messages/@=0/m-{number:04}", b'{"n": "m"}')
+    return sorted(PartitionLease.read(bench.memory.open("orders/leases/@=0")).waiting)
+
+
+def _run_all(bench, queue, seen):
+    """Until nothing more happens, as the sweeper would call for it."""
+    for _ in range(40):
+        _run(bench, queue, lambda body: seen.append(body["n"]), "messages/@=0/x")
+        bench.clock.advance(1)
+
+
+def test_a_full_share_finds_what_is_due_behind_any_number_of_others(bench, monkeypatch):
+    """Nothing else is taken before one of these has run: it would stand still for ever."""
+    queue, seen = bench.queue(retry_base=10), []
+    _fill(bench, queue, monkeypatch, "z", ValueError("down"))
+    bench.clock.advance(11)
+
+    assert has_work(queue.leases, "@=0")
+    _run(bench, queue, lambda body: seen.append(body["n"]), "messages/@=0/x")
+
+    assert (seen.count("z"), seen.count("m")) == (MANY, 10 * (partition_window.PAGES + 2))
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
+
+
+def test_a_look_asks_for_few_messages_by_their_names(bench, monkeypatch):
+    queue = bench.queue(retry_base=10)
+    _fill(bench, queue, monkeypatch, "z", ValueError("down"))
+    bench.clock.advance(11)
+    bench.store.take()
+
+    hold = hold_partition(queue.leases, "@=0")
+
+    assert len(PartitionLease.read(bench.memory.open("orders/leases/@=0")).taken) == partition_window.PAGES
+    assert bench.store.take()["list"] == 1 + partition_window.PAGES
+    hold.advance(stop=True)
+
+
+@pytest.mark.parametrize("error", [ValueError("down"), Postpone(10)], ids=["failed", "postponed"])
+@pytest.mark.parametrize("name", ["a", "z"])
+def test_messages_of_a_full_share_that_are_deleted_by_hand_leave_their_places(bench, monkeypatch, name, error):
+    """Whether or not a record has to say so, and wherever their names are among the others."""
+    queue, seen = bench.queue(retry_base=10), []
+    paths = _fill(bench, queue, monkeypatch, name, error)
+    assert len(paths) == MANY
+    for path in paths:
+        bench.memory.delete(f"orders/{path}")
+    bench.clock.advance(11)
+
+    assert has_work(queue.leases, "@=0")
+    _run_all(bench, queue, seen)
+
+    assert seen == ["m"] * (10 * (partition_window.PAGES + 2))
+    assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
+    outcomes = {record and record.failure.type for record in (find_outcome(queue, path) for path in paths)}
+    assert outcomes == ({"MessageVanished"} if isinstance(error, ValueError) else {None})
