@@ -119,7 +119,8 @@ class Buffer:
                     f"buffer full: {self._queue.name}: {self._pending} bodies are not stored yet, and none was within "
                     f"{self._room_within:g} s; wait, or raise max_pending or concurrency"
                 )
-            self._queue.clock.sleep(_LOOK_SECONDS)
+            if not self._makes_room():
+                self._queue.clock.sleep(_LOOK_SECONDS)
         future, full = added
         self._send(full)
         return future
@@ -190,7 +191,21 @@ class Buffer:
         if batch and not submitted(self._threads, partial(self._store, batch)):
             self._store(batch)
 
-    def _store(self, batch: Batch) -> None:
+    def _makes_room(self) -> bool:
+        """Whether this is a callback, and has stored another batch itself: all threads for that may be in callbacks."""
+        if not self._is_telling:
+            return False
+        with self._mutex:
+            waiting = [batch for batch in self._under_way if not batch.is_begun]
+        if not waiting:
+            return False
+        batch = min(waiting, key=lambda batch: batch.opened_at)
+        # Its own callbacks come later: they could wait for room as well, within this call, and theirs within them.
+        self._store(batch, tells=False)
+        self._send(batch)
+        return True
+
+    def _store(self, batch: Batch, *, tells: bool = True) -> None:
         """Store it, and tell its futures, unless another thread does. What was interrupted goes on where it was."""
         is_ours = False
         try:
@@ -198,13 +213,13 @@ class Buffer:
                 is_ours, batch.is_begun = not batch.is_begun, True
             if is_ours:
                 self._put(batch)
-                self._tell(batch)
-        except BaseException:
-            if is_ours:
+                if tells:
+                    self._tell(batch)
+        finally:
+            if is_ours and not batch.is_told:
                 with self._changed:
                     batch.is_begun = False
                     self._changed.notify_all()
-            raise
 
     def _put(self, batch: Batch) -> None:
         """PUT it, unless that is done. Only an answer, or an error, decides what becomes of it: an exit, or Ctrl-C, is

@@ -175,6 +175,20 @@ BUGS = (
         test=f"{_INTERRUPTED}test_a_buffer_that_is_closed_is_not_kept_for_a_fork",
     ),
     Mutation(
+        "a callback waits for room that only its own thread can make",
+        "flow/buffer.py",
+        "            if not self._makes_room():\n                self._queue.clock.sleep(_LOOK_SECONDS)\n",
+        "            self._queue.clock.sleep(_LOOK_SECONDS)\n",
+        test=f"{_BUFFER}test_a_callback_that_waits_for_room_makes_it",
+    ),
+    Mutation(
+        "a callback that waits for room runs others, which wait for room within it",
+        "flow/buffer.py",
+        "self._store(batch, tells=False)",
+        "self._store(batch)",
+        test=f"{_BUFFER}test_a_callback_that_waits_for_room_runs_no_other_callbacks_meanwhile",
+    ),
+    Mutation(
         "a batch that is full waits for the next body, and is lost if that is refused",
         "protocol/batch_lines.py",
         "        if count == most:\n            yield lines.getvalue(), count\n"

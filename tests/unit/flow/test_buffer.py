@@ -468,6 +468,56 @@ def test_the_callback_of_a_future_may_flush_and_close():
     assert sorted(lines(queue, path) for path in paths(queue)) == [[1], [2]]
 
 
+def test_a_callback_that_waits_for_room_makes_it():
+    """The buffer's only thread ran that callback, and what would have made room was queued behind it."""
+    clock, gate, done = ManualClock(), Gate(), threading.Event()
+    queue = Queue(store=MemoryStore(clock=clock, around=gate), name="orders", clock=clock)
+    buffer = queue.buffer(per_object=1, concurrency=1, room_within=1.0)
+    refused: list[QueueFull] = []
+
+    def go_on(future):
+        try:
+            for number in range(2, 6):
+                buffer.enqueue(number)
+        except QueueFull as error:
+            refused.append(error)
+        done.set()
+
+    buffer.enqueue(0).add_done_callback(go_on)
+    buffer.enqueue(1)
+    gate.is_open.set()
+
+    assert done.wait(threads.PATIENCE)
+    assert refused == []
+    buffer.close()
+    assert sorted(lines(queue, path) for path in paths(queue)) == [[number] for number in range(6)]
+
+
+def test_a_callback_that_waits_for_room_runs_no_other_callbacks_meanwhile():
+    """They could wait for room as well: a chain of them would be as deep as it is long."""
+    clock, gate = StandingClock(), Gate()
+    queue = Queue(store=MemoryStore(clock=clock, around=gate), name="orders", clock=clock)
+    buffer = queue.buffer(linger=LINGER, per_object=1, concurrency=1)
+    running: list[int] = []
+    depths: list[int] = []
+
+    def go_on(future):
+        running.append(threading.get_ident())
+        depths.append(running.count(threading.get_ident()))
+        for _ in range(2):
+            if len(depths) < 20:
+                buffer.enqueue(1).add_done_callback(go_on)
+        running.remove(threading.get_ident())
+
+    buffer.enqueue(0).add_done_callback(go_on)
+    gate.is_open.set()
+    threads.eventually(lambda: len(depths) >= 20)
+    buffer.close()
+
+    assert set(depths) == {1}
+    assert buffer._pending == buffer._bytes == 0
+
+
 def test_a_batch_whose_call_was_interrupted_is_stored_by_the_next_flush(queue, monkeypatch):
     """Ctrl-C between taking a batch and storing it: nobody had it, and closing the buffer waited for it for ever."""
 
