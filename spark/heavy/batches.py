@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ _log = logging.getLogger(__name__)
 #: What is asked for, and what comes back.
 ASKED = "path string, key string, etag string, attempt int, enqueued_at timestamp, skip array<int>"
 MESSAGES = "path string, line int, body binary, attempt int, enqueued_at timestamp"
+#: Instead of a line's number, without a body: the batch has too many lines; the object is not the one that was claimed.
+ENDLESS, GONE = -1, -2
 #: (path, line) → (result, error, whether a second attempt is vain).
 Outcomes = dict[tuple[str, int], tuple[Any, str | None, bool]]
 
@@ -128,18 +131,20 @@ class BatchWork:
         try:
             rows = read.selectExpr("path", "line", "body is null as is_long").collect()
             # No query starts on a message after its lease is over: reading all of them may have taken minutes.  [P4]
-            gone = [claim for claim in sized if not claim.is_alive()]
-            for claim in gone:
-                driver.vanished(claim)
-            left_out = {claim.path for claim in gone}
+            left_out = {claim.path for claim in sized if not claim.is_alive()}
+            left_out |= {row.path for row in rows if row.line == GONE}
+            for claim in sized:
+                if claim.path in left_out:
+                    driver.vanished(claim)
             sized = [claim for claim in sized if claim.path not in left_out]
             if not sized:
                 return
-            endless = {row.path for row in rows if row.line < 0}
+            endless = {row.path for row in rows if row.line == ENDLESS}
             left_out |= endless
             asked = [(row.path, row.line) for row in rows if row.path not in left_out]
             long = {(row.path, row.line) for row in rows if row.is_long}
-            messages = read.where("body is not null") if long else read
+            # Also if there was none: what an executor lost is read again, and may be gone by then.
+            messages = read.where("body is not null")
             if left_out:
                 messages = messages.where(~messages.path.isin(sorted(left_out)))
             found = outcomes_of(self._per_batch(spark, messages))
@@ -211,9 +216,6 @@ class BatchWork:
     def _write_outcome(self, driver: Run, claim: Claim, lines: list[int], found: Outcomes) -> None:
         if claim.message.is_batch:
             self._write_lines(driver, claim, lines, found)
-            return
-        if not lines:
-            driver.vanished(claim)
             return
         result, error, rejected = found.get((claim.path, 0), (None, NO_OUTCOME, False))
         if error is None:
@@ -303,16 +305,17 @@ def outcomes_of(outcomes: DataFrame) -> Outcomes:
 def read_message(
     bucket: Bucket, asked: tuple[Any, ...], *, max_bytes: int | None = None, max_lines: int = MOST_LINES
 ) -> Iterator[tuple[Any, ...]]:
-    """Runs in an executor: the rows of one message, none if it is no longer the one that was claimed.
+    """Runs in an executor: the rows of one message; a batch without lines has none.
 
-    A line that is too long has no body; the line -1 says that the batch has too many of them.
+    A line that is too long has no body; `ENDLESS` says that the batch has too many of them, `GONE` that it was deleted
+    or PUT anew since it was claimed.
     """
     path, key, etag, attempt, enqueued_at, skip = asked
-    try:
+    found = None
+    with suppress(Conflict):
         found = bucket.store().open(key, if_match=etag)
-    except Conflict:
-        return
     if found is None:
+        yield path, GONE, None, attempt, enqueued_at
         return
     if not is_batch(path):
         yield path, 0, found.read(), attempt, enqueued_at
@@ -322,7 +325,7 @@ def read_message(
         for number, line in messages_of(path, stream, max_bytes):
             # As in `spooled`, a last line without an end is not counted.
             if number > max_lines + 1:
-                yield path, -1, None, attempt, enqueued_at
+                yield path, ENDLESS, None, attempt, enqueued_at
                 return
             if number not in skipped:
                 yield path, number, line if isinstance(line, bytes) else None, attempt, enqueued_at

@@ -1,6 +1,7 @@
 """Groups and shares over Spark runs: launchers, drivers, sweepers that watch the runs, and faults at every request.
 
-Two runs may be at work at once; drivers die, and sleep for longer than their leases.  [P9]
+Two runs may be at work at once; drivers die, and sleep for longer than their leases.  [P9] Some schedules have batches
+that are deleted or PUT anew, and second jobs of a run.
 """
 
 from __future__ import annotations
@@ -81,7 +82,11 @@ class SparkSchedule:
         )
         self.judge = Judge(world, self.settings.max_attempts)
         self.cast = Cast(world, self.judge, self.settings, self.profile)
-        self.jobs = Jobs(self.cast, by_batch=chance.random() < 0.5)
+        by_batch = chance.random() < 0.5
+        self.jobs = Jobs(self.cast, by_batch=by_batch)
+        # Of its own: what other schedules mean stays the same.
+        self._batches = random.Random(f"{world.seed} batches")
+        self._has_batches = by_batch and self._batches.random() < 0.7
         self.jobs.on_end = self._job_ended
         self.cast.check_runs = lambda: RunWatch(self.jobs, "simulation").check
         self.lasts = 30.0 + chance.random() * 25.0
@@ -169,6 +174,8 @@ class SparkSchedule:
         works: list[Any] = [self._enqueue_in_order] * chance.choice((1, 2, 3))
         if self.settings.partitions:
             works += [self._share] * chance.choice((1, 2))
+        if self._has_batches:
+            works += [self._change_batches] * 2
         for work in works:
             process = self.cast.process("producer")
             self.producers.keep(process, lambda work=work, process=process: work(process))  # type: ignore[misc]
@@ -208,3 +215,27 @@ class SparkSchedule:
             self.world.sleep(chance.random() * chance.choice((0.1, 3.0)))
             with suppress(QueueError):
                 queue.enqueue(self._script(f"{process.name}-{number}"))
+
+    def _change_batches(self, process: Process) -> None:
+        """Batches that are deleted, or PUT anew, once a driver has adopted them: it reads their lines soon after."""
+        queue, chance = self.cast.queue(process), self._batches
+        for number in range(3):
+            name = f"{process.name}-{number}.ndjson"
+            self.world.sleep(chance.random() * 5.0)
+            with suppress(QueueError):
+                path = queue.enqueue(self._lines(name), name=name)
+                leases: set[str] = set()
+                for _ in range(400):
+                    lease = self.world.objects.get(queue.keys.lease(path))
+                    leases |= {lease.etag} if lease else set()
+                    if len(leases) > 1:
+                        break
+                    self.world.sleep(0.05)
+                self.world.sleep(chance.random() * chance.choice((0.0, 0.2, 3.0)))
+                if chance.random() < 0.5:
+                    queue.remove(path)
+                else:
+                    queue.enqueue(self._lines(f"{name}-anew"), name=name)
+
+    def _lines(self, name: str) -> bytes:
+        return b"".join(self._script(f"{name}-{line}") + b"\n" for line in (1, 2))

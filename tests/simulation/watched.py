@@ -51,6 +51,12 @@ class WatchedQueue(Queue):
             self._judge.hold(self._process, claim)
         return claim
 
+    def adopt(self, path: str) -> Claim | None:
+        claim = super().adopt(path)
+        if claim:
+            self._judge.hold(self._process, claim)
+        return claim
+
     def claim_next(self, limit: int = 1, **options: Any) -> list[Claim]:
         claims = super().claim_next(limit, **options)
         for claim in claims:

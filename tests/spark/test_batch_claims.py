@@ -18,23 +18,21 @@ def no_spark() -> Iterator[None]:
 
 
 class Queries:
-    """A run whose queries complete everything; `while_read` is called once, when the payloads have been read."""
+    """A run whose queries complete everything. Something happens once, before or after the payloads are read."""
 
-    def __init__(self, world: World, while_read: Callable[[], None]) -> None:
+    def __init__(
+        self, world: World, *, before: Callable[[], object] = lambda: None, after: Callable[[], object] = lambda: None
+    ) -> None:
         self.world = world
         self.lines: list[tuple[str, int]] = []
         self.claims: list[Any] = []
-        self._while_read = while_read
+        self.happens = [before, after]
         self.driver = world.driver(work=Reading(self))
 
     def per_batch(self, spark: Any, frame: Any) -> Any:
         rows = frame.collect()
         self.lines += [(row.path, row.line) for row in rows]
         return {(row.path, row.line): ("done", None, False) for row in rows}
-
-    def was_read(self) -> None:
-        happens, self._while_read = self._while_read, lambda: None
-        happens()
 
 
 class Reading(FakeBatches):
@@ -45,8 +43,11 @@ class Reading(FakeBatches):
     def _messages(self, claims, driver, spark) -> Any:
         frame = super()._messages(claims, driver, spark)
         self._watched.claims += claims
+        before, after = self._watched.happens
+        self._watched.happens = [lambda: None] * 2
+        before()
         frame.collect()
-        self._watched.was_read()
+        after()
         return frame
 
 
@@ -69,7 +70,7 @@ def test_no_query_starts_on_a_message_that_another_worker_has_finished_while_it_
         assert claim is not None
         other.complete(claim, "theirs")
 
-    queries = Queries(world, elsewhere)
+    queries = Queries(world, after=elsewhere)
 
     assert queries.driver.drain() == {"lost": 1}
     assert queries.lines == []
@@ -79,7 +80,7 @@ def test_no_query_starts_on_a_message_that_another_worker_has_finished_while_it_
 def test_a_query_leaves_out_what_was_lost_while_it_was_read_and_runs_the_rest():
     world = World()
     launched(world, [world.queue.enqueue({"do": n}) for n in range(2)])
-    queries = Queries(world, lambda: queries.claims[0].end())
+    queries = Queries(world, after=lambda: queries.claims[0].end())
 
     assert queries.driver.drain() == {"lost": 1, "completed": 1}
     _, kept = queries.claims
@@ -92,7 +93,7 @@ def test_no_query_starts_on_a_partition_whose_lease_ran_out_while_it_was_read():
     world = World(partitions=1)
     path = world.queue.enqueue({"do": "ok"}, group="a")
     launched(world, [path])
-    queries = Queries(world, lambda: world.bench.clock.advance(130))
+    queries = Queries(world, after=lambda: world.bench.clock.advance(130))
 
     queries.driver.drain()
 
@@ -102,3 +103,70 @@ def test_no_query_starts_on_a_partition_whose_lease_ran_out_while_it_was_read():
     assert queries.lines == [(path, 0)]
     # The lease of the partition said that it was taken, and nobody could know more.
     assert world.queue.outcome_of(path).attempt == 2
+
+
+BATCH = b'{"do":1}\n{"do":2}\n'
+
+
+@pytest.mark.parametrize("is_put_anew", [False, True])
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_what_was_deleted_or_put_anew_before_it_was_read_is_not_recorded_as_completed(is_batch, is_put_anew):
+    """[P1] [P3] A batch of which no line is left to run looks alike, and is completed."""
+    world = World()
+    name, body = ("a.ndjson", BATCH) if is_batch else ("a", b'{"do":1}')
+    (path,) = launched(world, [world.queue.enqueue(body, name=name)])
+
+    def disturb() -> None:
+        if is_put_anew:
+            world.bench.put(world.queue.keys.message(path), body.replace(b"1", b"3"))
+        else:
+            world.bench.store.delete(world.queue.keys.message(path))
+
+    queries = Queries(world, before=disturb)
+
+    assert queries.driver.drain() == {"lost": 1}
+    assert (queries.lines, world.records()) == ([], {})
+    # The sweeper sees to it: another run starts what was PUT anew, and what was deleted is not said to be completed.
+    world.bench.clock.advance(130)
+    world.settle()
+    assert bool(world.starts) is is_put_anew
+    outcomes = [record.outcome for record in world.records().values()]
+    assert outcomes == ["completed"] if is_put_anew else "completed" not in outcomes
+
+
+def test_what_was_deleted_before_it_was_read_takes_no_neighbour_with_it():
+    world = World()
+    paths = launched(world, [world.queue.enqueue(BATCH, name=f"{name}.ndjson") for name in "ab"])
+    queries = Queries(world, before=lambda: world.bench.store.delete(world.queue.keys.message(paths[0])))
+
+    assert queries.driver.drain() == {"lost": 1, "completed": 1}
+    assert queries.lines == [(paths[1], 1), (paths[1], 2)]
+    assert set(world.records()) == {paths[1]}
+
+
+def test_a_batch_without_lines_is_completed():
+    world = World()
+    world.bench.put("exports/messages/empty.ndjson", b"")
+    launched(world, ["messages/empty.ndjson"])
+    queries = Queries(world)
+
+    assert queries.driver.drain() == {"completed": 1}
+    assert world.records()["messages/empty.ndjson"].lines["total"] == 0
+
+
+def test_a_batch_whose_lines_have_all_ended_is_completed():
+    """Its driver died between the last line's outcome and the record."""
+    world = World()
+    (path,) = launched(world, [world.queue.enqueue(BATCH, name="a.ndjson")])
+
+    def end_all() -> None:
+        for line in (1, 2):
+            queries.claims[0].lines.complete(line, "before")
+
+    queries = Queries(world)
+    begin = queries.driver.begin
+    queries.driver.begin = lambda claims: (queries.claims.extend(claims), end_all(), begin(claims))
+
+    assert queries.driver.drain() == {"completed": 1}
+    assert queries.lines == []
+    assert world.records()[path].lines["total"] == 2

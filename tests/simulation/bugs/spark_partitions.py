@@ -96,7 +96,13 @@ BUGS = (
     Mutation(
         "a query starts although the lease ran out while payloads were read",
         "spark/heavy/batches.py",
-        "            gone = [claim for claim in sized if not claim.is_alive()]\n",
-        "            gone = list[Claim]()\n",
+        "            left_out = {claim.path for claim in sized if not claim.is_alive()}\n",
+        "            left_out = set[str]()\n",
+    ),
+    Mutation(
+        "a batch that was deleted is taken for one without lines",
+        "spark/heavy/batches.py",
+        "        yield path, GONE, None, attempt, enqueued_at\n",
+        "",
     ),
 )
