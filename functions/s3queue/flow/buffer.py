@@ -85,7 +85,8 @@ class Buffer:
         a thread that held the mutex does not exist there.
         """
         self._mutex = threading.Lock()
-        #: A batch was stored, told, or left by a thread that was interrupted.
+        #: A batch was stored, told, or left by a thread that was interrupted. Enter the mutex, not this: Ctrl-C in its
+        #: `__enter__` would leave the mutex locked.
         self._changed = threading.Condition(self._mutex)
         self._batch: Batch | None = None
         #: Set while a batch is open, and at the end: the thread that lingers has something to do.
@@ -157,10 +158,11 @@ class Buffer:
 
     def _take(self) -> Batch | None:
         """The open batch is complete; the caller holds the mutex, and stores it."""
-        batch, self._batch = self._batch, None
-        if batch:
-            self._under_way.add(batch)
+        if batch := self._batch:
+            # First: if Ctrl-C comes after this step, the batch is open still, and the next flush takes it again.
             self._untold.add(batch)
+            self._batch = None
+            self._under_way.add(batch)
         return batch
 
     def _taken(self, only: Batch | None = None) -> Batch | None:
@@ -216,8 +218,8 @@ class Buffer:
                 if tells:
                     self._tell(batch)
         finally:
-            if is_ours and not batch.is_told:
-                with self._changed:
+            if is_ours:
+                with self._mutex:
                     batch.is_begun = False
                     self._changed.notify_all()
 
@@ -234,7 +236,7 @@ class Buffer:
             self._producer.put_batch(batch.path, lines, self._metadata, self._priority, again=was_named)
         except Exception as error:
             batch.problem = error
-        with self._changed:
+        with self._mutex:
             self._pending -= len(batch.lines)
             self._bytes -= batch.size
             self._error = self._error or batch.problem
@@ -248,9 +250,8 @@ class Buffer:
         finally:
             self._thread.is_telling = was_telling
             if batch.is_told:
-                with self._changed:
+                with self._mutex:
                     self._untold.discard(batch)
-                    self._changed.notify_all()
 
     @property
     def _is_telling(self) -> bool:
@@ -271,14 +272,14 @@ class Buffer:
 
     def _flushed(self) -> Exception | None:
         """`flush`, which has stored and told all that it can; what it raises then."""
-        self._taken()
         with self._mutex:
+            self._take()
             left = set(self._untold)
         while left:
             for batch in left:
                 # Also what a call that was interrupted left to nobody.
                 self._store(batch)
-            with self._changed:
+            with self._mutex:
                 # Others have what is left, unless they are interrupted.
                 while (left := left & self._unfinished) and all(batch.is_begun for batch in left):
                     self._changed.wait()

@@ -153,6 +153,30 @@ def test_a_flush_goes_on_with_a_batch_whose_thread_was_interrupted(scene):
     buffer.close()
 
 
+@pytest.mark.parametrize("step", ["_untold", "_under_way"])
+def test_ctrl_c_while_a_batch_is_taken_loses_nothing(scene, step):
+    """After the first of two steps it was nobody's: not open any more, and no flush looked for it."""
+
+    class Pressed(set):
+        def add(self, batch):
+            super().add(batch)
+            if not is_pressed:
+                is_pressed.append(True)
+                raise KeyboardInterrupt
+
+    is_pressed: list[bool] = []
+    buffer = scene.queue.buffer()
+    future = buffer.enqueue(1)
+    setattr(buffer, step, Pressed())
+    with pytest.raises(KeyboardInterrupt):
+        buffer.flush()
+    impatient(buffer)
+    buffer.close()
+
+    assert future.done()
+    assert scene.stored() == [[1]]
+
+
 def exit_by(error: type[BaseException]) -> Callable[[object], None]:
     def callback(future: object) -> None:
         raise error
