@@ -189,6 +189,13 @@ BUGS = (
         test=f"{_BUFFER}test_a_callback_that_waits_for_room_runs_no_other_callbacks_meanwhile",
     ),
     Mutation(
+        "a batch is lost if Ctrl-C comes while it is taken",
+        "flow/buffer.py",
+        "            self._untold.add(batch)\n            self._batch = None\n            self._under_way.add(batch)\n",
+        "            self._batch = None\n            self._under_way.add(batch)\n            self._untold.add(batch)\n",
+        test=f"{_INTERRUPTED}test_ctrl_c_while_a_batch_is_taken_loses_nothing",
+    ),
+    Mutation(
         "a batch that is full waits for the next body, and is lost if that is refused",
         "protocol/batch_lines.py",
         "        if count == most:\n            yield lines.getvalue(), count\n"
