@@ -126,8 +126,10 @@ class Partitions:
             return False
         lease = _lease(self._world.objects.get(self.lease_key(life.path)), self.lease_key(life.path))
         known = lease.waiting.get(life.path) if lease else None
-        is_tried = known is not None and known.lease.generation and known.lease.attempt and known.retry_at != NEVER
-        return bool(is_tried and known and known.is_for(Generation(etag=life.etag, put_at=life.put_at)))
+        if known is None or not known.lease.attempt or known.retry_at == NEVER:
+            return False
+        # Exactly: equal bytes that were PUT in its place pass for it, and are recorded with its date.
+        return known.lease.generation == Generation(etag=life.etag, put_at=life.put_at)
 
     def performed(self, process: Process, key: str, sent_at: float, before: Any, after: Any) -> bool:
         """Whether it was the lease or the journal of a partition, and is judged here alone."""
