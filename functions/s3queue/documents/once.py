@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from s3queue.encoding import put_id_of
+from s3queue.encoding import put_id_of, with_put_id
 from s3queue.paths import runs_once
 
 from .dead_facts import dead_facts
@@ -40,6 +40,11 @@ def was_finished(path: str, metadata: Mapping[str, str], record: Record | None) 
         return False
     put_id = put_id_of(metadata)
     return record.put_id == put_id if put_id.startswith(MOVED) else True
+
+
+def may_be_finished(path: str, record: Record | None) -> bool:
+    """Whether a message whose put id nobody may see could be a late repetition of what this record has ended."""
+    return record is not None and was_finished(path, with_put_id({}, record.put_id), record)
 
 
 def moved_id(replay_id: str, ended_at: datetime) -> str:

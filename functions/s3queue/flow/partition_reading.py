@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -97,15 +98,16 @@ class PartitionReading:
         elif found.etag != info.etag:
             self._hold.look_again(path)
         else:
-            claim = self._unread(path, found, before)
             metadata = described_metadata(self._hold.queue, path, found.etag)
-            if metadata is None or not self._is_repeated(replace(claim.message, metadata=metadata)):
+            claim = self._unread(path, found, before, metadata)
+            if metadata is None or not self._is_repeated(claim.message):
                 self._hold.leases.fail(claim, refused)
 
-    def _unread(self, path: str, info: ObjectInfo, before: float) -> Claim:
-        """The claim of a message of which no more is known than a LIST shows."""
+    def _unread(self, path: str, info: ObjectInfo, before: float, metadata: Mapping[str, str] | None = None) -> Claim:
+        """The claim of a message of which no more is known than a LIST shows, and its metadata at best."""
         generation = Generation(etag=info.etag, put_at=info.modified_at)
         message = Message(queue=self._hold.queue.name, path=path, generation=generation, size=info.size)
+        message = message if metadata is None else replace(message, metadata=metadata)
         known = self._clearing.read.get(path)
         if known is None or known.etag != info.etag:
             self._clearing.read[path] = info

@@ -93,7 +93,7 @@ class QueueAccess:
 
     def find_message(self, path: str) -> ObjectInfo | None:
         """The message as a HEAD shows it; None if there is none. One that nobody may read may not be described either:
-        then a LIST shows as much as is needed to claim it, or to end its lease.  [P6]
+        then a LIST shows as much as is needed to claim it.  [P6]
         """
         try:
             return self.store.head(self.keys.message(path))

@@ -15,7 +15,7 @@ from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import Lines
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import Generation, Message, is_placeholder
-from s3queue.documents.once import is_once, was_finished
+from s3queue.documents.once import is_once, may_be_finished, was_finished
 from s3queue.errors import (
     AccessDenied,
     Conflict,
@@ -329,5 +329,8 @@ class Claiming:
         if record and metadata is not None and was_finished(path, metadata, record):
             # A late repetition. Its death would take the place of the outcome.  [P3]
             self.leases.clear_repeated(claim, record)
+        elif metadata is None and may_be_finished(path, record):
+            # Nobody can tell. So long it waits: its death might take the place of the outcome.  [P3]
+            self.leases.postpone(claim, self.queue.settings.retry.delay(claim.attempt, self.queue.chance), counts=True)
         else:
             self.leases.fail(claim, refused)

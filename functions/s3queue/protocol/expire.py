@@ -10,10 +10,10 @@ from s3queue.clock import whole_second
 from s3queue.documents.batch import Lines
 from s3queue.documents.lease import Lease, StoredLease
 from s3queue.documents.message import Generation, Message
-from s3queue.documents.once import was_finished
+from s3queue.documents.once import may_be_finished, was_finished
 from s3queue.documents.record import Failure, Record
 from s3queue.encoding import decode_metadata
-from s3queue.errors import Conflict, CorruptState, LeaseLost
+from s3queue.errors import AccessDenied, Conflict, CorruptState, LeaseLost
 from s3queue.store import ObjectInfo, delete_unique
 
 from .claim import Claim
@@ -34,7 +34,12 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
     """
     queue, lease = leases.queue, held.lease
     before = queue.clock.monotonic()
-    stored = queue.find_message(path)
+    is_described = True
+    try:
+        stored = queue.store.head(queue.keys.message(path))
+    except AccessDenied:
+        # One that nobody may read may not be described either: then a LIST shows as much as is needed here.
+        stored, is_described = queue.list_message(path), False
     if stored is None:
         _record_vanished(leases, path, held)
         return "gone"
@@ -54,10 +59,15 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
         leases.finish(claim, record)
         leases.log_step("cleared by another than its worker", claim, record.outcome)
         return "finished"
-    if record and was_finished(path, stored.metadata, record):
+    if record and is_described and was_finished(path, stored.metadata, record):
         # A late repetition of what has run: see `Claiming`.
         leases.clear_repeated(claim, record)
         return "finished"
+    if not is_described and may_be_finished(path, record):
+        # It may be a late repetition, whose death would take the place of the outcome; or a replay of what has died,
+        # which is not to be deleted. Nobody can tell, so it waits.  [P1] [P3]
+        leases.postpone(claim, queue.settings.retry.delay(lease.attempt, queue.chance), counts=True)
+        return "retried"
     if lease.is_cancelling or (lease.state == "burying" and lease.failure is None):
         # The operator's process had recorded nothing yet; or the lease was taken over to clear what had an outcome, not
         # a death, whose record has expired since: to call it dead would be wrong.  [P3] The message is as it was, and

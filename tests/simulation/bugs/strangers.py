@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from simulation.mutations import Mutation
 
+_UNDESCRIBED = "tests/unit/protocol/test_undescribed.py::"
+
 BUGS = (
     Mutation(
         "a lease that cannot be read keeps its message for ever",
@@ -88,5 +90,33 @@ BUGS = (
         "protocol/claiming.py",
         "            bury_misnamed(self.leases, path, problem)\n",
         "",
+    ),
+    Mutation(
+        "what nobody may describe is taken for a message without a put id",
+        "protocol/expire.py",
+        "    if record and is_described and was_finished(path, stored.metadata, record):\n",
+        "    if record and was_finished(path, stored.metadata, record):\n",
+        test=f"{_UNDESCRIBED}test_a_replay_of_what_died_unread_is_not_taken_for_what_has_died",
+    ),
+    Mutation(
+        "the death of what nobody may describe takes the place of an outcome",
+        "protocol/expire.py",
+        "    if not is_described and may_be_finished(path, record):\n",
+        "    if not path:\n",
+        test=f"{_UNDESCRIBED}test_the_outcome_of_what_may_be_a_late_repetition_is_kept",
+    ),
+    Mutation(
+        "a claim of what nobody may describe takes the place of an outcome",
+        "protocol/claiming.py",
+        "        elif metadata is None and may_be_finished(path, record):\n",
+        "        elif not path:\n",
+        test=f"{_UNDESCRIBED}test_the_outcome_of_what_may_be_a_late_repetition_is_kept",
+    ),
+    Mutation(
+        "in a partition, what dies unread is recorded without its put id",
+        "flow/partition_reading.py",
+        "        message = message if metadata is None else replace(message, metadata=metadata)\n",
+        "",
+        test=f"{_UNDESCRIBED}test_in_a_group_a_late_replay_of_what_died_unread_does_not_run",
     ),
 )

@@ -229,7 +229,7 @@ def test_a_late_repetition_that_cannot_be_read_is_cleared_and_keeps_its_outcome(
 def test_what_was_moved_back_and_can_neither_be_read_nor_described_is_not_taken_for_a_repetition(
     bench: Workbench,
 ) -> None:
-    """[P1] Nobody can tell: it dies as anything that cannot be read, and stays where it is."""
+    """[P1] [P3] Nobody can tell: it waits where it is, and what stands is the outcome that is known."""
     queue = bench.queue(max_attempts=1)
     path = queue.enqueue({}, dedup_id="order-17", dedup_for=300)
     stored = bench.memory.head(f"orders/{path}")
@@ -247,7 +247,9 @@ def test_what_was_moved_back_and_can_neither_be_read_nor_described_is_not_taken_
     assert queue.claim(path) is None
 
     bench.around = None
-    assert queue.status(path).state == "dead"
+    record = queue.outcome_of(path)
+    assert record and record.outcome == "completed"
+    assert not bench.keys("orders/dead/")
     assert bench.read(f"orders/{path}") == b"{}"
 
 
