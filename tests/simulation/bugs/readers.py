@@ -314,7 +314,7 @@ BUGS = (
     Mutation(
         "a late repetition in a partition that cannot be read dies in the place of its outcome",
         "flow/partition_reading.py",
-        "            if metadata is None or not self._is_repeated(replace(claim.message, metadata=metadata)):\n",
+        "            if metadata is None or not self._is_repeated(claim.message):\n",
         "            if path or metadata:\n",
         test=f"{_UNREADABLE}test_a_late_repetition_that_cannot_be_read_is_cleared_and_keeps_its_outcome",
     ),

@@ -248,7 +248,8 @@ def test_what_was_moved_back_and_can_neither_be_read_nor_described_is_not_taken_
 
     bench.around = None
     record = queue.outcome_of(path)
-    assert record and record.outcome == "completed"
+    assert record is not None
+    assert record.outcome == "completed"
     assert not bench.keys("orders/dead/")
     assert bench.read(f"orders/{path}") == b"{}"
 
