@@ -21,6 +21,7 @@ from .permissions import (
     API_PATTERNS,
     BULK,
     BULK_DATA,
+    BULK_PATTERNS,
     DRIVER,
     FLOW_DATA,
     FLOW_MARKERS,
@@ -142,11 +143,12 @@ def _acknowledge_spark_runs(stack: QueueStack, spark_runs: SparkRuns) -> None:
             _acknowledge_prefixes(sweeper, bucket, launched, ALL_PREFIXES)
     pipeline = stack.pipeline
     assert pipeline
-    for role, table, data in (
-        (pipeline.history_role, HISTORY, HISTORY_DATA),
-        (pipeline.bulk_role, BULK, BULK_DATA),
+    for role, table, patterns, data in (
+        (pipeline.history_role, HISTORY, (), HISTORY_DATA),
+        (pipeline.bulk_role, BULK, BULK_PATTERNS, BULK_DATA),
     ):
         own = [Keys(name).prefix(kind) for name in pipeline.queues for kind in table]
+        own += [Keys(name).root + one.removesuffix("*") for name in pipeline.queues for one in patterns]
         _acknowledge_prefixes(role, bucket, [*own, *data, *SPARK_LOGS], PIPELINE_PREFIXES)
     if pipeline.group:
         _acknowledge(pipeline.history_role, ["AwsSolutions-IAM5[Resource::*]"], OWN_METRICS)

@@ -91,10 +91,10 @@ HISTORY_DATA: Mapping[str, str] = {
 #: Bulk enqueue and replay, which is a PUT of the message and a DELETE of the letter; if only some lines of a batch are
 #: replayed, a PUT of the letter without them. Of a group, it looks for an earlier replay in the lease, too, and PUTs a
 #: marker. tests/spark/test_roles.py holds these tables, too, against what the jobs send.
-BULK: Mapping[str, str] = {
-    **{"messages": "gp", "delayed": "g", "records": "g", "dead": "gpd", "bulk": "gp"},
-    **{"leases": "g", "dedup": "gp"},
-}
+BULK: Mapping[str, str] = {"messages": "p", "dead": "pd", "dedup": "p", "bulk": "gp"}
+#: What it reads, in one pattern, or a hundred queues would have no room: `messages`, `delayed`, `records`, `dead`,
+#: `leases` and `dedup`; and `retries` and `results`, which it leaves alone.
+BULK_PATTERNS: Mapping[str, str] = {"?e*": "g"}
 BULK_DATA: Mapping[str, str] = {"datasets/": "g"}
 #: The API shows everything of a queue, so it reads the whole prefix: five names in a policy instead of nine, or a
 #: hundred queues would have no room. It enqueues, cancels, moves or deletes dead letters, or lines of them, and makes,
@@ -188,7 +188,7 @@ def history_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.Po
 
 def bulk_statements(bucket: s3.IBucket, queues: Sequence[str]) -> list[iam.PolicyStatement]:
     """Bulk enqueue and replay: datasets and dead letters become messages; outcomes are only read."""
-    own = [_patterns(keys, BULK) for keys in map(Keys, queues)]
+    own = [_patterns(keys, BULK) | _short(keys, BULK_PATTERNS) for keys in map(Keys, queues)]
     roots = [*(f"{Keys(queue).root}*" for queue in queues), *(f"{prefix}*" for prefix in BULK_DATA)]
     data = _below({**BULK_DATA, **SPARK_LOGS})
     return [*_on_objects(bucket, data, *own), *_list(bucket, roots), *use_key(bucket)]
@@ -233,9 +233,8 @@ def api_statements(
     """
     roots = [f"{Keys(queue).root}*" for queue in queues]
     written = [_below(API_FLOW_CHANGES)] if changes and flows else []
-    for keys in map(Keys, queues) if changes else ():
-        short = {keys.root + pattern: letters for pattern, letters in API_PATTERNS.items()}
-        written.append(_patterns(keys, API) | short)
+    if changes:
+        written += [_patterns(keys, API) | _short(keys, API_PATTERNS) for keys in map(Keys, queues)]
     shown = [*roots, *(f"{prefix}*" for prefix in API_FLOWS), STATISTICS]
     kept = [_patterns(keys, API_DENIED) for keys in map(Keys, queues)] if changes else []
     denied = _on_objects(bucket, *kept, effect=iam.Effect.DENY)
@@ -284,6 +283,10 @@ def use_key(bucket: s3.IBucket, *, reads: bool = True, writes: bool = True) -> l
 
 def _patterns(keys: Keys, table: Mapping[str, str]) -> dict[str, str]:
     return {f"{keys.prefix(kind)}*": letters for kind, letters in table.items()}
+
+
+def _short(keys: Keys, patterns: Mapping[str, str]) -> dict[str, str]:
+    return {keys.root + pattern: letters for pattern, letters in patterns.items()}
 
 
 def _below(data: Mapping[str, str]) -> dict[str, str]:

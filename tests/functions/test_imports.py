@@ -123,13 +123,23 @@ SIMPLE = {
     },
     "s3queue.flow": {"async_queue", "operated_queue"},
     "s3queue.protocol": {
-        *("access", "backlog", "claim", "claiming", "expire", "gate", "kinds", "lease_ages", "lease_protocol"),
-        *("lease_writes", "liveness", "misnamed", "opening", "outcomes", "overrides", "payload_check", "producer"),
+        *("access", "backlog", "batch_lines", "claim", "claiming", "expire", "gate", "kinds", "lease_ages"),
+        *(
+            "lease_protocol",
+            "lease_writes",
+            "liveness",
+            "misnamed",
+            "opening",
+            "outcomes",
+            "overrides",
+            "payload_check",
+            "producer",
+        ),
         "stretch",
     },
     "s3queue.spark_runs": {"runs"},
     "s3queue.stores": {
-        *("aws_environment", "connection", "connections", "direct", "many", "s3_errors", "signature", "wire"),
+        *("aws_environment", "connection", "connections", "direct", "many", "place", "s3_errors", "signature", "wire"),
     },
     "s3queue.worker": {
         *("application", "context", "definition", "hooks", "invocation", "loop", "notifications", "own_retries"),

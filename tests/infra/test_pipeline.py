@@ -164,8 +164,13 @@ def test_history_is_written_by_a_role_that_can_touch_no_message_and_take_back_no
 
 def test_bulk_jobs_touch_no_lease_no_outcome_and_no_history(template: Template) -> None:
     bulk, at = role(template, "BulkRole"), template.queue_bucket
-    for kind in ("leases", "runs", "locks", "workers"):
+    for kind in ("runs", "locks", "workers"):
         assert denied(bulk, f"{at}/emails/{kind}/x"), kind
+    # Of a group, it looks into the lease for an earlier replay.
+    for kind in ("leases", "records", "results", "retries"):
+        assert bulk.may("s3:GetObject", f"{at}/emails/{kind}/x"), kind
+        for action in ("s3:PutObject", "s3:DeleteObject"):
+            assert not bulk.may(action, f"{at}/emails/{kind}/x", {"s3:if-none-match": "*"}), kind
     assert not bulk.may("s3:PutObject", f"{at}/emails/records/messages/x", {"s3:if-none-match": "*"})
     assert not bulk.may("s3:PutObject", f"{at}/emails/delayed/20261116T101500Z/x", {"s3:if-none-match": "*"})
     assert not bulk.may("s3:DeleteObject", f"{at}/emails/messages/x")

@@ -55,6 +55,14 @@ def test_the_judge_sees_two_live_leases() -> None:
     assert len(double_live_leases(events)) == 1
 
 
+def test_the_judge_knows_a_claim_whose_answer_came_too_late_to_be_held() -> None:
+    late = _held("a", "1-x", 1, at=3.5, until=3.49)
+    events = [_held("a", "2-y", 2, at=3.0, until=5.0), late, _held("a", "3-z", 3, at=4.0, until=7.0)]
+
+    assert double_live_leases(events[:2]) == []
+    assert len(double_live_leases(events)) == 1
+
+
 @pytest.mark.parametrize(
     "between",
     [

@@ -31,13 +31,15 @@ def double_live_leases(events: Iterable[Json]) -> list[str]:
                 claims[which] = (begin, deadline, min(given_up, event["at"]))
             continue
         deadline = min(event["until"], killed.get(event["pid"], FOREVER))
+        is_ended = event["until"] <= event["at"]
         if which not in claims:
-            claims[which] = (event["at"], deadline, FOREVER)
+            # An answer that came after its lease had run out: nothing was ever held.
+            if not is_ended:
+                claims[which] = (event["at"], deadline, FOREVER)
         elif claims[which][2] == FOREVER:
             # Moves after the claim was given up are the writing of a waiting lease, not a holding on. Nor is the end of
             # one whose process stood still until long after its deadline.
             begin, known, _ = claims[which]
-            is_ended = event["until"] <= event["at"]
             claims[which] = (begin, min(known, deadline) if is_ended else deadline, FOREVER)
     by_path: defaultdict[tuple[str, str], list[tuple[float, float, str]]] = defaultdict(list)
     for (queue, path, fence), (begin, deadline, given_up) in claims.items():
