@@ -11,16 +11,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any
 
 from s3queue.errors import InvalidRequest
 
 #: A longer line is a mistake.
 LINE_CHARACTERS = 200
-#: The search for the last instants of a line begins this much earlier than they seem to: a change of the clock may lie
-#: in between.
-_AROUND = timedelta(days=2)
 _DAY = timedelta(days=1)
 _EXAMPLE = 'write five fields, minute hour day month weekday, such as "15 9 * * 1-5"'
 
@@ -95,18 +92,31 @@ def _first_change(zone: Any, after: datetime, until: datetime, offset: timedelta
 
 def last_occurrences(cron: str, tz: str, after: datetime, until: datetime, most: int) -> list[datetime]:
     """The last instants after `after`, up to `until` and including it: at most `most`, however long that time is."""
-    zone = _zone(tz)
-    back = _line(cron, (until + timedelta(seconds=1)).astimezone(zone), reverse=True)
     # Backwards only to find where to begin: which instants there are, the way forward decides. Not further back than
     # needed: of a line that is due once in decades, a hundred instants ago there was no calendar.
-    needed = islice(takewhile(lambda at: at > after - _AROUND, back), most + 1)
-    earliest = min(needed, default=after + _AROUND).astimezone(UTC) - _AROUND
+    begin = next(islice(_back(cron, _zone(tz), after, until), most - 1, None), None)
+    if begin:
+        after = begin - timedelta(seconds=1)
     found: deque[datetime] = deque(maxlen=most)
-    for at in occurrences(cron, tz, max(after, earliest)):
+    for at in occurrences(cron, tz, after):
         if at > until:
             break
         found.append(at)
     return list(found)
+
+
+def _back(cron: str, zone: Any, after: datetime, until: datetime) -> Iterator[datetime]:
+    """Backwards from `until`, when the clock on the wall first showed a time of the line: no more than the instants of
+    the line, which come also in the second of two equal hours, or behind a gap.
+
+    In wall time: with a zone, cronsim goes back for ever where a gap ends at midnight (America/Nuuk).
+    """
+    for wall in _line(cron, (until + timedelta(seconds=1)).astimezone(zone).replace(tzinfo=None), reverse=True):
+        instant = wall.replace(tzinfo=zone).astimezone(UTC)
+        if instant <= after:
+            return
+        if instant.astimezone(zone).replace(tzinfo=None) == wall:
+            yield instant
 
 
 def _offset(zone: Any, at: datetime) -> timedelta:

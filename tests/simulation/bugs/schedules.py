@@ -36,4 +36,18 @@ BUGS = (
         "                self._put(store, schedule, path.replace('/sch', '/p001/sch'))\n                placed += 1\n",
         test="tests/unit/flow/test_schedule_firing.py::test_a_crash_or_a_lost_answer_at_any_request_of_a_firing_sweep",
     ),
+    Mutation(
+        "the last instants of a line are looked for across a gap that ends at midnight",
+        "flow/cron.py",
+        ".astimezone(zone).replace(tzinfo=None), reverse=True)",
+        ".astimezone(zone), reverse=True)",
+        test="tests/unit/flow/test_cron.py::test_the_search_for_the_last_instants_ends_where_a_gap_ends_at_midnight",
+    ),
+    Mutation(
+        "times that the clock never showed count as instants that were missed",
+        "flow/cron.py",
+        "        if instant.astimezone(zone).replace(tzinfo=None) == wall:\n            yield instant\n",
+        "        yield instant\n",
+        test="tests/unit/flow/test_cron.py::test_times_that_the_clock_never_showed_are_not_among_the_last",
+    ),
 )

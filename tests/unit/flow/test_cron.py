@@ -67,6 +67,63 @@ def test_the_last_instants_of_years_are_found_without_counting_them_all():
     assert found == [AUTUMN - timedelta(minutes=minutes) for minutes in range(99, -1, -1)]
 
 
+@pytest.mark.parametrize("tz", ["America/Nuuk", "America/Scoresbysund"])
+@pytest.mark.parametrize("cron", ["0 * * * 6", "30 * 27 3 *", "* * * * 6"])
+def test_the_search_for_the_last_instants_ends_where_a_gap_ends_at_midnight(cron, tz, monkeypatch):
+    """[P10] On Saturday, 27 March 2027, there is no 23:00 to 24:00: with a zone, cronsim tries it again for ever."""
+    reverse_day, tries = CronSim.reverse_day, 0
+
+    def bounded(line):
+        nonlocal tries
+        tries += 1
+        assert tries < 10_000
+        return reverse_day(line)
+
+    monkeypatch.setattr(CronSim, "reverse_day", bounded)
+    after, until = datetime(2027, 3, 20, tzinfo=UTC), datetime(2027, 3, 28, 12, tzinfo=UTC)
+
+    found = last_occurrences(cron, tz, after, until, 100)
+
+    assert found == list(takewhile(lambda at: at <= until, occurrences(cron, tz, after)))[-100:]
+    assert found
+
+
+#: Zones, and days on which their clocks are changed in 2026: by half an hour, two hours, at midnight, before it.
+CHANGES = [
+    (BERLIN, (3, 29), (10, 25)),
+    ("Australia/Lord_Howe", (4, 5), (10, 4)),
+    ("America/Nuuk", (3, 28), (10, 24)),
+    ("America/Havana", (3, 8), (11, 1)),
+    ("Africa/Cairo", (4, 24), (10, 30)),
+    ("Antarctica/Troll", (3, 29), (10, 25)),
+]
+
+
+@pytest.mark.parametrize(("tz", "spring", "autumn"), CHANGES)
+@pytest.mark.parametrize(
+    "cron", ["*/30 * * * *", "7 * * * 6", "15,45 0-3 * * *", "30 23 * * *", "*/9 1-2 * * 0", "0 2 * * *"]
+)
+def test_the_last_instants_are_the_end_of_the_way_forward(cron, tz, spring, autumn):
+    """[P10] Wherever one looks back from, over changes of the clock."""
+    for month, day in (spring, autumn):
+        begin = datetime(2026, month, day, tzinfo=UTC) - timedelta(days=1)
+        whole = list(takewhile(lambda at, end=begin + timedelta(days=3): at <= end, occurrences(cron, tz, begin)))
+        for minutes in range(0, 3 * 24 * 60, 215):
+            until = begin + timedelta(minutes=minutes)
+            passed = [at for at in whole if at <= until]
+            for most in (2, 20):
+                assert last_occurrences(cron, tz, begin, until, most) == passed[-most:]
+
+
+def test_times_that_the_clock_never_showed_are_not_among_the_last():
+    """On 29 March 2026 there is no hour from 2 to 3 in Berlin: the last hundred are of the two years before."""
+    after, until = datetime(2020, 1, 1, tzinfo=UTC), datetime(2026, 6, 1, tzinfo=UTC)
+
+    found = last_occurrences("* 2 29 3 *", BERLIN, after, until, 100)
+
+    assert [at.year for at in found] == [2024] * 40 + [2025] * 60
+
+
 @pytest.mark.parametrize(
     "cron",
     [
