@@ -199,7 +199,7 @@ class ScheduleFiring:
         next_at, before = known.next_at, self.queue.clock.monotonic()
         # Named before it is put: should this process die, whoever looks next puts it.
         paths = tuple(self.queue.keys.scheduled(name, at, stored.schedule.priority) for at in chosen)
-        decision = replace(stored, after=decided, placing=paths, ahead=_ahead(stored.ahead, now))
+        decision = replace(stored, after=decided, placing=paths, ahead=_ahead(stored.ahead, min(now, decided)))
         known = self._write(store, name, known, decision, next_at)
         for path in paths:
             if self.queue.clock.monotonic() - before > PLACE_SECONDS:
@@ -269,7 +269,8 @@ class ScheduleFiring:
 
     def _placed(self, store: ObjectStore, name: str, known: _Known, now: datetime) -> None:
         stored = known.stored
-        ahead = _ahead((*stored.ahead, *stored.placing), now)
+        # After a change of the line, what was placed may be due, and later than `after`: it would be placed again.
+        ahead = _ahead((*stored.ahead, *stored.placing), min(now, stored.after))
         self._write(store, name, known, replace(stored, placing=(), ahead=ahead), known.next_at)
 
     def _write(
@@ -293,9 +294,9 @@ class ScheduleFiring:
         return known
 
 
-def _ahead(paths: Iterable[str], now: datetime) -> tuple[str, ...]:
-    """Those that are not due yet: the others are no later than the last instant that was decided on."""
-    return tuple(dict.fromkeys(path for path in paths if (due_of(path) or now) > now))
+def _ahead(paths: Iterable[str], until: datetime) -> tuple[str, ...]:
+    """Those that are due after `until`: the others are due, and no later than the last instant that was decided on."""
+    return tuple(dict.fromkeys(path for path in paths if (due_of(path) or until) > until))
 
 
 def lying_ahead(store: ObjectStore, keys: Keys, name: str, now: datetime) -> tuple[str, ...]:

@@ -50,4 +50,12 @@ BUGS = (
         "        yield instant\n",
         test="tests/unit/flow/test_cron.py::test_times_that_the_clock_never_showed_are_not_among_the_last",
     ),
+    Mutation(
+        "what was placed is forgotten once it is due, although its schedule begins anew before it",
+        "flow/schedule_firing.py",
+        "*stored.placing), min(now, stored.after))",
+        "*stored.placing), now)",
+        test="tests/unit/flow/test_schedule_firing.py::"
+        "test_a_line_and_a_priority_that_are_changed_while_messages_are_put_make_no_second_ones",
+    ),
 )

@@ -390,6 +390,35 @@ def test_a_priority_that_is_changed_while_a_message_is_put_makes_no_second_one(b
     assert sweeps.runs == {"2026-11-16T10:20:00Z": 1}
 
 
+@pytest.mark.parametrize("delay", [0, 62, 124])
+def test_a_line_and_a_priority_that_are_changed_while_messages_are_put_make_no_second_ones(bench, queue, delay):
+    """[P10] The sweep that finishes the placing comes when what was placed is due, and later than the edit."""
+    bench.clock.advance(20)
+    queue.every("* * * * *", name="report")
+    is_edited = False
+
+    def around(operation, key, perform):
+        nonlocal is_edited
+        if operation == "put" and "/delayed/" in key and not is_edited:
+            is_edited = True
+            queue.every("*/1 * * * *", name="report", priority=9)
+        return perform()
+
+    bench.around = around
+    bench.sweeper(queue).sweep()
+    bench.around = None
+    assert is_edited
+    bench.clock.advance(delay)
+    sweeps = Sweeps(bench, queue)
+    for path in delayed(bench):
+        if path < f"{bench.clock.now():%Y%m%dT%H%M%SZ}":
+            sweeps.processor.run(f"delayed/{path}", read_first=True)
+    sweeps.go(6)
+
+    assert len(sweeps.runs) >= 5
+    assert set(sweeps.runs.values()) == {1}
+
+
 def test_one_schedule_that_cannot_be_read_holds_up_no_other(bench, queue, caplog):
     queue.every("*/2 * * * *", name="report")
     queue.every("*/2 * * * *", name="zone")
