@@ -137,11 +137,12 @@ class ScheduleFiring:
     ) -> int:
         known = self._look(store, name, entry, corrupt)
         if known is None:
-            if defined and entry is None:
-                ahead = lying_ahead(store, self.queue.keys, name, now)
-                fresh = StoredSchedule(schedule=defined, source="code", after=now, ahead=ahead)
-                self._write(store, name, None, fresh)
-            return 0
+            if not defined or entry is not None:
+                return 0
+            ahead = lying_ahead(store, self.queue.keys, name, now)
+            fresh = StoredSchedule(schedule=defined, source="code", after=now, ahead=ahead)
+            # And on: the next sweep may be so late that it takes the first instant for a missed one.
+            known = self._write(store, name, None, fresh)
         placed = self._place_again(store, known, now) if known.stored.placing else 0
         if defined and (known.stored.schedule != defined or known.stored.source != "code"):
             known = self._write(store, name, known, redefined(known.stored, defined, now, "code"))

@@ -58,4 +58,11 @@ BUGS = (
         test="tests/unit/flow/test_schedule_firing.py::"
         "test_a_line_and_a_priority_that_are_changed_while_messages_are_put_make_no_second_ones",
     ),
+    Mutation(
+        "the sweep that finds a new schedule in the code leaves its first instant to the next one",
+        "flow/schedule_firing.py",
+        "            known = self._write(store, name, None, fresh)\n",
+        "            self._write(store, name, None, fresh)\n            return 0\n",
+        test="tests/unit/flow/test_schedule_firing.py::test_the_first_instant_of_a_new_schedule_in_code_is_not_missed",
+    ),
 )

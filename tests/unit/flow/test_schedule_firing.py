@@ -187,6 +187,33 @@ def test_a_schedule_of_the_definition_needs_no_document_before(bench, queue):
     assert queue.schedules.get("report").source == "code"
 
 
+@pytest.mark.parametrize("gap", [59, 61, 300])
+def test_the_first_instant_of_a_new_schedule_in_code_is_not_missed(bench, queue, gap):
+    """[P10] The sweep that finds it puts what comes within the lead, however late the next one is."""
+    definition = define("orders")
+    definition.every("16 10 * * *", name="report", missed="skip")
+    bench.clock.advance(59)
+    sweeps = Sweeps(bench, queue, schedules=definition.schedules)
+
+    sweeps.once()
+    assert delayed(bench) == ["20261116T101600Z/scheduled-report"]
+    bench.clock.advance(gap)
+    sweeps.once()
+
+    assert sweeps.runs == {"2026-11-16T10:16:00Z": 1}
+
+
+def test_a_new_schedule_in_code_that_is_due_later_costs_one_put(bench, queue):
+    definition = define("orders")
+    definition.every("20 11 * * *", name="report")
+    sweeper = bench.sweeper(queue)
+    sweeper.schedules = definition.schedules
+
+    sweeper.sweep()
+
+    assert [one for one in bench.store.log if one[1].startswith(KEY)] == [("put", KEY)]
+
+
 def test_a_schedule_that_is_taken_out_of_the_code_ends_and_is_forgotten_after_a_day(bench, queue):
     definition = define("orders")
     definition.every("0 * * * *", name="report")
