@@ -28,9 +28,10 @@ what it has planned for a filter, and uses it for other queries of the same fram
 unless it is asked for.
 
 **Writing is no transaction.** A batch may run as soon as it is PUT, long before the job's commit, and an aborted job
-takes nothing back. What is promised: a task that is retried adds no batch twice as long as the same rows come again, in
-any order, and a `run` that was committed is not repeated. For more, see bulk_enqueue.py, whose batches do not depend on
-how the data was partitioned. **A stream's microbatch** that is repeated, by the same checkpoint, runs nothing twice.
+takes nothing back. What is promised: a task that is retried adds no batch twice, also when the job is started again
+with the same `run`, if the same rows come in the same partition, in any order; other rows are refused, so that none is
+left out. A `run` that was committed is not repeated. For more, see bulk_enqueue.py, whose batches do not depend on how
+the data was partitioned. **A stream's microbatch** that is repeated, by the same checkpoint, runs nothing twice.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from spark.source.filters import Wanted
 from spark.source.kinds import Target, check_schema, columns_of, flag, kind_of
 from spark.source.reading import ArchiveReader, FilteredArchiveReader, FilteredReader, QueueReader
 from spark.source.streaming import QueueStreamReader
-from spark.source.writing import QueueStreamWriter, QueueWriter, check_rows, plan_of
+from spark.source.writing import QueueStreamWriter, QueueWriter, check_rows, former_of, plan_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,9 +89,9 @@ class QueueDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> QueueWriter:
         check_rows(schema, overwrite)
         target = Target.of(self.options)
-        plan = plan_of(self.options, target, self.options.get("run") or f"write-{RandomChance().token()}")
-        is_done = target.bucket.store().head(plan.keys.bulk(plan.run, "done.json")) is not None
-        return QueueWriter(target, plan, is_done)
+        named = self.options.get("run")
+        plan = plan_of(self.options, target, named or f"write-{RandomChance().token()}")
+        return QueueWriter(target, plan, former_of(target.bucket.store(), plan) if named else "none")
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> QueueStreamWriter:  # noqa: N802 (Spark's name)
         check_rows(schema, overwrite)

@@ -3,7 +3,7 @@
 A run is cut into *buckets* of about a hundred batches, and `{queue}/bulk/{run}/` remembers, create-if-absent:
 
     plan.json       what the run is: a rerun does what the first run planned
-    00042.started   someone began to PUT the batches of this bucket
+    00042.started   someone began to PUT the batches of this bucket; of a DataFrame: a digest of its rows
     00042.done      all of them were PUT: how many batches and messages, and how many rows were rejected
     done.json       so were those of all buckets: the report
     rejected/       rows that cannot be messages (rejected.py)
@@ -12,6 +12,9 @@ What is in a bucket, and so the names of its batches, depends on the data alone.
 its messages were worked on and are gone does not matter. One that was started and is not done is looked at batch by
 batch, **message first, then record**: a message disappears only after its record is written [P1], so what has neither
 was never PUT. The price is two PUTs in a hundred, and two HEADs for each batch of a bucket whose task died.
+
+Of a DataFrame (source/writing.py) a bucket is a partition, and Spark may cut the same rows another way when a job is
+started again. So its bucket is repeated with the same rows only: others are refused, never taken for done.
 
 Not promised: two tasks with the same bucket at the same time (speculative execution, which is switched off, or the last
 breath of a run while its rerun starts) may PUT a batch twice if it is worked on between their two PUTs. In a queue
@@ -27,11 +30,12 @@ from typing import Any
 
 from s3queue.clock import RandomChance
 from s3queue.encoding import NONSENSE, as_text, as_whole, dump, load
-from s3queue.errors import Conflict, CorruptState, Unavailable
+from s3queue.errors import Conflict, CorruptState, InvalidRequest, Unavailable
 from s3queue.keys import Keys
 from s3queue.store import UNKNOWN_TRIES, ObjectStore, put_surely
 from spark.storage.scan import in_threads
 
+from .digest import LinesDigest
 from .plan import PLAN_BYTES, Plan
 from .rejected import RejectedRows
 
@@ -41,15 +45,24 @@ BATCHES_PER_BUCKET = 100
 
 
 def enqueue_bucket(
-    store: ObjectStore, plan: Plan, bucket: int, lines: Iterable[bytes], rejected: RejectedRows | None = None
+    store: ObjectStore,
+    plan: Plan,
+    bucket: int,
+    lines: Iterable[bytes],
+    rejected: RejectedRows | None = None,
+    digest: LinesDigest | None = None,
 ) -> dict[str, Any]:
     """PUT every batch of a bucket that was never PUT before; how many `batches` and `messages` it has, how many were
     `added` now, and what was `rejected`, which is kept before the bucket is done. Safe to repeat after any crash.
+    `digest`: of all lines, if their bucket does not follow from the plan.
 
     Raises:
+        InvalidRequest: by their digest, these are not the lines that the bucket was begun with; nothing was written.
         Unavailable: unknown whether something was written; calling again is safe.
     """
-    is_first = _create(store, plan.marker(bucket, "started"))
+    is_first = _create(store, plan.marker(bucket, "started"), _described(plan, digest) if digest else None)
+    if digest and not is_first:
+        _check_same(store, plan, bucket, digest)
     if not is_first and store.head(plan.marker(bucket, "done")):
         counted = counts_of(store, plan, bucket) or {"batches": 0, "messages": 0, "rejected": {}}
         return counted | {"added": 0}
@@ -69,6 +82,26 @@ def enqueue_bucket(
     counted = told | {"rejected": rejected.close() if rejected else {}}
     _create(store, plan.marker(bucket, "done"), counted)
     return counted | {"added": added}
+
+
+def _described(plan: Plan, digest: LinesDigest) -> dict[str, Any]:
+    return {"lines": digest.lines, "digest": digest.of(plan)}
+
+
+def _check_same(store: ObjectStore, plan: Plan, bucket: int, digest: LinesDigest) -> None:
+    key = plan.marker(bucket, "started")
+    found = store.open(key)
+    if found is None:
+        raise Unavailable(f"{key} was deleted during the read; try again")
+    first = load(found.read(PLAN_BYTES), key)
+    # An older version began it, and did not say with which lines.
+    if "digest" not in first or first["digest"] == digest.of(plan):
+        return
+    raise InvalidRequest(
+        f"run {plan.run!r} of {plan.queue}: bucket {bucket} has other rows than in the first try "
+        f"({first.get('lines')} then, {digest.lines} now), or another per_object, priority or shards: use the same "
+        "partitioning and options, or another run, which also enqueues again what the first try has enqueued"
+    )
 
 
 def counts_of(store: ObjectStore, plan: Plan, bucket: int) -> dict[str, Any] | None:

@@ -105,6 +105,20 @@ def read_plan(store: ObjectStore, queue: str, run: str) -> Plan | None:
         raise CorruptState(f"{found.key} is not a plan: {cut(error)}") from None
 
 
+def check_buckets(store: ObjectStore, plan: Plan, buckets: int) -> None:
+    """One LIST. Raises InvalidRequest if a former try of the run has begun a bucket that is not one of so many."""
+    prefix = plan.keys.bulk(plan.run, "")
+    for page in listing(store, prefix, after=f"{prefix}{buckets:05d}"):
+        for entry in page.objects:
+            found = re.fullmatch(r"([0-9]+)\.started", entry.key.removeprefix(prefix))
+            if found and int(found[1]) >= buckets:
+                raise InvalidRequest(
+                    f"run {plan.run!r} of {plan.queue} was begun with more than {buckets} partitions (it has "
+                    f"{found[0]}), so it is not done: use the same partitioning, or another run, which also enqueues "
+                    "again what this one has enqueued"
+                )
+
+
 def done_buckets(store: ObjectStore, plan: Plan) -> set[int]:
     """One LIST per 1,000 markers."""
     prefix = plan.keys.bulk(plan.run, "")

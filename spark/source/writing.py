@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, StringType, StructType
@@ -18,7 +18,8 @@ from s3queue.errors import Conflict, InvalidRequest, Unavailable
 from s3queue.settings import QueueSettings
 from s3queue.store import UNKNOWN_TRIES, ObjectStore
 from spark.bulk.buckets import cut, enqueue_bucket, problem_of
-from spark.bulk.plan import Plan
+from spark.bulk.digest import LinesDigest
+from spark.bulk.plan import Plan, check_buckets
 from spark.bulk.sorting import in_order
 from spark.storage.scan import in_threads
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("spark.datasource")
 #: What Spark calls the microbatch of a task, and the query, which is the same for all runs of one checkpoint.
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
+Former = Literal["none", "begun", "done"]
 
 
 @dataclass
@@ -65,6 +67,13 @@ def plan_of(options: Mapping[str, str], target: Target, run: str) -> Plan:
     )
 
 
+def former_of(store: ObjectStore, plan: Plan) -> Former:
+    """What former starts of a run left; for a new one, one LIST."""
+    if not store.list(plan.keys.bulk(plan.run, ""), limit=1).objects:
+        return "none"
+    return "done" if store.head(plan.keys.bulk(plan.run, "done.json")) else "begun"
+
+
 def lines_in(batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
     """The messages, sorted. Raises InvalidRequest for a row that cannot be one."""
     return in_order(_lines(batches))
@@ -82,23 +91,31 @@ def _lines(batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
 
 
 class QueueWriter(DataSourceArrowWriter):
-    """A partition is a bucket of bulk/buckets.py: a retried task finds what its former attempt did."""
+    """A partition is a bucket of bulk/buckets.py: a retried task finds what its former attempt did, and refuses other
+    rows. How many partitions there are, a Python source is told when all were written: if a former start of the run
+    had more, it does not become done.
+    """
 
-    def __init__(self, target: Target, plan: Plan, is_done: bool) -> None:
+    def __init__(self, target: Target, plan: Plan, former: Former) -> None:
         self._target = target
         self._plan = plan
-        self._is_done = is_done
+        self._is_done = former == "done"
+        self._is_begun = former == "begun"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self._is_done:
             return Written(0, 0, 0)
         number = _task().partitionId()
-        told = enqueue_bucket(self._target.bucket.store(), self._plan, number, lines_in(iterator))
+        digest = LinesDigest()
+        lines = digest.sorted(_lines(iterator))
+        told = enqueue_bucket(self._target.bucket.store(), self._plan, number, lines, digest=digest)
         return Written(told["batches"], told["messages"], told["added"])
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._is_done:
             return
+        if self._is_begun:
+            check_buckets(self._target.bucket.store(), self._plan, len(messages))
         body = json.dumps({"queue": self._plan.queue, "run": self._plan.run} | _sums(messages)).encode()
         key = self._plan.keys.bulk(self._plan.run, "done.json")
         self._target.bucket.store().put(key, body, content_type="application/json")

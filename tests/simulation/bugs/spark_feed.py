@@ -8,6 +8,7 @@ from simulation.mutations import Mutation
 _FEED = "tests/spark/test_feed.py::"
 _OFFSETS = "tests/spark/test_stream_offsets.py::"
 _SOURCE = "tests/spark/test_source.py::"
+_FRAMES = "tests/spark/test_frame_runs.py::"
 
 BUGS = (
     Mutation(
@@ -86,5 +87,26 @@ BUGS = (
         'f"{ONCE}bulk-{hashlib',
         'f"bulk-{hashlib',
         test=f"{_SOURCE}test_a_microbatch_killed_at_any_request_and_worked_off_in_between_runs_every_line_once",
+    ),
+    Mutation(
+        "a partition of a frame with other rows is taken for the one that is done",
+        "spark/bulk/buckets.py",
+        "    if digest and not is_first:\n        _check_same(store, plan, bucket, digest)\n",
+        "",
+        test=f"{_FRAMES}test_a_bucket_with_other_rows_than_in_the_first_try_is_refused",
+    ),
+    Mutation(
+        "a frame is done though a former start of its run had more partitions",
+        "spark/source/writing.py",
+        "        if self._is_begun:\n",
+        "        if False:\n",
+        test=f"{_FRAMES}test_a_run_that_had_more_partitions_does_not_become_done",
+    ),
+    Mutation(
+        "a digest of a partition's rows is taken before they are read",
+        "spark/bulk/digest.py",
+        "        return chain(list(islice(found, 1)), found)\n",
+        "        return chain(islice(found, 1), found)\n",
+        test=f"{_FRAMES}test_a_bucket_with_other_rows_than_in_the_first_try_is_refused",
     ),
 )
