@@ -87,18 +87,16 @@ def read_dataset(
     return rows.select("*", sf.col("_metadata.file_path").alias(SOURCE), number.alias(ROW))
 
 
-def _read_lines(spark: SparkSession, bucket: Bucket, objects: Sequence[tuple[str, int]]) -> DataFrame:
+def _read_lines(spark: SparkSession, bucket: Bucket, objects: Sequence[reading.Listed]) -> DataFrame:
     """Lines as they are: parsed and written again, numbers and keys might not be the same."""
 
     def per_partition(batches: Batches) -> Batches:
-        for (key,) in rows_of(batches):
-            found = bucket.store().open(key)
-            if found is None:
-                raise InvalidRequest(f"{key} was deleted while it was read")
-            with spooled(found.stream) as stream:
+        for key, etag in rows_of(batches):
+            with spooled(reading.open_listed(bucket, key, etag).stream) as stream:
                 yield from batches_of(_bounded_lines(key, stream), LINE)
 
-    return spread(spark, [(key,) for key, _ in objects], columns(key="string")).mapInArrow(per_partition, LINE)
+    keys = [(each.key, each.etag) for each in objects]
+    return spread(spark, keys, columns(key="string", etag="string")).mapInArrow(per_partition, LINE)
 
 
 def _bounded_lines(key: str, stream: IO[bytes]) -> Iterator[tuple[bytes, str, int]]:
@@ -169,7 +167,7 @@ def bulk_enqueue(
     gives a run a name. A former run of that name decides per_object, priority and shards.
 
     Raises:
-        InvalidRequest: that run had other data.
+        InvalidRequest: that run had other data, or its source had other rows when it was read again.
     """
     store = bucket.store()
     if run and (report := _finished(store, queue, run)):
@@ -204,6 +202,7 @@ def bulk_enqueue(
             kept.unpersist()
     before = list(in_threads(lambda number: counts_of(store, plan, number), sorted(done)))
     report = _report(plan, told, before)
+    check_complete(report)
     key = plan.keys.bulk(run, "done.json")
     store.put(key, json.dumps(report, ensure_ascii=False).encode(), content_type="application/json")
     return report
@@ -282,6 +281,22 @@ def _report(plan: Plan, told: Sequence[Any], before: Sequence[dict[str, Any] | N
         # Done by a version that did not count: the sums are without them.
         report["buckets_not_counted"] = len(before) - len(counted)
     return report
+
+
+def check_complete(report: dict[str, Any]) -> None:
+    """Every row was enqueued or rejected: else the run does not become done.
+
+    Raises:
+        InvalidRequest: the source did not have the same rows whenever it was read.
+    """
+    seen = report["messages"] + sum(report["rejected"].values())
+    # What an older version finished, it did not count.
+    if seen != report["rows"] and "buckets_not_counted" not in report:
+        raise InvalidRequest(
+            f"run {report['run']!r} of {report['queue']} is not done: its source had {report['rows']} rows when they "
+            f"were counted, and {seen} when they were enqueued. Enqueue a source that does not change, under another "
+            "run; what this one has enqueued stays"
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

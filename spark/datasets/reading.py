@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
-from typing import IO, TYPE_CHECKING, Any, Literal, cast
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from s3queue.store import listing
+from s3queue.errors import Conflict
+from s3queue.store import Object, listing
 from spark.storage.bucket import Bucket
 from spark.storage.objects import fetch, spread
 
@@ -39,16 +40,25 @@ class BadDataset(ValueError):
     """The dataset cannot be read as one; the text says which object is wrong, and why."""
 
 
-def find(bucket: Bucket, sources: Sequence[str]) -> list[tuple[str, int]]:
-    """Every object behind these keys and prefixes, with its size. What is hidden (`_SUCCESS`, `.crc`) is left out.
+class Listed(NamedTuple):
+    """An object as it was listed. It is read with this ETag, so that all readings of it have the same rows."""
+
+    key: str
+    size: int
+    #: Empty: unknown, or nobody replaces it.
+    etag: str = ""
+
+
+def find(bucket: Bucket, sources: Sequence[str]) -> list[Listed]:
+    """Every object behind these keys and prefixes. What is hidden (`_SUCCESS`, `.crc`) is left out.
 
     Raises:
         BadDataset: one of them names nothing.
     """
-    found: dict[str, int] = {}
+    found: dict[str, Listed] = {}
     for source in sources:
         matched = {
-            entry.key: entry.size
+            entry.key: Listed(entry.key, entry.size, entry.etag)
             for page in listing(bucket.store(), source)
             for entry in page.objects
             if entry.size
@@ -59,13 +69,23 @@ def find(bucket: Bucket, sources: Sequence[str]) -> list[tuple[str, int]]:
         if not matched:
             raise BadDataset(f"there is nothing at {source!r}")
         found |= matched
-    return sorted(found.items())
+    return sorted(found.values())
+
+
+def open_listed(bucket: Bucket, key: str, etag: str) -> Object:
+    """Raises Conflict, which names the object, if it was replaced or deleted since it was listed."""
+    try:
+        if found := bucket.store().open(key, if_match=etag or None):
+            return found
+    except Conflict:
+        raise Conflict(f"{key} was replaced since it was listed; start again when nobody writes to it") from None
+    raise Conflict(f"{key} was deleted since it was listed")
 
 
 def read(
     spark: SparkSession,
     bucket: Bucket,
-    objects: Sequence[tuple[str, int]],
+    objects: Sequence[Listed],
     format: SourceFormat,
     *,
     numbered: bool = False,
@@ -82,8 +102,11 @@ def read(
     if numbered:
         described = described.add(SOURCE, "string").add(ROW, "long")
     # Largest first, so that no executor is left with a giant at the end.
-    keys = parts_of(objects, SPLIT_BYTES if format == "ndjson" and not numbered else None)
-    asked = spread(spark, spark.createDataFrame(keys, "key string, start long, end long, size long"), len(keys))
+    most = SPLIT_BYTES if format == "ndjson" and not numbered else None
+    etags = {each.key: each.etag for each in objects}
+    keys = [(*part, etags[part[0]]) for part in parts_of([(each.key, each.size) for each in objects], most)]
+    described_keys = "key string, start long, end long, size long, etag string"
+    asked = spread(spark, spark.createDataFrame(keys, described_keys), len(keys))
     return asked.mapInArrow(_reader(bucket, format, schema.serialize().to_pybytes(), numbered=numbered), described)
 
 
@@ -97,13 +120,13 @@ def parts_of(objects: Sequence[tuple[str, int]], most: int | None) -> list[tuple
     return sorted(parts, key=lambda part: part[1] - part[2])
 
 
-def infer(spark: SparkSession, bucket: Bucket, objects: Sequence[tuple[str, int]], format: SourceFormat) -> pa.Schema:
+def infer(spark: SparkSession, bucket: Bucket, objects: Sequence[Listed], format: SourceFormat) -> pa.Schema:
     """The schema that all of them have together, in types that Spark knows."""
     import pyarrow as pa
 
     looked = fetch(
         spark,
-        list(objects),
+        [(each.key, each.size) for each in objects],
         "key string, size long",
         "key string, schema binary, error string",
         partial(_look_at, bucket, format),
@@ -176,10 +199,10 @@ def _reader(
 
         wanted = pa.ipc.read_schema(pa.py_buffer(schema))
         for batch in batches:
-            for key, start, end, size in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            for key, start, end, size, etag in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 number = 0
                 try:
-                    with _part(bucket, key, start, end, size) as stream:
+                    with _part(bucket, key, start, end, size, etag) as stream:
                         for table in _tables(format, stream, wanted) if stream else ():
                             for found in _cast(pa, table, wanted).to_batches(max_chunksize=BATCH_ROWS):
                                 yield _numbered(pa, found, key, number) if numbered else found
@@ -191,10 +214,10 @@ def _reader(
 
 
 @contextmanager
-def _part(bucket: Bucket, key: str, start: int, end: int, size: int) -> Iterator[IO[bytes] | None]:
+def _part(bucket: Bucket, key: str, start: int, end: int, size: int, etag: str) -> Iterator[IO[bytes] | None]:
     """The lines of an object that begin in this part of it, as a file; None if there are none."""
     if end - start == size:
-        with _opened(bucket, key, whole=True) as (stream, _):
+        with _opened(bucket, key, whole=True, etag=etag) as (stream, _):
             yield stream
         return
     with tempfile.SpooledTemporaryFile(max_size=SAMPLE_BYTES * 4) as file:
@@ -225,11 +248,8 @@ def _cast(pa: Any, table: pa.Table, wanted: pa.Schema) -> pa.Table:
 class _opened:  # noqa: N801 (used like a function)
     """An object as a file: the first megabytes in memory, or all of it beside it."""
 
-    def __init__(self, bucket: Bucket, key: str, *, whole: bool, size: int = 0) -> None:
-        found = bucket.store().open(key)
-        if found is None:
-            raise FileNotFoundError(f"{key} is gone")
-        with found.stream as stream:
+    def __init__(self, bucket: Bucket, key: str, *, whole: bool, size: int = 0, etag: str = "") -> None:
+        with open_listed(bucket, key, etag).stream as stream:
             if not whole:
                 self._is_whole = size <= SAMPLE_BYTES
                 self._file: IO[bytes] = io.BytesIO(stream.read(SAMPLE_BYTES))

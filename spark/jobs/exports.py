@@ -79,11 +79,11 @@ def per_message(spark: SparkSession, export: Export, context: Context) -> dict[s
         "rows": sum(file.rows for file in files),
         "bytes": sum(file.bytes for file in files),
         "objects_read": len(objects),
-        "bytes_read": sum(size for _, size in objects),
+        "bytes_read": sum(each.size for each in objects),
     } | ({"not_converted": left} if (left := old_layouts(bucket, export.sources)) else {})
 
 
-def find_and_read(spark: SparkSession, bucket: Bucket, export: Export) -> tuple[Sequence[tuple[str, int]], DataFrame]:
+def find_and_read(spark: SparkSession, bucket: Bucket, export: Export) -> tuple[Sequence[reading.Listed], DataFrame]:
     """The objects behind the sources, with their sizes, and their rows.
 
     The archive is a table: its log says which files count, and `queue` and `day` are columns.
@@ -102,7 +102,7 @@ def find_and_read(spark: SparkSession, bucket: Bucket, export: Export) -> tuple[
     for source in archived:
         if not any(part.key.startswith(source) for part in found):
             raise reading.BadDataset(f"the archive has nothing at {source!r}")
-    return [(part.key, part.bytes) for part in found], read_parts(spark, bucket, found)
+    return [reading.Listed(part.key, part.bytes) for part in found], read_parts(spark, bucket, found)
 
 
 def old_layouts(bucket: Bucket, sources: Sequence[str]) -> list[str]:

@@ -8,16 +8,26 @@ from collections import Counter
 
 import pytest
 
-from s3queue.errors import CorruptState, InvalidPriority, InvalidRequest, Unavailable
+from s3queue.errors import Conflict, CorruptState, InvalidPriority, InvalidRequest, Unavailable
 from s3queue.keys import Keys
 from s3queue.protocol.bulk_runs import read_report, rejected_rows
 from s3queue.stores.memory import MemoryStore
 from spark.bulk.buckets import cut, enqueue_bucket, problem_of
-from spark.bulk.plan import Plan
+from spark.bulk.plan import Plan, settle_plan
 from spark.bulk.rejected import RejectedRows
-from spark.bulk_enqueue import _read_lines, bulk_enqueue, fingerprint, into_buckets, lines_of, main, read_dataset
+from spark.bulk_enqueue import (
+    _read_lines,
+    bulk_enqueue,
+    check_complete,
+    fingerprint,
+    into_buckets,
+    lines_of,
+    main,
+    read_dataset,
+)
 from spark.datasets import reading
 from spark.datasets.ranged import TAIL_BYTES, RangedFile
+from spark.storage.bucket import Bucket
 from support.data_frames import assertDataFrameEqual
 from support.finished_messages import keys_under, put_record, record
 from support.killing_bucket import killing_bucket
@@ -246,6 +256,57 @@ def test_a_source_is_read_once(spark, bucket, tmp_path, read_twice):
     read = Counter(request.key for request in requests_in(log) if request.verb == "get")
     assert read == Counter({f"datasets/d/{name}": 2 if read_twice else 1 for name in "abc"})
     assert enqueued(bucket.store()).total() == 3
+
+
+@pytest.mark.parametrize("form", ["ndjson", "csv"])
+def test_a_source_that_is_replaced_between_two_readings_fails_the_run(spark, bucket, monkeypatch, form):
+    store = bucket.store()
+    store.put("datasets/d/a", b"n\n" + b"".join(b"%d\n" % n for n in range(100)))
+    rows = read_dataset(spark, [f"s3://{bucket.name}/datasets/d/"], form, bucket.endpoint_url)
+
+    def settle_later(store, plan):
+        store.put("datasets/d/a", b"n\n1\n")
+        return settle_plan(store, plan)
+
+    monkeypatch.setattr("spark.bulk_enqueue.settle_plan", settle_later)
+    lines = lines_of(rows, "line" if form == "ndjson" else None)
+    with pytest.raises(Exception, match=r"datasets/d/a was replaced since it was listed"):
+        bulk_enqueue(spark, bucket, "emails", lines, run="november", read_twice=True)
+    assert read_report(store, KEYS, "november") is None
+
+
+def test_what_was_listed_is_read_or_nothing(monkeypatch):
+    store = MemoryStore("listed")
+    monkeypatch.setattr(Bucket, "store", lambda self: store)
+    ours = Bucket("b")
+    store.put("datasets/d/a", b"1\n")
+    (found,) = reading.find(ours, ["datasets/d/"])
+    assert reading.open_listed(ours, found.key, found.etag).read() == b"1\n"
+    assert reading.open_listed(ours, found.key, "").read() == b"1\n"
+    store.put("datasets/d/a", b"2\n")
+    with pytest.raises(Conflict, match="datasets/d/a was replaced"):
+        reading.open_listed(ours, found.key, found.etag)
+    store.delete("datasets/d/a")
+    for etag in (found.etag, ""):
+        with pytest.raises(Conflict, match="datasets/d/a was "):
+            reading.open_listed(ours, found.key, etag)
+
+
+def test_a_run_that_has_not_all_rows_is_not_done():
+    report = {"queue": "emails", "run": "november", "rows": 1000, "messages": 990, "rejected": {"a": 7, "b": 3}}
+    check_complete(report)
+    for messages in (600, 991):
+        with pytest.raises(InvalidRequest, match=rf"'november' of emails is not done: .*1000 rows .* {messages + 10} "):
+            check_complete(report | {"messages": messages})
+    check_complete(report | {"messages": 600, "buckets_not_counted": 1})
+
+
+def test_the_report_of_a_run_that_has_not_all_rows_is_not_written(spark, bucket, monkeypatch):
+    """As with files that Spark reads itself: they have no ETag."""
+    monkeypatch.setattr("spark.bulk_enqueue.fingerprint", lambda lines: (7, "f"))
+    with pytest.raises(InvalidRequest, match="had 7 rows when they were counted, and 5 when"):
+        bulk_enqueue(spark, bucket, "emails", numbers(spark, 5), run="november")
+    assert read_report(bucket.store(), KEYS, "november") is None
 
 
 def test_parquet_costs_a_footer_and_the_object(spark, bucket, tmp_path):

@@ -8,6 +8,7 @@ from simulation.mutations import Mutation
 _FEED = "tests/spark/test_feed.py::"
 _OFFSETS = "tests/spark/test_stream_offsets.py::"
 _SOURCE = "tests/spark/test_source.py::"
+_BULK = "tests/spark/test_bulk_enqueue.py::"
 _FRAMES = "tests/spark/test_frame_runs.py::"
 
 BUGS = (
@@ -108,5 +109,19 @@ BUGS = (
         "        return chain(list(islice(found, 1)), found)\n",
         "        return chain(islice(found, 1), found)\n",
         test=f"{_FRAMES}test_a_bucket_with_other_rows_than_in_the_first_try_is_refused",
+    ),
+    Mutation(
+        "a bulk enqueue reads what its source has become since it was listed",
+        "spark/datasets/reading.py",
+        "if_match=etag or None",
+        "if_match=None",
+        test=f"{_BULK}test_what_was_listed_is_read_or_nothing",
+    ),
+    Mutation(
+        "a bulk enqueue is done though rows are missing",
+        "spark/bulk_enqueue.py",
+        '    if seen != report["rows"] and',
+        "    if False and",
+        test=f"{_BULK}test_a_run_that_has_not_all_rows_is_not_done",
     ),
 )
