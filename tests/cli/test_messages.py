@@ -133,6 +133,18 @@ def test_a_dedup_id_that_counts_for_a_while_sends_once(cli):
     assert "--dedup-id" in cli("send", "orders", "x", "--dedup-for", "5m", code=2).err
 
 
+@pytest.mark.parametrize("more", [[], ["--dedup-for", "5m"], ["--name", "night"]])
+@pytest.mark.parametrize("per_object", [False, True])
+def test_a_dedup_id_that_a_batch_would_ignore_is_refused_and_nothing_is_sent(cli, tmp_path, more, per_object):
+    lines = tmp_path / "orders.ndjson"
+    lines.write_text('{"id": 1}\n{"id": 2}\n')
+    body = ['{"id": 1}', "--per-object", "10"] if per_object else [f"@{lines}"]
+    said = cli("send", "orders", *body, "--dedup-id", "night-17", *more, code=2).err
+    assert "--dedup-id" in said
+    assert "one by one, each with an id of its own" in said
+    assert cli.queue().stats().total == 0
+
+
 def test_a_group_gets_its_messages_in_the_order_they_were_sent(cli):
     one = cli("send", "orders", "first", "--group", "customer 42").out.strip()
     more = cli("send", "orders", "{n}", "--group", "customer 42", "--count", "30").out.split()

@@ -78,7 +78,8 @@ def send(
         typer.Option("--at", parser=instant, metavar="INSTANT", help="Run it not before this instant (ISO 8601)."),
     ] = None,
     dedup_id: Annotated[
-        str | None, typer.Option("--dedup-id", help="Do nothing if the queue has a message with this id.")
+        str | None,
+        typer.Option("--dedup-id", help="Do nothing if the queue has a message with this id. Not for a batch."),
     ] = None,
     name: Annotated[
         str | None,
@@ -143,8 +144,11 @@ def send(
     if payload.is_batch or per_object:
         if group is not None:
             raise InvalidRequest("a batch cannot have a --group: send its lines one by one, without --per-object")
-        if dedup_for is not None:
-            raise InvalidRequest("--dedup-for is for a single message; these lines become a batch")
+        if dedup_id is not None:
+            raise InvalidRequest(
+                "--dedup-id and --dedup-for are for a single message, and these lines become a batch: send them one by "
+                "one, each with an id of its own, without --per-object"
+            )
         messages, paths = _send_lines(session, target, payload, count, per_object, name, options)
     else:
         single = options | {"dedup_id": dedup_id, "name": name, "content_type": content_type or payload.content_type}
