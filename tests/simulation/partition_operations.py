@@ -11,6 +11,7 @@ from unittest.mock import patch
 from s3queue.errors import Unavailable, Unreadable
 from s3queue.flow import partition_window
 
+from .flow_operations import purge
 from .functions import Container
 from .machines import Process
 from .stage import SETTINGS, Plot, Stage, script
@@ -254,6 +255,7 @@ PARTITIONED: dict[str, Plot] = {
     "group, one that cannot be read": _unreadable,
     "group, cancel a pending message": _cancel("k"),
     "group, cancel a waiting message": _cancel("fk", before=1),
+    "group, purge a message that waits": purge(f"{GROUP}/1", script("m1", "f")),
     "group, replay a dead letter": _replay,
     "shared partition, collect": _collect("k", "fk"),
     "shared partition, full behind others": _fill(is_removed=False),

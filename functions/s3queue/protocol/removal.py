@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from s3queue.documents.lease import GRAIN, Lease, StoredLease
+from s3queue.documents.partition import PartitionLease
 from s3queue.documents.sends import OUTBOX_KEPT
 from s3queue.errors import Conflict, CorruptState, Unavailable
 from s3queue.paths import partition_of, partition_path
@@ -49,40 +52,91 @@ class Removal:
         return deleted
 
     def purge_message(self, entry: ObjectInfo) -> bool:
-        """The lease first, if the message waits for a retry: a worker that claims it meanwhile keeps the message."""
+        """Under a lease of the own if the message waits for a retry: nobody runs it, and a crash changes nothing."""
         path = self.queue.keys.path(entry.key)
-        if path and partition_of(path):
-            return self._is_free_in_partition(path, entry) and self._delete(entry)
-        if path:
-            try:
-                held = self.queue.read_lease(path)
-            except CorruptState:
-                return False
-            if held and held.lease.state != "waiting":
-                return False
-            if held and not delete_unique(self.queue.store, held.key, if_match=held.etag):
-                return False
-        return self._delete(entry)
-
-    def _is_free_in_partition(self, path: str, entry: ObjectInfo) -> bool:
-        """Whether nobody runs it: while its partition is held, it may be taken at any moment.  [P9]"""
-        from .partition_status import read_partition
-
+        if not path:
+            return self._delete(entry)
+        before = self.queue.clock.monotonic()
         try:
-            held = read_partition(self.queue, partition_of(path))
+            if partition_of(path):
+                return self._purge_in_partition(path, entry, before)
+            held = self.queue.read_lease(path)
             if held is None:
-                return True
-            if held.lease.state == "processing":
+                return self._delete(entry)
+            if held.lease.state != "waiting":
                 return False
-            if path in held.lease.waiting:
-                # Not by its message's deletion, which whoever holds the partition next would record as a death.
-                waiting = {one: kept for one, kept in held.lease.waiting.items() if one != path}
-                lease = replace(held.lease, waiting=waiting, nonce=self.queue.chance.token())
-                key = self.queue.keys.lease(partition_path(partition_of(path)))
-                put_surely(self.queue.store, key, lease.to_bytes(), if_match=held.etag)
+            return self._purge_waiting(held, entry, before)
         except (CorruptState, Conflict):
             return False
-        return True
+
+    def _purge_waiting(self, held: StoredLease, entry: ObjectInfo, before: float) -> bool:
+        """As *Cancel*, without a record: the lease goes last. It keeps the attempts, and the next claim looks for an
+        outcome; should this end in between, the sweeper gives the message back as it was.  [P4] [P5] [P6]
+        """
+        taken = replace(
+            held.lease,
+            state="processing",
+            attempt=held.lease.attempt + 1,
+            owner=self.queue.worker_id,
+            timeout=self.queue.settings.visibility_timeout,
+            # Without it, nobody records as a death that the message is gone: that is this purge's doing.
+            generation=None,
+            expected_etag=held.lease.leased_etag or entry.etag,
+            claimed_at=None,
+            retry_at=None,
+            fence="",
+            is_cancelling=True,
+        )
+        etag = self._put_lease(held.key, taken, held.etag)
+        if self._delete_until(entry, before):
+            delete_unique(self.queue.store, held.key, if_match=etag)
+            return True
+        self._put_lease(held.key, held.lease, etag)
+        return False
+
+    def _purge_in_partition(self, path: str, entry: ObjectInfo, before: float) -> bool:
+        """Not while its partition is held: then it may be taken at any moment.  [P9]
+
+        What waits is not due before this is over, and what is known of it goes last: a crash changes no more than
+        that. Without its generation, whoever holds the partition next does not record that it is gone as a death.
+        """
+        from .partition_status import read_partition
+
+        held = read_partition(self.queue, partition_of(path))
+        if held and held.lease.state == "processing":
+            return False
+        known = held.lease.waiting.get(path) if held else None
+        if held is None or known is None:
+            return self._delete(entry)
+        over_at = held.read_at + self.queue.settings.visibility_timeout + GRAIN
+        kept = replace(known.lease, generation=None, retry_at=max(known.retry_at, over_at))
+        key = self.queue.keys.lease(partition_path(partition_of(path)))
+        marked = replace(held.lease, waiting={**held.lease.waiting, path: replace(known, lease=kept)})
+        etag = self._put_lease(key, marked, held.etag)
+        is_deleted = self._delete_until(entry, before)
+        others = {one: waiting for one, waiting in held.lease.waiting.items() if one != path}
+        if is_deleted and not others and not held.lease.ended:
+            delete_unique(self.queue.store, key, if_match=etag)
+            return True
+        with suppress(Conflict):  # whoever has taken the partition since finds that it is gone
+            self._put_lease(key, replace(held.lease, waiting=others) if is_deleted else held.lease, etag)
+        return is_deleted
+
+    def _put_lease(self, key: str, lease: Lease | PartitionLease, if_match: str) -> str:
+        """The ETag of what was written. Raises Conflict if someone else was first."""
+        body = replace(lease, nonce=self.queue.chance.token()).to_bytes()
+        return put_surely(self.queue.store, key, body, if_match=if_match).etag
+
+    def _delete_until(self, entry: ObjectInfo, before: float) -> bool:
+        """Delete it while the lease that was read after `before` keeps others off. Later, it may be somebody's."""
+        until = before + self.queue.settings.visibility_timeout.total_seconds()
+
+        def is_alive() -> bool:
+            return self.queue.clock.monotonic() < until
+
+        return is_alive() and delete_seen(
+            self.queue.store, entry.key, etag=entry.etag, modified_at=entry.modified_at, is_alive=is_alive
+        )
 
     def _delete(self, entry: ObjectInfo) -> bool:
         # If it was replaced since the LIST, it is a younger one's: leave it.

@@ -26,8 +26,28 @@ BUGS = (
     Mutation(
         "a purge takes what is at work",
         "protocol/removal.py",
-        '            if held and held.lease.state != "waiting":\n',
+        '            if held.lease.state != "waiting":\n',
         "            if not path:\n",
+    ),
+    Mutation(
+        "a purge deletes the lease before its message",
+        "protocol/removal.py",
+        "            return self._purge_waiting(held, entry, before)\n",
+        "            return delete_unique(self.queue.store, held.key, if_match=held.etag) and self._delete(entry)\n",
+    ),
+    Mutation(
+        "a purge forgets the attempts of a partition's message before it is deleted",
+        "protocol/removal.py",
+        "        etag = self._put_lease(key, marked, held.etag)\n",
+        "        held.lease.waiting.pop(path)  # type: ignore[attr-defined]\n"
+        "        etag = self._put_lease(key, held.lease, held.etag)\n",
+    ),
+    Mutation(
+        "what a purge was deleting when it crashed is recorded as a death",
+        "protocol/removal.py",
+        "            generation=None,\n",
+        "",
+        test="tests/unit/protocol/test_removal.py::test_a_purge_that_crashed_leaves_no_record_of_a_death",
     ),
     Mutation(
         "a count that is not at its end hides what the last one found",

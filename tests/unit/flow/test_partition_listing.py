@@ -110,7 +110,7 @@ def test_a_purge_leaves_what_a_held_partition_may_be_running(bench, sample):
     assert bench.keys("orders/messages/") == sorted(
         f"orders/{path}" for path in expected["processing"] + expected["pending"] if "@busy" in path
     )
-    assert PartitionLease.read(bench.memory.open("orders/leases/@late")).waiting == {}
+    assert "orders/leases/@late" not in bench.keys("orders/leases/")
 
 
 def test_a_purged_message_that_waited_is_not_recorded_as_a_death(bench, sample):
@@ -120,6 +120,43 @@ def test_a_purged_message_that_waited_is_not_recorded_as_a_death(bench, sample):
     bench.processor(queue, lambda body: None).run(queue.enqueue(json.dumps("x"), group="late"))
     assert [row.path for row in queue.list("dead").messages] == expected["dead"]
     assert queue.outcome_of(expected["waiting"][0]) is None
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_purge_that_is_interrupted_gives_a_message_that_waits_no_new_attempts(bench, sample, is_deleted):
+    queue, expected = sample
+    [late] = expected["waiting"]
+    before = PartitionLease.read(bench.memory.open("orders/leases/@late")).waiting[late].lease
+
+    def interrupted(operation, key, perform):
+        if operation == "delete" and key == f"orders/{late}":
+            if is_deleted:
+                perform()
+            raise KeyboardInterrupt
+        return perform()
+
+    bench.around = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        queue.purge()
+    bench.around = None
+    after = PartitionLease.read(bench.memory.open("orders/leases/@late")).waiting[late].lease
+    assert (after.attempt, after.attempts, after.leased_etag) == (before.attempt, before.attempts, before.leased_etag)
+    bench.clock.advance(3600)
+    bench.processor(queue, lambda body: None).run(late)
+    assert [row.path for row in queue.list("dead").messages] == expected["dead"]
+    outcome = queue.outcome_of(late)
+    assert outcome is None if is_deleted else outcome.attempt == before.attempt + 1
+
+
+def test_a_purge_leaves_what_waits_in_a_partition_and_was_put_anew_since_it_was_listed(bench, sample):
+    queue, expected = sample
+    [late] = expected["waiting"]
+    [entry] = queue.store.list(queue.keys.message(late)).objects
+    bench.put(f"orders/{late}", b"other")
+    before = PartitionLease.read(bench.memory.open("orders/leases/@late")).waiting
+    assert not queue.purge_message(entry)
+    assert PartitionLease.read(bench.memory.open("orders/leases/@late")).waiting == before
+    assert f"orders/{late}" in bench.keys("orders/messages/")
 
 
 def test_a_spark_run_leaves_the_leases_of_partitions_alone(bench, sample):

@@ -2,6 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
+import pytest
+
+
+@contextmanager
+def interrupted(bench, path, *, is_deleted=False):
+    """Ctrl-C where the message is deleted, before or after that."""
+
+    def around(operation, key, perform):
+        if operation == "delete" and key == f"orders/{path}":
+            if is_deleted:
+                perform()
+            raise KeyboardInterrupt
+        return perform()
+
+    bench.around = around
+    with pytest.raises(KeyboardInterrupt):
+        yield
+    bench.around = None
+
+
+def fail_once(queue):
+    path = queue.enqueue(b"x")
+    queue.fail(queue.claim(path), "once")
+    return path
+
 
 def test_purge_deletes_what_nobody_works_on(bench):
     queue = bench.queue()
@@ -23,3 +50,79 @@ def test_purge_deletes_what_nobody_works_on(bench):
     assert not bench.keys("orders/delayed/")
     assert not bench.keys("orders/leases/")
     assert len(bench.keys("orders-eu/messages/")) == 1
+
+
+def test_a_purge_that_is_interrupted_gives_a_message_that_waits_no_new_attempts(bench):
+    queue = bench.queue(max_attempts=2)
+    path = fail_once(queue)
+    before = queue.read_lease(path).lease
+    with interrupted(bench, path):
+        queue.purge()
+    bench.clock.advance(3600)
+    bench.sweeper(queue).sweep()
+    after = queue.read_lease(path).lease
+    assert (after.state, after.attempt, after.attempts) == ("waiting", before.attempt, before.attempts)
+    assert queue.claim(path, read_first=True).attempt == 2
+
+
+def test_a_purge_that_is_interrupted_does_not_run_what_has_an_outcome(bench):
+    """Released by hand, and completed by its worker, who lived, and died before the message was deleted."""
+    queue = bench.queue()
+    path = queue.enqueue(b"x")
+    claim = queue.claim(path)
+    bench.queue().release_held(path)
+    with interrupted(bench, path):
+        queue.complete(claim)
+    with interrupted(bench, path):
+        bench.queue().purge()
+    bench.clock.advance(3600)
+    bench.sweeper(queue).sweep()
+    assert queue.claim(path, read_first=True) is None
+    assert queue.status(path).state == "completed"
+    assert not bench.keys("orders/messages/")
+
+
+def test_a_purge_that_crashed_leaves_no_record_of_a_death(bench):
+    queue = bench.queue()
+    path = fail_once(queue)
+    with interrupted(bench, path, is_deleted=True):
+        queue.purge()
+    bench.clock.advance(3600)
+    bench.sweeper(queue).sweep()
+    assert not bench.keys("orders/leases/")
+    assert queue.outcome_of(path) is None
+
+
+def test_a_purge_leaves_what_waits_and_was_put_anew_since_it_was_listed(bench):
+    queue = bench.queue()
+    path = fail_once(queue)
+    [entry] = queue.store.list(queue.keys.message(path)).objects
+    bench.put(f"orders/{path}", b"other")
+    assert not queue.purge_message(entry)
+    assert queue.read_lease(path).lease.state == "waiting"
+    assert bench.keys("orders/messages/") == [f"orders/{path}"]
+
+
+def test_a_purge_that_slept_while_its_lease_ran_out_deletes_nothing(bench):
+    queue = bench.queue()
+    path = fail_once(queue)
+
+    def slow(operation, key, perform):
+        done = perform()
+        if operation == "put":
+            bench.clock.advance(3600)
+        return done
+
+    bench.around = slow
+    assert queue.purge() == 0
+    bench.around = None
+    assert bench.keys("orders/messages/") == [f"orders/{path}"]
+    assert queue.claim(path, read_first=True).attempt == 2
+
+
+def test_a_message_that_waits_is_purged_with_one_put_and_two_deletes(bench):
+    queue = bench.queue()
+    fail_once(queue)
+    bench.store.take()
+    queue.purge()
+    assert bench.store.take() == {"list": 2, "get": 1, "put": 1, "delete": 2}
