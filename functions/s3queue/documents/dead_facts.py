@@ -26,6 +26,11 @@ _ERROR_CHARACTERS = 600
 TYPES_CHARACTERS = _FACTS_BYTES // 2
 
 
+def own_metadata(stored: ObjectInfo) -> dict[str, str]:
+    """The metadata that its producer gave a message, encoded."""
+    return {name: text for name, text in stored.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
+
+
 def dead_metadata(
     message: ObjectInfo, record: Record, failure: Failure | None, counts: Mapping[str, int] | None = None, **more: str
 ) -> dict[str, str]:

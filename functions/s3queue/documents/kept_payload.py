@@ -11,7 +11,7 @@ import hashlib
 from s3queue.encoding import METADATA_BYTES, encode_metadata, format_instant, metadata_size
 from s3queue.store import ObjectInfo
 
-from .dead_facts import DEAD_METADATA, dead_facts
+from .dead_facts import DEAD_METADATA, dead_facts, own_metadata
 from .message import MOVED
 from .record import Record
 
@@ -24,11 +24,6 @@ def payload_metadata(message: ObjectInfo, record: Record) -> dict[str, str]:
     if metadata_size(metadata) <= METADATA_BYTES:
         return metadata
     return encode_metadata({DEAD_METADATA + name: text for name, text in (facts | {"dropped": "all"}).items()})
-
-
-def own_metadata(stored: ObjectInfo) -> dict[str, str]:
-    """The metadata that its producer gave a message, encoded."""
-    return {name: text for name, text in stored.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
 
 
 def is_payload_of(kept: ObjectInfo, record: Record) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from s3queue.documents.dead_facts import DEAD_METADATA
+from s3queue.documents.dead_facts import own_metadata
 from s3queue.documents.dead_letter import DeadLetter
 from s3queue.documents.message import Generation
 from s3queue.documents.once import moved_id
@@ -37,7 +37,7 @@ def replay_edited(queue: QueueAccess, letters: DeadLetters, path: str, body: byt
         # It ran, edited or not; the letter is what a crash or a lost answer left.
         delete_letter(queue, found)
         raise _replayed_before(queue, path, ended)
-    own = {name: text for name, text in found.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
+    own = own_metadata(found)
     if place:
         target, etag = place, _put_back(queue, letter, edited, own, place)
     else:

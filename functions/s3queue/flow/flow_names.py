@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from s3queue.documents.flow import FLOWS, is_id
-from s3queue.store import ObjectStore
+from s3queue.store import LAST, ObjectStore
 
 #: So many pages of names are read, of 1,000 each; if there are more, the last ones are looked for from the end.
 MOST_PAGES = 20
@@ -14,7 +14,6 @@ MOST_PAGES = 20
 MOST_LAST, MOST_LISTS = 1000, 100
 #: What an id may consist of, in S3's order.
 _LETTERS = "-.0123456789abcdefghijklmnopqrstuvwxyz"
-_LAST = "\U0010ffff"
 _LONGEST = 68
 
 
@@ -97,7 +96,7 @@ class _Backwards:
         alike = _alike(_name(first[0]), _name(first[-1])) if first else start
         while len(alike) > len(start) and self._left > 0:
             self._left -= 1
-            further = self.store.list(FLOWS + start, after=FLOWS + alike + _LAST, limit=1).objects
+            further = self.store.list(FLOWS + start, after=FLOWS + alike + LAST, limit=1).objects
             if not further:
                 return alike
             alike = _alike(alike, _name(further[0].key))
@@ -105,13 +104,13 @@ class _Backwards:
 
     def _highest(self, start: str, below: int) -> int:
         """The highest letter below this one with which a name may go on; -1 if there is none."""
-        end = FLOWS + start + (_LETTERS[below] if below < len(_LETTERS) else _LAST)
+        end = FLOWS + start + (_LETTERS[below] if below < len(_LETTERS) else LAST)
         least, most = -1, below - 1
         while least < most and self._left > 0:
             self._left -= 1
             middle = (least + most + 1) // 2
             # From the end of what comes before it: to some servers a name comes after itself with a slash.
-            after = FLOWS + start + chr(ord(_LETTERS[middle]) - 1) + _LAST
+            after = FLOWS + start + chr(ord(_LETTERS[middle]) - 1) + LAST
             objects = self.store.list(FLOWS + start, after=after, limit=1).objects
             if objects and objects[0].key < end:
                 least = middle

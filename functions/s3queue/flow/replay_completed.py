@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from s3queue.documents.batch import spooled
-from s3queue.documents.kept_payload import is_payload_of, own_metadata, replay_id
+from s3queue.documents.dead_facts import own_metadata
+from s3queue.documents.kept_payload import is_payload_of, replay_id
 from s3queue.documents.once import moved_id
 from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of, with_put_id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from s3queue.documents.batch import spooled
-from s3queue.documents.dead_facts import DEAD_METADATA
+from s3queue.documents.dead_facts import own_metadata
 from s3queue.documents.dead_letter import DeadLetter
 from s3queue.documents.message import Generation
 from s3queue.documents.once import moved_id
@@ -58,7 +58,7 @@ def _check(queue: QueueAccess, letter: DeadLetter, found: Object, target: QueueA
 
 
 def _put(letter: DeadLetter, found: Object, target: QueueAccess, arrives: str, put_id: str) -> None:
-    own = {name: text for name, text in found.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
+    own = own_metadata(found)
     marked = with_put_id(own, put_id)
     if put_id_of(marked) != put_id:
         raise InvalidRequest(f"the metadata of {letter.path} leaves no room for the id that a replay elsewhere needs")

@@ -91,14 +91,14 @@ class QueueAccess:
         key = self.keys.message(path)
         return next((entry for entry in self.store.list(key, limit=1).objects if entry.key == key), None)
 
-    def find_message(self, path: str) -> ObjectInfo | None:
-        """The message as a HEAD shows it; None if there is none. One that nobody may read may not be described either:
-        then a LIST shows as much as is needed to claim it.  [P6]
+    def find_message(self, path: str) -> tuple[ObjectInfo | None, bool]:
+        """The message as a HEAD shows it, None if there is none; and whether it is described. One that nobody may read
+        may not be described either: then a LIST shows as much as is needed to claim it, or to end its lease.  [P6]
         """
         try:
-            return self.store.head(self.keys.message(path))
+            return self.store.head(self.keys.message(path)), True
         except AccessDenied:
-            return self.list_message(path)
+            return self.list_message(path), False
 
     def outcome_of(self, path: str, since: datetime | None = None) -> Record | None:
         """The last record of a path, also if it is kept in its partition's journals; None if there is none.

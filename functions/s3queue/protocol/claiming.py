@@ -94,7 +94,7 @@ class Claiming:
         except CorruptState:
             return None  # the sweeper buries the message once the unreadable lease is old enough to have run out
         if held is None:
-            stored = self.queue.find_message(path)
+            stored, _ = self.queue.find_message(path)
             is_due = stored is not None and (due_at is None or due_at <= stored.at)
             return self._claim_first(path, limit, stored.etag) if stored and is_due else None
         if not held.is_due():

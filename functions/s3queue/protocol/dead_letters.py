@@ -11,7 +11,7 @@ from typing import Any
 
 from s3queue.clock import as_duration
 from s3queue.documents.acknowledgements import Acknowledgements
-from s3queue.documents.dead_facts import DEAD_METADATA
+from s3queue.documents.dead_facts import own_metadata
 from s3queue.documents.dead_letter import DeadLetter, count_by_error_type
 from s3queue.documents.dead_lines import DeadLine, count_lines, dead_lines
 from s3queue.documents.failure_group import FailureGroup, Selection, group_key
@@ -205,7 +205,7 @@ class DeadLetters:
             if letter.generation and found.at - letter.generation.put_at < timedelta(seconds=1):
                 # Equal bytes within one second are one generation, and that one is dead.  [P3]
                 self.queue.clock.sleep(1.0)
-            own = {name: text for name, text in found.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
+            own = own_metadata(found)
             try:
                 put_back(self.queue, target, found, with_put_id(own, letter.replay_id), if_absent=True)
             except Conflict as conflict:

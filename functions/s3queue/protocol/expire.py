@@ -13,7 +13,7 @@ from s3queue.documents.message import Generation, Message
 from s3queue.documents.once import may_be_finished, was_finished
 from s3queue.documents.record import Failure, Record
 from s3queue.encoding import decode_metadata
-from s3queue.errors import AccessDenied, Conflict, CorruptState, LeaseLost
+from s3queue.errors import Conflict, CorruptState, LeaseLost
 from s3queue.store import ObjectInfo, delete_unique
 
 from .claim import Claim
@@ -34,12 +34,7 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
     """
     queue, lease = leases.queue, held.lease
     before = queue.clock.monotonic()
-    is_described = True
-    try:
-        stored = queue.store.head(queue.keys.message(path))
-    except AccessDenied:
-        # One that nobody may read may not be described either: then a LIST shows as much as is needed here.
-        stored, is_described = queue.list_message(path), False
+    stored, is_described = queue.find_message(path)
     if stored is None:
         _record_vanished(leases, path, held)
         return "gone"

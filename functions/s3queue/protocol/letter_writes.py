@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from s3queue.documents.batch import spooled
-from s3queue.documents.dead_facts import DEAD_METADATA
+from s3queue.documents.dead_facts import own_metadata
 from s3queue.documents.dead_letter import DeadLetter
 from s3queue.documents.message import MOVED, Generation
 from s3queue.documents.once import is_once, moved_id
@@ -71,7 +71,7 @@ def _as_replay(letter: DeadLetter, message: Object) -> Mapping[str, str]:
     """
     if not is_once(letter.origin, message.metadata):
         return message.metadata
-    own = {name: text for name, text in message.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
+    own = own_metadata(message)
     if put_id_of(message.metadata).startswith(MOVED) and not is_once(letter.origin, own):
         return own
     # In a partition, the id tells which journals to search for it.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import IO
 
 from s3queue.documents.batch import PIECE_BYTES, spooled
-from s3queue.documents.dead_facts import DEAD_METADATA
+from s3queue.documents.dead_facts import own_metadata
 from s3queue.documents.dead_letter import DeadLetter
 from s3queue.documents.dedup_marker import DedupMarker
 from s3queue.documents.once import moved_id
@@ -46,7 +46,7 @@ def replay_to_end(queue: QueueAccess, letter: DeadLetter, found: Object) -> str:
                 "group, or enqueue its lines one by one"
             )
         put_id = moved_id(letter.replay_id, letter.died_at)
-        own = {name: text for name, text in found.metadata.items() if not name.lower().startswith(DEAD_METADATA)}
+        own = own_metadata(found)
         record = find_outcome(queue, letter.origin, put_id)
         target = record.path if record else replay_once(queue, letter.origin, found, own, put_id)
     delete_letter(queue, found)

@@ -185,7 +185,7 @@ BUGS = (
     Mutation(
         "what nobody may describe is neither claimed nor ended",
         "protocol/access.py",
-        "        except AccessDenied:\n            return self.list_message(path)\n",
+        "        except AccessDenied:\n            return self.list_message(path), False\n",
         "        except AccessDenied:\n            raise\n",
     ),
 )

@@ -12,6 +12,7 @@ from s3queue.dashboard.stuck import stuck
 from s3queue.documents.partition import PartitionLease
 from s3queue.flow.partitions import hold_partition
 from s3queue.spark_runs.claims import Waiting
+from support.interruption import interrupted
 
 STATES = ("pending", "processing", "waiting", "completed", "dead", "cancelled")
 
@@ -128,17 +129,8 @@ def test_a_purge_that_is_interrupted_gives_a_message_that_waits_no_new_attempts(
     [late] = expected["waiting"]
     before = PartitionLease.read(bench.memory.open("orders/leases/@late")).waiting[late].lease
 
-    def interrupted(operation, key, perform):
-        if operation == "delete" and key == f"orders/{late}":
-            if is_deleted:
-                perform()
-            raise KeyboardInterrupt
-        return perform()
-
-    bench.around = interrupted
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(bench, late, is_deleted=is_deleted):
         queue.purge()
-    bench.around = None
     after = PartitionLease.read(bench.memory.open("orders/leases/@late")).waiting[late].lease
     assert (after.attempt, after.attempts, after.leased_etag) == (before.attempt, before.attempts, before.leased_etag)
     bench.clock.advance(3600)

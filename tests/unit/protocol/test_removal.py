@@ -2,26 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
-import pytest
-
-
-@contextmanager
-def interrupted(bench, path, *, is_deleted=False):
-    """Ctrl-C where the message is deleted, before or after that."""
-
-    def around(operation, key, perform):
-        if operation == "delete" and key == f"orders/{path}":
-            if is_deleted:
-                perform()
-            raise KeyboardInterrupt
-        return perform()
-
-    bench.around = around
-    with pytest.raises(KeyboardInterrupt):
-        yield
-    bench.around = None
+from support.interruption import interrupted
 
 
 def fail_once(queue):
