@@ -375,7 +375,7 @@ def test_a_worker_that_fell_silent_is_counted_and_named(
     assert crashed.claim(path)
     minute.clock.advance(40)
     minute.pass_by()
-    (line,) = (record.__dict__ for record in caplog.records if record.message == "failed, will be retried")
+    (line,) = (record.__dict__ for record in caplog.records if record.getMessage() == "failed, will be retried")
     assert (line["queue"], line["path"], line["attempt"]) == ("orders", path, 1)
     assert (line["worker"], line["error_type"]) == ("crashed", "LeaseExpired")
     told = Told(capsys.readouterr().out)
