@@ -147,7 +147,8 @@ class Driver:
         self._manifest.begin(claims)
 
     def ended(self, claim: Claim, outcome: str) -> None:
-        """A message came to its end, as far as this run is concerned."""
+        """A message came to its end, as far as this run is concerned: it is not named any more, and not held.  [P4]"""
+        claim.end()
         self.heartbeat.drop(claim)
         self._manifest.ended(claim, outcome)
         _log.info("%s/%s: %s (attempt %d)", self.queue.name, claim.path, outcome, claim.attempt)

@@ -66,8 +66,10 @@ def cancel(leases: LeaseProtocol, path: str) -> Record:
         if not is_free:
             lease = held.lease if held else None
             if record:
-                # Under a canceller's lease nobody works, and whoever takes it over looks for the record.
-                return replace(record, is_withdrawn=lease is not None and lease.is_cancelling)
+                # Under a canceller's lease nobody works, and whoever takes it over looks for the record. If the message
+                # is gone by now, its worker may have run it, and that lease have come after.
+                is_cancelling = lease is not None and lease.is_cancelling
+                return replace(record, is_withdrawn=is_cancelling and _is_there(leases, path, generation))
             if held and _is_behind(path, held, stored):
                 raise Conflict(
                     f"not cancelled: {queue.name}/{path} was PUT anew while the message before it is processed, or may "
@@ -85,6 +87,11 @@ def cancel(leases: LeaseProtocol, path: str) -> Record:
         if cancelled := _cancel_free(leases, path, stored, held, until):
             return cancelled
     raise Unavailable(f"not cancelled: {queue.name}/{path} changes hands all the time; try again")
+
+
+def _is_there(leases: LeaseProtocol, path: str, generation: Generation) -> bool:
+    stored = leases.queue.store.head(leases.queue.keys.message(path))
+    return stored is not None and generation == Generation(etag=stored.etag, put_at=stored.modified_at)
 
 
 def _is_behind(path: str, held: StoredLease, stored: ObjectInfo) -> bool:

@@ -87,7 +87,13 @@ BUGS = (
     Mutation(
         "a message at work is called withdrawn",
         "flow/cancel.py",
-        "is_withdrawn=lease is not None and lease.is_cancelling",
+        "is_withdrawn=is_cancelling and _is_there(leases, path, generation)",
         "is_withdrawn=True",
+    ),
+    Mutation(
+        "a message that its worker ran is called withdrawn because of another canceller's late lease",
+        "flow/cancel.py",
+        "is_withdrawn=is_cancelling and _is_there(leases, path, generation)",
+        "is_withdrawn=is_cancelling",
     ),
 )

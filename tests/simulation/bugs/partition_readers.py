@@ -227,6 +227,12 @@ BUGS = (
         test=f"{_JOURNALS}test_sent_messages_of_a_hold_share_one_list_and_read_no_journals_from_before_their_sender",
     ),
     Mutation(
+        "a message that a run ended without an outcome is still held by its clock",
+        "spark/heavy/driver.py",
+        "        claim.end()\n        self.heartbeat.drop(claim)\n",
+        "        self.heartbeat.drop(claim)\n",
+    ),
+    Mutation(
         "what a Spark session died of is not charged with it",
         "spark/heavy/partition_rounds.py",
         "                self._fail_started(error)\n",

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from s3queue import Cancelled, Conflict, Context, InvalidRequest, LeaseLost, MessageNotFound, Reject, Unavailable
+from s3queue.documents.lease import Lease
 from s3queue.documents.record import Record
 from s3queue.errors import NewerFormat, Unreadable
 from support.killed_store import Killed
@@ -574,6 +575,28 @@ def test_a_message_at_work_is_not_said_to_be_withdrawn_also_if_its_worker_delete
 
     assert (record.outcome, record.is_withdrawn) == ("cancelled", False)
     assert is_clear(bench, path) is (when != "never")
+
+
+def test_a_message_that_ran_is_not_said_to_be_withdrawn_because_of_another_cancellers_late_lease(bench, queue):
+    path = queue.enqueue(b"x")
+    worker = bench.queue(worker_id="worker")
+    claim, looks = worker.claim(path), []
+    timeout = queue.settings.visibility_timeout
+    late = Lease(state="processing", attempt=1, owner="other", nonce="", timeout=timeout, is_cancelling=True)
+
+    def pass_by(operation, key, perform):
+        looks.append((operation, key.split("/")[1]))
+        if ("put", "records") in looks and looks[-1] == ("get", "leases"):
+            bench.around = None
+            worker.complete(claim)
+            # The other one had found the message before, and looks again after this.
+            queue.leases.put_lease(path, late, if_match=None)
+        return perform()
+
+    bench.around = pass_by
+    record = queue.cancel(path)
+
+    assert (record.outcome, record.is_withdrawn) == ("cancelled", False)
 
 
 def test_whoever_cancels_again_after_a_crash_is_told_that_the_message_is_withdrawn(bench, queue):
