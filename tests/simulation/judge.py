@@ -289,7 +289,8 @@ class Judge:
         life.end = "removed"
         self.history.removed.add(life.path)
         lease = self.world.objects.get(self._leases + life.path)
-        life.is_missed = lease is not None and Lease.from_bytes(lease.body, life.path).generation is not None
+        held = Lease.from_bytes(lease.body, life.path) if lease else None
+        life.is_missed = held is not None and held.generation is not None and not held.is_cancelling
         life.is_missed = life.is_missed or (how == "remove" and self.partitions.is_waiting(life))
         at_work = [one for one in self._held if one.claim.path == life.path and one.claim.is_alive()]
         if how == "purge" and any(one.leased_at < sent_at - LOOKED_WITHIN for one in at_work):

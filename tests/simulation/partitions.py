@@ -126,7 +126,7 @@ class Partitions:
             return False
         lease = _lease(self._world.objects.get(self.lease_key(life.path)), self.lease_key(life.path))
         known = lease.waiting.get(life.path) if lease else None
-        if known is None or not known.lease.attempt or known.retry_at == NEVER:
+        if known is None or not known.lease.attempt or known.lease.is_cancelling or known.retry_at == NEVER:
             return False
         # Exactly: equal bytes that were PUT in its place pass for it, and are recorded with its date.
         return known.lease.generation == Generation(etag=life.etag, put_at=life.put_at)

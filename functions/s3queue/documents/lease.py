@@ -73,7 +73,7 @@ class Lease:
     postponed: int = 0
     #: The claim's: it stays the same however often the lease is written, so another process can show that it is its.
     fence: str = ""
-    #: An operator's, who cancels the message: no handler runs under it, so it is no attempt.
+    #: An operator's, who cancels or purges the message: no handler runs under it, so it is no attempt.
     is_cancelling: bool = False
 
     @property
@@ -84,9 +84,10 @@ class Lease:
     def waits_for(self, present: Generation) -> bool:
         """Whether what lies there now is what this lease waits to try again; if not, its name was PUT anew.
 
-        Equal bytes are the same message while it is at work. One that waits for ever is dead: any other PUT is anew.
+        Equal bytes are the same message while it is at work. One that waits for ever is dead, and one that is being
+        purged may be gone: any other PUT is anew.
         """
-        if self.retry_at == NEVER and self.generation:
+        if self.generation and (self.retry_at == NEVER or self.is_cancelling):
             return self.generation == present
         return self.leased_etag in ("", present.etag)
 

@@ -14,8 +14,8 @@ from s3queue.encoding import put_id_of, with_put_id
 from s3queue.paths import runs_once
 
 from .dead_facts import dead_facts
-from .lease import GRAIN
-from .message import MOVED, ONCE
+from .lease import GRAIN, Lease
+from .message import MOVED, ONCE, Generation
 from .record import Record
 from .sends import SENT_ONCE, is_repeatable
 
@@ -40,6 +40,13 @@ def was_finished(path: str, metadata: Mapping[str, str], record: Record | None) 
         return False
     put_id = put_id_of(metadata)
     return record.put_id == put_id if put_id.startswith(MOVED) else True
+
+
+def told_by(lease: Lease, present: Generation) -> Mapping[str, str] | None:
+    """The metadata of a message that nobody may describe, as far as its lease tells: the put id. None if that was not
+    known either, or if something else lies there now.
+    """
+    return with_put_id({}, lease.put_id) if lease.put_id and lease.generation == present else None
 
 
 def may_be_finished(path: str, record: Record | None) -> bool:

@@ -90,6 +90,7 @@ class Waiting:
                 "attempts": [attempt.to_json() for attempt in lease.attempts[-ATTEMPTS_KEPT:]],
                 "postponed": lease.postponed or None,
                 "suspect": self.is_suspect or None,
+                "cancelling": lease.is_cancelling or None,
             }
         )
 
@@ -110,6 +111,7 @@ class Waiting:
             failure=Failure.from_json(found["failure"]) if found.get("failure") else None,
             attempts=tuple(Attempt.from_json(attempt) for attempt in as_list(found.get("attempts", []))),
             postponed=as_whole(found.get("postponed", 0)),
+            is_cancelling=found.get("cancelling") is True,
         )
         return cls(as_name(found["path"]), lease, as_flag(found.get("suspect", False)))
 

@@ -48,6 +48,7 @@ class HeldLeases(LeaseProtocol):
             generation=message.generation,
             put_id=message.put_id or lease.put_id,
             retry_at=None,
+            is_cancelling=False,
             fence=f"{lease.attempt + 1}-{queue.chance.token()}",
         )
         return Claim(

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from s3queue.documents.lease import NEVER
 from s3queue.documents.message import Generation, Message
-from s3queue.documents.once import is_once, was_finished
+from s3queue.documents.once import is_once, may_be_finished, told_by, was_finished
 from s3queue.documents.partition import Waiting
 from s3queue.documents.record import Failure, Record
 from s3queue.errors import AccessDenied, Unavailable
 from s3queue.paths import is_batch
 from s3queue.protocol.claim import Claim
+from s3queue.protocol.journal import find_outcome
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.opening import described_metadata
 from s3queue.store import ObjectInfo
@@ -86,7 +87,7 @@ class PartitionReading:
                 after = self._hold.queue.settings.retry.delay(claim.attempt, self._hold.queue.chance)
                 self._hold.leases.postpone(claim, after, is_asked=False)
             else:
-                self._hold.leases.fail(claim, problem)
+                self._fail_unread(claim, problem)
             self._hold.close()
         return None
 
@@ -100,8 +101,31 @@ class PartitionReading:
         else:
             metadata = described_metadata(self._hold.queue, path, found.etag)
             claim = self._unread(path, found, before, metadata)
-            if metadata is None or not self._is_repeated(claim.message):
+            if metadata is None:
+                self._fail_unread(claim, refused)
+            elif not self._is_repeated(claim.message):
                 self._hold.leases.fail(claim, refused)
+
+    def _fail_unread(self, claim: Claim, problem: Unavailable | AccessDenied) -> None:
+        """An attempt of a message that nobody could describe. Not its last one if it may be a late repetition: its
+        death would take the place of the outcome. It waits until someone can tell.  [P3] [P5]
+        """
+        retry, waiting = self._hold.queue.settings.retry, self._hold.waiting(claim.path)
+        known = told_by(waiting.lease, claim.message.generation) if waiting else None
+        if known is not None and self._is_repeated(replace(claim.message, metadata=known)):
+            return
+        if known is None and not retry.can_retry(claim.attempt) and self._may_be_repeated(claim.path):
+            after = retry.delay(claim.attempt, self._hold.queue.chance)
+            self._hold.leases.postpone(claim, after, is_asked=False)
+        else:
+            self._hold.leases.fail(claim, problem)
+
+    def _may_be_repeated(self, path: str) -> bool:
+        try:
+            record = self._hold.ended_here(path, "") or find_outcome(self._hold.queue, path, keep=self._journals.keep)
+        except Unavailable:
+            return True
+        return may_be_finished(path, record)
 
     def _unread(self, path: str, info: ObjectInfo, before: float, metadata: Mapping[str, str] | None = None) -> Claim:
         """The claim of a message of which no more is known than a LIST shows, and its metadata at best."""
@@ -153,9 +177,11 @@ class PartitionReading:
 
 
 def vanished(waiting: Waiting, at: datetime, worker: str) -> Record | None:
-    """The outcome of a message that waited, and that someone deleted; None if it has one, or had no attempt."""
+    """The outcome of a message that waited, and that someone deleted; None if it has one, or had no attempt, or was
+    being purged.
+    """
     lease = waiting.lease
     # One that is parked for ever has its record.
-    if lease.generation is None or not lease.attempt or waiting.retry_at == NEVER:
+    if lease.generation is None or not lease.attempt or lease.is_cancelling or waiting.retry_at == NEVER:
         return None
     return lease.vanished(waiting.path, at, worker)

@@ -15,7 +15,8 @@ from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import Lines
 from s3queue.documents.lease import Lease
 from s3queue.documents.message import Generation, Message, is_placeholder
-from s3queue.documents.once import is_once, may_be_finished, was_finished
+from s3queue.documents.once import is_once, may_be_finished, told_by, was_finished
+from s3queue.documents.record import Failure
 from s3queue.errors import (
     AccessDenied,
     Conflict,
@@ -109,6 +110,7 @@ class Claiming:
             retry_at=None,
             progress=None,
             fence="",
+            is_cancelling=False,
         )
         return self._take_permitted(path, mine, before, if_match=held.etag)
 
@@ -326,11 +328,12 @@ class Claiming:
         if record and record.generation == generation:
             self.leases.finish(claim, record)
             return
-        if record and metadata is not None and was_finished(path, metadata, record):
+        known = told_by(lease, generation) if metadata is None else metadata
+        is_last = not self.queue.settings.retry.can_retry(claim.attempt)
+        if record and known is not None and was_finished(path, known, record):
             # A late repetition. Its death would take the place of the outcome.  [P3]
             self.leases.clear_repeated(claim, record)
-        elif metadata is None and may_be_finished(path, record):
-            # Nobody can tell. So long it waits: its death might take the place of the outcome.  [P3]
-            self.leases.postpone(claim, self.queue.settings.retry.delay(claim.attempt, self.queue.chance), counts=True)
+        elif is_last and known is None and may_be_finished(path, record):
+            self.leases.put_off(claim, Failure.of(refused))
         else:
             self.leases.fail(claim, refused)

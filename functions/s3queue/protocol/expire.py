@@ -10,7 +10,7 @@ from s3queue.clock import whole_second
 from s3queue.documents.batch import Lines
 from s3queue.documents.lease import Lease, StoredLease
 from s3queue.documents.message import Generation, Message
-from s3queue.documents.once import may_be_finished, was_finished
+from s3queue.documents.once import may_be_finished, told_by, was_finished
 from s3queue.documents.record import Failure, Record
 from s3queue.encoding import decode_metadata
 from s3queue.errors import Conflict, CorruptState, LeaseLost
@@ -54,15 +54,11 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
         leases.finish(claim, record)
         leases.log_step("cleared by another than its worker", claim, record.outcome)
         return "finished"
-    if record and is_described and was_finished(path, stored.metadata, record):
+    metadata = stored.metadata if is_described else told_by(lease, generation)
+    if record and metadata is not None and was_finished(path, metadata, record):
         # A late repetition of what has run: see `Claiming`.
         leases.clear_repeated(claim, record)
         return "finished"
-    if not is_described and may_be_finished(path, record):
-        # It may be a late repetition, whose death would take the place of the outcome; or a replay of what has died,
-        # which is not to be deleted. Nobody can tell, so it waits.  [P1] [P3]
-        leases.postpone(claim, queue.settings.retry.delay(lease.attempt, queue.chance), counts=True)
-        return "retried"
     if lease.is_cancelling or (lease.state == "burying" and lease.failure is None):
         # The operator's process had recorded nothing yet; or the lease was taken over to clear what had an outcome, not
         # a death, whose record has expired since: to call it dead would be wrong.  [P3] The message is as it was, and
@@ -76,6 +72,10 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
     silence = f"{lease.owner} stopped renewing its lease in attempt {lease.attempt}: it crashed or ran out of time"
     failure = because or Failure("LeaseExpired", silence)
     leases.log_step("lease ran out", claim, f"{failure.type}, {lease.owner}")
+    is_last = lease.state == "burying" or not queue.settings.retry.can_retry(lease.attempt)
+    if is_last and metadata is None and may_be_finished(path, record):
+        leases.put_off(claim, lease.failure if lease.state == "burying" and lease.failure else failure)
+        return "retried"
     if lease.state == "burying":
         leases.bury(claim, lease.failure or failure)
         return "dead"
@@ -133,11 +133,13 @@ def _claim(leases: LeaseProtocol, path: str, held: StoredLease, stored: ObjectIn
 def _is_another(held: StoredLease, generation: Generation) -> bool:
     """Whether the lease was another generation's: what lies there now was PUT after it was taken.
 
-    Equal bytes are the same message while it is at work; one that is being buried may have been replayed since.
+    Equal bytes are the same message while it is at work; one that is being buried may have been replayed since, and one
+    that is being cancelled or purged may be gone.
     """
     lease = held.lease
     if lease.generation:
-        return lease.generation != generation if lease.state == "burying" else lease.generation.etag != generation.etag
+        is_at_work = lease.state != "burying" and not lease.is_cancelling
+        return lease.generation.etag != generation.etag if is_at_work else lease.generation != generation
     if lease.expected_etag:
         return lease.expected_etag != generation.etag
     # Whoever claimed it without a hint died before it knew what it had: only S3's dates can tell.
@@ -152,9 +154,12 @@ def unreadable_lease(error: CorruptState, timeout: timedelta) -> Lease:
 
 
 def _record_vanished(leases: LeaseProtocol, path: str, held: StoredLease) -> None:
-    """Under a lease of its own: whoever is slow must not replace the record of what was PUT there since.  [P3]"""
+    """Under a lease of its own: whoever is slow must not replace the record of what was PUT there since.  [P3]
+
+    Not if an operator was cancelling or purging it: he deleted it.
+    """
     queue, etag = leases.queue, held.etag
-    if held.lease.generation and queue.settings.history:
+    if held.lease.generation and queue.settings.history and not held.lease.is_cancelling:
         until = queue.clock.monotonic() + held.lease.timeout.total_seconds()
         try:
             lease, written = leases.put_lease(path, held.lease, if_match=etag)

@@ -231,10 +231,7 @@ class LeaseProtocol(LeaseWrites):
 
     def bury(self, claim: Claim, failure: Failure, error: BaseException | Failure | str | None = None) -> Record:
         """PUT the burying lease first: only its holder may call a message dead, and the sweeper can continue.  [P6]"""
-        lines = claim.progressed()
-        attempts = claim.lease.attempts if claim.lease.state == "burying" else claim.tried(failure)
-        self.write(claim, replace(claim.lease, state="burying", failure=failure, attempts=attempts, lines=lines))
-        self.log_step("burying", claim, failure.type)
+        lines = self._begin_burial(claim, failure).lines
         is_finished = lines is not None and lines.total is not None and bool(lines.done)
         record = self._record(claim, "completed" if is_finished else "dead", failure)
         if lines:
@@ -259,6 +256,22 @@ class LeaseProtocol(LeaseWrites):
         described = {"outcome": recorded.outcome, "error": failure.message, "error_type": failure.type}
         self.emit(ENDED[recorded.outcome], claim, local, **described)
         return recorded
+
+    def put_off(self, claim: Claim, failure: Failure) -> None:
+        """Bury a message later: it has had its attempts, but nobody may describe it.
+
+        It may be a late repetition of what has an outcome, whose place its death would take, or a replay of what has
+        died, which is not to be deleted. The sweeper looks again when the lease is over.  [P1] [P3] [P5]
+        """
+        self._begin_burial(claim, failure)
+        self.log_step("burial put off, it may have been finished before", claim)
+
+    def _begin_burial(self, claim: Claim, failure: Failure) -> Lease:
+        attempts = claim.lease.attempts if claim.lease.state == "burying" else claim.tried(failure)
+        lease = replace(claim.lease, state="burying", failure=failure, attempts=attempts, lines=claim.progressed())
+        self.write(claim, lease)
+        self.log_step("burying", claim, failure.type)
+        return lease
 
     def _park(self, claim: Claim) -> None:
         """Keep a dead message that nobody can read where it is: a lease that never becomes due keeps workers off.  [P1]

@@ -44,17 +44,16 @@ class LeaseWrites:
         self.log_step("released", claim)
         self.emit("message.released", claim)
 
-    def postpone(self, claim: Claim, after: timedelta, *, is_asked: bool = True, counts: bool = False) -> Lease:
+    def postpone(self, claim: Claim, after: timedelta, *, is_asked: bool = True) -> Lease:
         """PUT the lease as waiting, with the attempt not counted, then the reminder.  [P5]
 
-        `is_asked`: the handler asked for it, which it may do a limited number of times. If it `counts`, nothing was
-        asked for: what became of the attempt cannot be decided now.
+        `is_asked`: the handler asked for it, which it may do a limited number of times.
 
         Raises:
             LeaseLost: another worker has the lease.
         """
         retry_at = whole_second(claim.now() + after)
-        waiting = replace(claim.lease, state="waiting", attempt=claim.attempt - (not counts), retry_at=retry_at)
+        waiting = replace(claim.lease, state="waiting", attempt=claim.attempt - 1, retry_at=retry_at)
         self.write(
             claim, replace(waiting, lines=claim.progressed(), postponed=claim.lease.postponed + is_asked, progress=None)
         )

@@ -5,14 +5,16 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from s3queue.documents.lease import GRAIN, Lease, StoredLease
-from s3queue.documents.partition import PartitionLease
+from s3queue.documents.lease import GRAIN, NEVER, Lease, StoredLease
+from s3queue.documents.message import Generation
+from s3queue.documents.partition import PartitionLease, Waiting
 from s3queue.documents.sends import OUTBOX_KEPT
 from s3queue.errors import Conflict, CorruptState, Unavailable
 from s3queue.paths import partition_of, partition_path
 from s3queue.store import UNKNOWN_TRIES, ObjectInfo, delete_seen, delete_unique, listing, put_surely
 
 from .access import QueueAccess
+from .partition_status import read_partition
 
 #: The answer to a HEAD counts for this long.
 HEAD_VALID_SECONDS = 1.0
@@ -74,18 +76,14 @@ class Removal:
         outcome; should this end in between, the sweeper gives the message back as it was.  [P4] [P5] [P6]
         """
         taken = replace(
-            held.lease,
+            _marked(held.lease, entry),
             state="processing",
             attempt=held.lease.attempt + 1,
             owner=self.queue.worker_id,
             timeout=self.queue.settings.visibility_timeout,
-            # Without it, nobody records as a death that the message is gone: that is this purge's doing.
-            generation=None,
-            expected_etag=held.lease.leased_etag or entry.etag,
             claimed_at=None,
             retry_at=None,
             fence="",
-            is_cancelling=True,
         )
         etag = self._put_lease(held.key, taken, held.etag)
         if self._delete_until(entry, before):
@@ -98,29 +96,45 @@ class Removal:
         """Not while its partition is held: then it may be taken at any moment.  [P9]
 
         What waits is not due before this is over, and what is known of it goes last: a crash changes no more than
-        that. Without its generation, whoever holds the partition next does not record that it is gone as a death.
+        that. One that is dead, and lies there because nobody can read it, is nobody's anyway.
         """
-        from .partition_status import read_partition
-
         held = read_partition(self.queue, partition_of(path))
         if held and held.lease.state == "processing":
             return False
         known = held.lease.waiting.get(path) if held else None
         if held is None or known is None:
             return self._delete(entry)
-        over_at = held.read_at + self.queue.settings.visibility_timeout + GRAIN
-        kept = replace(known.lease, generation=None, retry_at=max(known.retry_at, over_at))
-        key = self.queue.keys.lease(partition_path(partition_of(path)))
-        marked = replace(held.lease, waiting={**held.lease.waiting, path: replace(known, lease=kept)})
-        etag = self._put_lease(key, marked, held.etag)
+        if known.retry_at == NEVER:
+            marked = known
+        else:
+            over_at = held.read_at + self.queue.settings.visibility_timeout + GRAIN
+            marked = replace(known, lease=replace(_marked(known.lease, entry), retry_at=max(known.retry_at, over_at)))
+            lease = replace(held.lease, waiting={**held.lease.waiting, path: marked})
+            self._put_lease(self._partition_key(path), lease, held.etag)
         is_deleted = self._delete_until(entry, before)
-        others = {one: waiting for one, waiting in held.lease.waiting.items() if one != path}
-        if is_deleted and not others and not held.lease.ended:
-            delete_unique(self.queue.store, key, if_match=etag)
-            return True
-        with suppress(Conflict):  # whoever has taken the partition since finds that it is gone
-            self._put_lease(key, replace(held.lease, waiting=others) if is_deleted else held.lease, etag)
+        self._settle(path, marked, None if is_deleted else known)
         return is_deleted
+
+    def _settle(self, path: str, marked: Waiting, known: Waiting | None) -> None:
+        """Take back what was marked in the lease of a partition, which others may have written since. Whoever holds it
+        by now finds out for himself.
+        """
+        for _ in range(UNKNOWN_TRIES):
+            held = read_partition(self.queue, partition_of(path))
+            found = held.lease.waiting.get(path) if held and held.lease.state == "open" else None
+            if held is None or found is None or _purged(found) != _purged(marked):
+                return
+            waiting = {one: kept for one, kept in held.lease.waiting.items() if one != path}
+            waiting |= {path: known} if known else {}
+            key = self._partition_key(path)
+            if not waiting and not held.lease.ended and delete_unique(self.queue.store, key, if_match=held.etag):
+                return
+            with suppress(Conflict):
+                self._put_lease(key, replace(held.lease, waiting=waiting), held.etag)
+                return
+
+    def _partition_key(self, path: str) -> str:
+        return self.queue.keys.lease(partition_path(partition_of(path)))
 
     def _put_lease(self, key: str, lease: Lease | PartitionLease, if_match: str) -> str:
         """The ETag of what was written. Raises Conflict if someone else was first."""
@@ -141,6 +155,19 @@ class Removal:
     def _delete(self, entry: ObjectInfo) -> bool:
         # If it was replaced since the LIST, it is a younger one's: leave it.
         return delete_seen(self.queue.store, entry.key, etag=entry.etag, modified_at=entry.modified_at)
+
+
+def _marked(lease: Lease, entry: ObjectInfo) -> Lease:
+    """As a canceller's: that its message is gone is no death. It names what is deleted, so that nothing that is PUT
+    there later takes over its attempts, its lines and what they have sent.  [P5] [P7]
+    """
+    if lease.leased_etag not in ("", entry.etag):
+        return replace(lease, is_cancelling=True)  # attempts of another message, which began anew
+    return replace(lease, generation=Generation(etag=entry.etag, put_at=entry.modified_at), is_cancelling=True)
+
+
+def _purged(waiting: Waiting) -> tuple[Generation | None, bool]:
+    return waiting.lease.generation, waiting.lease.is_cancelling
 
 
 def delete_letter(queue: QueueAccess, letter: ObjectInfo) -> bool:

@@ -148,8 +148,8 @@ BUGS = (
     Mutation(
         "a burial takes no burying lease",
         "protocol/lease_protocol.py",
-        'self.write(claim, replace(claim.lease, state="burying", failure=failure, attempts=attempts, lines=lines))',
-        "claim.lease = replace(claim.lease, failure=failure, attempts=attempts, lines=lines)",
+        '        self.write(claim, lease)\n        self.log_step("burying", claim, failure.type)\n',
+        "        claim.lease = lease = replace(lease, state=claim.lease.state)\n",
     ),
     Mutation(
         "the sweeper does not redo the copy",

@@ -97,7 +97,7 @@ BUGS = (
     Mutation(
         "a message that is postponed has used an attempt",
         "protocol/lease_writes.py",
-        "attempt=claim.attempt - (not counts), retry_at=retry_at)",
+        "attempt=claim.attempt - 1, retry_at=retry_at)",
         "attempt=claim.attempt, retry_at=retry_at)",
         test="tests/unit/flow/test_postpone.py::test_a_postponed_message_runs_again_with_the_same_attempt",
     ),

@@ -38,16 +38,37 @@ BUGS = (
     Mutation(
         "a purge forgets the attempts of a partition's message before it is deleted",
         "protocol/removal.py",
-        "        etag = self._put_lease(key, marked, held.etag)\n",
-        "        held.lease.waiting.pop(path)  # type: ignore[attr-defined]\n"
-        "        etag = self._put_lease(key, held.lease, held.etag)\n",
+        "            lease = replace(held.lease, waiting={**held.lease.waiting, path: marked})\n",
+        "            held.lease.waiting.pop(path)  # type: ignore[attr-defined]\n            lease = held.lease\n",
     ),
     Mutation(
         "what a purge was deleting when it crashed is recorded as a death",
-        "protocol/removal.py",
-        "            generation=None,\n",
-        "",
+        "protocol/expire.py",
+        " and queue.settings.history and not held.lease.is_cancelling:\n",
+        " and queue.settings.history:\n",
         test="tests/unit/protocol/test_removal.py::test_a_purge_that_crashed_leaves_no_record_of_a_death",
+    ),
+    Mutation(
+        "what is PUT after a purge that crashed has the lines of what was purged",
+        "protocol/expire.py",
+        '        is_at_work = lease.state != "burying" and not lease.is_cancelling\n',
+        '        is_at_work = lease.state != "burying"\n',
+        test="tests/unit/protocol/test_removal.py::test_what_is_put_after_a_purge_that_crashed_begins_anew",
+    ),
+    Mutation(
+        "what is PUT where a message of a partition was being purged has its attempts",
+        "documents/lease.py",
+        "        if self.generation and (self.retry_at == NEVER or self.is_cancelling):\n",
+        "        if self.generation and self.retry_at == NEVER:\n",
+        test="tests/unit/flow/test_partition_listing.py::test_what_is_put_where_a_message_was_being_purged_begins_anew",
+    ),
+    Mutation(
+        "of two purges in a partition the second leaves its entry behind",
+        "protocol/removal.py",
+        "        for _ in range(UNKNOWN_TRIES):\n            held = read_partition(",
+        "        for _ in range(0):\n            held = read_partition(",
+        test="tests/unit/flow/test_partition_listing.py::"
+        "test_of_two_purges_at_once_in_a_partition_neither_leaves_anything_behind",
     ),
     Mutation(
         "a count that is not at its end hides what the last one found",

@@ -307,15 +307,15 @@ BUGS = (
     Mutation(
         "a late repetition that cannot be read dies in the place of its outcome",
         "protocol/claiming.py",
-        "        if record and metadata is not None and was_finished(path, metadata, record):\n",
+        "        if record and known is not None and was_finished(path, known, record):\n",
         "        if not path and record:\n",
         test=f"{_UNREADABLE}test_a_late_repetition_that_cannot_be_read_is_cleared_and_keeps_its_outcome",
     ),
     Mutation(
         "a late repetition in a partition that cannot be read dies in the place of its outcome",
         "flow/partition_reading.py",
-        "            if metadata is None or not self._is_repeated(claim.message):\n",
-        "            if path or metadata:\n",
+        "            elif not self._is_repeated(claim.message):\n",
+        "            else:\n",
         test=f"{_UNREADABLE}test_a_late_repetition_that_cannot_be_read_is_cleared_and_keeps_its_outcome",
     ),
 )

@@ -39,7 +39,7 @@ BUGS = (
     Mutation(
         "a repeated send with an expired lease is failed, not cleared",
         "protocol/expire.py",
-        "    if record and is_described and was_finished(path, stored.metadata, record):\n",
+        "    if record and metadata is not None and was_finished(path, metadata, record):\n",
         "    if not path:\n",
         more=(
             (

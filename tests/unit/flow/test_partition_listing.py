@@ -6,10 +6,11 @@ import json
 
 import pytest
 
-from s3queue import Reject, Retry
+from s3queue import DeadLetters, Reject, Retry
 from s3queue.dashboard.browse import browse
 from s3queue.dashboard.stuck import stuck
 from s3queue.documents.partition import PartitionLease
+from s3queue.errors import AccessDenied
 from s3queue.flow.partitions import hold_partition
 from s3queue.spark_runs.claims import Waiting
 from support.interruption import interrupted
@@ -149,6 +150,77 @@ def test_a_purge_leaves_what_waits_in_a_partition_and_was_put_anew_since_it_was_
     assert not queue.purge_message(entry)
     assert PartitionLease.read(bench.memory.open("orders/leases/@late")).waiting == before
     assert f"orders/{late}" in bench.keys("orders/messages/")
+
+
+def parked(bench, queue, *paths):
+    """They are dead, and lie there because nobody can read them."""
+
+    def refuse(operation, key, perform):
+        if operation == "copy" or (operation == "get" and key in [f"orders/{path}" for path in paths]):
+            raise AccessDenied(key)
+        return perform()
+
+    for path in paths:
+        bench.put(f"orders/{path}", b"{}")
+    bench.clock.advance(5)
+    bench.around = refuse
+    for _ in paths:
+        bench.processor(queue, lambda body: None).run(paths[0])
+        bench.clock.advance(60)
+    bench.around = None
+    return [next(iter(queue.store.list(f"orders/{path}").objects)) for path in paths]
+
+
+def test_a_letter_that_is_replayed_after_an_interrupted_purge_runs(bench):
+    """[P1] Its message lies where it died, and an entry of its partition keeps workers off that one only."""
+    queue, ran = bench.queue("orders", max_attempts=1), []
+    path = "messages/@g/a"
+    parked(bench, queue, path)
+    with interrupted(bench, path):
+        queue.purge()
+    bench.clock.advance(600)
+    (letter,) = DeadLetters(queue).list()
+    DeadLetters(queue).replay(letter.path)
+    bench.clock.advance(60)
+    bench.processor(queue, ran.append).run(path)
+
+    assert ran == [{}]
+
+
+def test_of_two_purges_at_once_in_a_partition_neither_leaves_anything_behind(bench):
+    """[P1] What is PUT under the same name later runs."""
+    queue, ran = bench.queue("orders", max_attempts=1, partitions=1), []
+    first, second = parked(bench, queue, "messages/@=0/a", "messages/@=0/b")
+
+    def meanwhile(operation, key, perform):
+        if operation == "delete" and key == first.key:
+            bench.around = None
+            assert queue.purge_message(second)
+        return perform()
+
+    bench.around = meanwhile
+    assert queue.purge_message(first)
+    assert bench.keys("orders/leases/") == []
+
+    bench.put(first.key, b"{}")
+    bench.clock.advance(5)
+    bench.processor(queue, ran.append).run("messages/@=0/a")
+    assert ran == [{}]
+
+
+def test_what_is_put_where_a_message_was_being_purged_begins_anew(bench, sample):
+    """[P5] The purge was killed before the entry of what waited went."""
+    queue, expected = sample
+    [late] = expected["waiting"]
+    body = bench.read(f"orders/{late}")
+    with interrupted(bench, late, is_deleted=True):
+        queue.purge()
+    bench.clock.advance(3600)
+    bench.put(f"orders/{late}", body)
+    bench.clock.advance(5)
+    bench.processor(queue, lambda body: None).run(late)
+
+    assert queue.outcome_of(late).attempt == 1
 
 
 def test_a_spark_run_leaves_the_leases_of_partitions_alone(bench, sample):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from support.interruption import interrupted
 
 
@@ -107,3 +109,67 @@ def test_a_message_that_waits_is_purged_with_one_put_and_two_deletes(bench):
     bench.store.take()
     queue.purge()
     assert bench.store.take() == {"list": 2, "get": 1, "put": 1, "delete": 2}
+
+
+def put_again_after_a_purge_that_crashed(bench, queue, handler, body, **options):
+    """A file whose second line failed is purged, which is killed before the lease goes; the same file comes again."""
+    path = "messages/daily.ndjson"
+    bench.put(f"orders/{path}", body)
+    bench.clock.advance(5)
+    processor = bench.processor(queue, handler, **options)
+    processor.run(path)
+    assert queue.read_lease(path).lease.state == "waiting"
+    with interrupted(bench, path, is_deleted=True):
+        queue.purge()
+    bench.clock.advance(5)
+    bench.put(f"orders/{path}", body)
+    return path, processor
+
+
+def settle(bench, queue, processor):
+    dispatched = []
+    sweeper = bench.sweeper(queue, dispatched)
+    for _ in range(6):
+        bench.clock.advance(700)
+        sweeper.sweep()
+        while dispatched:
+            processor.run(dispatched.pop(0), read_first=True)
+
+
+def test_what_is_put_after_a_purge_that_crashed_begins_anew(bench):
+    """[P1] [P5] Not with the lines that were done in the file that was purged, nor with its attempts."""
+    queue, ran = bench.queue(max_attempts=2), []
+
+    def handler(body):
+        ran.append(body["n"])
+        if body["n"] == 2 and len(ran) < 4:
+            raise ValueError("no")
+
+    path, processor = put_again_after_a_purge_that_crashed(bench, queue, handler, b'{"n":1}\n{"n":2}\n{"n":3}\n')
+    ran.clear()
+    settle(bench, queue, processor)
+
+    assert ran == [1, 2, 3, 2]
+    assert queue.outcome_of(path).outcome == "completed"
+
+
+def test_what_a_purged_file_has_sent_does_not_come_with_the_next_one(bench):
+    """[P7]"""
+    queue = bench.queue(max_attempts=2)
+    bench.queue("mail")
+    fails = [True]
+
+    def handler(body, context):
+        if body["n"] == 2 and fails:
+            raise ValueError("no")
+        context.send("mail", {"of": body["n"], "was_purged": bool(fails)})
+
+    _, processor = put_again_after_a_purge_that_crashed(bench, queue, handler, b'{"n":1}\n{"n":2}\n', sends_to=["mail"])
+    fails.clear()
+    settle(bench, queue, processor)
+
+    sent = b"".join(bench.read(key) for key in bench.keys("mail/messages/"))
+    assert [json.loads(line) for line in sent.splitlines()] == [
+        {"of": 1, "was_purged": False},
+        {"of": 2, "was_purged": False},
+    ]
