@@ -47,6 +47,8 @@ class _Known:
 
     etag: str
     stored: StoredSchedule
+    #: When what was read was written: it forgets nothing that was due later than that.
+    modified_at: datetime
     next_at: datetime | None = None
     #: Whether a line that this machine cannot read was logged.
     is_told: bool = False
@@ -139,13 +141,15 @@ class ScheduleFiring:
         if known is None:
             if not defined or entry is not None:
                 return 0
-            ahead = lying_ahead(store, self.queue.keys, name, now)
-            fresh = StoredSchedule(schedule=defined, source="code", after=now, ahead=ahead)
+            made_at, ahead = lying_ahead(store, self.queue.keys, name, now)
+            fresh = StoredSchedule(schedule=defined, source="code", after=made_at, ahead=ahead)
             # And on: the next sweep may be so late that it takes the first instant for a missed one.
             known = self._write(store, name, None, fresh)
         placed = self._place_again(store, known, now) if known.stored.placing else 0
         if defined and (known.stored.schedule != defined or known.stored.source != "code"):
-            known = self._write(store, name, known, redefined(known.stored, defined, now, "code"))
+            # Old code, which still sweeps, may have written it since this sweep began.
+            changed_at = max(now, known.modified_at)
+            known = self._write(store, name, known, redefined(known.stored, defined, changed_at, "code"))
         elif known.stored.source == "code" and not defined:
             # Not this process's to fire. One that knows no definition leaves it to those that do.
             # A pause stays, in case the code comes back.
@@ -175,7 +179,7 @@ class ScheduleFiring:
                 stored = StoredSchedule.read(found)
                 if stored.schedule.name != name:
                     raise CorruptState(f"{found.key} is the document of {stored.schedule.name[:80]!r}, not of {name!r}")
-                known = self._known[name] = _Known(found.etag, stored)
+                known = self._known[name] = _Known(found.etag, stored, found.modified_at)
                 return known
             except CorruptState as error:
                 _log.error("schedule cannot be read, correct or delete it: %s", error)
@@ -290,7 +294,7 @@ class ScheduleFiring:
             if_absent=known is None,
         )
         if known is None:
-            known = self._known[name] = _Known(written.etag, stored)
+            known = self._known[name] = _Known(written.etag, stored, written.at)
         known.etag, known.stored, known.next_at = written.etag, stored, next_at
         return known
 
@@ -300,18 +304,21 @@ def _ahead(paths: Iterable[str], until: datetime) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for path in paths if (due_of(path) or until) > until))
 
 
-def lying_ahead(store: ObjectStore, keys: Keys, name: str, now: datetime) -> tuple[str, ...]:
-    """What a schedule of this name, which is not there any more, has put for the next instants.  [P10] One LIST.
+def lying_ahead(store: ObjectStore, keys: Keys, name: str, now: datetime) -> tuple[datetime, tuple[str, ...]]:
+    """When this looked, and what a schedule of this name, which is not there any more, has put for the instants that
+    come then: a message for an earlier one may have run, and be gone.  [P10] One LIST.
 
     A schedule that is made anew, with another priority, would put another message for the same instant.
     """
-    prefix, last = keys.prefix("delayed"), keys.prefix("delayed") + format_due(now + LEAD)
+    prefix, at = keys.prefix("delayed"), now
     found: list[str] = []
     for page in listing(store, prefix, after=prefix + format_due(now), pages=AHEAD_PAGES):
+        at = max(at, page.at)
+        last = prefix + format_due(at + LEAD)
         for entry in page.objects:
             path = keys.path(entry.key) or ""
             if runs_once(path) and path.endswith(f"/{SCHEDULED}{name}") and entry.key[: len(last)] <= last:
                 found.append(path)
         if page.objects and page.objects[-1].key[: len(last)] > last:
             break
-    return tuple(found[:MOST_PLACING])
+    return at, tuple(found[:MOST_PLACING])

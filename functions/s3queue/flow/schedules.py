@@ -117,8 +117,8 @@ class Schedules:
                 from .schedule_firing import lying_ahead
 
                 # Of one that was removed a moment ago, perhaps with another priority.
-                ahead = lying_ahead(self._queue.store, self._queue.keys, wanted.name, now)
-                return StoredSchedule(schedule=wanted, source="runtime", after=now, ahead=ahead)
+                made_at, ahead = lying_ahead(self._queue.store, self._queue.keys, wanted.name, now)
+                return StoredSchedule(schedule=wanted, source="runtime", after=made_at, ahead=ahead)
             if stored.source == "code":
                 raise InvalidRequest(
                     f"schedule {wanted.name!r} of {self._queue.name} is defined in code: change it there"

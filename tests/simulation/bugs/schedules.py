@@ -65,4 +65,20 @@ BUGS = (
         "            self._write(store, name, None, fresh)\n            return 0\n",
         test="tests/unit/flow/test_schedule_firing.py::test_the_first_instant_of_a_new_schedule_in_code_is_not_missed",
     ),
+    Mutation(
+        "a line that is changed in code begins before what old code has dropped meanwhile",
+        "flow/schedule_firing.py",
+        "max(now, known.modified_at)",
+        "now",
+        test="tests/unit/flow/test_schedule_firing.py::"
+        "test_old_code_that_sweeps_within_a_sweep_of_new_code_makes_no_instant_run_twice",
+    ),
+    Mutation(
+        "a schedule that is made anew begins before anyone looked what the former one has put",
+        "flow/schedule_firing.py",
+        "        at = max(at, page.at)\n",
+        "",
+        test="tests/unit/flow/test_schedule_firing.py::"
+        "test_a_schedule_that_is_made_anew_does_not_run_again_what_ran_meanwhile",
+    ),
 )

@@ -446,6 +446,73 @@ def test_a_line_and_a_priority_that_are_changed_while_messages_are_put_make_no_s
     assert set(sweeps.runs.values()) == {1}
 
 
+@pytest.mark.parametrize("lag", [1, 61, 200])
+def test_old_code_that_sweeps_within_a_sweep_of_new_code_makes_no_instant_run_twice(bench, queue, lag):
+    """[P10] What the old code has put and dropped may be due later than the first LIST of the new code's sweep."""
+    old, new = define("orders"), define("orders")
+    old.every("* * * * *", name="report", missed="all")
+    new.every("*/1 * * * *", name="report", missed="all", priority=9)
+    sweeps, others = (Sweeps(bench, queue, schedules=code.schedules) for code in (new, old))
+    others.once()
+    bench.clock.advance(59)
+    is_late = False
+
+    def around(operation, key, perform):
+        nonlocal is_late
+        if operation == "get" and key == KEY and not is_late:
+            is_late = True
+            bench.clock.advance(lag)
+            others.once()
+        return perform()
+
+    bench.around = around
+    sweeps.once()
+    bench.around = None
+    assert is_late
+    sweeps.go(6)
+
+    runs = sweeps.runs + others.runs
+    expected = [START + timedelta(minutes=minutes) for minutes in range(1, len(runs) + 1)]
+    assert len(runs) >= 6
+    assert runs == {f"{at:%Y-%m-%dT%H:%M:%SZ}": 1 for at in expected}
+
+
+@pytest.mark.parametrize("how", ["in code", "by an operator"])
+def test_a_schedule_that_is_made_anew_does_not_run_again_what_ran_meanwhile(bench, queue, how):
+    """[P10] What the removed one has put is due, and gone, between the look at the clock and the look at the queue."""
+    queue.every("* * * * *", name="report")
+    others = Sweeps(bench, queue)
+    others.once()
+    queue.schedules.remove("report")
+    bench.clock.advance(59)
+    definition = define("orders")
+    definition.every("* * * * *", name="report", priority=9)
+    sweeps = Sweeps(bench, queue, schedules=definition.schedules if how == "in code" else None)
+    is_late = False
+
+    def around(operation, key, perform):
+        nonlocal is_late
+        if operation == "list" and key.startswith("orders/delayed/") and not is_late:
+            is_late = True
+            bench.clock.advance(1)
+            others.once()
+        return perform()
+
+    bench.around = around
+    if how == "in code":
+        sweeps.once()
+    else:
+        queue.every("* * * * *", name="report", priority=9)
+    bench.around = None
+    assert is_late
+    sweeps.go(6)
+
+    runs = sweeps.runs + others.runs
+    expected = [START + timedelta(minutes=minutes) for minutes in range(1, len(runs) + 1)]
+    assert len(runs) >= 6
+    assert runs == {f"{at:%Y-%m-%dT%H:%M:%SZ}": 1 for at in expected}
+
+
 def test_one_schedule_that_cannot_be_read_holds_up_no_other(bench, queue, caplog):
     queue.every("*/2 * * * *", name="report")
     queue.every("*/2 * * * *", name="zone")
