@@ -14,7 +14,6 @@ more for each object, its footer; CSV the first megabytes, from which its types 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import logging
 import sys
@@ -33,6 +32,8 @@ from s3queue.keys import Keys
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
 from spark.bulk.buckets import BATCHES_PER_BUCKET, counts_of, enqueue_bucket, problem_of
+from spark.bulk.digest import HashSums
+from spark.bulk.fingerprint import fingerprint, fingerprint_of, into_buckets
 from spark.bulk.plan import PLAN_BYTES, Plan, done_buckets, settle_plan
 from spark.bulk.rejected import RejectedRows, rejected_prefix
 from spark.datasets import reading
@@ -52,7 +53,13 @@ ROWS_PER_TASK = 200_000
 #: A longer line ends the run: it is no dataset of lines. Shorter ones that no message may have are rejected one by one.
 LINE_BYTES = 64 * 1024 * 1024
 DONE = columns(
-    bucket="bigint", batches="bigint", messages="bigint", added="bigint", rejected="string", example="string"
+    bucket="bigint",
+    batches="bigint",
+    messages="bigint",
+    added="bigint",
+    rejected="string",
+    hash_sums="string",
+    example="string",
 )
 
 
@@ -130,22 +137,6 @@ def lines_of(rows: DataFrame, body: str | None = None) -> DataFrame:
     return rows.select(whole.cast("binary").alias("line"), *place)
 
 
-def fingerprint(lines: DataFrame) -> tuple[int, str]:
-    """How many lines, and a digest of all of them in any order."""
-    number = sf.xxhash64("line")
-    (row,) = lines.agg(
-        sf.count("*").alias("rows"),
-        sf.sum(number.cast("decimal(20,0)")).alias("sum"),
-        sf.bit_xor(sf.xxhash64("line", sf.lit(1))).alias("xor"),
-    ).collect()
-    return row.rows, hashlib.sha256(f"{row.rows} {row['sum']} {row.xor}".encode()).hexdigest()[:24]
-
-
-def into_buckets(lines: DataFrame, buckets: int) -> DataFrame:
-    """`bucket` before the columns of `lines_of`: equal lines in equal buckets, about as many in each."""
-    return lines.select(sf.pmod(sf.xxhash64("line"), sf.lit(buckets)).alias("bucket"), "*")
-
-
 def bulk_enqueue(
     spark: SparkSession,
     bucket: Bucket,
@@ -202,7 +193,8 @@ def bulk_enqueue(
             kept.unpersist()
     before = list(in_threads(lambda number: counts_of(store, plan, number), sorted(done)))
     report = _report(plan, told, before)
-    check_complete(report)
+    sums = [row.hash_sums for row in told] + [each["hash_sums"] if each else "" for each in before]
+    check_complete(plan, report, sums)
     key = plan.keys.bulk(run, "done.json")
     store.put(key, json.dumps(report, ensure_ascii=False).encode(), content_type="application/json")
     return report
@@ -227,23 +219,25 @@ def enqueue_buckets(waiting: DataFrame, bucket: Bucket, plan: Plan, tasks: int, 
 def _bucket(
     store: ObjectStore, plan: Plan, number: int, rows: Iterator[tuple[Any, ...]], max_bytes: int
 ) -> tuple[Any, ...]:
-    rejected = RejectedRows(store, plan, number)
+    rejected, sums = RejectedRows(store, plan, number), HashSums()
 
     def good() -> Iterator[bytes]:
-        for line, source, row in rows:
+        for line, source, row, *hashes in rows:
+            sums.add(*hashes)
             problem = problem_of(line, max_bytes)
             if problem is None:
                 yield line
             else:
                 rejected.add(problem, line, source, row)
 
-    told = enqueue_bucket(store, plan, number, good(), rejected)
+    told = enqueue_bucket(store, plan, number, good(), rejected, hash_sums=sums)
     return (
         number,
         told["batches"],
         told["messages"],
         told["added"],
         json.dumps(told["rejected"]),
+        told["hash_sums"],
         rejected.example,
     )
 
@@ -283,19 +277,21 @@ def _report(plan: Plan, told: Sequence[Any], before: Sequence[dict[str, Any] | N
     return report
 
 
-def check_complete(report: dict[str, Any]) -> None:
-    """Every row was enqueued or rejected: else the run does not become done.
+def check_complete(plan: Plan, report: dict[str, Any], sums: Sequence[str]) -> None:
+    """Every row was enqueued or rejected: else the run does not become done. `sums` are those of the buckets.
 
     Raises:
         InvalidRequest: the source did not have the same rows whenever it was read.
     """
     seen = report["messages"] + sum(report["rejected"].values())
-    # What an older version finished, it did not count.
-    if seen != report["rows"] and "buckets_not_counted" not in report:
+    # What an older version finished, it did not count, or did not hash.
+    is_short = seen != plan.rows and "buckets_not_counted" not in report
+    is_other = plan.rows and all(sums) and fingerprint_of(plan.rows, sums) != plan.fingerprint
+    if is_short or is_other:
         raise InvalidRequest(
-            f"run {report['run']!r} of {report['queue']} is not done: its source had {report['rows']} rows when they "
-            f"were counted, and {seen} when they were enqueued. Enqueue a source that does not change, under another "
-            "run; what this one has enqueued stays"
+            f"run {plan.run!r} of {plan.queue} is not done: its source had {plan.rows} rows when they were counted, "
+            f"and {seen if is_short else 'others'} when they were enqueued. Enqueue a source that does not change, "
+            "under another run; what this one has enqueued stays"
         )
 
 

@@ -4,7 +4,7 @@ A run is cut into *buckets* of about a hundred batches, and `{queue}/bulk/{run}/
 
     plan.json       what the run is: a rerun does what the first run planned
     00042.started   someone began to PUT the batches of this bucket; of a DataFrame: a digest of its rows
-    00042.done      all of them were PUT: how many batches and messages, and how many rows were rejected
+    00042.done      all of them were PUT: how many batches and messages, how many rows were rejected, and their hashes
     done.json       so were those of all buckets: the report
     rejected/       rows that cannot be messages (rejected.py)
 
@@ -35,7 +35,7 @@ from s3queue.keys import Keys
 from s3queue.store import UNKNOWN_TRIES, ObjectStore, put_surely
 from spark.storage.scan import in_threads
 
-from .digest import LinesDigest
+from .digest import HashSums, LinesDigest
 from .plan import PLAN_BYTES, Plan
 from .rejected import RejectedRows
 
@@ -51,10 +51,12 @@ def enqueue_bucket(
     lines: Iterable[bytes],
     rejected: RejectedRows | None = None,
     digest: LinesDigest | None = None,
+    hash_sums: HashSums | None = None,
 ) -> dict[str, Any]:
     """PUT every batch of a bucket that was never PUT before; how many `batches` and `messages` it has, how many were
     `added` now, and what was `rejected`, which is kept before the bucket is done. Safe to repeat after any crash.
-    `digest`: of all lines, if their bucket does not follow from the plan.
+    `digest`: of all lines, if their bucket does not follow from the plan. `hash_sums`: of all rows, also those that are
+    rejected, once the lines were read.
 
     Raises:
         InvalidRequest: by their digest, these are not the lines that the bucket was begun with; nothing was written.
@@ -64,7 +66,7 @@ def enqueue_bucket(
     if digest and not is_first:
         _check_same(store, plan, bucket, digest)
     if not is_first and store.head(plan.marker(bucket, "done")):
-        counted = counts_of(store, plan, bucket) or {"batches": 0, "messages": 0, "rejected": {}}
+        counted = counts_of(store, plan, bucket) or {"batches": 0, "messages": 0, "rejected": {}, "hash_sums": ""}
         return counted | {"added": 0}
 
     def put(numbered: tuple[int, tuple[bytes, int]]) -> tuple[bool, int]:
@@ -72,7 +74,7 @@ def enqueue_bucket(
         path = plan.path(bucket, sequence, batch)
         return _put_once(store, plan.keys, path, batch, read_first=not is_first), count
 
-    told = {"batches": 0, "messages": 0}
+    told: dict[str, Any] = {"batches": 0, "messages": 0}
     added = 0
     for was_added, count in in_threads(put, enumerate(cut(lines, plan.per_object))):
         told["batches"] += 1
@@ -80,6 +82,7 @@ def enqueue_bucket(
         added += was_added
     # Before the marker: a bucket that is done has lost none of its rows.
     counted = told | {"rejected": rejected.close() if rejected else {}}
+    counted["hash_sums"] = str(hash_sums) if hash_sums else ""
     _create(store, plan.marker(bucket, "done"), counted)
     return counted | {"added": added}
 
@@ -105,8 +108,8 @@ def _check_same(store: ObjectStore, plan: Plan, bucket: int, digest: LinesDigest
 
 
 def counts_of(store: ObjectStore, plan: Plan, bucket: int) -> dict[str, Any] | None:
-    """What a bucket that is done has: `batches`, `messages`, `rejected`. None if an older version finished it, which
-    did not count, or if it is not done.
+    """What a bucket that is done has: `batches`, `messages`, `rejected`, `hash_sums` (empty: an older version
+    finished it, or it is a DataFrame's). None if one finished it that did not count, or if it is not done.
 
     Raises:
         CorruptState: the marker cannot be read.
@@ -119,7 +122,10 @@ def counts_of(store: ObjectStore, plan: Plan, bucket: int) -> dict[str, Any] | N
         return None
     try:
         rejected = {as_text(reason): as_whole(count) for reason, count in stored.get("rejected", {}).items()}
-        return {name: as_whole(stored[name]) for name in ("batches", "messages")} | {"rejected": rejected}
+        if sums := as_text(stored.get("hash_sums", "")):
+            HashSums().add_text(sums)
+        counts = {name: as_whole(stored[name]) for name in ("batches", "messages")}
+        return counts | {"rejected": rejected, "hash_sums": sums}
     except NONSENSE as error:
         raise CorruptState(f"{found.key} is not the marker of a bulk run: {error}; delete it") from None
 

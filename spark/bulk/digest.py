@@ -1,4 +1,4 @@
-"""Digest: which lines a bucket has, in any order; so that a repetition with other lines is noticed."""
+"""Digest: which lines a bucket has, in any order; so that other lines in their place are noticed."""
 
 from __future__ import annotations
 
@@ -32,3 +32,24 @@ class LinesDigest:
             self.lines += 1
             self._sum = (self._sum + int.from_bytes(hashlib.sha256(line).digest())) % 2**256
             yield line
+
+
+class HashSums:
+    """The sum of the first hashes of lines, and the xor of the second ones (fingerprint.py); `{sum} {xor}` as text."""
+
+    def __init__(self) -> None:
+        self._total = 0
+        self._xor = 0
+
+    def add(self, first: int, second: int) -> None:
+        """Of one line, or of the lines of a bucket."""
+        self._total += first
+        self._xor ^= second
+
+    def add_text(self, text: str) -> None:
+        """Raises ValueError if the text is not two numbers."""
+        first, second = text.split(" ")
+        self.add(int(first), int(second))
+
+    def __str__(self) -> str:
+        return f"{self._total} {self._xor}"

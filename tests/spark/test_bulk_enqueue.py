@@ -12,15 +12,15 @@ from s3queue.errors import Conflict, CorruptState, InvalidPriority, InvalidReque
 from s3queue.keys import Keys
 from s3queue.protocol.bulk_runs import read_report, rejected_rows
 from s3queue.stores.memory import MemoryStore
-from spark.bulk.buckets import cut, enqueue_bucket, problem_of
+from spark.bulk.buckets import counts_of, cut, enqueue_bucket, problem_of
+from spark.bulk.digest import HashSums
+from spark.bulk.fingerprint import fingerprint, fingerprint_of, into_buckets
 from spark.bulk.plan import Plan, settle_plan
 from spark.bulk.rejected import RejectedRows
 from spark.bulk_enqueue import (
     _read_lines,
     bulk_enqueue,
     check_complete,
-    fingerprint,
-    into_buckets,
     lines_of,
     main,
     read_dataset,
@@ -293,12 +293,44 @@ def test_what_was_listed_is_read_or_nothing(monkeypatch):
 
 
 def test_a_run_that_has_not_all_rows_is_not_done():
-    report = {"queue": "emails", "run": "november", "rows": 1000, "messages": 990, "rejected": {"a": 7, "b": 3}}
-    check_complete(report)
+    sums = ["-7 12", "9 -3"]
+    plan = Plan(
+        queue="emails", run="november", per_object=100, buckets=2, rows=1000, fingerprint=fingerprint_of(1000, sums)
+    )
+    report = {"messages": 990, "rejected": {"a": 7, "b": 3}}
+    check_complete(plan, report, sums)
     for messages in (600, 991):
         with pytest.raises(InvalidRequest, match=rf"'november' of emails is not done: .*1000 rows .* {messages + 10} "):
-            check_complete(report | {"messages": messages})
-    check_complete(report | {"messages": 600, "buckets_not_counted": 1})
+            check_complete(plan, report | {"messages": messages}, sums)
+    for other in (["-7 12", "9 -4"], ["-7 12", "8 -3"], ["-7 12"]):
+        with pytest.raises(InvalidRequest, match=r"'november' of emails is not done: .*1000 rows .* and others when"):
+            check_complete(plan, report, other)
+    # What older versions have done: without a count, and without sums.
+    check_complete(plan, report | {"messages": 600, "buckets_not_counted": 1}, ["-7 12", ""])
+    check_complete(plan, report, ["-7 12", ""])
+
+
+def test_a_file_that_is_replaced_by_one_with_as_many_rows_fails_the_run(spark, bucket, monkeypatch, tmp_path):
+    """Spark reads it itself, without an ETag. In another order they are the same rows."""
+    source = tmp_path / "rows"
+
+    def enqueue(run, replaced):
+        def settle_later(store, plan):
+            source.write_bytes(replaced)
+            return settle_plan(store, plan)
+
+        source.write_bytes(b"1\n2\n3\nno\n")
+        monkeypatch.setattr("spark.bulk_enqueue.settle_plan", settle_later)
+        lines = lines_of(read_dataset(spark, [str(source)], "ndjson"), "line")
+        options = {"per_object": 1, "batches_per_bucket": 1, "read_twice": True}
+        return bulk_enqueue(spark, bucket, "emails", lines, run=run, **options)
+
+    # The second try has the right rows, and buckets that the first one has finished.
+    for replaced in (b"5\n6\nno\n8\n", b"1\n2\n3\nno\n"):
+        with pytest.raises(InvalidRequest, match="had 4 rows when they were counted, and others when"):
+            enqueue("november", replaced)
+    assert read_report(bucket.store(), KEYS, "november") is None
+    assert enqueue("december", b"no\n3\n\n2\n1\n")["messages"] == 3
 
 
 def test_the_report_of_a_run_that_has_not_all_rows_is_not_written(spark, bucket, monkeypatch):
@@ -414,6 +446,12 @@ PLAN = Plan(queue="emails", run="r", per_object=2, buckets=1, rows=12, fingerpri
 def test_a_task_killed_at_any_request_is_completed_without_a_message_twice(lost):
     """The whole proof of bulk/buckets.py: kill, work some off, run again, kill again, until it is through."""
     lines = [b'{"n":%d}' % n for n in range(12)]
+
+    def enqueue(store):
+        sums = HashSums()
+        read = (line for number, line in enumerate(lines) if not sums.add(number, -number))
+        return enqueue_bucket(store, PLAN, 0, read, hash_sums=sums)
+
     for seed in range(40):
         chance = random.Random(f"{lost}{seed}")
         left = [0]
@@ -433,16 +471,27 @@ def test_a_task_killed_at_any_request_is_completed_without_a_message_twice(lost)
         for _ in range(30):
             left[0] = chance.randrange(1, 25)
             try:
-                enqueue_bucket(store, PLAN, 0, lines)
+                enqueue(store)
                 break
             except (Died, Unavailable):
                 left[0] = 0
                 present = sorted(keys_under(store, "emails/messages/"))
                 worked += work_off(store, chance.sample(present, chance.randrange(len(present) + 1)))
         left[0] = 0
-        told = enqueue_bucket(store, PLAN, 0, lines)
-        assert told == {"batches": 6, "messages": 12, "added": 0, "rejected": {}}
+        told = enqueue(store)
+        assert told == {"batches": 6, "messages": 12, "added": 0, "rejected": {}, "hash_sums": "66 -12"}
         assert worked + enqueued(store) == Counter(lines)
+
+
+@pytest.mark.parametrize("sums", [7, "7", "a b", "1 2 3"])
+def test_a_marker_whose_sums_make_no_sense_is_corrupt(sums):
+    store = MemoryStore("marker")
+    marker = {"v": 1, "batches": 1, "messages": 1}
+    store.put(PLAN.marker(0, "done"), json.dumps(marker).encode())
+    assert counts_of(store, PLAN, 0) == {"batches": 1, "messages": 1, "rejected": {}, "hash_sums": ""}
+    store.put(PLAN.marker(0, "done"), json.dumps(marker | {"hash_sums": sums}).encode())
+    with pytest.raises(CorruptState, match=r"00000\.done is not the marker of a bulk run"):
+        counts_of(store, PLAN, 0)
 
 
 def test_a_message_that_is_completed_while_a_rerun_looks_is_not_enqueued_again():
