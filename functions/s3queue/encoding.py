@@ -236,6 +236,13 @@ def as_stored(result: Any) -> tuple[Any, int]:
         return result, size_of_result(result)
 
 
+class Unstorable:
+    """In place of a result that no record can keep, where another process has found that out."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
 def storable(result: Any) -> tuple[Any, str]:
     """A handler's result as a record can keep it; if it cannot, None and the reason."""
     kept, problem, _ = sized_result(result)
@@ -244,6 +251,8 @@ def storable(result: Any) -> tuple[Any, str]:
 
 def sized_result(result: Any) -> tuple[Any, str, int]:
     """As `storable`, and how many bytes are kept."""
+    if isinstance(result, Unstorable):
+        return None, result.reason, 0
     try:
         kept, size = as_stored(result)
     except (TypeError, ValueError, RecursionError) as error:

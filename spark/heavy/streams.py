@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from s3queue.documents.message import Message
 from s3queue.documents.record import Failure
+from s3queue.encoding import Unstorable, storable
 from s3queue.errors import Conflict, MessageNotFound, Postpone, Reject, Retry
 from s3queue.keys import Keys
 from s3queue.queue import Queue
@@ -59,6 +60,8 @@ class _Ended:
     """How a call ended, as it travels back."""
 
     result: str = "null"
+    #: Why no record can keep what the job returned.
+    problem: str = ""
     kind: str = ""
     error: str = ""
     after: timedelta | None = None
@@ -127,7 +130,6 @@ def _call(bucket: Bucket, per_stream: PerStream, etag: str, line: bytes | None, 
     try:
         with _opened(bucket, etag, line, about) as stream:
             result = per_stream(stream, about)
-        return _Ended(json.dumps(result))
     except Reject as error:
         return _Ended(kind="Reject", error=str(error))
     except (Retry, Postpone) as error:
@@ -135,6 +137,9 @@ def _call(bucket: Bucket, per_stream: PerStream, etag: str, line: bytes | None, 
     except Exception as error:
         failure = Failure.of(error)
         return _Ended(kind="JobError", error=f"{failure.type}: {failure.message}")
+    # The work is done, whatever it returned. Nor need that travel: its classes may be unknown to the driver.
+    kept, problem = storable(result)
+    return _Ended(json.dumps(kept), problem=problem)
 
 
 def _opened(bucket: Bucket, etag: str, line: bytes | None, about: StreamContext) -> Any:
@@ -158,4 +163,4 @@ def _outcome(ended: _Ended) -> Any:
         raise Postpone(ended.error, after=ended.after or timedelta())
     if ended.kind:
         raise JobError(ended.error)
-    return json.loads(ended.result)
+    return Unstorable(ended.problem) if ended.problem else json.loads(ended.result)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import IO, Any
 
 import pytest
@@ -16,6 +18,7 @@ from spark.heavy.messages import MessageWork
 from spark.heavy.streams import StreamContext, StreamDefinition, at_once
 from support.fake_jobs import FakeJobs
 from support.recording_bucket import recording_bucket, requests_in
+from support.run_world import World
 
 MIB = 1024 * 1024
 SETTINGS = QueueSettings.of(
@@ -98,3 +101,63 @@ def test_an_executor_that_dies_costs_the_attempt_of_its_message_alone(spark, buc
     assert drained(spark, bucket, queue, deadly) == {"completed": 3, "retried": 1}
 
     assert [queue.status(path).record.result for path in paths] == [2, 1, 1]
+
+
+class OneProcess:
+    """As much of a Spark context as a stream needs; the executor is this process."""
+
+    def parallelize(self, rows: list[int], _: int) -> OneProcess:
+        self.rows = rows
+        return self
+
+    def map(self, call: Any) -> OneProcess:
+        self.rows = list(map(call, self.rows))
+        return self
+
+    def collect(self) -> list[Any]:
+        return self.rows
+
+
+#: What a job may return, by name: JSON and what becomes JSON, and what no record can keep.
+RESULTS = {
+    "nothing": None,
+    "json": {"rows": [1, 2]},
+    "dates": {"at": datetime(2026, 11, 16, 12, tzinfo=UTC)},
+    "bytes": b"raw",
+    "not a number": float("nan"),
+    "an object": object(),
+    "large": "x" * 300_000,
+}
+
+
+@pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_what_a_stream_returns_is_recorded_as_that_of_a_message_is(result, is_batch):
+    def recorded(kind: str) -> tuple[Any, ...]:
+        world, calls = World(), []
+        if is_batch:
+            world.queue.enqueue_many([{"n": 1}, {"n": 2}])
+        else:
+            world.queue.enqueue({"n": 1})
+        world.launch()
+
+        def per_message(spark: Any, message: Any, context: Any) -> Any:
+            calls.append(context.line)
+            return result
+
+        def per_stream(stream: IO[bytes], context: StreamContext) -> Any:
+            stream.read()
+            calls.append(context.line)
+            return result
+
+        bucket: Any = SimpleNamespace(store=lambda: world.bench.store)
+        spark: Any = SimpleNamespace(sparkContext=OneProcess())
+        job = per_message if kind == "message" else StreamDefinition(world.queue, per_stream, spark, bucket)
+        counts = world.driver(work=MessageWork(world.queue, job, None)).drain()
+        (record,) = world.records().values()
+        return counts, calls, record.outcome, record.result, record.result_error, record.lines
+
+    as_stream = recorded("stream")
+
+    assert as_stream == recorded("message")
+    assert as_stream[0] == {"completed": 1}

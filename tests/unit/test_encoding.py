@@ -14,6 +14,7 @@ from s3queue.encoding import (
     EARLIEST,
     LATEST,
     RESULT_BYTES,
+    Unstorable,
     decode_metadata,
     dump,
     encode_metadata,
@@ -129,6 +130,7 @@ def test_a_result_that_refers_to_itself_or_is_too_large_is_left_out_with_the_rea
     assert storable(loop)[0] is None
     assert str(RESULT_BYTES) in storable("x" * RESULT_BYTES)[1]
     assert storable({"receipt": 1}) == ({"receipt": 1}, "")
+    assert storable(Unstorable("too large, said the executor")) == (None, "too large, said the executor")
 
 
 @given(values)
