@@ -22,6 +22,7 @@ from queues.exports import Aggregation, Export
 from s3queue.archive.old_log import logged_queues, unconverted
 from s3queue.archive.table import FOLDER
 from s3queue.errors import QueueError, Reject
+from s3queue.paths import format_due
 from s3queue.store import listing
 from s3queue.worker.context import Context
 from spark.datasets import reading
@@ -45,7 +46,8 @@ DATA_ERRORS = (
     IllegalArgumentException,
     NumberFormatException,
 )
-_FILE = re.compile(r"part-\d+-(?P<digest>[0-9a-f]{8})-(?P<attempt>\d+)\.\w+$")
+#: A tag without a time is an older version's: it ended with the attempt.
+_FILE = re.compile(r"part-\d+-(?P<tag>(?P<digest>[0-9a-f]{8})-(?:(?P<claimed>\d{8}T\d{6}Z)-)?[0-9a-f-]*)\.\w+$")
 
 
 def per_message(spark: SparkSession, export: Export, context: Context) -> dict[str, Any]:
@@ -62,10 +64,9 @@ def per_message(spark: SparkSession, export: Export, context: Context) -> dict[s
     except (BadExpression, reading.BadDataset) as error:
         raise Reject(str(error)) from error
     shaped = shape(source, condition, export.columns, export.aggregate)
-    digest = hashlib.sha256(context.path.encode()).hexdigest()[:8]
-    remove_earlier(bucket, export.destination, digest, context.attempt)
+    tag = tag_of(context)
+    remove_earlier(bucket, export.destination, tag)
     try:
-        tag = f"{digest}-{context.attempt}"
         escaped = export.escape_formulas
         files = write(shaped, bucket, export.destination, export.format, tag=tag, escape_formulas=escaped)
     except PySparkException as error:
@@ -181,10 +182,25 @@ def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def remove_earlier(bucket: Bucket, destination: str, digest: str, attempt: int) -> None:
-    """Files of earlier attempts of the same message, which died before they could be counted."""
+def tag_of(context: Context) -> str:
+    """Which message the files belong to, or which line of a batch; when it was claimed, by S3's clock; and the claim.
+
+    Attempts would not do: they begin with 1 again when a message is replayed, or its name PUT again.
+    """
+    named = f"{context.path}\0{context.line}" if context.line else context.path
+    digest = hashlib.sha256(named.encode()).hexdigest()[:8]
+    return f"{digest}-{format_due(context.claimed_at)}-{context.fence}"
+
+
+def remove_earlier(bucket: Bucket, destination: str, tag: str) -> None:
+    """The files of earlier claims of the same message: of attempts that died, and of the messages that had its name.
+
+    Not those of later ones: this worker may be late, and their files count. What a late one itself writes after this
+    stays; the record names the files that count.
+    """
+    digest, claimed, _ = tag.split("-", 2)
     for page in listing(bucket.store(), f"{destination}part-"):
         for entry in page.objects:
             found = _FILE.search(entry.key)
-            if found and found["digest"] == digest and int(found["attempt"]) < attempt:
+            if found and found["digest"] == digest and found["tag"] != tag and (found["claimed"] or "") <= claimed:
                 bucket.store().delete(entry.key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from csv import reader as csv_reader
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,18 +14,21 @@ import pytest
 from pyarrow import csv, parquet
 
 from queues.exports import Aggregation, Export
-from s3queue import Reject
+from s3queue import Context, Reject
+from s3queue.protocol.claim import Claim
+from s3queue.stores.memory import MemoryStore
 from s3queue.stores.s3 import client
 from spark.archive import archive
 from spark.datasets.expressions import parse
 from spark.datasets.reading import BadDataset, find, for_spark, read
 from spark.jobs import load
-from spark.jobs.exports import per_message, shape
+from spark.jobs.exports import per_message, remove_earlier, shape, tag_of
 from spark.storage.bucket import Bucket
 from support.archived_files import put_old_commit, put_part
 from support.data_frames import assertDataFrameEqual
 from support.finished_messages import NOON, put_records
 from support.s3_servers import fresh_bucket
+from support.workbench import Workbench
 
 ORDERS = [{"id": n, "country": "DE" if n % 2 else "FR", "amount": n * 1.5, "day": "2026-11-16"} for n in range(40)]
 
@@ -57,11 +61,17 @@ def orders(bucket) -> dict[str, str]:
     return {name: f"datasets/orders/{name}/" for name in ("ndjson", "csv", "parquet")}
 
 
-def run(spark, bucket, attempt: int = 1, path: str = "messages/x", **request: Any) -> dict[str, Any]:
+def run(spark, bucket, path: str = "messages/x", minute: int = 0, **request: Any) -> dict[str, Any]:
     bucket.note(spark)
     export = Export.model_validate({"destination": "analytics/exports/t/", **request})
     said: list[str] = []
-    context = SimpleNamespace(path=path, attempt=attempt, progress=lambda fraction, text: said.append(text))
+    context: Any = SimpleNamespace(
+        path=path,
+        line=0,
+        claimed_at=NOON + timedelta(minutes=minute),
+        fence=f"1-{minute:016x}",
+        progress=lambda fraction, text: said.append(text),
+    )
     return per_message(spark, export, context)
 
 
@@ -119,13 +129,98 @@ def test_an_aggregation_has_a_row_per_group(spark, bucket, orders):
 def test_a_second_attempt_leaves_no_file_of_the_first(spark, bucket, orders):
     request = {"source": f"{orders['csv']}0.csv", "source_format": "csv", "columns": ["id"]}
     request["destination"] = "analytics/exports/twice/"
-    first = run(spark, bucket, attempt=1, **request)
+    first = run(spark, bucket, **request)
     other = run(spark, bucket, path="messages/other", **request)
-    second = run(spark, bucket, attempt=2, **request)
+    second = run(spark, bucket, minute=1, **request)
 
     keys = {entry.key for entry in bucket.store().list("analytics/exports/twice/").objects}
     assert keys == set(second["files"]) | set(other["files"])
     assert not keys & set(first["files"])
+
+
+class Written:
+    """A destination in memory, and the files that attempts leave there."""
+
+    folder = "analytics/exports/daily/"
+
+    def __init__(self) -> None:
+        self.store = MemoryStore("written")
+
+    def write(self, tag: str, parts: int) -> set[str]:
+        keys = {f"{self.folder}part-{number:05d}-{tag}.parquet" for number in range(parts)}
+        for key in keys:
+            self.store.put(key, b"rows")
+        return keys
+
+    def remove_earlier(self, tag: str) -> set[str]:
+        """What is left."""
+        bucket: Any = SimpleNamespace(store=lambda: self.store)
+        remove_earlier(bucket, self.folder, tag)
+        return {entry.key for entry in self.store.list(self.folder).objects}
+
+
+def context_of(claim: Claim, **more: Any) -> Context:
+    return Context(claim=claim, max_attempts=3, renew=lambda claim, timeout: None, **more)
+
+
+def test_a_replay_and_a_name_that_is_put_again_leave_no_file_of_before():
+    bench, written = Workbench(), Written()
+    queue = bench.queue("exports", max_attempts=2, retry_base=30)
+    path = queue.enqueue({"n": 1}, name="daily")
+    for _ in range(2):
+        claim = queue.claim(path, read_first=True)
+        assert written.remove_earlier(tag_of(context_of(claim))) == set()
+        written.write(tag_of(context_of(claim)), 3)
+        assert written.remove_earlier(tag_of(context_of(claim))), "its own files stay"
+        queue.fail(claim, RuntimeError("killed"))
+        bench.clock.advance(60)
+    assert queue.replay(path) == path
+    replayed = queue.claim(path, read_first=True)
+    assert replayed.attempt == 1
+
+    assert written.remove_earlier(tag_of(context_of(replayed))) == set()
+
+    written.write(tag_of(context_of(replayed)), 5)
+    queue.complete(replayed)
+    bench.clock.advance(60)
+    queue.enqueue({"n": 2}, name="daily")
+    again = tag_of(context_of(queue.claim(path, read_first=True)))
+    # Parts that the second one does not have are not left of the first.
+    mine = written.write(again, 2)
+    assert written.remove_earlier(again) == mine
+
+
+def test_a_worker_that_is_late_removes_no_file_of_the_attempt_after_it():
+    bench, written = Workbench(), Written()
+    queue = bench.queue("exports", visibility_timeout=30)
+    path = queue.enqueue({"n": 1})
+    late = context_of(queue.claim(path, read_first=True))
+    bench.clock.advance(40)
+    bench.sweeper(queue, []).sweep()
+    bench.clock.advance(40)
+    second = context_of(queue.claim(path, read_first=True))
+    assert (late.attempt, second.attempt) == (1, 2)
+    kept = written.write(tag_of(second), 2)
+
+    assert written.remove_earlier(tag_of(late)) == kept
+
+
+def test_only_what_an_export_of_the_same_message_or_line_wrote_is_removed():
+    bench, written = Workbench(), Written()
+    queue = bench.queue("exports")
+    (path,) = queue.enqueue_many([{"n": 1}, {"n": 2}])
+    claim = queue.claim(path, read_first=True)
+    first, second = (tag_of(context_of(claim, line=line)) for line in (1, 2))
+    other = tag_of(context_of(queue.claim(queue.enqueue({"n": 1}))))
+    kept = written.write(first, 1) | written.write(other, 1) | written.write("of someone else", 1)
+    # As older versions called them: the digest, and the attempt.
+    written.write(f"{second[:8]}-1", 3)
+    written.write(f"{second[:8]}-12", 1)
+
+    assert written.remove_earlier(second) == kept
+    mine = written.write(second, 2)
+    assert len(kept | mine) == 5
+    assert written.remove_earlier(second) == kept | mine
 
 
 @pytest.mark.parametrize(

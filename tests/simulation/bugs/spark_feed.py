@@ -1,5 +1,5 @@
-"""Bugs in how a Spark run claims while it works, and in how streams read and write. Their threads, and Spark's offsets,
-are beyond the simulation: tests catch them."""
+"""Bugs in how a Spark run claims while it works, in what its jobs leave behind, and in how streams read and write. Their
+threads, and Spark's offsets, are beyond the simulation: tests catch them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ _OFFSETS = "tests/spark/test_stream_offsets.py::"
 _SOURCE = "tests/spark/test_source.py::"
 _BULK = "tests/spark/test_bulk_enqueue.py::"
 _FRAMES = "tests/spark/test_frame_runs.py::"
+_STREAMS = "tests/spark/test_streams.py::"
+_EXPORTS = "tests/spark/test_exports.py::"
 
 BUGS = (
     Mutation(
@@ -130,5 +132,33 @@ BUGS = (
         "    if is_short or is_other:\n",
         "    if is_short:\n",
         test=f"{_BULK}test_a_run_that_has_not_all_rows_is_not_done",
+    ),
+    Mutation(
+        "a stream's result that is no JSON is a failed attempt",
+        "spark/heavy/streams.py",
+        "    kept, problem = storable(result)\n",
+        '    kept, problem = result, ""\n',
+        test=f"{_STREAMS}test_what_a_stream_returns_is_recorded_as_that_of_a_message_is",
+    ),
+    Mutation(
+        "an export removes the files of lower attempts only, though a replay begins with 1 again",
+        "spark/jobs/exports.py",
+        '(found["claimed"] or "") <= claimed:',
+        '(not found["claimed"] or found["tag"].split("-")[2] < tag.split("-")[2]):',
+        test=f"{_EXPORTS}test_a_replay_and_a_name_that_is_put_again_leave_no_file_of_before",
+    ),
+    Mutation(
+        "a worker that is late removes the files of the attempt after it",
+        "spark/jobs/exports.py",
+        'found["tag"] != tag and (found["claimed"] or "") <= claimed:',
+        'found["tag"] != tag:',
+        test=f"{_EXPORTS}test_a_worker_that_is_late_removes_no_file_of_the_attempt_after_it",
+    ),
+    Mutation(
+        "the exports of a batch's lines remove each other's files",
+        "spark/jobs/exports.py",
+        '    named = f"{context.path}\\0{context.line}" if context.line else context.path\n',
+        "    named = context.path\n",
+        test=f"{_EXPORTS}test_only_what_an_export_of_the_same_message_or_line_wrote_is_removed",
     ),
 )
