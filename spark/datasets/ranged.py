@@ -6,6 +6,10 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+from s3queue.errors import Conflict, Unavailable
+from s3queue.stores.s3_errors import refusal
+from s3queue.stores.wire import quoted, unquoted
+
 if TYPE_CHECKING:
     from spark.storage.bucket import Bucket
 
@@ -18,15 +22,15 @@ class RangedFile(io.RawIOBase):
     """Reads only what is asked for, and the last 64 KiB at once. For one thread.
 
     Raises, from reading:
-        OSError: the object is gone, was replaced since the first range of it was read, or cannot be read.
+        QueueError: see `get_range`. Without an `etag`, it is the first range's that counts.
     """
 
-    def __init__(self, bucket: Bucket, key: str, size: int) -> None:
+    def __init__(self, bucket: Bucket, key: str, size: int, etag: str = "") -> None:
         self._bucket = bucket
         self._key = key
         self._size = size
         self._at = 0
-        self._etag: str | None = None
+        self._etag = etag
         self._tail_from = max(0, size - TAIL_BYTES)
         self._tail: bytes | None = None
 
@@ -61,20 +65,51 @@ class RangedFile(io.RawIOBase):
         return len(found)
 
     def _get(self, start: int, end: int) -> bytes:
-        from botocore.exceptions import BotoCoreError, ClientError
+        answer = get_range(self._bucket, self._key, f"{start}-{end - 1}", self._size, self._etag)
+        self._etag = unquoted(answer["ETag"])
+        return b"".join(_pieces(self._key, answer["Body"]))
 
-        condition: dict[str, Any] = {"IfMatch": self._etag} if self._etag else {}
-        try:
-            answer = self._bucket.client().get_object(
-                Bucket=self._bucket.name, Key=self._key, Range=f"bytes={start}-{end - 1}", **condition
-            )
-            self._etag = answer["ETag"]
-            body: bytes = answer["Body"].read()
-        except (BotoCoreError, ClientError) as error:
-            raise OSError(f"{self._key} cannot be read: {error}") from error
-        if len(body) != end - start:
-            raise OSError(f"{self._key} has another size than it was listed with: it was replaced")
-        return body
+
+def get_range(bucket: Bucket, key: str, wanted: str, size: int, etag: str) -> dict[str, Any]:
+    """The answer to a GET of a range of an object that was listed with this size, and this ETag if it is known.
+
+    Raises:
+        Conflict: it was replaced or deleted since. Unavailable, AccessDenied, …: as a store does.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from s3queue.stores.sdk_answers import failure_of
+
+    condition = {"IfMatch": quoted(etag)} if etag else {}
+    try:
+        answer: dict[str, Any] = bucket.client().get_object(
+            Bucket=bucket.name, Key=key, Range=f"bytes={wanted}", **condition
+        )
+    except ClientError as error:
+        status, said = error.response["ResponseMetadata"]["HTTPStatusCode"], error.response.get("Error", {})
+        code, text = said.get("Code", ""), said.get("Message", "")
+        problem = refusal(status, code, text, "get", bucket.name, key, retried=False)
+        raise _replaced(key) if isinstance(problem, Conflict) else problem from error
+    except BotoCoreError as error:
+        raise failure_of(error, "get", bucket.name, key) from error
+    if int(answer["ContentRange"].rpartition("/")[2]) != size:
+        raise _replaced(key)
+    return answer
+
+
+def _replaced(key: str) -> Conflict:
+    return Conflict(f"{key} was replaced or deleted since it was listed; start again when nobody writes to it")
+
+
+def _pieces(key: str, body: Any) -> Iterator[bytes]:
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        with body:
+            while piece := body.read(PIECE_BYTES):
+                yield piece
+    except BotoCoreError as error:
+        raise Unavailable(f"{key}: the connection broke: {error}") from error
 
 
 class Openable(Protocol):
@@ -86,24 +121,16 @@ class Openable(Protocol):
 class RangedLines:
     """An object, from any byte on, in pieces of a megabyte."""
 
-    def __init__(self, bucket: Bucket, key: str, size: int) -> None:
+    def __init__(self, bucket: Bucket, key: str, size: int, etag: str = "") -> None:
         self._bucket = bucket
         self._key = key
         self._size = size
+        self._etag = etag
 
     def pieces(self, start: int) -> Iterator[bytes]:
-        """Raises OSError: the object is gone, was replaced since it was listed, or cannot be read."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        try:
-            answer = self._bucket.client().get_object(Bucket=self._bucket.name, Key=self._key, Range=f"bytes={start}-")
-            if int(answer["ContentRange"].rpartition("/")[2]) != self._size:
-                raise OSError(f"{self._key} has another size than it was listed with: it was replaced")
-            with answer["Body"] as body:
-                while piece := body.read(PIECE_BYTES):
-                    yield piece
-        except (BotoCoreError, ClientError) as error:
-            raise OSError(f"{self._key} cannot be read: {error}") from error
+        """Raises QueueError: see `get_range`."""
+        answer = get_range(self._bucket, self._key, f"{start}-", self._size, self._etag)
+        yield from _pieces(self._key, answer["Body"])
 
 
 def lines_from(source: Openable, start: int, end: int) -> Iterator[bytes]:

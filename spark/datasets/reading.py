@@ -126,8 +126,8 @@ def infer(spark: SparkSession, bucket: Bucket, objects: Sequence[Listed], format
 
     looked = fetch(
         spark,
-        [(each.key, each.size) for each in objects],
-        "key string, size long",
+        [tuple(each) for each in objects],
+        "key string, size long, etag string",
         "key string, schema binary, error string",
         partial(_look_at, bucket, format),
     ).collect()
@@ -175,15 +175,15 @@ def _look_at(bucket: Bucket, format: SourceFormat, asked: tuple[Any, ...]) -> It
     """Runs in an executor: one object's own schema."""
     import pyarrow as pa
 
-    key, size = asked
+    key, size, etag = asked
     try:
         if format == "parquet":
             from pyarrow import parquet
 
-            schema = parquet.read_schema(RangedFile(bucket, key, size))
+            schema = parquet.read_schema(RangedFile(bucket, key, size, etag))
             yield key, schema.serialize().to_pybytes(), None
             return
-        with _opened(bucket, key, whole=False, size=size) as (stream, is_whole):
+        with _opened(bucket, key, whole=False, size=size, etag=etag) as (stream, is_whole):
             first = next(iter(_tables(format, _whole_lines(stream) if not is_whole else stream, None)), None)
             schema = first if isinstance(first, pa.Schema) else pa.schema([])
         yield key, schema.serialize().to_pybytes(), None
@@ -221,7 +221,7 @@ def _part(bucket: Bucket, key: str, start: int, end: int, size: int, etag: str) 
             yield stream
         return
     with tempfile.SpooledTemporaryFile(max_size=SAMPLE_BYTES * 4) as file:
-        for line in lines_from(RangedLines(bucket, key, size), start, end):
+        for line in lines_from(RangedLines(bucket, key, size, etag), start, end):
             file.write(line)
         is_empty = not file.tell()
         file.seek(0)

@@ -26,7 +26,7 @@ from spark.bulk_enqueue import (
     read_dataset,
 )
 from spark.datasets import reading
-from spark.datasets.ranged import TAIL_BYTES, RangedFile
+from spark.datasets.ranged import TAIL_BYTES, RangedFile, RangedLines, lines_from
 from spark.storage.bucket import Bucket
 from support.data_frames import assertDataFrameEqual
 from support.finished_messages import keys_under, put_record, record
@@ -374,10 +374,28 @@ def test_a_ranged_file_reads_a_large_footer_in_a_second_range_and_sees_a_replace
     assert file.read(4) == b"PAR1"
     bucket.store().put("datasets/d/1", body + b"x")
     file.seek(0)
-    with pytest.raises(OSError, match=r"datasets/d/1"):
+    with pytest.raises(Conflict, match=r"datasets/d/1 was replaced"):
         file.read(4)
-    with pytest.raises(OSError, match=r"datasets/d/1"):
+    with pytest.raises(Conflict, match=r"datasets/d/1 was replaced"):
         RangedFile(bucket, "datasets/d/1", len(body) + 100).read(4)
+    bucket.store().delete("datasets/d/1")
+    with pytest.raises(Conflict, match=r"datasets/d/1 was replaced or deleted"):
+        pq.read_schema(RangedFile(bucket, "datasets/d/1", len(body)))
+
+
+def test_an_object_that_is_read_in_parts_is_the_one_that_was_listed(bucket):
+    store = bucket.store()
+    store.put("datasets/d/1", b"old 1\nold 2\nold 3\n")
+    (listed,) = reading.find(bucket, ["datasets/d/"])
+    lines = RangedLines(bucket, *listed)
+    assert b"".join(lines_from(lines, 0, 7)) == b"old 1\nold 2\n"
+    store.put("datasets/d/1", b"new 1\nnew 2\nnew 3\n")
+
+    with pytest.raises(Conflict, match=r"datasets/d/1 was replaced"):
+        list(lines_from(lines, 7, listed.size))
+    store.delete("datasets/d/1")
+    with pytest.raises(Conflict, match=r"datasets/d/1 was replaced or deleted"):
+        list(lines_from(lines, 7, listed.size))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
+from pyspark.errors import PySparkException
 
 from queues.exports import Aggregation, Export
 from s3queue import Context, Reject
@@ -19,6 +20,7 @@ from s3queue.protocol.claim import Claim
 from s3queue.stores.memory import MemoryStore
 from s3queue.stores.s3 import client
 from spark.archive import archive
+from spark.datasets import reading
 from spark.datasets.expressions import parse
 from spark.datasets.reading import BadDataset, find, for_spark, read
 from spark.jobs import load
@@ -313,6 +315,21 @@ def test_objects_that_contradict_each_other_are_refused_by_name(spark, bucket):
     put(bucket, "datasets/broken.ndjson", b'{"a": 1}\n{"a": \n')
     with pytest.raises(BadDataset, match=r"datasets/broken.ndjson cannot be read as ndjson"):
         read(spark, bucket, find(bucket, ["datasets/broken.ndjson"]), "ndjson")
+
+
+def test_a_large_object_that_is_replaced_while_its_parts_are_read_fails_the_attempt(spark, bucket, monkeypatch):
+    put(bucket, "datasets/large.ndjson", b'{"version": 1}\n' * 100)
+    monkeypatch.setattr(reading, "SPLIT_BYTES", 300)
+    frame = read(spark, bucket, find(bucket, ["datasets/large.ndjson"]), "ndjson")
+    assert (frame.count(), frame.where("version = 1").count()) == (100, 100)
+
+    # Of the same size: only its ETag differs.
+    put(bucket, "datasets/large.ndjson", b'{"version": 2}\n' * 100)
+
+    with pytest.raises(PySparkException, match=r"datasets/large.ndjson was replaced") as raised:
+        frame.collect()
+    # What is not the data's fault is worth another attempt.
+    assert "BadDataset" not in str(raised.value)
 
 
 def test_arrow_types_that_spark_lacks_become_ones_that_it_has():
