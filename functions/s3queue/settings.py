@@ -26,6 +26,9 @@ LAMBDA_LIMIT = timedelta(minutes=15)
 DRAIN = timedelta(seconds=60)
 #: Time between the end of the last handler and the end of the invocation: record the outcome, flush logs and traces.
 WRAP_UP = timedelta(seconds=5)
+#: The most messages that a Spark run claims at one time: its manifest names what it holds, up to twice as many, and has
+#: to stay readable.
+MOST_PER_RUN = 1000
 #: Old name of a setting → its current name. Definitions and `queue.json` objects with the old name are still read.
 RENAMED = {"batch": "messages_per_run"}
 _UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": MIB, "gib": 1024**3}
@@ -155,6 +158,8 @@ class QueueSettings:
                 raise InvalidRequest(f"{name} must be a whole number of at least 1, not {value!r}")
         if self.max_batch_lines > MOST_LINES:
             raise InvalidRequest(f"max_batch_lines must be at most {MOST_LINES}, not {self.max_batch_lines}")
+        if self.messages_per_run > MOST_PER_RUN:
+            raise InvalidRequest(f"messages_per_run must be at most {MOST_PER_RUN}, not {self.messages_per_run}")
         if not 0 <= self.shards <= 256:
             raise InvalidRequest(f"shards must be from 0 to 256, not {self.shards}")
         if isinstance(self.partitions, bool) or not 0 <= self.partitions <= 1000:

@@ -71,6 +71,8 @@ def test_configure_takes_an_old_name_and_stores_the_new_one(cli):
 def test_a_mistake_among_several_settings_changes_nothing(cli):
     cli("create", "orders")
     cli("configure", "orders", "max_attempts=5", "concurrency=0", code=2)
+    refused = cli("configure", "orders", "messages_per_run=12000", code=2)
+    assert "messages_per_run must be at most 1000, not 12000" in refused.err
     assert cli.queue().overrides() == {}
 
 

@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from s3queue.deployment import Deployment
+from s3queue.documents.run_documents import Manifest
+from s3queue.encoding import EARLIEST
 from s3queue.errors import CorruptState, InvalidRequest
 from s3queue.retry import RetryPolicy
 from s3queue.run_memory import RunMemory
-from s3queue.settings import MIB, QueueSettings, parse_size
+from s3queue.settings import MIB, MOST_PER_RUN, QueueSettings, parse_size
+from s3queue.stores.memory import MemoryStore
 
 SECOND = timedelta(seconds=1)
 
@@ -115,6 +118,7 @@ def test_settings_are_read_back_from_json(drawn):
         ("max_attempts", None),
         ("max_attempts", float("inf")),
         ("max_depth", 0),
+        ("messages_per_run", MOST_PER_RUN + 1),
         ("shards", 257),
         ("shards", -1),
         ("paused", "yes"),
@@ -132,6 +136,20 @@ def test_settings_are_read_back_from_json(drawn):
 def test_a_setting_that_makes_no_sense_is_refused(option, value):
     with pytest.raises(InvalidRequest):
         QueueSettings.of(**{option: value})
+
+
+def test_a_manifest_can_name_all_that_a_run_may_hold():
+    """Twice what it claims at one time: the last ones may run while it claims the next. Names with the most bytes."""
+    paths = tuple(f"messages/{number:04}".ljust(1000, '"') for number in range(2 * MOST_PER_RUN))
+    assert QueueSettings.of(messages_per_run=MOST_PER_RUN).messages_per_run == MOST_PER_RUN
+    manifest = Manifest(run="run-x", slot=0, state="running", opened_at=EARLIEST, paths=paths)
+    store = MemoryStore("manifests")
+    store.put("exports/runs/run-x.json", manifest.to_bytes())
+
+    found = store.open("exports/runs/run-x.json")
+
+    assert found is not None
+    assert Manifest.read(found) == manifest
 
 
 def test_a_deployment_is_read_back_from_the_environment():

@@ -1,5 +1,5 @@
-"""Bugs in how a Spark run claims while it works, in what its jobs leave behind, and in how streams read and write. Their
-threads, and Spark's offsets, are beyond the simulation: tests catch them."""
+"""Bugs in how a Spark run claims while it works, in what its jobs leave behind, and in how streams read and write.
+Their threads, and Spark's offsets, are beyond the simulation: tests catch them."""
 
 from __future__ import annotations
 
