@@ -91,6 +91,22 @@ def test_a_batch_is_found_by_one_of_its_lines_and_what_is_no_json_is_counted(ben
     assert answer.body["unread"] == 2
 
 
+def test_the_second_letter_of_a_batch_is_searched_line_by_line_too(bench: Workbench, ask: Ask) -> None:
+    queue = bench.queue("orders", max_attempts=1)
+
+    def always_fails(body: object) -> None:
+        raise ValueError(body)
+
+    for number in (1, 2):
+        bench.put("orders/messages/a.ndjson", b'{"id": %d}\n{"id": 0}\n' % number)
+        bench.clock.advance(5)
+        bench.settle(queue, always_fails)
+    first, second = bench.keys("orders/dead/")
+    assert second.startswith(f"{first}~")
+    answer = ask("GET", AT, query={"field": "id", "value": "2"})
+    assert (found(answer), answer.body["unread"]) == ([second.removeprefix("orders/dead/")], 0)
+
+
 def test_messages_that_wait_are_found_by_error(bench: Workbench, ask: Ask) -> None:
     queue = bench.queue("orders")
     path = queue.enqueue({"id": 1})

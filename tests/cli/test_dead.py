@@ -162,6 +162,25 @@ def test_of_a_batch_only_the_lines_with_the_error_are_purged(cli):
     assert [line.body for line in DeadLetters(queue).lines(f"{path}.lines")] == [b"b"]
 
 
+def test_the_second_letter_of_a_batch_is_searched_line_by_line(cli):
+    queue = cli.queue()
+    definition = Definition(queue.name, QueueSettings.of(max_attempts=1))
+
+    @definition.handler
+    def handler(body: object) -> None:
+        raise Reject("no")
+
+    runs = Queue(store=queue.store, name=queue.name, settings=definition.settings)
+    for number in (1, 2):
+        queue.store.put("orders/messages/a.ndjson", b'{"id": %d}\n{"id": 0}\n' % number)
+        Processor(queue=runs, definition=definition).run("messages/a.ndjson")
+    first, second = (key.removeprefix("orders/dead/") for key in cli.stored_keys("orders/dead/"))
+
+    found = cli("dead", "list", "orders", "--field", "id", "--value", "2", "--json").json
+    assert [one["path"] for one in found] == [second]
+    assert second.startswith(f"{first}~")
+
+
 def test_the_queue_may_be_left_out_before_paths(cli, paths):
     url = f"{cli.url}/orders"
     assert cli("dead", "replay", "messages/one", "messages/two", "--json", url=url).json["replayed"].keys() == {

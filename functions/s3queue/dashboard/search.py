@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from s3queue.documents.dead_letter import DeadLetter
 from s3queue.documents.payload_fields import has_field
 from s3queue.encoding import format_instant
 from s3queue.errors import QueueError
@@ -88,6 +89,10 @@ def _has(queue: Queue, row: MessageRow, field: str, value: str) -> bool | None:
     key = {"dead": queue.keys.dead, "completed": queue.keys.done}.get(row.state, queue.keys.message)(row.path)
     try:
         stored = queue.store.open(key)
-        return has_field(row.path, stored, field, value) if stored else None
+        if stored is None:
+            return None
+        # A second letter of one name has a mark behind it, which hides that it is a batch.
+        path = DeadLetter.of(row.path, stored).origin if row.state == "dead" else row.path
+        return has_field(path, stored, field, value)
     except QueueError:
         return None

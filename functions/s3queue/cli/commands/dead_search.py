@@ -67,6 +67,6 @@ class Search:
     def _has(self, letter: DeadLetter) -> bool | None:
         try:
             stored = self.queue.store.open(self.queue.keys.dead(letter.path))
-            return has_field(letter.path, stored, self.field, self.value) if stored else None
+            return has_field(letter.origin, stored, self.field, self.value) if stored else None
         except QueueError:
             return None
