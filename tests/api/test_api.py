@@ -445,6 +445,14 @@ def test_an_unknown_queue_is_404_with_a_suggestion(bench: Workbench, ask: Ask) -
     assert bench.keys("emailz/") == []
 
 
+def test_an_unknown_queue_is_not_looked_for_where_only_deployed_ones_may_be_seen(bench: Workbench) -> None:
+    ask = asking(build(bench.store, defined={"emails": bench.queue("emails").settings}, discover=False))
+    bench.store.take()
+    said = ask("GET", "/api/queues/emailz")
+    assert (said.status, said.body["error"], said.body["suggestions"]) == (404, "QueueNotFound", ["emails"])
+    assert bench.store.take() == {}
+
+
 def test_settings_have_their_origin_before_the_first_message(bench: Workbench, ask: Ask) -> None:
     bench.queue(max_attempts=7).publish_settings("deployment")
     said = ask("GET", ORDERS).body

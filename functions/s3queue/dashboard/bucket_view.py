@@ -59,6 +59,9 @@ class BucketView:
             QueueNotFound: there is no such queue; a message sent there would wait for ever.
         """
         check_queue(name)
+        if not self.discover and name not in self.defined:
+            # Whoever may see the deployed queues only is refused a look for others.
+            raise QueueNotFound(name, similar_names(name, self.defined))
         settings = self.defined.get(name, QueueSettings())
         # An operator sends nothing: what a record has sent is its worker's and the sweeper's to store.
         queue = Queue(store=self.store, name=name, settings=settings, clock=self.clock, sends_to=())
