@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from s3queue.dashboard import letters
 from s3queue.dashboard.api import build
 from s3queue.flow.partitions import hold_partition
 from support.api_calls import Ask, asking
@@ -78,3 +85,50 @@ def test_a_reader_sees_partitions(bench: Workbench) -> None:
     bench.queue().enqueue({}, group="ada")
     answer = asking(build(bench.store, role="reader"))("GET", AT)
     assert (answer.status, len(answer.body["partitions"])) == (200, 1)
+
+
+def _dead_of_groups(bench: Workbench, many: int) -> list[str]:
+    queue = bench.queue(max_attempts=1)
+    paths = [queue.enqueue({"n": number}, group=group) for group in ("ada", "bob") for number in range(many)]
+
+    def fail(body: dict[str, int]) -> None:
+        raise ValueError("no such customer")
+
+    bench.settle(queue, fail)
+    bench.clock.advance(5)
+    return paths
+
+
+def test_letters_of_a_group_are_replayed_one_after_the_other(bench: Workbench, ask: Ask) -> None:
+    """A replay goes to the end of its group: side by side, they would come in any order."""
+    paths = _dead_of_groups(bench, 6)
+    bench.store.take()
+
+    def slow(verb: str, key: str, perform: Callable[[], Any]) -> Any:
+        time.sleep(0.002)  # for others, if they may
+        return perform()
+
+    bench.around = slow
+    said = ask("POST", "/api/queues/orders/dead/replay", body={"error_type": "ValueError"})
+
+    assert (said.body["replayed"], said.body["failed"]) == (12, [])
+    for group in ("@ada", "@bob"):
+        dead = [f"orders/dead/{path}" for path in paths if group in path]
+        seen = [(verb, key) for verb, key in bench.store.log if key in dead and verb in ("get", "delete")]
+        assert seen == [(verb, key) for key in dead for verb in ("get", "delete")]
+        assert [bench.read(key) for key in bench.keys(f"orders/messages/{group}/")] == [
+            b'{"n":%d}' % number for number in range(6)
+        ]
+
+
+def test_one_call_replays_only_so_many_of_a_group(bench: Workbench, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters, "MOST_IN_TURN", 4)
+    paths = _dead_of_groups(bench, 6)
+    cursor, replayed = "", []
+    while cursor is not None:
+        said = ask("POST", "/api/queues/orders/dead/replay", body={"error_type": "ValueError", "cursor": cursor}).body
+        cursor = said["next_cursor"]
+        replayed.append(said["replayed"])
+    assert replayed == [4, 6, 2]
+    assert bench.keys("orders/dead/") == []
+    assert len(paths) == len(bench.keys("orders/messages/"))

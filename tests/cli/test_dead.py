@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from s3queue import DeadLetters, Definition, Processor, Queue, QueueSettings, Reject
@@ -179,6 +181,29 @@ def test_the_second_letter_of_a_batch_is_searched_line_by_line(cli):
     found = cli("dead", "list", "orders", "--field", "id", "--value", "2", "--json").json
     assert [one["path"] for one in found] == [second]
     assert second.startswith(f"{first}~")
+
+
+@pytest.mark.parametrize("command", [("dead", "replay"), ("replay",)])
+def test_letters_of_a_group_are_replayed_one_after_the_other(cli, monkeypatch, command):
+    """A replay goes to the end of its group: side by side, they would come in any order."""
+    queue = cli.queue()
+    paths = [cli.dies({"n": number}, ValueError("bad number"), group="ada") for number in range(5)]
+    paths.append(cli.dies({}, ValueError("bad number"), name="other"))
+    seen = []
+    replay = DeadLetters.replay
+
+    def replayed(letters: DeadLetters, path: str, **options: object) -> str:
+        seen.append(path)
+        time.sleep(0.005)  # for others, if they may
+        target = replay(letters, path, **options)
+        seen.append(path)
+        return target
+
+    monkeypatch.setattr(DeadLetters, "replay", replayed)
+    cli(*command, queue.name, *paths)
+
+    ada = [path for path in seen if "@ada" in path]
+    assert ada == [path for path in paths[:-1] for _ in range(2)]
 
 
 def test_the_queue_may_be_left_out_before_paths(cli, paths):

@@ -135,10 +135,21 @@ class Output:
 
     def each(self, what: str, items: Sequence[T], deal: Any) -> Iterator[tuple[T, Any]]:
         """Call `deal` for many items in parallel, with a progress bar; the results come in order."""
-        with self.progress(what, len(items)) as bar, ThreadPoolExecutor(PARALLEL) as pool:
-            for item, result in zip(items, pool.map(deal, items), strict=True):
-                bar.advance(bar.task_ids[0])
-                yield item, result
+        return self.each_in_turn(what, [[item] for item in items], deal)
+
+    def each_in_turn(self, what: str, rows: Sequence[Sequence[T]], deal: Any) -> Iterator[tuple[T, Any]]:
+        """Call `deal` for many items, row beside row; those of one row one after the other."""
+        with self.progress(what, sum(map(len, rows))) as bar, ThreadPoolExecutor(PARALLEL) as pool:
+
+            def deal_with(row: Sequence[T]) -> list[tuple[T, Any]]:
+                done = []
+                for item in row:
+                    done.append((item, deal(item)))
+                    bar.advance(bar.task_ids[0])
+                return done
+
+            for done in pool.map(deal_with, rows):
+                yield from done
 
 
 def _console(file: IO[str]) -> Console:

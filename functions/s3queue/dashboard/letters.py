@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -9,9 +10,11 @@ from s3queue.documents.acknowledgements import Acknowledgements
 from s3queue.documents.dead_letter import DeadLetter
 from s3queue.documents.failure_group import Selection, group_key
 from s3queue.errors import InvalidRequest, MessageNotFound, QueueError
+from s3queue.paths import partition_of
 from s3queue.protocol.dead_groups import acknowledge as acknowledge_letters
 from s3queue.protocol.dead_groups import acknowledge_everything, is_acknowledged, parts_of
 from s3queue.protocol.dead_letters import DeadLetters
+from s3queue.protocol.partition_replay import goes_to_end, in_turn
 from s3queue.queue import Queue
 
 from . import requests
@@ -21,6 +24,8 @@ from .letter_models import Acknowledged, DeadPage, DeadView, DeletedLetters, Err
 #: Dead letters that one call reads at most; each costs a HEAD.
 MOST_READ = 1000
 EXAMPLES = 5
+#: Dead letters of one group that one call replays at most: a function has a minute, and each takes ten requests.
+MOST_IN_TURN = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +176,7 @@ def replay(queue: Queue, asked: requests.Replay, to: Queue | None = None) -> Rep
         newer_than_seconds=asked.newer_than_seconds,
         message=asked.message,
     )
-    found, next_cursor = scan(queue, wanted, asked.cursor, asked.limit)
+    found, next_cursor = _in_time(*scan(queue, wanted, asked.cursor, asked.limit))
     selected = [letter.path for letter in found]
     selection = Selection.of(asked.error_type, asked.message)
     mixed = {letter.path for letter in found if to and letter.lines and not _is_whole(queue, letter, selection)}
@@ -186,7 +191,8 @@ def replay(queue: Queue, asked: requests.Replay, to: Queue | None = None) -> Rep
             return Failed(path=path, error=type(error).__name__, message=str(error))
         return None
 
-    failed = [] if asked.dry_run else [said for said in in_parallel(one, selected) if said]
+    rows = [] if asked.dry_run else in_turn(selected)
+    failed = [said for row in in_parallel(lambda row: [one(path) for path in row], rows) for said in row if said]
     return Replayed(
         dry_run=asked.dry_run,
         selected=len(selected),
@@ -195,6 +201,17 @@ def replay(queue: Queue, asked: requests.Replay, to: Queue | None = None) -> Rep
         next_cursor=next_cursor,
         examples=selected[:EXAMPLES],
     )
+
+
+def _in_time(found: list[DeadLetter], next_cursor: str | None) -> tuple[list[DeadLetter], str | None]:
+    """No more of a group than can be replayed, one after the other, while the caller waits."""
+    many = Counter[str]()
+    for index, letter in enumerate(found):
+        partition = partition_of(letter.path)
+        many[partition] += goes_to_end(letter.path)
+        if many[partition] > MOST_IN_TURN:
+            return found[:index], found[index - 1].path
+    return found, next_cursor
 
 
 def _is_whole(queue: Queue, letter: DeadLetter, selection: Selection) -> bool:

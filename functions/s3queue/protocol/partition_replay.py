@@ -7,7 +7,7 @@ it does where no group is: a message that lies in a group may start at any momen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import IO
 
 from s3queue.documents.batch import PIECE_BYTES, spooled
@@ -30,6 +30,18 @@ def goes_to_end(path: str) -> bool:
     """Whether a replay of this message gets a new name: it belongs to a group."""
     partition = partition_of(path)
     return bool(partition) and is_ordered(partition)
+
+
+def in_turn(paths: Iterable[str]) -> list[list[str]]:
+    """Paths that may be replayed side by side, each alone; those of one group together, one after the other.  [P9]
+
+    A replay goes to the end of its group, so the order in which a group's letters are replayed is the order of the
+    group.
+    """
+    rows: dict[str, list[str]] = {}
+    for path in paths:
+        rows.setdefault(partition_of(path) if goes_to_end(path) else path, []).append(path)
+    return [*rows.values()]
 
 
 def outcome_at_end(queue: QueueAccess, letter: DeadLetter) -> Record | None:

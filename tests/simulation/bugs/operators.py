@@ -180,6 +180,13 @@ BUGS = (
         "return not self.error_types.keys() - {error_type}",
     ),
     Mutation(
+        "letters of a group are replayed side by side",
+        "protocol/partition_replay.py",
+        "rows.setdefault(partition_of(path) if goes_to_end(path) else path, [])",
+        "rows.setdefault(path, [])",
+        test="tests/unit/flow/test_partition_replay.py::test_of_many_replays_those_of_a_group_wait_for_one_another_and_others_do_not",
+    ),
+    Mutation(
         "claim_next takes any message of a priority",
         "protocol/claiming.py",
         "backlog = Backlog(self.queue, competes=False, overdue=True)",

@@ -8,6 +8,7 @@ import pytest
 
 from s3queue import InvalidRequest, Reject
 from s3queue.protocol.dead_letters import DeadLetters
+from s3queue.protocol.partition_replay import in_turn
 
 
 def _rejects(body):
@@ -40,6 +41,17 @@ def test_a_dead_letter_of_a_group_goes_to_the_end_of_it(bench):
     assert seen == ["later", "dead"]
     assert bench.keys("orders/dead/") == bench.keys("orders/messages/") == []
     assert queue.status(target).state == "completed"
+
+
+def test_of_many_replays_those_of_a_group_wait_for_one_another_and_others_do_not():
+    paths = ["messages/@a/1", "messages/x", "messages/@b/1", "messages/@a/2", "messages/@=3/1", "messages/@=3/2"]
+    assert in_turn(paths) == [
+        ["messages/@a/1", "messages/@a/2"],
+        ["messages/x"],
+        ["messages/@b/1"],
+        ["messages/@=3/1"],
+        ["messages/@=3/2"],
+    ]
 
 
 def test_names_that_sort_behind_all_times_do_not_come_after_it(bench):

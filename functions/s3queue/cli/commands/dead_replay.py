@@ -27,6 +27,7 @@ from s3queue.documents.failure_group import Selection
 from s3queue.errors import InvalidRequest, MessageNotFound, QueueError
 from s3queue.protocol.dead_groups import parts_of
 from s3queue.protocol.dead_letters import DeadLetters
+from s3queue.protocol.partition_replay import in_turn
 from s3queue.queue import Queue
 
 from .dead import dead, rows
@@ -122,15 +123,15 @@ def replay(
             "--to takes a batch's dead lines together; leave --error-type and --message out, or replay them here first"
         )
 
-    def deal(letter: DeadLetter) -> str | QueueError:
+    def deal(path: str) -> str | QueueError:
         try:
             if target:
-                return opened.replay(letter.path, to=target)
-            return store.replay(letter.path, error_type=error_type, message=message)
+                return opened.replay(path, to=target)
+            return store.replay(path, error_type=error_type, message=message)
         except QueueError as error:
             return error
 
-    results = {letter.path: result for letter, result in session.each("replay", letters, deal)}
+    results = dict(session.each_in_turn("replay", in_turn(letter.path for letter in letters), deal))
     replayed = {path: result for path, result in results.items() if isinstance(result, str)}
     failed = {path: str(result) for path, result in results.items() if isinstance(result, QueueError)}
     session.done(

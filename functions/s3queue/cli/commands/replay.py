@@ -11,6 +11,7 @@ from s3queue.cli.command import BAD, command, program
 from s3queue.cli.session import Session
 from s3queue.cli.words import counted
 from s3queue.errors import InvalidRequest, QueueError
+from s3queue.protocol.partition_replay import in_turn
 
 PANEL = "Messages"
 
@@ -45,14 +46,15 @@ def replay(
     opened = session.queue(queue)
     if not paths:
         raise InvalidRequest("no PATH was given; s3queue dead replay accepts filters")
+    paths = [path.removeprefix(opened.keys.root) for path in paths]
 
     def deal(path: str) -> str | QueueError:
         try:
-            return opened.replay(path.removeprefix(opened.keys.root))
+            return opened.replay(path)
         except QueueError as error:
             return error
 
-    results = dict(session.each("replay", paths, deal))
+    results = dict(session.each_in_turn("replay", in_turn(paths), deal))
     replayed = {path: result for path, result in results.items() if isinstance(result, str)}
     failed = {path: str(result) for path, result in results.items() if isinstance(result, QueueError)}
     session.done(

@@ -96,21 +96,33 @@ export class Selection {
 }
 
 const AT_ONCE = 4;
+const GROUP = /^messages\/@[^=/][^/]*\//;
+
+// Each path alone, those of a group together and in its order, however they were ticked: a replay goes to its end.
+function inTurn(paths) {
+  const rows = new Map();
+  for (const path of [...paths].sort()) {
+    const key = GROUP.exec(path)?.[0] ?? path;
+    rows.set(key, [...(rows.get(key) ?? []), path]);
+  }
+  return [...rows.values()];
+}
 
 async function each(paths, send, progress) {
   const done = { many: 0, failed: [] };
-  const waiting = [...paths];
+  const waiting = inTurn(paths);
   async function work() {
     while (waiting.length) {
-      const path = waiting.shift();
-      try {
-        await send(path);
-        done.many += 1;
-      } catch (error) {
-        if (!(error instanceof ApiError)) throw error;
-        done.failed.push({ path, message: error.message });
+      for (const path of waiting.shift()) {
+        try {
+          await send(path);
+          done.many += 1;
+        } catch (error) {
+          if (!(error instanceof ApiError)) throw error;
+          done.failed.push({ path, message: error.message });
+        }
+        progress(`${count(done.many + done.failed.length)} of ${count(paths.length)}…`);
       }
-      progress(`${count(done.many + done.failed.length)} of ${count(paths.length)}…`);
     }
   }
   await Promise.all(Array.from({ length: AT_ONCE }, work));
