@@ -178,6 +178,19 @@ def test_read_only_refuses_here_what_the_address_would_allow(deployed: FunctionU
         assert ask(server, f"/api/queues/orders/message?path={quote(path)}&body=false")[0] == 200
 
 
+def test_read_only_hides_the_payloads_that_the_address_shows(bench: Workbench, deployed: FunctionUrl) -> None:
+    bench.queue().every("15 9 * * 1-5", name="report", body="secret words")
+    path = bench.queue().enqueue("x")
+    bench.queue().complete(bench.queue().claim(path), {"body": "a result"})
+    with serving(Server(signed(deployed, role="reader"))) as server:
+        ((seen,),) = ask(server, "/api/queues/orders/schedules")[1].values()
+        assert (seen["name"], seen["body"]) == ("report", None)
+        assert ask(server, f"/api/queues/orders/message?path={quote(path)}")[1]["result"] == {"body": "a result"}
+    with serving(Server(signed(deployed))) as server:
+        ((seen,),) = ask(server, "/api/queues/orders/schedules")[1].values()
+        assert seen["body"] == "secret words"
+
+
 def test_a_readers_address_makes_a_readers_page(bench: Workbench) -> None:
     with function_url(build(bench.memory, role="reader"), {KEY: SECRET}) as deployed:
         app = signed(deployed)

@@ -73,7 +73,7 @@ def build(
     """The API over one bucket; `defined` are the deployed queues, `discover` also finds those that nobody deployed.
 
     With a `console`, answers hold addresses of logs.
-    For a reader, whatever changes something and every payload is refused.
+    For a reader, whatever changes something is refused, and no answer has a payload.
     """
     app = Resolver(role)
     view = BucketView(store=store, defined=defined or {}, discover=discover, console=console or Console())

@@ -153,6 +153,8 @@ class Resolver(LambdaFunctionUrlResolver):
         try:
             self._check(event)
             answered: dict[str, Any] = self.resolve(event, context)
+            if self.role == "reader" and str(event.get("rawPath", "/")).startswith("/api/"):
+                answered = _without_payloads(answered)
         except Refused as refused:
             answered = _built(refused)
         except Exception as error:
@@ -259,6 +261,17 @@ def _broken(error: Exception) -> Refused:
     """A bug. The log gets its frames, but not its text, which may quote a message."""
     _log.error("request failed: %s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
     return Refused(500, "InternalError", "The API failed.", "Check its log, and try again.")
+
+
+def _without_payloads(answered: dict[str, Any]) -> dict[str, Any]:
+    """The same answer for a reader: what every model calls `body`, of the answer or of an entry in it, is null."""
+    is_coded = answered.get("isBase64Encoded", False)
+    found = json.loads(b64decode(answered["body"]) if is_coded else answered["body"])
+    lists = [value for value in found.values() if isinstance(value, list)] if isinstance(found, dict) else []
+    for entry in [found, *(entry for entries in lists for entry in entries)]:
+        if isinstance(entry, dict) and "body" in entry:
+            entry["body"] = None
+    return answered | {"body": _serialize(found), "isBase64Encoded": False}
 
 
 def wants_page(event: Mapping[str, Any]) -> bool:

@@ -23,9 +23,7 @@ def register_schedules(app: Resolver, view: BucketView, described: Any) -> None:
     at = "/api/queues/<queue>/schedules"
 
     def shown(state: ScheduleState) -> ScheduleView:
-        # A reader sees no payload.
-        hidden = {} if app.role == "operator" else {"body": None}
-        return ScheduleView(**(schedule_document(state) | hidden))
+        return ScheduleView(**schedule_document(state))
 
     @app.get(at, summary="Schedules, with their next five times", tags=_TAGS, **described(Schedules))
     def schedules(queue: QueueName) -> Schedules:

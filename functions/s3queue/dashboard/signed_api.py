@@ -108,6 +108,7 @@ class SignedApi(Resolver):
         return answer
 
     def _check_payload(self, path: str, query: str) -> None:
+        """Said here, as the API says it to its readers: an answer without the payload would look like an empty one."""
         asked = parse_qsl(query)
         if any(name == "body" and value.lower() not in _FALSE for name, value in asked):
             self.check_operator("see payloads")
