@@ -10,7 +10,7 @@
 | `kind` | reading | `messages` (with the delayed ones), `records`, `archive`, `dead`; of a stream `records` or `dead` |
 | `columns` | reading | `path,outcome`: only these, in this order |
 | `path`, `path_prefix`, `path_from`, `path_to` | reading | only these paths, bounds included; of the archive `day`, … |
-| `pushdown` | reading | `true`: use a query's filters, too; see below before you do |
+| `pushdown` | reading a frame | `true`: use a query's filters, too; see below before you do |
 | `settle_seconds`, `max_objects`, `starting_at` | reading a stream | as in source/streaming.py |
 | `run` | writing | as in bulk_enqueue.py; of a stream, the name of all its runs, else that of its checkpoint |
 | `per_object`, `priority`, `shards` | writing | as in bulk_enqueue.py |

@@ -133,6 +133,9 @@ class Span:
     def is_empty(self) -> bool:
         return bool(self.last) and self.last < max(self.first, self.prefix)
 
+    def has(self, key: str) -> bool:
+        return key.startswith(self.prefix) and key >= self.first and (not self.last or key <= self.last)
+
 
 @dataclass(frozen=True, slots=True)
 class Places:
@@ -140,6 +143,9 @@ class Places:
 
     keys: tuple[str, ...] = ()
     spans: tuple[Span, ...] = ()
+
+    def has(self, key: str) -> bool:
+        return key in self.keys or any(span.has(key) for span in self.spans)
 
 
 def places(kind: str, prefixes: Iterable[str], wanted: Wanted) -> Places:
@@ -180,14 +186,10 @@ def _journals(prefix: str, path: Bounds) -> list[Span]:
 def _by_key(keys: set[str], spans: list[Span], bounds: Bounds) -> tuple[set[str], list[Span]]:
     exact = bounds.exact()
     if exact is not None:
-        inside = {key for key in exact if key in keys or any(_holds(span, key) for span in spans)}
+        inside = {key for key in exact if key in keys or any(span.has(key) for span in spans)}
         return inside, []
     first, last = bounds.span()
     narrowed = [
         Span(span.prefix, max(span.first, first), min(filter(None, (span.last, last)), default="")) for span in spans
     ]
     return {key for key in keys if bounds.allows(key)}, [span for span in narrowed if not span.is_empty()]
-
-
-def _holds(span: Span, key: str) -> bool:
-    return key.startswith(span.prefix) and key >= span.first and (not span.last or key <= span.last)

@@ -29,7 +29,8 @@ from s3queue.errors import CorruptState, InvalidRequest
 from s3queue.store import ObjectInfo
 from spark.storage.scan import THREADS, Leaf, leaves
 
-from .kinds import KINDS, Listed, Target, whole
+from .filters import Wanted, places
+from .kinds import KINDS, Listed, Target, flag, whole
 from .reading import in_tasks, read_objects
 
 if TYPE_CHECKING:
@@ -54,8 +55,11 @@ class QueueStreamReader(DataSourceStreamReader):
     def __init__(self, target: Target, kind: str, schema: StructType, options: Mapping[str, str]) -> None:
         if kind not in STREAMED:
             raise InvalidRequest(f"option kind of a stream: {' or '.join(STREAMED)}, not {kind!r}")
+        if flag(options, "pushdown"):
+            raise InvalidRequest("option pushdown is not for a stream: use path, path_from, path_to, path_prefix")
         self._target = target
         self._kind = kind
+        self._wanted = Wanted.named(options, kind)
         self._schema = schema
         # Below two seconds, one that is not over would be read.
         self._settle = timedelta(seconds=whole(options, "settle_seconds", 60, least=2, most=86_400))
@@ -98,13 +102,15 @@ class QueueStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         kind = KINDS[self._kind]
-        yield from read_objects(self._target.connect(), kind, self._schema, partition, as_listed=True)
+        paths = self._wanted.of("path")
+        yield from read_objects(self._target.connect(), kind, self._schema, partition, paths, as_listed=True)
 
     def _new(self, after: Place, until: Place | None) -> tuple[Place, list[Listed]]:
         """What lies behind a place, in order, and up to where that is certain to be all of it."""
         store, keys = self._target.bucket.store(), self._target.keys
         (kind,) = KINDS[self._kind].prefixes
         prefix = keys.prefix(kind)
+        wanted = places(self._kind, [prefix], self._wanted)
         parts, at = leaves(store, prefix)
         settled = (at - self._settle, ALL)
         bound = until or settled
@@ -112,7 +118,8 @@ class QueueStreamReader(DataSourceStreamReader):
         def of(leaf: Leaf) -> list[Listed]:
             # The date is that of the first LIST, so what it told is listed again: after the date, not with it.
             pages = (Leaf(prefix) if leaf.prefix == prefix else leaf).pages(store)
-            return [Listed.of(entry) for page in pages for entry in page.objects if after < _seen(entry) <= bound]
+            found = (entry for page in pages for entry in page.objects if after < _seen(entry) <= bound)
+            return [Listed.of(entry) for entry in found if wanted.has(entry.key)]
 
         with ThreadPoolExecutor(THREADS) as pool:
             found = [entry for part in pool.map(of, parts) for entry in part]

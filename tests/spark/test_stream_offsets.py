@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from s3queue.documents.partition import journal_bytes
 from s3queue.errors import InvalidRequest
 from s3queue.keys import Keys
+from s3queue.queue import Queue
 from s3queue.stores.memory import MemoryStore
 from spark.rows.record_rows import RECORD_SCHEMA
 from spark.source.streaming import QueueStreamReader
@@ -23,7 +25,11 @@ class Stream:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.store = CountingStore(MemoryStore(clock=self.clock))
-        self.target = SimpleNamespace(bucket=SimpleNamespace(store=lambda: self.store), keys=Keys("emails"))
+        self.target = SimpleNamespace(
+            bucket=SimpleNamespace(store=lambda: self.store),
+            keys=Keys("emails"),
+            connect=lambda: Queue(store=self.store, name="emails", clock=self.clock),
+        )
 
     def reader(self, **options: str) -> QueueStreamReader:
         return QueueStreamReader(self.target, "records", RECORD_SCHEMA, {"settle_seconds": "2"} | options)
@@ -87,3 +93,40 @@ def test_a_look_is_two_lists(stream, path):
     stream.store.take()
     assert reader.latestOffset()["key"] == f"emails/records/{path}"
     assert stream.store.take() == {"list": 2}
+
+
+def _paths(reader: QueueStreamReader, start: dict[str, str], end: dict[str, str]) -> list[str]:
+    parts = reader.partitions(start, end)
+    return [row["path"] for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("options", "paths"),
+    [
+        ({"path_prefix": "messages/b/"}, ["messages/b/1", "messages/b/2"]),
+        ({"path_from": "messages/b/2"}, ["messages/b/2", "messages/c"]),
+        ({"path": "messages/@ada/2"}, ["messages/@ada/2"]),
+        ({"path": "messages/a"}, ["messages/a"]),
+        ({}, ["messages/@ada/1", "messages/@ada/2", "messages/a", "messages/b/1", "messages/b/2", "messages/c"]),
+    ],
+)
+def test_a_stream_has_the_paths_that_its_options_name(stream, options, paths):
+    ada = tuple(record(f"messages/@ada/{number}") for number in (1, 2))
+    stream.store.put("emails/records/@ada/0199-2.json", journal_bytes(ada))
+    for path in ("a", "b/1", "b/2", "c"):
+        put_record(stream.store, "emails", record(f"messages/{path}"))
+    stream.clock.advance(5)
+    reader = stream.reader(**options)
+    start = reader.initialOffset()
+    assert sorted(_paths(reader, start, reader.latestOffset())) == paths
+    # A microbatch that is repeated after a restart.
+    end, again = reader.latestOffset(), stream.reader(**options)
+    assert sorted(_paths(again, start, end)) == paths
+
+
+@pytest.mark.parametrize(
+    "option", [{"day": "2026-11-16"}, {"day_from": "2026"}, {"pushdown": "true"}, {"pushdown": "?"}]
+)
+def test_options_that_are_not_for_streams_are_refused(stream, option):
+    with pytest.raises(InvalidRequest, match=f"option {next(iter(option))}"):
+        stream.reader(**option)
