@@ -274,6 +274,14 @@ def test_an_expired_token_is_a_matter_of_access(server, store):
         store.put("q/a", b"x")
 
 
+def test_a_head_that_is_refused_without_a_reason_is_a_matter_of_access(server, store):
+    """S3 answers 400 for an object under its producer's key (SSE-C), and for an expired token."""
+    server.expect(always=Answer(400, "InvalidRequest"))
+
+    with pytest.raises(AccessDenied, match=r"HEAD s3://jobs/q/a: .*SSE-C"):
+        store.head("q/a")
+
+
 def test_no_credentials_at_all_are_a_matter_of_access(server, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")

@@ -77,7 +77,7 @@ class Claiming:
         limit = self.queue.settings.visibility_timeout
         if timeout is not None:
             limit = as_positive_duration(timeout, "the timeout of a claim")
-        if path.endswith("/") and is_placeholder(self.queue.store.head(self.queue.keys.message(path))):
+        if path.endswith("/") and is_placeholder(self.queue.find_message(path)[0]):
             return None
         if problem:
             bury_misnamed(self.leases, path, problem)
@@ -256,6 +256,7 @@ class Claiming:
             found = self.queue.store.open(self.queue.keys.message(path))
         except AccessDenied as refused:
             self._fail_unreadable(path, lease, written, before, refused, is_first=is_first)
+            self.queue.in_vain += 1  # not before: a claim that is given back is found again at once
             return None
         if found is None:
             self._end_vanished(path, lease, written, before, is_first=is_first)
@@ -309,7 +310,6 @@ class Claiming:
     ) -> None:
         """A message whose GET is refused has had an attempt: it would be claimed and given back for ever.  [P5]"""
         _log.error("message cannot be read, attempt failed: %s/%s: %s", self.queue.name, path, refused)
-        self.queue.in_vain += 1
         info = self.queue.list_message(path)
         if info is None:
             self._end_vanished(path, lease, written, before, is_first=is_first)

@@ -130,7 +130,7 @@ def _claim(queue: Queue, candidate: Candidate) -> Claim | None:
             queue.leases.forget(candidate.reminder)
         return None
     if candidate.size is None and queue.settings.engine != "spark":
-        found = queue.store.head(queue.keys.message(candidate.path))
+        found, _ = queue.find_message(candidate.path)
         if found is None or not queue.settings.is_heavy(found.size):
             return None
     claim = queue.claim(candidate.path, read_first=candidate.read_first, etag=candidate.etag)

@@ -16,6 +16,7 @@ from s3queue.errors import (
     Unavailable,
     Unreadable,
 )
+from s3queue.keys import MAX_KEY_BYTES
 
 #: The permission that each request needs, for the text of an AccessDenied.
 _PERMISSIONS = {"put": "s3:PutObject", "get": "s3:GetObject", "head": "s3:GetObject", "delete": "s3:DeleteObject"}
@@ -76,8 +77,14 @@ def _refusal(status: int, code: str, said: str, verb: str, bucket: str, key: str
         return Unreadable(f"{where}: {code}: {said}")
     if status in (401, 403):
         return AccessDenied(f"{where}: {code}; {_missing_permission(verb, bucket, key)}")
-    if code == "KeyTooLongError":
+    if code == "KeyTooLongError" or len(key.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES:
         return InvalidName(f"{where}: the key is too long for S3")
+    if verb == "head" and status == 400:
+        # The answer to a HEAD has no body that says which. A GET of the same object says it.
+        return AccessDenied(
+            f"{where}: {said}: only its producer has the key that it is encrypted with (SSE-C), or the credentials are "
+            f"not valid: {LOG_IN}"
+        )
     if code in ("EntityTooLarge", "MaxMessageLengthExceeded"):
         return MessageTooLarge(f"{where}: larger than S3 accepts in one request")
     return InvalidRequest(f"{where}: {said}")

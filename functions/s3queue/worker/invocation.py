@@ -115,6 +115,8 @@ class InvocationRunner:
         self._waits_since: float | None = None
         self._counts: Counter[str] = Counter()
         self._errors: list[Exception] = []
+        #: What an error kept: a LIST shows it again, and it would fail again.
+        self._failed: set[str] = set()
         self._retries.forget()
         self._unserved.forget()
         #: Path → whether the sweeper dispatched it.
@@ -198,6 +200,7 @@ class InvocationRunner:
             except Exception as error:
                 _log.exception("unexpected error, continuing with the next message: %s/%s", self._queue.name, path)
                 self._errors.append(error)
+        self._failed.add(path)
         if is_dispatched:
             self._unserved.add(path)
         self._counts["not claimed"] += 1
@@ -221,7 +224,7 @@ class InvocationRunner:
     def _is_heavy(self, path: str, size: int | None) -> bool:
         settings = self._queue.settings
         if size is None and settings.engine != "spark" and settings.heavy_above is not None:
-            found = self._queue.store.head(self._queue.keys.message(path))
+            found, _ = self._queue.find_message(path)
             size = found.size if found else 0
         return settings.is_heavy(size or 0)
 
@@ -232,6 +235,8 @@ class InvocationRunner:
         backlog, has_drained = Backlog(self._queue, partitions=True), False
         try:
             for candidate in backlog.drain():
+                if candidate.path in self._failed:
+                    continue
                 self._retry_due()
                 if not self._may_claim() or not self._wait_for_limit():
                     # The events of what was drained are still to come, and look no further: see `run`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from simulation.mutations import Mutation
 
 _UNDESCRIBED = "tests/unit/protocol/test_undescribed.py::"
+_UNREADABLE = "tests/unit/worker/test_unreadable_messages.py::"
 
 BUGS = (
     Mutation(
@@ -22,9 +23,53 @@ BUGS = (
     Mutation(
         "a message that nobody may read is given back for ever",
         "protocol/claiming.py",
-        "            self._fail_unreadable(path, lease, written, before, refused, is_first=is_first)\n"
-        "            return None\n",
+        "            self._fail_unreadable(path, lease, written, before, refused, is_first=is_first)\n",
         "            raise\n",
+    ),
+    Mutation(
+        "a claim in vain counts as won before its attempt is written",
+        "protocol/claiming.py",
+        "            self._fail_unreadable(path, lease, written, before, refused, is_first=is_first)\n",
+        "            self.queue.in_vain += 1\n"
+        "            self._fail_unreadable(path, lease, written, before, refused, is_first=is_first)\n",
+        test="tests/unit/spark_runs/test_unreadable_claims.py::"
+        "test_a_claim_that_fails_and_is_given_back_does_not_count_as_won",
+    ),
+    Mutation(
+        "a function tries what fails as often as a LIST shows it",
+        "worker/invocation.py",
+        "        self._failed.add(path)\n",
+        "",
+        test=f"{_UNREADABLE}test_it_is_tried_once_however_many_others_run_meanwhile",
+    ),
+    Mutation(
+        "a HEAD that is refused without a reason is no refusal",
+        "stores/s3_errors.py",
+        'if verb == "head" and status == 400:',
+        'if verb == "head" and not status:',
+        test=f"{_UNREADABLE}test_what_can_neither_be_read_nor_described_dies_after_its_attempts",
+    ),
+    Mutation(
+        "in a mixed queue, what cannot be described is never claimed",
+        "worker/invocation.py",
+        "found, _ = self._queue.find_message(path)",
+        "found = self._queue.store.head(self._queue.keys.message(path))",
+        test=f"{_UNREADABLE}test_what_can_neither_be_read_nor_described_dies_after_its_attempts",
+    ),
+    Mutation(
+        "what cannot be described, and may be a folder, is never claimed",
+        "protocol/claiming.py",
+        "is_placeholder(self.queue.find_message(path)[0])",
+        "is_placeholder(self.queue.store.head(self.queue.keys.message(path)))",
+        test=f"{_UNREADABLE}test_one_whose_name_ends_with_a_slash_dies_after_its_attempts",
+    ),
+    Mutation(
+        "a run never claims what cannot be described",
+        "spark_runs/claims.py",
+        "found, _ = queue.find_message(candidate.path)",
+        "found = queue.store.head(queue.keys.message(candidate.path))",
+        test="tests/unit/spark_runs/test_unreadable_claims.py::"
+        "test_a_heavy_message_that_cannot_be_described_has_all_its_attempts_and_dies",
     ),
     Mutation(
         "a message that nobody may read, and that is gone, leaves no record",
