@@ -335,7 +335,9 @@ class Keys:
     def buried_path(self, path: str) -> str:
         """The path under which a message with a `problem` is buried: short enough, and claimable after a replay."""
         name = name_of(path) if path.startswith("messages/") else path.removeprefix("delayed/")
-        name = name.removeprefix(f"{partition_of(path)}/")  # what cannot be claimed belongs to no partition
+        # What cannot be claimed belongs to no partition, nor does it after a replay: `@p/@q/x` is not one of `@q`.
+        while partition := partition_of(f"messages/{name}"):
+            name = name.removeprefix(f"{partition}/")
         # Always with a digest: `delayed/x` must not be buried where `messages/x` has its own record.
         digest = hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         kept = name.encode("utf-8", "surrogatepass")[:512].decode("utf-8", "ignore")

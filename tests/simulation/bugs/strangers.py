@@ -119,6 +119,13 @@ BUGS = (
         "return cls(**{name: document[name] for name in names})",
     ),
     Mutation(
+        "what cannot be claimed is buried in a group",
+        "keys.py",
+        '        while partition := partition_of(f"messages/{name}"):\n',
+        '        if partition := partition_of(f"messages/{name}"):\n',
+        test="tests/unit/protocol/test_names.py::test_what_cannot_be_claimed_is_buried_in_no_group_and_found_by_all",
+    ),
+    Mutation(
         "plain names hide the urgent ones",
         "protocol/backlog.py",
         "        groups.update(self._groups_beyond(prefix, top.next_after))\n",

@@ -11,6 +11,7 @@ from s3queue import (
     InvalidName,
 )
 from s3queue.keys import MAX_KEY_BYTES
+from s3queue.paths import partition_of
 from support.workbench import CALM
 
 
@@ -80,6 +81,21 @@ def test_a_name_too_long_for_its_lease_becomes_a_dead_letter_that_says_so(bench,
     again = DeadLetters(queue).replay(letter.path)
     claim = queue.claim(again)
     assert (claim.message.body, claim.message.metadata["who"]) == (b"payload", "me")
+
+
+@pytest.mark.parametrize("path", ["messages/@p/@q/{}", "messages/@p/@=3/@r/{}", "delayed/@q/{}"])
+def test_what_cannot_be_claimed_is_buried_in_no_group_and_found_by_all(bench, queue, path):  # [P1]
+    bench.put(f"orders/{path.format('n' * 980)}", b"payload")
+    bench.clock.advance(100)
+    ran: list[Any] = []
+    bench.settle(queue, ran.append)
+
+    (letter,) = DeadLetters(queue).list()
+    assert partition_of(letter.path) == ""
+    assert letter.path.startswith("messages/n")
+    assert queue.outcome_of(letter.path).failure.type == "InvalidName"
+    assert DeadLetters(queue).replay(letter.path) == letter.path
+    assert queue.claim(letter.path).message.body == b"payload"
 
 
 @pytest.mark.parametrize("due", ["tomorrow", "20261399T000000Z", "20261116", "²0261116T101500Z"])
