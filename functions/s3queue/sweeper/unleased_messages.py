@@ -33,7 +33,9 @@ class UnleasedMessages:
         try:
             for prefix in prefixes[prefixes.index(resumed) :] if resumed else prefixes:
                 progress.messages = progress.messages if prefix == resumed else prefix
-                for page in report.budget.pages(prefix, progress.messages):
+                # The prefix itself says where to begin, and is no place to go on after: it may be the key of a message.
+                after = "" if progress.messages == prefix else progress.messages
+                for page in report.budget.pages(prefix, after):
                     leased = self._leased(page.objects, report)
                     self._leases.see_messages(page.objects)
                     counter.add(page.objects, leased)

@@ -126,6 +126,13 @@ BUGS = (
         test="tests/unit/protocol/test_names.py::test_what_cannot_be_claimed_is_buried_in_no_group_and_found_by_all",
     ),
     Mutation(
+        "a message whose key is the prefix itself is never rescued",
+        "sweeper/unleased_messages.py",
+        'after = "" if progress.messages == prefix else progress.messages',
+        "after = progress.messages",
+        test="tests/unit/sweeper/test_sweeper.py::test_a_message_whose_key_is_the_prefix_itself_is_rescued",
+    ),
+    Mutation(
         "plain names hide the urgent ones",
         "protocol/backlog.py",
         "        groups.update(self._groups_beyond(prefix, top.next_after))\n",

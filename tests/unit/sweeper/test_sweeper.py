@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -151,6 +152,21 @@ def test_rescue_after_may_be_shorter(bench, dispatched):
     bench.clock.advance(5)
 
     assert bench.sweeper(queue, dispatched).sweep().orphans == 1
+
+
+@pytest.mark.parametrize("cursor", ["", "orders/messages/"], ids=["at once", "where another sweeper ended"])
+def test_a_message_whose_key_is_the_prefix_itself_is_rescued(bench, queue, dispatched, cursor):
+    bench.put("orders/messages/", b"not empty")
+    other = queue.enqueue(b"x")
+    if cursor:
+        bench.put("orders/sweep.json", json.dumps({"messages": cursor}).encode())
+    bench.clock.advance(60)
+
+    assert bench.sweeper(queue, dispatched).sweep().orphans == 2
+
+    assert sorted(dispatched) == ["messages/", other]
+    claim = queue.claim("messages/", read_first=True)
+    assert claim.message.body == b"not empty"
 
 
 def test_a_folder_placeholder_is_no_orphan(bench, queue, dispatched):
