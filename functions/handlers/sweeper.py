@@ -129,9 +129,10 @@ def handle(event: Any, context: Any) -> dict[str, int]:
     if isinstance(event, dict) and event.get("detail-type") == EMR_CHANGE:
         _job_changed(kept, event)
         return {}
-    if delayed := _delayed(kept, event):
+    keys = list(_keys(event))
+    if delayed := _delayed(kept, keys):
         return _await_delayed(kept, delayed, context)
-    crashed = list(_crashed(kept, event))
+    crashed = list(_crashed(kept, keys))
     for one in crashed:
         one.worker_crashed()
     if not crashed:  # a message waits for those
@@ -167,12 +168,12 @@ def _await_delayed(kept: Runtime, delayed: Mapping[str, Sequence[datetime]], con
             kept.rounds[name].telemetry.flush()
 
 
-def _delayed(kept: Runtime, event: Any) -> dict[str, list[datetime]]:
+def _delayed(kept: Runtime, keys: Sequence[str]) -> dict[str, list[datetime]]:
     """Queue → when messages are due that were PUT into `delayed/`, as S3's notification names them; empty if it is of
     something else. What schedules put is not in it: a sweeper put that, well before it is due.
     """
     found: dict[str, list[datetime]] = {}
-    for key in _keys(event):
+    for key in keys:
         name, _, path = key.partition("/")
         if name in kept.rounds and path.startswith("delayed/"):
             due_at = None if runs_once(path) else due_of(path)
@@ -231,19 +232,23 @@ def _rotated(kept: Runtime) -> list[str]:
     return names[first:] + names[:first]
 
 
-def _crashed(kept: Runtime, event: Any) -> Iterator[Sweeper]:
+def _crashed(kept: Runtime, keys: Sequence[str]) -> Iterator[Sweeper]:
     """The sweepers of the queues whose workers crashed, as S3's notification of Lambda's records names them."""
-    keys = _keys(event)
     for one in kept.rounds.values():
         if one.function and any(key.startswith(f"{FAILED_INVOCATIONS}{one.function}/") for key in keys):
             _log.info("worker crashed, looking for its messages: %s", one.sweeper.queue.name)
             yield one.sweeper
 
 
-def _keys(event: Any) -> list[str]:
+def _keys(event: Any) -> Iterator[str]:
     """The keys that S3's notification names; none if it is another event."""
     records = event.get("Records") if isinstance(event, dict) else None
-    return [unquote_plus(record["s3"]["object"]["key"]) for record in records or ()]
+    for record in records if isinstance(records, list) else ():
+        match record:
+            case {"s3": {"object": {"key": str(key)}}}:
+                yield unquote_plus(key)
+            case _:
+                _log.error("event record skipped, not from S3")
 
 
 def notifier(function: str, client: Callable[[], Any]) -> Callable[[Sequence[str]], None]:

@@ -310,6 +310,35 @@ def test_the_record_of_a_crash_in_a_queue_that_is_not_swept_is_no_error(minute: 
     assert minute.pass_by(minute.crash_record("stack-orders-eu")) == ({"orders": 1}, 0.0)
 
 
+@pytest.mark.parametrize(
+    "records",
+    [[{"messageId": "1", "body": "{}"}], [{"s3": {"object": {"key": 7}}}], ["text"], [None], "text", 7, {"a": 1}],
+)
+def test_an_event_of_anyone_elses_is_logged_and_the_sweep_goes_on(
+    minute: Minute, records: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = minute.queue("orders")
+    path = queue.enqueue({})
+    minute.clock.advance(60)
+
+    minute.pass_by({"Records": records})
+
+    assert path in [sent for _, sent in minute.sent]
+    assert caplog.text.count("event record skipped, not from S3") == (len(records) if isinstance(records, list) else 0)
+
+
+def test_a_record_of_anyone_elses_hides_no_other(minute: Minute) -> None:
+    queue = minute.queue("orders")
+    minute.pass_by()
+    path = queue.enqueue({}, delay=7)
+    event = minute.put(path)
+    event["Records"].insert(0, {"messageId": "1", "body": "{}"})
+
+    minute.pass_by(event)
+
+    assert [sent for _, sent in minute.sent] == [path]
+
+
 def test_what_is_due_in_an_hour_keeps_nobody_awake(minute: Minute) -> None:
     minute.queue("orders").enqueue({}, delay=3600)
     assert minute.pass_by()[1] == 0.0
