@@ -11,7 +11,7 @@ from s3queue.documents.message import is_placeholder
 from s3queue.documents.record import Record
 from s3queue.encoding import as_whole, decode_metadata, format_instant
 from s3queue.errors import CorruptState, InvalidRequest, MessageNotFound
-from s3queue.flow.listing import ListedState, is_of_partition, listed_in_partition
+from s3queue.flow.listing import ListedState, is_of_partition, listed_in_partition, start_of
 from s3queue.paths import due_of, is_batch, lines_of, priority_of
 from s3queue.protocol.partition_status import busy_paths
 from s3queue.protocol.status import State, Status
@@ -42,7 +42,7 @@ def browse(queue: Queue, state: models.Listed, prefix: str, cursor: str, limit: 
     kind = "records" if state in ("completed", "cancelled") else "leases"
     page = _page(queue, kind, prefix, cursor, limit)
     found = in_parallel(lambda entry: rows_of(queue, kind, entry), page.objects)
-    rows = [row for several in found for row in several]
+    rows = [row for several in found for row in several if row.path.startswith(_path(prefix))]
     wanted = ("processing", "burying", "corrupt") if state == "processing" else (state,)
     return Messages(messages=[row for row in rows if row.state in wanted], next_cursor=_cursor(queue, kind, page))
 
@@ -70,15 +70,22 @@ def newest(queue: Queue, limit: int) -> Messages:
     """Messages finished within the last hour, newest first. A plain LIST would begin with records five days old."""
     now = queue.store.list(queue.keys.root, limit=1).at
     recent = Recent(queue, now - timedelta(minutes=MINUTES), timedelta())
-    entries = sorted(recent.objects("records"), key=lambda entry: entry.modified_at, reverse=True)[:limit]
+    entries: list[ObjectInfo] = []
+    many = 0
+    for entry in sorted(recent.objects("records"), key=lambda entry: entry.modified_at, reverse=True):
+        if many >= limit:
+            break
+        entries.append(entry)
+        many += rows_at(queue, entry.key)
     found = in_parallel(lambda entry: rows_of(queue, "records", entry), entries)
     rows = [row for several in found for row in several if row.state == "completed"]
-    return Messages(messages=rows, next_cursor=None)
+    rows.sort(key=lambda row: row.since, reverse=True)
+    return Messages(messages=rows[:limit], next_cursor=None)
 
 
 def _page(queue: Queue, kind: str, prefix: str, cursor: str, limit: int) -> Page:
     root = queue.keys.prefix(kind) if kind else queue.keys.root
-    return queue.store.list(root + _path(prefix), after=root + cursor if cursor else "", limit=limit)
+    return queue.store.list(start_of(queue, kind, _path(prefix)), after=root + cursor if cursor else "", limit=limit)
 
 
 def _path(prefix: str) -> str:
@@ -155,6 +162,11 @@ def rows_of(queue: Queue, kind: str, entry: ObjectInfo) -> list[MessageRow]:
         )
         for one in listed
     ]
+
+
+def rows_at(queue: Queue, key: str) -> int:
+    """How many `rows_of` makes of an object, as far as its name tells: those of a journal."""
+    return queue.keys.records_at(key) if is_of_partition(queue, key) else 1
 
 
 def _row(queue: Queue, kind: str, entry: ObjectInfo) -> MessageRow | None:

@@ -8,7 +8,7 @@ from functools import partial
 from s3queue.encoding import format_instant
 from s3queue.queue import Queue
 
-from .browse import rows_of
+from .browse import rows_at, rows_of
 from .bucket_view import in_parallel
 from .recent import Recent
 from .search_models import Tail, TailEvent
@@ -35,7 +35,7 @@ def tail(queue: Queue, after: datetime | None) -> Tail:
     missed = 0
     for kind, found in entries.items():
         newest = sorted(found, key=lambda entry: entry.modified_at, reverse=True)
-        missed += max(0, len(newest) - MOST_READ)
+        missed += sum(rows_at(queue, entry.key) for entry in newest[MOST_READ:])
         for rows in in_parallel(partial(rows_of, queue, kind), newest[:MOST_READ]):
             events += [
                 TailEvent(

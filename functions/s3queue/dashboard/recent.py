@@ -2,7 +2,8 @@
 
 Nothing counts messages while they pass: that would cost a write each. But the `LastModified` of a record is when its
 message was finished, and a name that the library made (UUIDv7) contains when its message was enqueued. Such names sort
-by time, so a LIST can begin with the last hour instead of five days ago.
+by time, so a LIST can begin with the last hour instead of five days ago. A journal, which has the outcomes of many
+messages of a partition, has such a name, too: it tells when they were committed.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from s3queue.documents.message import is_placeholder
-from s3queue.paths import format_due
+from s3queue.paths import PARTITION, format_due
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo
 
 #: LISTs for one kind of object at most, and how many of them for delayed messages.
 BUDGET = 12
 DUE_PAGES = 2
+#: LISTs for the partitions of a queue, beside these: eight with a long history each need one of their own.
+PARTITION_PAGES = 24
+#: How far a worker's clock, which names its journals, may be behind S3's.
+CLOCK_ERROR = timedelta(minutes=1)
 #: The part of the hour that is read first.
 NEWEST_FROM = timedelta(minutes=53)
 #: Levels of groups: priorities, and shards in them.
@@ -54,9 +59,23 @@ class Recent:
         """Objects of a kind (`records`, `dead`, or "" for messages) that were written since then."""
         self.budget = BUDGET
         root = self.queue.keys.prefix(kind) if kind else self.queue.keys.root
-        for entry in [*self._due(f"{root}delayed/"), *self._under(f"{root}messages/", DEPTH)]:
+        for entry in self._below(root):
             if entry.modified_at >= self.since and not is_placeholder(entry):
                 yield entry
+
+    def _below(self, root: str) -> Iterator[ObjectInfo]:
+        self._spend()
+        top = self.queue.store.list(root, delimiter="/")
+
+        def may_have(folder: str) -> bool:
+            return top.next_after is not None or any(prefix.startswith(root + folder) for prefix in top.prefixes)
+
+        if may_have(PARTITION):
+            yield from self._in_partitions(root + PARTITION, self.since - CLOCK_ERROR)
+        if may_have("delayed/"):
+            yield from self._due(f"{root}delayed/")
+        if may_have("messages/"):
+            yield from self._under(f"{root}messages/", DEPTH)
 
     def _under(self, prefix: str, depth: int) -> Iterator[ObjectInfo]:
         """One LIST if that shows all. Otherwise the last minutes come first, so that at least the rates are right."""
@@ -70,9 +89,29 @@ class Recent:
             start, middle = self.since - self.lag, self.since + NEWEST_FROM - self.lag
             yield from self._between(prefix, prefix + floor_name(middle), None, groups)
             yield from self._between(prefix, prefix + floor_name(start), prefix + floor_name(middle), groups)
+        partitions = prefix + PARTITION
+        if depth == DEPTH and any(group.startswith(partitions) for group in groups):
+            yield from self._in_partitions(partitions, self.since - self.lag)
+            groups = [group for group in groups if not group.startswith(partitions)]
         for group in dict.fromkeys(groups):
             if depth:
                 yield from self._under(group, depth - 1)
+
+    def _in_partitions(self, prefix: str, named_since: datetime) -> Iterator[ObjectInfo]:
+        """Any number of folders with little in them, or a few with much: where a page ends in one, its older names are
+        passed over.
+        """
+        cursor: str | None = prefix
+        for _ in range(PARTITION_PAGES):
+            page = self.queue.store.list(prefix, after=cursor or "")
+            yield from page.objects
+            cursor = page.next_after
+            if cursor is None:
+                return
+            partition, slash, _ = cursor.removeprefix(prefix).partition("/")
+            if slash:
+                cursor = max(cursor, f"{prefix}{partition}/{floor_name(named_since)}")
+        self.exact = False
 
     def _between(self, prefix: str, after: str, until: str | None, groups: list[str]) -> Iterator[ObjectInfo]:
         cursor: str | None = after

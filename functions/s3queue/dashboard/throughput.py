@@ -7,11 +7,13 @@ from datetime import datetime, timedelta
 
 from s3queue.encoding import format_instant
 from s3queue.errors import CorruptState
+from s3queue.flow.listing import is_of_partition
 from s3queue.protocol.counting import CountedLetters, lines_at
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo
 
 from .bucket_view import PAGES, in_parallel
+from .journals import arrivals
 from .queue_models import Flow, Minute
 from .recent import Recent, made_at
 
@@ -33,9 +35,13 @@ def flow(queue: Queue) -> Flow:
     died: Counter[datetime] = Counter()
     unknown = 0
     unnamed: list[ObjectInfo] = []
+    journals: list[ObjectInfo] = []
     for entry in recent.objects("records"):
         many = queue.keys.records_at(entry.key)
         finished[_minute(entry.modified_at)] += many
+        if is_of_partition(queue, entry.key):
+            journals.append(entry)
+            continue
         came_at = made_at(entry.key)
         if came_at is None:
             unnamed.append(entry)
@@ -50,6 +56,10 @@ def flow(queue: Queue) -> Flow:
         unknown += many if came_at is None else 0
         if (came_at or entry.modified_at) >= first:
             entered[_minute(came_at or entry.modified_at)] += many
+    for at, many, is_known in arrivals(queue, journals):
+        unknown += 0 if is_known else many
+        if at >= first:
+            entered[_minute(at)] += many
     for entry in recent.objects(""):
         entered[_minute(entry.modified_at)] += lines_at(entry.key)
     letters = CountedLetters(queue.store, queue.keys)

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from s3queue.flow.listing import is_of_partition
 from s3queue.protocol.counting import CountedLetters, lines_at
 from s3queue.protocol.stats import Stats
 from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
+from s3queue.store import ObjectInfo
 
+from .journals import arrivals
 from .recent import Recent, made_at
 
 Health = Literal["healthy", "idle", "paused", "stuck", "behind", "failing", "unswept"]
@@ -68,7 +71,9 @@ def is_suspicious(stats: Stats) -> bool:
 
 
 def read_trend(queue: Queue, stats: Stats) -> Trend | None:
-    """A few LISTs of what was written lately; None if they do not show all of it, or outcomes leave no record."""
+    """A few LISTs of what was written lately, and some GETs if it has partitions; None if they do not show all of it,
+    or outcomes leave no record.
+    """
     since, middle, late = stats.at - TREND, stats.at - TREND / 2, stats.at - LATELY
     recent = Recent(queue, since, timedelta(seconds=stats.oldest_seconds or 0))
     entered, finished = [0, 0, 0], [0, 0, 0]
@@ -77,13 +82,20 @@ def read_trend(queue: Queue, stats: Stats) -> Trend | None:
         counts[at >= middle] += many
         counts[2] += many if at >= late else 0
 
+    journals: list[ObjectInfo] = []
     for entry in recent.objects("records"):
         many = queue.keys.records_at(entry.key)
         add(finished, entry.modified_at, many)
+        if is_of_partition(queue, entry.key):
+            journals.append(entry)
+            continue
         # A name that the producer chose does not say when: as a rule not long before.
         came_at = made_at(entry.key) or entry.modified_at
         if came_at >= since:
             add(entered, came_at, many)
+    for at, many, _ in arrivals(queue, journals):
+        if at >= since:
+            add(entered, at, many)
     for entry in recent.objects(""):
         add(entered, entry.modified_at, lines_at(entry.key))
     letters = CountedLetters(queue.store, queue.keys)

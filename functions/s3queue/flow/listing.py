@@ -86,10 +86,7 @@ def list_messages(queue: QueueAccess, state: ListedState, *, limit: int, after: 
     root = queue.keys.prefix(kind) if kind else queue.keys.root
     # Messages and their documents have the same order, so one cursor is enough for every state.
     folder = root if kind else queue.keys.prefix("delayed" if state == "delayed" else "messages")
-    start = root + prefix if prefix else folder
-    if kind in ("leases", "records") and (partition := partition_of(prefix)):
-        # Documents of a partition are not under the paths of its messages.
-        start = queue.keys.journals(partition) if kind == "records" else queue.keys.lease(partition_path(partition))
+    start = start_of(queue, kind, prefix) if prefix else folder
     if not start.startswith(folder):
         raise InvalidRequest(f"the prefix {prefix!r} is not one of {state} messages; theirs begin with {folder}")
     rows: list[ListedMessage] = []
@@ -107,6 +104,14 @@ def list_messages(queue: QueueAccess, state: ListedState, *, limit: int, after: 
         if cursor is None:
             break
     return MessagePage(tuple(rows), cursor.removeprefix(root) if cursor else None)
+
+
+def start_of(queue: QueueAccess, kind: str, prefix: str) -> str:
+    """How the keys of a kind begin whose messages have this prefix. Other keys may begin so, too: look at the paths."""
+    if kind in ("leases", "records") and (partition := partition_of(prefix)):
+        # Documents of a partition are not under the paths of its messages.
+        return queue.keys.journals(partition) if kind == "records" else queue.keys.lease(partition_path(partition))
+    return (queue.keys.prefix(kind) if kind else queue.keys.root) + prefix
 
 
 def _unclaimed(queue: QueueAccess, state: ListedState, page: Page) -> Iterable[_Rows]:

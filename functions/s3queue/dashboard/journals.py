@@ -1,0 +1,45 @@
+"""Journals: when the messages came whose outcomes a partition's journals tell, from a bounded number of reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+
+from s3queue.documents.partition import read_journal
+from s3queue.errors import CorruptState
+from s3queue.queue import Queue
+from s3queue.store import ObjectInfo
+
+#: Journals that are read: a name only tells when its outcomes were committed, and how many they are.
+MOST_READ = 32
+#: Of these, at the same time.
+READERS = 16
+
+
+def arrivals(queue: Queue, journals: Sequence[ObjectInfo]) -> Iterator[tuple[datetime, int, bool]]:
+    """When messages came, how many, and whether that is known.
+
+    Of many journals the newest are read. The messages of the others are taken to have waited as long as theirs: who
+    drains a backlog would else seem to get as much as is done.
+    """
+    newest = sorted(journals, key=lambda entry: entry.modified_at, reverse=True)
+    with ThreadPoolExecutor(READERS) as readers:
+        read = [*readers.map(lambda entry: _came_at(queue, entry), newest[:MOST_READ])]
+    waits = []
+    for entry, instants in zip(newest, read, strict=False):
+        yield from ((at, 1, True) for at in instants)
+        waits += [entry.modified_at - at for at in instants]
+    usual = sorted(waits)[len(waits) // 2] if waits else timedelta()
+    for entry, instants in zip(newest, [*read, *([[]] * len(newest))], strict=False):
+        if not instants:
+            yield entry.modified_at - usual, queue.keys.records_at(entry.key), False
+
+
+def _came_at(queue: Queue, entry: ObjectInfo) -> list[datetime]:
+    """Of each message in it; none if it is gone, or garbage."""
+    found = queue.store.open(entry.key)
+    try:
+        return [record.generation.put_at for record in read_journal(found)] if found else []
+    except CorruptState:
+        return []
