@@ -26,7 +26,7 @@ CAUGHT = Path(__file__).with_name("caught.json")
 GROUPS = (
     *("leases", "outcomes", "sends", "sweeps", "calls", "strangers", "operators", "flow", "schedules", "kept"),
     *("limits", "threads", "readers", "reminders", "released", "flows", "partitions", "group_sends"),
-    *("spark_partitions", "partition_uses", "partition_readers", "spark_feed", "edits"),
+    *("spark_partitions", "partition_uses", "partition_readers", "spark_feed", "spark_launches", "edits"),
     "frameworks",
 )
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from s3queue import Queue, QueueSettings
+from s3queue.errors import Unavailable
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.service import NotStarted
 from s3queue.spark_runs.slots import RunStore, as_run
@@ -50,6 +51,28 @@ def test_a_run_waits_for_its_own_retries_rather_than_ending(world):
     assert world.driver().drain() == {"retried": 1, "completed": 1}
 
     assert world.records()[path].attempt == 2
+    assert world.left() == []
+
+
+def test_what_a_run_has_claimed_when_a_list_fails_is_run():
+    world = World(max_attempts=1, messages_per_run=1)
+    world.queue.enqueue({"do": "ok"}, priority=200)
+    world.launch()
+    for _ in range(2):
+        world.queue.enqueue({"do": "ok"})
+    world.options["messages_per_run"] = 3
+    looks = []
+
+    def around(operation, key, perform):
+        if (operation, key) == ("list", "exports/"):
+            looks.append(key)
+            if len(looks) == 2:
+                raise Unavailable("503 SlowDown")
+        return perform()
+
+    world.bench.around = around
+
+    assert world.driver().drain() == {"completed": 3}
     assert world.left() == []
 
 

@@ -80,16 +80,26 @@ def claim_heavy(
     threads: int = THREADS,
     backlog: Backlog | None = None,
 ) -> list[Claim]:
-    """Claim up to `limit` heavy messages, these `paths` first, then from the backlog, for at most `seconds`."""
+    """Claim up to `limit` heavy messages, these `paths` first, then from the backlog, for at most `seconds`.
+
+    An error ends it early: what was claimed by then is returned. If nothing was, the error is raised.
+    """
     backlog = heavy_backlog(queue) if backlog is None else backlog
     named = [Candidate(path, 0, queue.clock.now(), read_first=True) for path in paths]
     pending = _chain(named, backlog)
     until = queue.clock.monotonic() + seconds
     claims: list[Claim] = []
+    errors: list[Exception] = []
     mutex = threading.Lock()
     claiming = 0
 
     def work(_: int) -> None:
+        try:
+            claim_some()
+        except Exception as error:
+            errors.append(error)
+
+    def claim_some() -> None:
         nonlocal claiming
         while queue.clock.monotonic() < until:
             with mutex:
@@ -110,6 +120,11 @@ def claim_heavy(
                     claims.extend([claim] if claim else [])
 
     in_parallel(work, range(min(threads, limit)), threads)
+    if errors and not claims:
+        raise errors[0]
+    if errors:
+        # Lost here, the claims would run out, and each would have used an attempt.  [P5]
+        _log.warning("claiming ended early: %s: %d claimed: %s", queue.name, len(claims), errors[0])
     return sorted(claims, key=lambda claim: (-claim.message.priority, claim.message.enqueued_at, claim.path))
 
 

@@ -69,7 +69,7 @@ class Launcher:
                     mine, paths, queue.settings.messages_per_run, seconds=seconds, threads=self.threads
                 )
                 is_worth = bool(claims) or _are_worth(queue, partitions)
-            except QueueError:
+            except Exception:
                 run_store.free_slot(held.number, held.slot.run)
                 raise
             if is_worth:
