@@ -89,6 +89,10 @@ class BatchWork:
     def run_partitions(self, partitions: Iterable[str], driver: Driver) -> int:
         return PartitionRounds(self, partitions, driver).run()
 
+    def keeps_body(self, path: str) -> bool:
+        """None: the executors read them."""
+        return False
+
     def run_claims(self, claims: Sequence[Claim], driver: Run) -> None:
         """Bring every claim to its outcome, group after group. Raises SparkGone if the session died."""
         for group in grouped(claims):

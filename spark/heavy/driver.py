@@ -54,6 +54,10 @@ class Work(Protocol):
         """
         ...
 
+    def keeps_body(self, path: str) -> bool:
+        """Whether the driver itself reads this payload: then it keeps what the claim has brought, and reads it once."""
+        ...
+
 
 class Driver:
     """Drains one queue in the name of one run: `queue.worker_id` is the run's id."""
@@ -70,6 +74,7 @@ class Driver:
         beats: bool = True,
     ) -> None:
         self.queue = queue
+        self.queue.keeps_body = work.keeps_body
         self._work = work
         self._until = queue.clock.monotonic() + seconds
         self._linger = linger

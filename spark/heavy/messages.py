@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from s3queue.errors import QueueError
-from s3queue.paths import partition_path
+from s3queue.paths import is_batch, partition_path
 from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
 from s3queue.spark_runs.claims import in_parallel
@@ -51,7 +51,9 @@ class MessageWork:
         parallel: int = 1,
         is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`per_message`: the job, or a definition that runs it some other way, as `StreamDefinition` does."""
+        """`per_message`: the job, or a definition that runs it in executors, as `StreamDefinition` does."""
+        #: Whether executors read the payloads, and the driver only the lines of batches.
+        self._is_read_there = isinstance(per_message, Definition)
         if isinstance(per_message, Definition):
             self._definition = per_message
         else:
@@ -77,6 +79,9 @@ class MessageWork:
                 raise
 
         in_parallel(work, range(self._parallel), self._parallel)
+
+    def keeps_body(self, path: str) -> bool:
+        return is_batch(path) or not self._is_read_there
 
     def _one(self, processor: Processor, claim: Claim, driver: Driver) -> None:
         if not self._is_alive():

@@ -1,6 +1,7 @@
-"""StreamDefinition: a `per_stream` job, whose messages are read in executors: the driver has none of their bytes.
+"""StreamDefinition: a `per_stream` job, whose messages are read in executors: the driver keeps none of their bytes.
 
-Each message is a task of its own. Claim, attempt and outcome are the driver's, as those of a `per_message` job.
+Only the lines of a batch come from the driver. Each message, and each line, is a task of its own. Claim, attempt and
+outcome are the driver's, as those of a `per_message` job.
 """
 
 from __future__ import annotations

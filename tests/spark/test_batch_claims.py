@@ -170,3 +170,17 @@ def test_a_batch_whose_lines_have_all_ended_is_completed():
     assert queries.driver.drain() == {"completed": 1}
     assert queries.lines == []
     assert world.records()[path].lines["total"] == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"partitions": 2}])
+def test_the_driver_keeps_no_payload_that_its_executors_read(options):
+    world = World(messages_per_run=10, **options)
+    paths = [world.queue.enqueue({"do": "ok"}) for _ in range(4)]
+    paths.append(world.queue.enqueue(b"1\n2\n", name="lines.ndjson"))
+    launched(world, paths)
+    world.queue.enqueue({"do": "ok"})
+    queries = Queries(world)
+
+    assert queries.driver.drain() == {"completed": 6}
+
+    assert [claim.message.inline for claim in queries.claims] == [None] * 6

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from s3queue.stores.memory import MemoryStore
 from spark.heavy.driver import Driver
 from spark.heavy.messages import MessageWork, SparkGone
 from spark.heavy.run_manifest import NotOurs, RunLost
+from spark.heavy.streams import StreamDefinition
 from support.fake_jobs import FakeJobs
 from support.killed_store import Killed, KilledStore
 from support.run_world import WORK, World, check_everything
@@ -74,6 +76,23 @@ def test_what_a_run_has_claimed_when_a_list_fails_is_run():
 
     assert world.driver().drain() == {"completed": 3}
     assert world.left() == []
+
+
+def test_of_a_stream_the_driver_keeps_only_the_lines_of_batches():
+    world = World()
+    bodies: list[bytes | None] = []
+
+    class Noting(StreamDefinition):
+        def _run(self, line, context):
+            bodies.append(context.claim.message.inline)
+
+    definition = Noting(world.queue, lambda stream, context: None, SimpleNamespace(sparkContext=None), None)
+    for body, name in ((b"large", "one"), (b"1\n", "lines.ndjson")):
+        world.queue.enqueue(body, name=name)
+    world.launch()
+
+    assert world.driver(work=MessageWork(world.queue, definition, None)).drain() == {"completed": 2}
+    assert sorted(bodies, key=str) == [None, b"1\n"]
 
 
 def test_a_retry_that_is_due_later_is_left_to_a_later_run():

@@ -65,6 +65,9 @@ class InBatches:
     def run_partitions(self, partitions, driver):
         return PartitionRounds(self, partitions, driver).run()
 
+    def keeps_body(self, path):
+        return False
+
 
 class Partitioned(World):
     """Remembers the order in which the messages of each group were started."""

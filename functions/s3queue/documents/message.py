@@ -15,7 +15,8 @@ from s3queue.encoding import EARLIEST, LATEST, encode_metadata, put_id_of, stora
 from s3queue.errors import InvalidRequest, MessageNotFound
 from s3queue.store import ObjectInfo
 
-#: The GET of a claim keeps bodies up to this size in memory; larger ones are streamed when they are opened.
+#: The GET of a claim keeps bodies up to this size in memory, but for those that executors of a Spark run read; larger
+#: ones are streamed when they are opened.
 INLINE_BYTES = 8 * 1024 * 1024
 #: How the put id of a message begins of which there is only one: whoever claims it looks for its record first.
 ONCE = "once-"
@@ -45,7 +46,7 @@ class Message:
     size: int
     metadata: Mapping[str, str] = field(default_factory=dict)
     content_type: str = ""
-    #: The body, if it was small enough to be read with the claim.
+    #: The body, if it was read with the claim.
     inline: bytes | None = field(default=None, repr=False)
     #: Opens the stored object again; None if it is not this generation any more.
     reopen: Callable[[], IO[bytes] | None] = field(default=lambda: None, repr=False, compare=False)

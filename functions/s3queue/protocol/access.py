@@ -60,6 +60,9 @@ class QueueAccess:
     gate: Gate | None = field(init=False, default=None, repr=False)
     #: Called between the many requests that one message's sends may need: a sweep's ends them when its budget does.
     pace: Callable[[], None] = field(init=False, default=lambda: None, repr=False)
+    #: Whether a small payload that the GET of a claim brings is kept. A Spark run that claims a hundred messages has no
+    #: room for those that its executors read.
+    keeps_body: Callable[[str], bool] = field(init=False, default=lambda path: True, repr=False)
     #: When the last journal of a partition was named.
     journaled_at: Ascending = field(init=False, default_factory=Ascending, repr=False)
     #: How many claims the gate did not permit: they say nothing about what others do.

@@ -15,10 +15,12 @@ from .access import QueueAccess
 
 
 def message_of(queue: QueueAccess, path: str, found: ObjectInfo) -> Message:
-    """The message that was seen, or opened: then a small body is read now. A large one the handler opens itself."""
+    """The message that was seen, or opened: then a small body is read now, if this queue keeps it (`keeps_body`). A
+    large one the handler opens itself.
+    """
     inline = None
     if isinstance(found, Object):
-        if found.size <= INLINE_BYTES:
+        if found.size <= INLINE_BYTES and queue.keeps_body(path):
             inline = found.read()
         else:
             found.stream.close()

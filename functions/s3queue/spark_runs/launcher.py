@@ -63,6 +63,8 @@ class Launcher:
             if held is None:
                 return "busy"
             mine = as_run(queue, held.slot.run)
+            # The manifest names paths alone, and a function's memory is small.
+            mine.keeps_body = lambda path: False
             seconds = queue.settings.visibility_timeout.total_seconds() / CLAIMING_PART
             try:
                 claims = claim_heavy(

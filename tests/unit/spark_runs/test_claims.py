@@ -68,7 +68,7 @@ def test_one_list_that_fails_does_not_cost_an_attempt(bench, jobs):
     assert launcher(jobs).launch(queue, paths[:1]) == "started"
 
     (run,) = jobs.started
-    assert manifest(bench, queue, run)["paths"] == list(leases(bench, queue)) == paths[:1], "the driver claims the other"
+    assert manifest(bench, queue, run)["paths"] == list(leases(bench, queue)) == paths[:1], "the driver claims on"
 
 
 @pytest.mark.parametrize("error", [Unavailable("503 SlowDown"), ZeroDivisionError("a bug")])

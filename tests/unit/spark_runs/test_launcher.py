@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import pytest
 
 from s3queue import Queue, QueueSettings
+from s3queue.protocol.claim import Claim
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.service import NotStarted
 from s3queue.spark_runs.slots import RunStore
@@ -31,6 +33,19 @@ def test_one_run_takes_a_batch_and_is_asked_for_once(bench, jobs):
     assert sorted(manifest(bench, queue, run)["paths"]) == sorted(held)
     request = jobs.started[run]
     assert (request.queue, request.bucket, request.timeout) == ("exports", "bench", queue.settings.run_timeout)
+
+
+def test_a_launch_keeps_no_payload_in_its_memory(bench, jobs):
+    queue = bench.queue("videos", **SPARK)
+    paths = [queue.enqueue(b"x" * 1000) for _ in range(10)]
+    kept = []
+    jobs.before = lambda request: kept.extend(one.message for one in gc.get_objects() if isinstance(one, Claim))
+
+    launcher(jobs).launch(queue, paths)
+
+    mine = [message for message in kept if message.queue == "videos"]
+    assert len(mine) == 10
+    assert [message.inline for message in mine] == [None] * 10
 
 
 def test_the_most_urgent_messages_go_first(bench, jobs):
