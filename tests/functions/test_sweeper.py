@@ -142,7 +142,7 @@ class Jobs:
     def __init__(self) -> None:
         self.heard: list[tuple[list[str], Mapping[str, Any]]] = []
 
-    def launch(self, queue: Queue, paths: Sequence[str]) -> None:
+    def launch(self, queue: Queue, paths: Sequence[str], time_left: Callable[[], float]) -> None:
         raise AssertionError("the sweeper launches nothing")
 
     def check(self, queue: Queue) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -144,8 +144,8 @@ class SparkSchedule:
     def _run(self, process: Process, notification: Notification) -> None:
         ends_at = self.world.now + LAUNCH_SECONDS
 
-        def launch(queue: Any, paths: Sequence[str]) -> None:
-            Launcher(self.jobs, "simulation", threads=2).launch(queue, paths)
+        def launch(queue: Any, paths: Sequence[str], time_left: Callable[[], float]) -> None:
+            Launcher(self.jobs, "simulation", threads=2).launch(queue, paths, time_left)
 
         runner = InvocationRunner(self.cast.queue(process), self.cast.definition, launch=launch)
         with suppress(QueueError):

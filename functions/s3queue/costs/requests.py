@@ -139,7 +139,8 @@ LIST_DELAYED = RequestCounts.of("LIST delayed")
 NOTIFICATION_DURING_RUN = RequestCounts.of("GET runs", "GET workers")
 #: A run, without its messages: the first message lists the backlog and starts it …
 LAUNCH = (
-    RequestCounts.of("GET runs", "PUT runs", "PUT runs", "PUT runs", "PUT workers")
+    RequestCounts.of("GET runs", "PUT workers")
+    + RequestCounts.of("PUT runs") * 4
     + READ_FIRST
     + RequestCounts.of("LIST root", "LIST messages", "LIST leases")
 )

@@ -1,13 +1,14 @@
 """Launcher: starts one Spark run for heavy messages, however many notifications come at once.
 
-Slot, claims, manifest, heartbeat, then one StartJobRun, in this order: after a crash the sweeper can continue from any
-of these steps (watch.py), and a launch whose answer was lost is found again and not started twice.
+Slot, claims, manifest, the slot again, heartbeat, then one StartJobRun, in this order: after a crash the sweeper can
+continue from any of these steps (watch.py), a launch that was so slow that its slot was given away starts nothing, and
+one whose answer was lost is found again and not started twice.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,13 +23,18 @@ from s3queue.queue import Queue
 from .claims import THREADS, claim_heavy, heavy_backlog, release_all
 from .service import JobRequest, JobService, NotStarted
 from .slots import START_WITHIN, HeldSlot, RunStore, as_run
-from .watch import LAUNCH_GRACE, RunWatch, close_refused, cool, is_cooling
+from .watch import LAUNCH_GRACE, RunWatch, close_refused, cool, is_cooling, remove
 
 _log = logging.getLogger(__name__)
 #: `busy`: an active run drains the queue. `unknown`: a run was asked for, and the sweeper finds out whether it started.
 Launched = Literal["started", "busy", "nothing", "unknown"]
-#: Claiming for a run takes at most 1/3 of the visibility timeout, so that the leases do not run out meanwhile.
+#: Claiming for a run takes at most 1/3 of the visibility timeout, so that the leases do not run out meanwhile; and of
+#: the time after which a launch counts as crashed, and of what its function has left: three PUTs and StartJobRun come
+#: after it, and may have to be repeated.
 CLAIMING_PART = 3
+#: With less time than this left, nothing is claimed: a function that is killed before it has written the manifest costs
+#: each of its messages an attempt.
+SHORTEST_SECONDS = 6.0
 #: How often a launch that could claim nothing is tried again: while it held the slot, another launch may have found the
 #: slot taken, and left its message.
 CLAIM_TRIES = 3
@@ -42,13 +48,16 @@ class Launcher:
     bucket: str
     threads: int = THREADS
 
-    def launch(self, queue: Queue, paths: Sequence[str]) -> Launched:
+    def launch(
+        self, queue: Queue, paths: Sequence[str], time_left: Callable[[], float] = lambda: float("inf")
+    ) -> Launched:
         """Make sure that these heavy messages run: start a run, or leave them to an active one. A path may also stand
-        for a partition, or be a message of one: the run takes the partitions that it finds.
+        for a partition, or be a message of one: the run takes the partitions that it finds. `time_left()`: seconds
+        until this process is ended by force.
 
         Raises:
-            NotStarted, AccessDenied: no run could be started. Nothing is claimed, no attempt is used; the sweeper
-                notifies again.
+            NotStarted, AccessDenied: no run could be started, or there was no time for it. Nothing is claimed, no
+                attempt is used; the sweeper notifies again.
             Unavailable: no clear answer from the store; the sweeper takes care of it.
         """
         run_store = RunStore(queue)
@@ -59,13 +68,16 @@ class Launcher:
         if partitions and not paths and not _are_worth(queue, partitions):
             return "nothing"
         for _ in range(CLAIM_TRIES):
+            if (left := time_left()) < SHORTEST_SECONDS:
+                raise NotStarted(f"too little time left to launch a Spark run: {left:.0f} s")
             held = self._open(queue, run_store)
             if held is None:
                 return "busy"
             mine = as_run(queue, held.slot.run)
             # The manifest names paths alone, and a function's memory is small.
             mine.keeps_body = lambda path: False
-            seconds = queue.settings.visibility_timeout.total_seconds() / CLAIMING_PART
+            limits = (queue.settings.visibility_timeout.total_seconds(), LAUNCH_GRACE.total_seconds(), time_left())
+            seconds = min(limits) / CLAIMING_PART
             try:
                 claims = claim_heavy(
                     mine, paths, queue.settings.messages_per_run, seconds=seconds, threads=self.threads
@@ -143,25 +155,31 @@ class Launcher:
         )
         try:
             manifest, etag = run_store.write_manifest(manifest, None)
-            if not HeartbeatWriter(mine, START_WITHIN, run=run).beat({}):
-                raise Unavailable(f"heartbeat not written: {mine.keys.worker(run)}; try again")
         except QueueError:
             release_all(mine, claims, threads=self.threads)
             run_store.free_slot(held.number, run)
             raise
+        try:
+            # Whoever took this launch for dead, because it was slow, has given the slot away: then nothing is started.
+            # If not, they find the manifest from now on, and send the same request.
+            held = run_store.write_slot(held)
+            if not HeartbeatWriter(mine, START_WITHIN, run=run).beat({}):
+                raise Unavailable(f"heartbeat not written: {mine.keys.worker(run)}; try again")
+        except QueueError as error:
+            if not self._give_back(mine, run_store, manifest, etag, claims, error):
+                return "unknown"
+            remove(run_store, run)
+            run_store.free_slot(held.number, run)
+            raise NotStarted(str(error)) from error
         try:
             job = self.jobs.start(JobRequest.of(run, mine.name, self.bucket, mine.settings))
         except Unavailable as error:
             _log.warning("Spark run perhaps not started, left to the sweeper: %s: %s: %s", mine.name, run, error)
             return "unknown"
         except QueueError as error:
-            try:
-                close_refused(run_store, manifest, etag, Failure.of(error))
-            except QueueError as unsure:
+            if not self._give_back(mine, run_store, manifest, etag, claims, error):
                 # The first try of the request may have started it, and only its repetition was refused.
-                _log.warning("Spark run refused, left to the sweeper: %s: %s: %s; %s", mine.name, run, error, unsure)
                 return "unknown"
-            release_all(mine, claims, threads=self.threads)
             cool(run_store, held, run, str(error))
             raise error if isinstance(error, NotStarted) else NotStarted(str(error)) from error
         try:
@@ -171,6 +189,26 @@ class Launcher:
             _log.info("slot not updated, left to the sweeper: %s: %s (%s): %s", mine.name, run, job, error)
         _log.info("Spark run started: %s: %s (%s), messages: %d", mine.name, run, job, len(claims))
         return "started"
+
+    def _give_back(
+        self,
+        mine: Queue,
+        run_store: RunStore,
+        manifest: Manifest,
+        etag: str,
+        claims: Sequence[Claim],
+        error: QueueError,
+    ) -> bool:
+        """No run is started: give up the claims; False if a driver has taken the run over, or may have."""
+        try:
+            close_refused(run_store, manifest, etag, Failure.of(error))
+        except QueueError as unsure:
+            _log.warning(
+                "Spark run not started, left to the sweeper: %s: %s: %s; %s", mine.name, manifest.run, error, unsure
+            )
+            return False
+        release_all(mine, claims, threads=self.threads)
+        return True
 
 
 def _are_worth(queue: Queue, partitions: Collection[str]) -> bool:

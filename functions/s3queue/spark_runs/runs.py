@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +29,13 @@ class SparkRuns:
         """None if the deployment has no Spark application; heavy messages then wait, unclaimed, until it has one."""
         return cls(deployment) if deployment.spark_application else None
 
-    def launch(self, queue: Queue, paths: Sequence[str]) -> None:
+    def launch(self, queue: Queue, paths: Sequence[str], time_left: Callable[[], float]) -> None:
         """See `Launcher.launch`.
 
         Raises:
             QueueError: no run could be started. Nothing is claimed, no attempt is used; the sweeper notifies again.
         """
-        launched = self._launcher.launch(queue, paths)
+        launched = self._launcher.launch(queue, paths, time_left)
         _log.info("Spark launch %s: %s, heavy messages: %d", launched, queue.name, len(paths))
 
     def job_changed(self, queues: Mapping[str, Queue], detail: Mapping[str, Any]) -> None:

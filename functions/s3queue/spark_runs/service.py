@@ -15,7 +15,7 @@ Phase = Literal["starting", "running", "ended"]
 
 
 class NotStarted(QueueError):
-    """The service refused (throttled, over quota, not allowed): certainly nothing was started."""
+    """The service refused (throttled, over quota, not allowed), or was not asked: certainly nothing was started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

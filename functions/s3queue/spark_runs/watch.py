@@ -18,12 +18,13 @@ from s3queue.errors import Conflict, CorruptState, QueueError, Unavailable
 from s3queue.protocol.expire import expire
 from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.queue import Queue
+from s3queue.store import delete_unique
 
 from .service import Job, JobRequest, JobService
 from .slots import START_WITHIN, HeldSlot, RunStore, as_run
 
 _log = logging.getLogger(__name__)
-#: After this time, a function that launches a run has finished or crashed.
+#: A launch that takes longer counts as crashed. If it lives, it finds its slot given away, and starts nothing.
 LAUNCH_GRACE = timedelta(seconds=60)
 #: After a refusal, no run is asked for during this time.
 COOL = timedelta(seconds=20)
@@ -56,13 +57,19 @@ def cool(run_store: RunStore, held: HeldSlot, run: str, reason: str) -> None:
 
     If a step fails, the sweeper does it later.
     """
-    queue = run_store.queue
     try:
-        queue.store.delete(queue.keys.worker(run))
-        queue.store.delete(queue.keys.manifest(run))
+        remove(run_store, run)
         run_store.write_slot(held, state="cooling", reason=reason[:500])
     except QueueError as error:
-        _log.warning("refused Spark run not removed, left to the sweeper: %s: %s: %s", queue.name, run, error)
+        name = run_store.queue.name
+        _log.warning("refused Spark run not removed, left to the sweeper: %s: %s: %s", name, run, error)
+
+
+def remove(run_store: RunStore, run: str) -> None:
+    """After `close_refused`: delete the heartbeat and the manifest of a run that never was."""
+    queue = run_store.queue
+    queue.store.delete(queue.keys.worker(run))
+    queue.store.delete(queue.keys.manifest(run))
 
 
 @dataclass(slots=True)
@@ -136,8 +143,9 @@ class RunWatch:
         run_store, run = RunStore(queue), held.slot.run
         found = run_store.manifest(run)
         if found is None:
-            # No manifest, so no run was asked for; claimed messages run out by themselves.
-            run_store.free_slot(held.number, run)
+            # No manifest, so no run was asked for; claimed messages run out by themselves. Only the slot as it was
+            # read: a launcher that lives may have written its manifest, and then the slot, since.
+            delete_unique(queue.store, queue.keys.slot(held.number), if_match=held.etag)
             return
         manifest, etag = found
         if manifest.state != "launching":

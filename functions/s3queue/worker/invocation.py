@@ -1,7 +1,8 @@
 """InvocationRunner: processes the messages that one invocation of a function was notified of, within its time.
 
-First the messages that it was notified of. Then, if a notification was late or a retry has to be waited for, whatever
-else may run. In a burst, most events come late and find that another invocation has taken their message: these end.
+First the messages that it was notified of; for heavy ones, a Spark run is launched. Then, if a notification was late or
+a retry has to be waited for, whatever else may run. In a burst, most events come late and find that another invocation
+has taken their message: these end.
 """
 
 from __future__ import annotations
@@ -46,10 +47,12 @@ class InvocationRunner:
         queue: Queue,
         definition: Definition,
         *,
-        launch: Callable[[Queue, Sequence[str]], None] | None = None,
+        launch: Callable[[Queue, Sequence[str], Callable[[], float]], None] | None = None,
         around_message: Callable[[str], AbstractContextManager[None]] = lambda path: nullcontext(),
     ) -> None:
-        """`launch` starts a Spark run for heavy messages. `around_message(path)` is entered for every message."""
+        """`launch` starts a Spark run for heavy messages; it is told how to learn how many seconds are left.
+        `around_message(path)` is entered for every message.
+        """
         self._queue = queue
         self._launch_run = launch
         self._around_message = around_message
@@ -95,6 +98,8 @@ class InvocationRunner:
             # it names a few messages of many.
             is_overtaken = served == "taken" and not notification.is_dispatched
             must_drain = must_drain or (read_first and not is_overtaken)
+        # Before the queue is drained: that may take all of the time.
+        self._launch()
         if must_drain:
             self._drain()
         self._wait_for_retries(drained=must_drain)
@@ -121,6 +126,8 @@ class InvocationRunner:
         self._unserved.forget()
         #: Path → whether the sweeper dispatched it.
         self._heavy: dict[str, bool] = {}
+        #: How many of them, from the first on, were handed over to Spark.
+        self._handed_over = 0
 
     def _is_open(self) -> bool:
         try:
@@ -173,7 +180,7 @@ class InvocationRunner:
                 if partition_of(path) and self._queue.settings.engine != "spark":
                     return self._serve_partition(partition_of(path), reminder)
                 if self._is_heavy(path, size):
-                    self._heavy[path] = is_dispatched
+                    self._heavy.setdefault(path, is_dispatched)
                     return "heavy"
                 held_back = self._queue.held_back
                 ending = self._processor.run(path, read_first=read_first, etag=etag)
@@ -307,17 +314,24 @@ class InvocationRunner:
     # Heavy messages
 
     def _launch(self) -> None:
-        if not self._heavy:
+        """Hand the heavy messages over that were found since the last call."""
+        paths = list(self._heavy)[self._handed_over :]
+        if not paths:
             return
-        paths = list(self._heavy)
+        self._handed_over = len(self._heavy)
         self._counts["heavy"] += len(paths)
         if self._launch_run is None:
             _log.warning("no Spark application deployed, heavy messages kept: %s: %d", self._queue.name, len(paths))
             return
         try:
-            self._launch_run(self._queue, paths)
+            self._launch_run(self._queue, paths, self._time_left)
         except QueueError as error:
             _log.warning("Spark run not started, heavy messages kept: %s: %d: %s", self._queue.name, len(paths), error)
-            for path, is_dispatched in self._heavy.items():
-                if is_dispatched:
-                    self._unserved.add(path)
+        except Exception as error:
+            _log.exception("unexpected error, heavy messages kept: %s: %d", self._queue.name, len(paths))
+            self._errors.append(error)
+        else:
+            return
+        for path in paths:
+            if self._heavy[path]:
+                self._unserved.add(path)

@@ -68,8 +68,8 @@ BUGS = (
     Mutation(
         "a launcher takes a repetition that was refused for the request",
         "spark_runs/launcher.py",
-        "                close_refused(run_store, manifest, etag, Failure.of(error))\n",
-        "                pass\n",
+        "            close_refused(run_store, manifest, etag, Failure.of(error))\n",
+        "            pass\n",
         test=f"{_LAUNCHER}test_a_request_that_is_refused_when_it_is_repeated_may_have_started_the_run",
     ),
     Mutation(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from s3queue import AccessDenied, Definition, Queue, QueueError, Retry, Unavailable
+from s3queue import AccessDenied, Definition, Queue, Retry, Unavailable
 from s3queue.worker.invocation import PATIENCE_SECONDS, WRAP_UP_SECONDS, InvocationRunner
 from s3queue.worker.notifications import Notification
 from support.workbench import Workbench
@@ -230,11 +231,13 @@ def test_a_delayed_message_is_not_run_before_its_time_whoever_rings(bench: Workb
 class Launches:
     """Launches Spark runs: keeps what it is given, or refuses it."""
 
-    def __init__(self, refusal: QueueError | None = None) -> None:
+    def __init__(self, refusal: Exception | None = None) -> None:
         self.launched: list[list[str]] = []
         self.refusal = refusal
+        self.time_left: list[float] = []
 
-    def __call__(self, queue: Queue, paths: Sequence[str]) -> None:
+    def __call__(self, queue: Queue, paths: Sequence[str], time_left: Callable[[], float]) -> None:
+        self.time_left.append(time_left())
         if self.refusal:
             raise self.refusal
         self.launched.append(list(paths))
@@ -294,6 +297,45 @@ def test_a_launch_that_is_refused_leaves_the_messages_as_they_were(
     assert invocation.on(path) == {"heavy": 1}
     assert bench.keys("orders/") == [f"orders/{path}"]
     assert "Spark run not started, heavy messages kept: orders: 1: StartJobRun: throttled" in caplog.text
+
+
+def test_a_run_is_launched_before_the_queue_is_drained_which_may_take_all_of_the_time(bench: Workbench) -> None:
+    def slow(message: bytes) -> None:
+        bench.clock.advance(20)
+
+    launches = Launches()
+    invocation = Invocation(bench, slow, launches, heavy_above="1 KiB")
+    heavy = [invocation.queue.enqueue(b"x" * 2000) for _ in range(2)]
+    for _ in range(5):
+        invocation.queue.enqueue(b"x")
+    bench.clock.advance(6)
+
+    assert invocation.on(heavy[0], late=True) == {"completed": 2, "heavy": 2}
+
+    assert launches.launched == [[heavy[0]], [heavy[1]]]
+    assert launches.time_left[0] == LIMIT
+    assert launches.time_left[1] < 30
+
+
+@pytest.mark.parametrize("refusal", [Unavailable("no answer"), ZeroDivisionError("a bug")])
+def test_what_was_dispatched_and_not_launched_is_dispatched_again(bench: Workbench, refusal: Exception) -> None:
+    def handler(message: bytes) -> None:
+        pass
+
+    invocation = Invocation(bench, handler, Launches(refusal), heavy_above="1 KiB")
+    heavy = invocation.queue.enqueue(b"x" * 2000)
+    claim = invocation.queue.claim(heavy)
+    assert claim
+    invocation.queue.fail(claim, "once", retry_after=0)
+    bench.store.delete(bench.keys("orders/retries/")[0])  # whoever dispatches it does so
+    light = invocation.queue.enqueue(b"x")
+    bench.clock.advance(6)
+
+    with suppress(ZeroDivisionError):
+        invocation.on(heavy, late=True)
+
+    assert len(bench.keys("orders/retries/")) == 1
+    assert not invocation.queue.store.head(f"orders/{light}"), "the queue was drained nevertheless"
 
 
 def test_a_missing_permission_stops_one_message_and_is_told_at_the_end(bench: Workbench) -> None:
