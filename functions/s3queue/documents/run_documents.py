@@ -9,6 +9,7 @@ from typing import Literal
 
 from s3queue.encoding import (
     NONSENSE,
+    Json,
     as_list,
     as_name,
     as_object,
@@ -110,6 +111,9 @@ class Manifest:
     #: How many messages ended in which way.
     counts: Mapping[str, int] = field(default_factory=dict)
     note: str = ""
+    #: The settings that the run was asked for with: a request that is repeated must be the same. Empty: an older
+    #: version wrote it.
+    asked: Mapping[str, Json] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         return dump(
@@ -124,6 +128,7 @@ class Manifest:
                 "batches": self.rounds,
                 "counts": dict(self.counts),
                 "note": self.note,
+                "asked": dict(self.asked),
             }
         )
 
@@ -148,6 +153,7 @@ class Manifest:
                 rounds=as_whole(found.get("batches", 0)),
                 counts={name: as_whole(count) for name, count in as_object(found.get("counts", {})).items()},
                 note=as_text(found.get("note", "")),
+                asked=as_object(found.get("asked", {})),
             )
         except NONSENSE as error:
             raise CorruptState(f"{key} is not a manifest: {cut(error)}") from None

@@ -21,7 +21,7 @@ from botocore.exceptions import (
 )
 
 from s3queue.deployment import Deployment
-from s3queue.errors import AccessDenied, Unavailable
+from s3queue.errors import AccessDenied, QueueError, Unavailable
 from s3queue.run_memory import RunMemory
 from s3queue.settings import aws_region
 
@@ -47,7 +47,8 @@ class EmrServerless:
     deployment: Deployment
 
     def start(self, request: JobRequest) -> str:
-        answer = self._ask("StartJobRun", lambda: self.client.start_job_run(**self.described(request)))
+        described = self.described(request)
+        answer = self._ask("StartJobRun", lambda: self.client.start_job_run(**described), refused=NotStarted)
         if answer is None:
             raise NotStarted(
                 f"Spark run not started: there is no EMR Serverless application {self.deployment.spark_application}; "
@@ -99,8 +100,10 @@ class EmrServerless:
             tags={QUEUE_TAG: request.queue, RUN_TAG: request.run},
         )
 
-    def _ask(self, action: str, send: Any) -> Any:
-        """The answer; None if there is no such job or application."""
+    def _ask(self, action: str, send: Any, refused: type[QueueError] = Unavailable) -> Any:
+        """The answer; None if there is no such job or application. Raises `refused` if the service does not do it: a
+        question that was throttled says nothing about a job.
+        """
         try:
             return send()
         except ClientError as error:
@@ -112,10 +115,10 @@ class EmrServerless:
                 raise AccessDenied(f"emr-serverless:{action} is not allowed: {error}") from error
             # 429 and 402 are throttling and quotas, whatever their codes.
             if status < 500:
-                raise NotStarted(f"{action}: {code}: {error.response.get('Error', {}).get('Message', '')}") from error
+                raise refused(f"{action}: {code}: {error.response.get('Error', {}).get('Message', '')}") from error
             raise Unavailable(f"{action}: {error}") from error
         except (ParamValidationError, NoCredentialsError, NoRegionError) as error:
-            raise NotStarted(f"{action}: {error}") from error
+            raise refused(f"{action}: {error}") from error
         except BotoCoreError as error:
             raise Unavailable(f"{action}: no answer: {error}") from error
 

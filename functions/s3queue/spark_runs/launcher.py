@@ -21,7 +21,7 @@ from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.queue import Queue
 
 from .claims import THREADS, claim_heavy, heavy_backlog, release_all
-from .service import JobRequest, JobService, NotStarted
+from .service import JobRequest, JobService, NotStarted, asked_of
 from .slots import START_WITHIN, HeldSlot, RunStore, as_run
 from .watch import LAUNCH_GRACE, RunWatch, close_refused, cool, is_cooling, remove
 
@@ -152,6 +152,7 @@ class Launcher:
             state="launching",
             opened_at=mine.clock.now(),
             paths=tuple(claim.path for claim in claims),
+            asked=asked_of(mine.settings),
         )
         try:
             manifest, etag = run_store.write_manifest(manifest, None)

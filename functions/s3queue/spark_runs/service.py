@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
+from s3queue.encoding import Json
 from s3queue.errors import QueueError
 from s3queue.run_memory import RunMemory
 from s3queue.settings import QueueSettings
@@ -16,6 +18,19 @@ Phase = Literal["starting", "running", "ended"]
 
 class NotStarted(QueueError):
     """The service refused (throttled, over quota, not allowed), or was not asked: certainly nothing was started."""
+
+
+#: The settings that say what a run is asked for.
+_ASKED = (
+    *("run_timeout_seconds", "max_executors"),
+    *("driver_memory_mib", "driver_python_mib", "executor_memory_mib", "executor_python_mib"),
+)
+
+
+def asked_of(settings: QueueSettings) -> dict[str, Json]:
+    """What `JobRequest.of` needs to make the same request again, whatever the settings are by then."""
+    described = settings.to_json()
+    return {name: described[name] for name in _ASKED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +45,16 @@ class JobRequest:
     memory: RunMemory = field(default_factory=RunMemory)
 
     @classmethod
-    def of(cls, run: str, queue: str, bucket: str, settings: QueueSettings) -> JobRequest:
+    def of(
+        cls, run: str, queue: str, bucket: str, settings: QueueSettings, asked: Mapping[str, Json] | None = None
+    ) -> JobRequest:
+        """`asked`: as it was asked for before, by `asked_of`. It is checked as settings are: anyone may write it.
+
+        Raises:
+            InvalidRequest: no queue can have these settings.
+        """
+        if asked:
+            settings = settings.with_overrides({name: asked[name] for name in _ASKED if name in asked})
         return cls(
             run=run,
             queue=queue,
@@ -61,7 +85,7 @@ class JobService(Protocol):
     """Where runs run.
 
     Raises, from every method:
-        Unavailable: no answer; a job may or may not have been started.
+        Unavailable: no answer, or a question was refused; a job may or may not have been started.
         AccessDenied: grant the permission that it names.
     """
 

@@ -153,13 +153,16 @@ class RunWatch:
             # job that driver is of is not known: of two, the service may name the other one.
             run_store.write_slot(held, state="started")
             return
+        # The manifest of an older version does not say what was asked for.
+        queue.refresh()
         mine = as_run(queue, run)
         _keep(mine, run)
         try:
             known = None
             if held.age > TOKEN_TRUSTED:
                 known = self.jobs.find(run, since=manifest.opened_at - SKEW)
-            job = known.id if known else self.jobs.start(JobRequest.of(run, queue.name, self.bucket, queue.settings))
+            request = JobRequest.of(run, queue.name, self.bucket, queue.settings, manifest.asked)
+            job = known.id if known else self.jobs.start(request)
         except Unavailable:
             raise
         except QueueError as error:
@@ -212,6 +215,8 @@ class RunWatch:
         found = run_store.manifest(run)
         if found:
             manifest, etag = found
+            # An operator may have changed how often messages are tried, and what becomes of those that die.
+            queue.refresh()
             mine = as_run(queue, run)
             self._give_back(mine, manifest, started=manifest.started, failure=failure)
             if manifest.state in ("launching", "running"):

@@ -7,6 +7,7 @@ from simulation.mutations import Mutation
 
 _CLAIMS = "tests/unit/spark_runs/test_claims.py::"
 _LAUNCHER = "tests/unit/spark_runs/test_launcher.py::"
+_SETTINGS = "tests/unit/spark_runs/test_run_settings.py::"
 _SLOW = "tests/unit/spark_runs/test_slow_launches.py::"
 
 BUGS = (
@@ -52,5 +53,26 @@ BUGS = (
         "",
         test="tests/unit/worker/test_invocation.py::"
         "test_a_run_is_launched_before_the_queue_is_drained_which_may_take_all_of_the_time",
+    ),
+    Mutation(
+        "the end of a run does not heed what an operator has changed",
+        "spark_runs/watch.py",
+        "            queue.refresh()\n            mine = as_run(queue, run)\n",
+        "            mine = as_run(queue, run)\n",
+        test=f"{_SETTINGS}test_the_end_of_a_run_heeds_what_an_operator_has_changed",
+    ),
+    Mutation(
+        "a request that is repeated has the settings of now",
+        "spark_runs/watch.py",
+        "queue.settings, manifest.asked)",
+        "queue.settings)",
+        test=f"{_SETTINGS}test_a_request_that_is_repeated_is_the_same_whatever_has_changed_since",
+    ),
+    Mutation(
+        "a question that was throttled means that nothing was started",
+        "spark_runs/emr_serverless.py",
+        "refused: type[QueueError] = Unavailable",
+        "refused: type[QueueError] = NotStarted",
+        test="tests/unit/spark_runs/test_emr_serverless.py::test_a_question_that_was_refused_says_nothing_about_a_job",
     ),
 )
