@@ -45,6 +45,7 @@ class RunManifest:
         self._open: dict[str, Claim] = {}
         #: Whether the others gave this run up.
         self.is_lost = False
+        self._has_failed_early = False
         self.counts: Counter[str] = Counter()
 
     @property
@@ -158,10 +159,16 @@ class RunManifest:
 
     def fail(self, error: BaseException) -> None:
         """Say why the run gives up. Raises RunLost if it is not ours any more."""
+        self._has_failed_early = self._known().is_unstarted
         self._write(state="failed", note=repr(error)[:500])
 
     def free_slot(self) -> None:
-        self._book.free_slot(self._known().slot, self._run)
+        """Free the slot; if the run has failed before it had started a message, nobody launches another for a while."""
+        manifest = self._known()
+        if self._has_failed_early:
+            self._book.cool_slot(manifest.slot, self._run, manifest.note)
+        else:
+            self._book.free_slot(manifest.slot, self._run)
 
     def _known(self) -> Manifest:
         assert self._manifest is not None

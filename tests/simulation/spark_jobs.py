@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -23,7 +23,7 @@ import spark.heavy.messages as messages_module
 import spark.heavy.run_manifest as manifest_module
 from s3queue.errors import QueueError, Reject, Unavailable
 from s3queue.protocol.claim import Claim
-from s3queue.spark_runs import claims, launcher, watch
+from s3queue.spark_runs import claims, launcher, slots, watch
 from s3queue.spark_runs.service import Job, JobRequest, NotStarted, Phase
 from s3queue.worker.context import Context
 from spark.heavy.driver import Driver, Work
@@ -41,7 +41,10 @@ from .world import Actor, World
 #: A run may take so long; then it leaves the rest to the next.
 RUN_SECONDS = 60.0
 #: As long as everything takes here.
-SCALED = {watch: {"LAUNCH_GRACE": timedelta(seconds=6), "COOL": timedelta(seconds=3), "ASK_SECONDS": 2.0}}
+SCALED: dict[ModuleType, dict[str, Any]] = {
+    watch: {"LAUNCH_GRACE": timedelta(seconds=6), "ASK_SECONDS": 2.0},
+    slots: {"COOL": timedelta(seconds=3), "MOST_COOL": timedelta(seconds=6)},
+}
 
 
 class _Thread:

@@ -13,7 +13,7 @@ from s3queue import Queue, QueueSettings
 from s3queue.errors import Unavailable
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.service import NotStarted
-from s3queue.spark_runs.slots import RunStore, as_run
+from s3queue.spark_runs.slots import COOL, RunStore, as_run
 from s3queue.spark_runs.watch import LAUNCH_GRACE
 from s3queue.stores.memory import MemoryStore
 from spark.heavy.driver import Driver
@@ -21,6 +21,7 @@ from spark.heavy.messages import MessageWork, SparkGone
 from spark.heavy.run_manifest import NotOurs, RunLost
 from spark.heavy.streams import StreamDefinition
 from support.fake_jobs import FakeJobs
+from support.heavy_queue import is_taken
 from support.killed_store import Killed, KilledStore
 from support.run_world import WORK, World, check_everything
 
@@ -239,6 +240,24 @@ def test_a_dead_session_fails_no_message_that_was_not_started(world):
     assert all(world.queue.claim(path).attempt == 1 for path in paths if path not in world.records())
 
 
+def test_after_a_session_that_was_dead_from_the_start_no_run_is_launched_at_once(world):
+    path = world.queue.enqueue({"do": 1})
+    world.launch()
+
+    driver = world.driver(work=MessageWork(world.queue, world.per_message, None, is_alive=lambda: False))
+    with pytest.raises(SparkGone):
+        driver.drain()
+
+    held = RunStore(world.queue).slot(0)
+    assert (held.slot.state, held.slot.failures) == ("cooling", 1)
+    assert "the Spark session is gone" in held.slot.reason
+    assert world.launch([path]) == "busy"
+    world.bench.clock.advance(COOL.total_seconds() + 1)
+    assert world.launch([path]) == "started"
+    assert world.driver().drain() == {"completed": 1}
+    assert world.left() == []
+
+
 def test_a_batch_object_runs_line_by_line_with_an_outcome_for_each(world):
     lines = [{"do": "a"}, {"do": "reject"}, {"do": "fail once"}]
     (path,) = world.queue.enqueue_many(lines)
@@ -309,7 +328,7 @@ def test_whether_the_service_tells_of_a_dead_driver_or_not_nothing_is_lost(told)
         world.jobs.phases[job] = ("ended", "FAILED")
         if told:
             world.watch.job_changed({"exports": world.queue}, {"jobRunId": job, "state": "FAILED"})
-            assert RunStore(world.queue).slot(0) is None
+            assert not is_taken(world.queue)
         world.settle()
         check_everything(world, paths)
 

@@ -31,6 +31,12 @@ def manifest(bench: Workbench, queue: Queue, run: str) -> Any:
     return json.loads(bench.read(queue.keys.manifest(run)))
 
 
+def is_taken(queue: Queue) -> bool:
+    """Whether a run has the first slot; one that cools has none."""
+    held = RunStore(queue).slot(0)
+    return held is not None and held.slot.state != "cooling"
+
+
 def take_over(queue: Queue, run: str) -> None:
     """The first thing that a driver does."""
     book = RunStore(queue)

@@ -17,7 +17,7 @@ class RunView(Run):
     state: str = Field(
         description="Of a run: launching, running, closed or failed. Of a slot: launching, started or cooling."
     )
-    shown: str = Field(default="", description="The state for people: Running, Ended, Silent, Taken, Refused.")
+    shown: str = Field(default="", description="The state for people: Running, Ended, Silent, Taken, Cooling.")
     run: str = Field(default="", description="The id of the run, which is also its job's name on EMR Serverless.")
     started_at: str | None = None
     duration_seconds: float | None = Field(

@@ -26,7 +26,7 @@ from s3queue.store import Object
 
 SlotState = Literal["launching", "started", "cooling"]
 ManifestState = Literal["launching", "running", "closed", "failed"]
-#: Larger objects are not read: a slot has five short fields, a manifest up to eight thousand long paths.
+#: Larger objects are not read: a slot has six short fields, a manifest up to eight thousand long paths.
 SLOT_BYTES = 64 * 1024
 MANIFEST_BYTES = 8 * 1024 * 1024
 #: While its driver runs, the object of a run is younger than this.
@@ -39,7 +39,7 @@ _WORDS = {
     "closed": "Ended",
     "failed": "Failed",
     "started": "Taken",
-    "cooling": "Refused",
+    "cooling": "Cooling",
 }
 
 
@@ -65,10 +65,20 @@ class Slot:
     job: str = ""
     #: In the state `cooling`: why no run could be started.
     reason: str = ""
+    #: How many runs in a row failed before they had started a message.
+    failures: int = 0
 
     def to_bytes(self) -> bytes:
-        described = {"run": self.run, "state": self.state, "nonce": self.nonce, "job": self.job, "reason": self.reason}
-        return dump(described)
+        return dump(
+            {
+                "run": self.run,
+                "state": self.state,
+                "nonce": self.nonce,
+                "job": self.job,
+                "reason": self.reason,
+                "failures": self.failures,
+            }
+        )
 
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Slot:
@@ -83,6 +93,7 @@ class Slot:
                 nonce=as_text(found["nonce"]),
                 job=as_text(found.get("job", "")),
                 reason=as_text(found.get("reason", "")),
+                failures=as_whole(found.get("failures", 0), most=10**9),
             )
         except NONSENSE as error:
             raise CorruptState(f"{key} is not a slot: {cut(error)}") from None
@@ -114,6 +125,15 @@ class Manifest:
     #: The settings that the run was asked for with: a request that is repeated must be the same. Empty: an older
     #: version wrote it.
     asked: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def is_unstarted(self) -> bool:
+        """Whether the run has certainly started no message: if it fails like this, that has cost no attempt.
+
+        One that is at work and names no message may have held a partition, whose lease counts attempts.
+        """
+        is_at_work = self.state in ("running", "closed")
+        return not (self.started or self.counts) and not (is_at_work and not self.paths)
 
     def to_bytes(self) -> bytes:
         return dump(

@@ -23,7 +23,7 @@ from s3queue.queue import Queue
 from .claims import THREADS, claim_heavy, heavy_backlog, release_all
 from .service import JobRequest, JobService, NotStarted, asked_of
 from .slots import START_WITHIN, HeldSlot, RunStore, as_run
-from .watch import LAUNCH_GRACE, RunWatch, close_refused, cool, is_cooling, remove
+from .watch import LAUNCH_GRACE, RunWatch, close_refused, cool, remove
 
 _log = logging.getLogger(__name__)
 #: `busy`: an active run drains the queue. `unknown`: a run was asked for, and the sweeper finds out whether it started.
@@ -111,8 +111,9 @@ class Launcher:
                 # The sweeper deletes it, if it was forged.
                 _log.error("slot skipped: %s", error)
                 continue
-            if found and is_cooling(found):
-                return None  # the service has just refused a run; asking again for every message would not help
+            if found and found.is_cooling:
+                # The service has just refused a run, or one has just failed: asking for every message would not help.
+                return None
             if found and found.slot.state != "cooling" and found.age > LAUNCH_GRACE:
                 found = self._resolve_silent(queue, run_store, found)
             if found is None or found.slot.state == "cooling":

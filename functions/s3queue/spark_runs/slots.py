@@ -13,13 +13,16 @@ from datetime import timedelta
 from typing import Any
 
 from s3queue.documents.run_documents import Manifest, Slot
-from s3queue.errors import CorruptState, NewerFormat, QueueError, Unreadable
+from s3queue.errors import Conflict, CorruptState, NewerFormat, QueueError, Unreadable
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, delete_unique, listing, put_surely
 
 _log = logging.getLogger(__name__)
 #: A run may take this long to start; until then the heartbeat that the launcher wrote keeps its messages.
 START_WITHIN = timedelta(minutes=10)
+#: No run is asked for after a refusal, or after a run that failed before it had started a message, for this long: such
+#: a run uses no attempt, so nothing else would end its repetitions. Twice as long after each such run, up to the most.
+COOL, MOST_COOL = timedelta(seconds=20), timedelta(hours=1)
 #: A slot that cannot be read is deleted after this time; one that says it is of a newer version, once no run of that
 #: version can be behind it.
 FORGED_AFTER, NEWER_AFTER = timedelta(minutes=1), timedelta(days=2)
@@ -33,6 +36,22 @@ class HeldSlot:
     slot: Slot
     etag: str
     age: timedelta
+
+    @property
+    def is_cooling(self) -> bool:
+        """Whether no run is asked for now."""
+        return self.slot.state == "cooling" and self.age <= cools_for(self.slot.failures)
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether it can be deleted. What has failed is remembered for longer, until the next run was asked for."""
+        kept = cools_for(self.slot.failures) + (MOST_COOL if self.slot.failures else timedelta())
+        return self.slot.state == "cooling" and self.age > kept
+
+
+def cools_for(failures: int) -> timedelta:
+    """How long no run is asked for after so many runs in a row that failed before they had started a message."""
+    return min(COOL * (1 << min(max(failures - 1, 0), 20)), MOST_COOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +96,13 @@ class RunStore:
         return HeldSlot(number=number, slot=slot, etag=found.etag, age=found.at - found.modified_at)
 
     def open_slot(self, number: int, run: str, *, over: HeldSlot | None = None) -> HeldSlot:
-        """Take a slot that is free, or replace the one that was found (`over`).
+        """Take a slot that is free, or replace the one that was found (`over`), whose failures are remembered.
 
         Raises:
             Conflict: someone else was faster.
         """
-        return self._put(number, Slot(run=run, state="launching", nonce=""), over)
+        failures = over.slot.failures if over else 0
+        return self._put(number, Slot(run=run, state="launching", nonce="", failures=failures), over)
 
     def write_slot(self, held: HeldSlot, **changes: Any) -> HeldSlot:
         """Raises Conflict if it was written since it was read."""
@@ -100,6 +120,19 @@ class RunStore:
             if delete_unique(self.queue.store, self.queue.keys.slot(number), if_match=held.etag):
                 return True
         return False
+
+    def cool_slot(self, number: int, run: str, reason: str) -> None:
+        """Instead of `free_slot`, if the run failed before it had started a message: nobody asks for a while."""
+        while (held := self.slot(number)) and held.slot.run == run and held.slot.state != "cooling":
+            failures = held.slot.failures + 1
+            seconds = cools_for(failures).total_seconds()
+            said = f"failed before it started a message ({failures} in a row), no run for {seconds:g} s: {reason}"
+            try:
+                self.write_slot(held, state="cooling", failures=failures, reason=said[:500])
+            except Conflict:
+                continue
+            _log.error("Spark runs pause: %s: %s: %s", self.queue.name, run, said)
+            return
 
     def manifest(self, run: str) -> tuple[Manifest, str] | None:
         """A run's manifest and its ETag; None if there is none, or if it cannot be read."""

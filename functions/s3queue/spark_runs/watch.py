@@ -26,18 +26,12 @@ from .slots import START_WITHIN, HeldSlot, RunStore, as_run
 _log = logging.getLogger(__name__)
 #: A launch that takes longer counts as crashed. If it lives, it finds its slot given away, and starts nothing.
 LAUNCH_GRACE = timedelta(seconds=60)
-#: After a refusal, no run is asked for during this time.
-COOL = timedelta(seconds=20)
 #: For this long, a repeated token certainly names the same job; later, the job is searched by the run's name.
 TOKEN_TRUSTED = timedelta(minutes=10)
 #: A manifest's time comes from the launcher's clock, a job's from the service's; they may differ by this much.
 SKEW = timedelta(minutes=5)
 #: The service is asked about a run at most this often.
 ASK_SECONDS = 20.0
-
-
-def is_cooling(held: HeldSlot) -> bool:
-    return held.slot.state == "cooling" and held.age <= COOL
 
 
 def close_refused(run_store: RunStore, manifest: Manifest, etag: str, failure: Failure) -> None:
@@ -105,7 +99,7 @@ class RunWatch:
         if job is None or queue is None or job.phase != "ended":
             return
         for held in RunStore(queue).slots():
-            if held.slot.run == job.run:
+            if held.slot.run == job.run and held.slot.state != "cooling":
                 try:
                     self._end_with(queue, held, job)
                 except CorruptState as error:
@@ -119,7 +113,7 @@ class RunWatch:
         """
         match held.slot.state:
             case "cooling":
-                if not is_cooling(held):
+                if held.is_cold:
                     RunStore(queue).free_slot(held.number, held.slot.run)
             case "launching":
                 if held.age > LAUNCH_GRACE:
@@ -209,10 +203,13 @@ class RunWatch:
             _log.info("job ended, its run goes on: %s: %s (%s)", queue.name, held.slot.run, job.id)
 
     def _end(self, queue: Queue, held: HeldSlot, failure: Failure) -> None:
-        """Give the messages back, then free the slot: after a crash in between, everything is repeated."""
+        """Give the messages back, then free the slot, or let it cool if the run had started nothing: after a crash in
+        between, everything is repeated.
+        """
         run_store, run = RunStore(queue), held.slot.run
         _log.warning("Spark run ended without closing its slot: %s: %s: %s", queue.name, run, failure.message)
         found = run_store.manifest(run)
+        cools = found is not None and found[0].is_unstarted
         if found:
             manifest, etag = found
             # An operator may have changed how often messages are tried, and what becomes of those that die.
@@ -222,7 +219,10 @@ class RunWatch:
             if manifest.state in ("launching", "running"):
                 run_store.write_manifest(_ended(manifest, failure), etag)
         queue.store.delete(queue.keys.worker(run))
-        run_store.free_slot(held.number, run)
+        if cools:
+            run_store.cool_slot(held.number, run, failure.message)
+        else:
+            run_store.free_slot(held.number, run)
         self._asked.pop(run, None)
 
     def _give_back(self, mine: Queue, manifest: Manifest, *, started: int, failure: Failure) -> None:

@@ -94,6 +94,41 @@ BUGS = (
         test=f"{_WATCH}test_the_end_of_a_second_job_of_a_run_does_not_end_the_run",
     ),
     Mutation(
+        "a Spark job that cannot start is launched again and again",
+        "spark_runs/watch.py",
+        "        cools = found is not None and found[0].is_unstarted\n",
+        "        cools = False\n",
+        test=f"{_WATCH}test_a_job_that_cannot_start_is_launched_less_and_less_often",
+    ),
+    Mutation(
+        "the failures of runs that could not start are forgotten by the next launch",
+        "spark_runs/slots.py",
+        "        failures = over.slot.failures if over else 0\n",
+        "        failures = 0\n",
+        test=f"{_WATCH}test_a_job_that_cannot_start_is_launched_less_and_less_often",
+    ),
+    Mutation(
+        "one failure of a Spark run counts as often as it is told",
+        "spark_runs/slots.py",
+        ' and held.slot.state != "cooling":\n            failures',
+        ":\n            failures",
+        more=(
+            (
+                "spark_runs/watch.py",
+                ' and held.slot.state != "cooling":\n                try:',
+                ":\n                try:",
+            ),
+        ),
+        test=f"{_WATCH}test_one_end_of_a_run_counts_once_however_often_it_is_told",
+    ),
+    Mutation(
+        "a driver that gives up before its first message frees its slot",
+        "spark/heavy/run_manifest.py",
+        "        self._has_failed_early = self._known().is_unstarted\n",
+        "",
+        test="tests/spark/test_driver.py::test_after_a_session_that_was_dead_from_the_start_no_run_is_launched_at_once",
+    ),
+    Mutation(
         "a query starts although the lease ran out while payloads were read",
         "spark/heavy/batches.py",
         "            left_out = {claim.path for claim in sized if not claim.is_alive()}\n",

@@ -116,11 +116,12 @@ def add_queues() -> None:
 def scale() -> None:
     """Shorten what is made for minutes."""
     from handlers import sweeper
-    from s3queue.spark_runs import launcher, watch
+    from s3queue.spark_runs import launcher, slots, watch
 
     scaled: dict[ModuleType, dict[str, object]] = {
         sweeper: {"SWEEPER_STAYS_SECONDS": STAYS_SECONDS, "LAST_SWEEP_SECONDS": 6.0, "AGAIN_SECONDS": 2.0},
-        watch: {"LAUNCH_GRACE": LAUNCH_GRACE, "ASK_SECONDS": 3.0, "COOL": timedelta(seconds=3)},
+        watch: {"LAUNCH_GRACE": LAUNCH_GRACE, "ASK_SECONDS": 3.0},
+        slots: {"COOL": timedelta(seconds=3), "MOST_COOL": timedelta(seconds=6)},
         launcher: {"LAUNCH_GRACE": LAUNCH_GRACE},
     }
     for module, values in scaled.items():

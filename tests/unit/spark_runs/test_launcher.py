@@ -11,8 +11,8 @@ from s3queue import Queue, QueueSettings
 from s3queue.protocol.claim import Claim
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.service import NotStarted
-from s3queue.spark_runs.slots import RunStore
-from s3queue.spark_runs.watch import COOL, LAUNCH_GRACE
+from s3queue.spark_runs.slots import COOL, RunStore
+from s3queue.spark_runs.watch import LAUNCH_GRACE
 from s3queue.stores.memory import MemoryStore
 from support.fake_jobs import throttled
 from support.heavy_queue import SPARK, launcher, leases, manifest, take_over

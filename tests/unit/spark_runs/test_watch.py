@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from s3queue.errors import Unreadable
-from s3queue.spark_runs.slots import FORGED_AFTER, NEWER_AFTER, START_WITHIN, RunStore, as_run
+from s3queue.spark_runs.slots import COOL, FORGED_AFTER, MOST_COOL, NEWER_AFTER, START_WITHIN, RunStore, as_run
 from s3queue.spark_runs.watch import LAUNCH_GRACE, RunWatch
 from support.fake_jobs import silent, throttled
-from support.heavy_queue import SPARK, launcher, leases, manifest, take_over
+from support.heavy_queue import SPARK, is_taken, launcher, leases, manifest, take_over
 
 
 def test_a_launch_whose_answer_was_lost_is_found_again_and_not_doubled(bench, jobs):
@@ -129,7 +130,7 @@ def test_whoever_gives_a_refused_run_up_may_crash_in_between(bench, jobs):
     watch.check(queue)
 
     assert len(jobs.asked) == 2, "it is not asked for again"
-    assert RunStore(queue).slot(0) is None
+    assert not is_taken(queue)
     assert leases(bench, queue) == {}
     assert queue.claim(path).attempt == 1
 
@@ -169,9 +170,103 @@ def test_a_run_that_failed_before_it_started_gives_its_messages_back(bench, jobs
     RunWatch(jobs, "bench").job_changed({"exports": queue}, {"jobRunId": job, "state": "FAILED"})
 
     assert leases(bench, queue) == {}
-    assert RunStore(queue).slot(0) is None
+    assert not is_taken(queue)
     assert bench.keys(queue.keys.prefix("workers")) == []
     assert queue.claim(path).attempt == 1
+
+
+def fail_before_start(bench, jobs, queue, watch):
+    """A run is launched, and its job fails before a driver is there: whether there was one."""
+    before = len(jobs.started)
+    launcher(jobs).launch(queue, [])
+    if len(jobs.started) == before:
+        return False
+    job = jobs.becomes("ended", "FAILED")
+    watch.job_changed({"exports": queue}, {"jobRunId": job})
+    return True
+
+
+def test_a_job_that_cannot_start_is_launched_less_and_less_often(bench, jobs, caplog):
+    """No attempt is used, so nothing else would end it: an import error would be paid for once a minute."""
+    queue = bench.queue("exports", **SPARK)
+    path = queue.enqueue({"n": 1})
+    watch, begun_at, starts = RunWatch(jobs, "bench"), bench.clock.monotonic(), []
+    for _ in range(12 * 360):
+        watch.check(queue)
+        if fail_before_start(bench, jobs, queue, watch):
+            starts.append(bench.clock.monotonic() - begun_at)
+        bench.clock.advance(10)
+
+    assert [round(later - sooner, -1) for sooner, later in pairwise(starts)][:9] == [
+        *(COOL.total_seconds() * 2**n + 10 for n in range(8)),
+        MOST_COOL.total_seconds() + 10,
+    ]
+    assert len(starts) <= 20, "in twelve hours"
+    held = RunStore(queue).slot(0)
+    assert held.slot.reason.startswith(
+        f"failed before it started a message ({len(starts)} in a row), no run for 3600 s"
+    )
+    assert "said the service" in held.slot.reason
+    assert held.slot.reason in caplog.text
+    assert queue.claim(path).attempt == 1
+
+
+def test_one_end_of_a_run_counts_once_however_often_it_is_told(bench, jobs):
+    queue = bench.queue("exports", **SPARK)
+    queue.enqueue({"n": 1})
+    watch = RunWatch(jobs, "bench")
+    fail_before_start(bench, jobs, queue, watch)
+    bench.clock.advance(5)
+
+    watch.check(queue)
+    watch.job_changed({"exports": queue}, {"jobRunId": f"job-{next(iter(jobs.started))}"})
+
+    held = RunStore(queue).slot(0)
+    assert (held.slot.failures, held.age.total_seconds()) == (1, 5)
+
+
+def test_a_run_that_started_a_message_lets_the_failures_before_it_be_forgotten(bench, jobs):
+    queue = bench.queue("exports", **SPARK)
+    queue.enqueue({"n": 1})
+    watch, book = RunWatch(jobs, "bench"), RunStore(queue)
+    for _ in range(3):
+        assert fail_before_start(bench, jobs, queue, watch)
+        bench.clock.advance(MOST_COOL.total_seconds())
+    assert book.slot(0).slot.failures == 3
+
+    assert launcher(jobs).launch(queue, []) == "started"
+    at_work, etag = book.manifest(list(jobs.started)[-1])
+    book.write_manifest(replace(at_work, state="running", started=1), etag)
+    watch.job_changed({"exports": queue}, {"jobRunId": jobs.becomes("ended", "FAILED")})
+
+    assert book.slot(0) is None
+
+
+def test_a_slot_that_cools_is_gone_when_nobody_has_asked_for_long(bench, jobs):
+    queue = bench.queue("exports", **SPARK)
+    queue.enqueue({"n": 1})
+    watch = RunWatch(jobs, "bench")
+    fail_before_start(bench, jobs, queue, watch)
+
+    bench.clock.advance((COOL + MOST_COOL).total_seconds())
+    watch.check(queue)
+    assert RunStore(queue).slot(0) is not None
+    bench.clock.advance(1)
+    watch.check(queue)
+    assert RunStore(queue).slot(0) is None
+
+
+def test_a_run_that_held_only_partitions_is_not_taken_for_one_that_could_not_start(bench, jobs):
+    """The partition's lease counts the attempts."""
+    queue = bench.queue("exports", **SPARK)
+    queue.enqueue({"n": 1}, group="a")
+    launcher(jobs).launch(queue, ["messages/@a/x"])
+    (run,) = jobs.started
+    take_over(queue, run)
+
+    RunWatch(jobs, "bench").job_changed({"exports": queue}, {"jobRunId": jobs.becomes("ended", "FAILED")})
+
+    assert RunStore(queue).slot(0) is None
 
 
 def test_a_failed_run_fails_what_it_had_started_and_gives_back_the_rest(bench, jobs):
@@ -236,7 +331,7 @@ def test_the_end_of_a_second_job_of_a_run_does_not_end_the_run(bench, jobs, is_k
     bench.clock.advance(0 if is_known else START_WITHIN.total_seconds() + 60)
     watch.check(queue)
     assert path not in leases(bench, queue)
-    assert RunStore(queue).slot(0) is None
+    assert not is_taken(queue)
 
 
 def test_a_token_that_was_forgotten_makes_a_second_job_whose_success_ends_nothing(bench, jobs):
@@ -254,7 +349,7 @@ def test_a_token_that_was_forgotten_makes_a_second_job_whose_success_ends_nothin
 
     bench.store.delete(queue.keys.worker(run))
     watch.check(queue)
-    assert book.slot(0) is None
+    assert not is_taken(queue)
 
 
 def test_a_run_that_runs_and_is_silent_is_cancelled(bench, jobs):

@@ -42,6 +42,6 @@ export function noRuns(settings) {
   const isHeavy = settings?.engine === "spark" || settings?.heavy_above;
   return h("p", { class: "quiet" }, isHeavy
     ? "No run yet. The worker function starts one as soon as a heavy message comes; if messages wait and none comes, " +
-      "look for slots that were refused, and at the function's log."
+      "look for slots that are cooling, and at the function's log."
     : "This queue uses no Spark. define(…, engine=\"spark\") sends its messages there, heavy_above=\"64 MiB\" the large ones.");
 }
