@@ -138,10 +138,15 @@ class Driver:
         return self.is_over() or self.queue.settings.paused
 
     def beat(self) -> None:
-        """Keep what this run holds; called every third of the visibility timeout, by a thread of its own."""
+        """Keep what this run holds, and nothing else; called every third of the visibility timeout, by a thread of its
+        own. Here, because it comes again: where an outcome could not be written, the manifest often cannot be either.
+        """
         # The first beat finds the launcher's, or the sweeper's, and the second replaces it.
         if not (self.heartbeat.beat(self.counts) or self.heartbeat.beat(self.counts)):
             _log.warning("heartbeat not written, trying again: %s: %s", self.queue.name, self.queue.worker_id)
+        # If the run is lost, whoever starts the next message learns it.
+        with suppress(QueueError, RunLost):
+            self._manifest.drop_lost()
 
     def begin(self, claims: Sequence[Claim]) -> None:
         """Say that these are started, before they are: after a crash, only what was started has had its attempt.
@@ -152,7 +157,10 @@ class Driver:
         self._manifest.begin(claims)
 
     def ended(self, claim: Claim, outcome: str) -> None:
-        """A message came to its end, as far as this run is concerned: it is not named any more, and not held.  [P4]"""
+        """A message came to its end, as far as this run is concerned: it is not held any more.  [P4]
+
+        One that is lost has a lease yet: from the next heartbeat on, the manifest does not name it either.
+        """
         claim.end()
         self.heartbeat.drop(claim)
         self._manifest.ended(claim, outcome)

@@ -46,6 +46,8 @@ class RunManifest:
         #: Whether the others gave this run up.
         self.is_lost = False
         self._has_failed_early = False
+        #: Whether the manifest names a message that is over for this run, and whose lease has to run out.
+        self._keeps_lost = False
         self.counts: Counter[str] = Counter()
 
     @property
@@ -84,6 +86,7 @@ class RunManifest:
         """These were named by the launcher, and are this driver's now."""
         with self._mutex:
             self._open |= {claim.path: claim for claim in claims}
+            self._keeps_lost = len(self._open) < len(self.paths)
             if claims:
                 # Written with the next change: it is only a count.
                 self._manifest = replace(self._known(), rounds=self._known().rounds + 1)
@@ -95,12 +98,10 @@ class RunManifest:
             RunLost: the run is not ours any more.
         """
         with self._mutex:
-            manifest, new = self._known(), {claim.path: claim for claim in claims}
+            new = {claim.path: claim for claim in claims}
             # A message may have failed, and been claimed anew, before the thread that ran it has said that it ended.
-            left = [path for path in manifest.paths if path in self._open and path not in new]
-            started = set(manifest.paths[: manifest.started])
-            paths = (*left, *new)
-            self._write(paths=paths, started=sum(path in started for path in left), rounds=manifest.rounds + 1)
+            started, waiting = ([path for path in paths if path not in new] for paths in self._named())
+            self._write_paths(started, [*waiting, *new], rounds=self._known().rounds + 1)
             self._open |= new
 
     def begin(self, claims: Sequence[Claim]) -> None:
@@ -110,20 +111,29 @@ class RunManifest:
             RunLost: the run is not ours any more; start nothing.
         """
         with self._mutex:
-            manifest = self._known()
-            started, waiting = manifest.paths[: manifest.started], manifest.paths[manifest.started :]
+            started, waiting = self._named()
             wanted = {claim.path for claim in claims}
             begun = [path for path in waiting if path in wanted]
             if begun:
-                rest = [path for path in waiting if path not in wanted]
-                self._write(paths=(*started, *begun, *rest), started=len(started) + len(begun))
+                self._write_paths([*started, *begun], [path for path in waiting if path not in wanted])
 
     def ended(self, claim: Claim, outcome: str) -> None:
         """A message came to its end, as far as this run is concerned."""
         with self._mutex:
             if self._open.get(claim.path) is claim:
                 del self._open[claim.path]
+                self._keeps_lost = self._keeps_lost or outcome == "lost"
         self.count(outcome)
+
+    def drop_lost(self) -> None:
+        """Name what was lost no longer: the heartbeat would keep its lease for as long as the run lives.
+
+        Raises:
+            RunLost: the run is not ours any more.
+        """
+        if self._keeps_lost:
+            with self._mutex:
+                self._write_paths(*self._named())
 
     def count(self, outcome: str) -> None:
         with self._mutex:
@@ -140,7 +150,7 @@ class RunManifest:
         # The launcher may have learnt the job's id after this driver had started.
         self._job = held.slot.job if held and held.slot.run == self._run else self._job
         self._open.clear()
-        self._write(state="closed", paths=(), started=0)
+        self._write_paths((), (), state="closed")
         self.free_slot()
         _log.info(
             "run closes: %s: %s after %d rounds: %s", self._queue.name, self._run, manifest.rounds, dict(self.counts)
@@ -173,6 +183,16 @@ class RunManifest:
     def _known(self) -> Manifest:
         assert self._manifest is not None
         return self._manifest
+
+    def _named(self) -> tuple[list[str], list[str]]:
+        """What the manifest names and has not ended: what may have been started, and what has not."""
+        manifest = self._known()
+        started, waiting = manifest.paths[: manifest.started], manifest.paths[manifest.started :]
+        return [path for path in started if path in self._open], [path for path in waiting if path in self._open]
+
+    def _write_paths(self, started: Sequence[str], waiting: Sequence[str], **changes: Any) -> None:
+        self._write(paths=(*started, *waiting), started=len(started), **changes)
+        self._keeps_lost = False
 
     def _write(self, **changes: Any) -> None:
         with self._mutex:

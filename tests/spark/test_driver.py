@@ -120,7 +120,7 @@ def test_the_manifest_says_how_far_the_run_is(world):
 
     world.driver(work=MessageWork(world.queue, per_message, None)).drain()
 
-    assert [(len(one["paths"]), one["started"]) for one in seen] == [(3, 1), (3, 2), (3, 3), (2, 1), (2, 2)]
+    assert [(len(one["paths"]), one["started"]) for one in seen] == [(3, 1), (2, 1), (1, 1), (2, 1), (1, 1)]
     assert all(one["state"] == "running" for one in seen)
     closed = world.manifest()
     assert (closed["state"], closed["batches"], closed["counts"]) == ("closed", 2, {"completed": 5})
@@ -256,6 +256,107 @@ def test_after_a_session_that_was_dead_from_the_start_no_run_is_launched_at_once
     assert world.launch([path]) == "started"
     assert world.driver().drain() == {"completed": 1}
     assert world.left() == []
+
+
+def redelivered_beside(world, path, driver):
+    """Half an hour of a slow message, with heartbeats and sweeps: when the sweeper sent somebody for the other one."""
+    begun_at = world.bench.clock.monotonic()
+    for _ in range(90):
+        driver.beat()
+        world.bench.clock.advance(20)
+        world.sweeper.sweep()
+        if path in world.dispatched:
+            return world.bench.clock.monotonic() - begun_at
+    return None
+
+
+def test_what_could_not_be_recorded_is_not_kept_by_the_run_that_lost_it(world):
+    """The run goes on with another message for long, and its heartbeat keeps whatever its manifest names."""
+    lost, slow = (world.queue.enqueue({"do": "ok"}, name=name) for name in "ab")
+    world.launch()
+    world.jobs.becomes("running", "RUNNING")
+    after = []
+
+    def fails(operation, key, perform):
+        if operation == "put" and key == f"exports/records/{lost}" and not after:
+            raise Unavailable("503")
+        return perform()
+
+    def per_message(spark, message: dict, context):
+        if context.path == slow:
+            after.append(redelivered_beside(world, lost, driver))
+
+    world.bench.around = fails
+    driver = world.driver()
+    driver = world.driver(work=MessageWork(driver.queue, per_message, None))
+    assert driver.drain()["lost"] == 1
+
+    assert after[0] is not None
+    assert after[0] <= 2 * world.queue.settings.visibility_timeout.total_seconds()
+    world.settle()
+    assert {record.outcome for record in world.records().values()} == {"completed"}
+
+
+def test_what_was_lost_beside_a_slow_message_is_not_kept_by_the_run(world):
+    """As in another thread: no message is started any more that would have the manifest written."""
+    slow, lost = (world.queue.enqueue({"do": "ok"}, name=name) for name in "ab")
+    world.launch()
+    world.jobs.becomes("running", "RUNNING")
+    after = []
+
+    def per_message(spark, message: dict, context):
+        if context.path == slow:
+            (claim,) = (held for held in driver.heartbeat.held() if held.path == lost)
+            driver.begin([claim])
+            driver.vanished(claim)
+            after.append(redelivered_beside(world, lost, driver))
+
+    driver = world.driver()
+    driver = world.driver(work=MessageWork(driver.queue, per_message, None))
+    driver.drain()
+
+    assert after[0] is not None
+
+
+def test_what_could_not_be_adopted_is_not_kept_by_the_run(world):
+    lost, slow = (world.queue.enqueue({"do": "ok"}, name=name) for name in "ab")
+    world.launch()
+    world.jobs.becomes("running", "RUNNING")
+    after = []
+
+    def fails(operation, key, perform):
+        if operation == "get" and key == f"exports/leases/{lost}" and not after:
+            raise Unavailable("503")
+        return perform()
+
+    def per_message(spark, message: dict, context):
+        if context.path == slow:
+            world.bench.around = None
+            after.append(redelivered_beside(world, lost, driver))
+
+    world.bench.around = fails
+    driver = world.driver()
+    driver = world.driver(work=MessageWork(driver.queue, per_message, None))
+    driver.drain()
+
+    assert after[0] is not None
+    world.settle()
+    assert {record.outcome for record in world.records().values()} == {"completed"}
+
+
+def test_the_manifest_is_not_written_for_the_heartbeat_of_a_run_that_lost_nothing(world):
+    for n in range(3):
+        world.queue.enqueue({"do": n})
+    world.launch()
+
+    def per_message(spark, message: dict, context):
+        world.bench.store.take()
+        driver.beat()
+        assert world.bench.store.take() == {"put": 1}
+
+    driver = world.driver()
+    driver = world.driver(work=MessageWork(driver.queue, per_message, None))
+    assert driver.drain() == {"completed": 3}
 
 
 def test_a_batch_object_runs_line_by_line_with_an_outcome_for_each(world):

@@ -196,6 +196,38 @@ def test_what_has_ended_is_named_no_longer_once_others_are_claimed(manifest):
     assert world.manifest()["counts"] == {"completed": 1}
 
 
+def test_what_was_lost_is_named_no_longer_after_the_next_heartbeat(manifest):
+    """Its lease would be kept for as long as the others run."""
+    world, _, found, (first, second, third) = manifest
+    found.begin([first, second])
+    found.ended(first, "completed")
+    world.bench.store.take()
+    found.drop_lost()
+    assert world.bench.store.take() == {}, "it has no lease: the next change says so"
+
+    found.ended(second, "lost")
+    found.drop_lost()
+    found.drop_lost()
+
+    assert world.bench.store.take() == {"put": 1}
+    assert (world.manifest()["paths"], world.manifest()["started"]) == ([third.path], 0)
+    assert world.manifest()["counts"] == {"completed": 1, "lost": 1}
+
+
+def test_what_was_not_adopted_is_named_no_longer_after_the_next_heartbeat():
+    world = World()
+    paths = [world.queue.enqueue({"do": n}) for n in range(3)]
+    world.launch()
+    mine = as_run(world.queue, list(world.jobs.started)[-1])
+    found = RunManifest(mine)
+    found.take_over()
+    found.adopted([mine.adopt(paths[1])])
+
+    found.drop_lost()
+
+    assert (world.manifest()["paths"], world.manifest()["started"]) == ([paths[1]], 0)
+
+
 def test_a_retry_that_is_claimed_before_its_thread_says_that_it_failed_is_named_once_and_unstarted(manifest):
     world, mine, found, (first, second, third) = manifest
     found.begin([first])

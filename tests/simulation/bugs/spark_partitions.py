@@ -129,6 +129,20 @@ BUGS = (
         test="tests/spark/test_driver.py::test_after_a_session_that_was_dead_from_the_start_no_run_is_launched_at_once",
     ),
     Mutation(
+        "a Spark run keeps what it has lost for as long as it lives",
+        "spark/heavy/driver.py",
+        "            self._manifest.drop_lost()\n",
+        "            pass\n",
+        test="tests/spark/test_driver.py::test_what_was_lost_beside_a_slow_message_is_not_kept_by_the_run",
+    ),
+    Mutation(
+        "a Spark run keeps what it could not adopt for as long as it lives",
+        "spark/heavy/run_manifest.py",
+        "            self._keeps_lost = len(self._open) < len(self.paths)\n",
+        "",
+        test="tests/spark/test_feed.py::test_what_was_not_adopted_is_named_no_longer_after_the_next_heartbeat",
+    ),
+    Mutation(
         "a query starts although the lease ran out while payloads were read",
         "spark/heavy/batches.py",
         "            left_out = {claim.path for claim in sized if not claim.is_alive()}\n",
