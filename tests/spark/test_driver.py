@@ -10,7 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from s3queue import Queue, QueueSettings
-from s3queue.errors import Unavailable
+from s3queue.errors import AccessDenied, Unavailable
+from s3queue.protocol.backlog import Backlog
+from s3queue.spark_runs.claims import Waiting, claim_heavy
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.service import NotStarted
 from s3queue.spark_runs.slots import COOL, RunStore, as_run
@@ -256,6 +258,96 @@ def test_after_a_session_that_was_dead_from_the_start_no_run_is_launched_at_once
     assert world.launch([path]) == "started"
     assert world.driver().drain() == {"completed": 1}
     assert world.left() == []
+
+
+def mixed_world():
+    """A mixed queue with a heavy message, and a light one that fails and fails, as functions run it."""
+    world = World(
+        engine="lambda", heavy_above=1000, messages_per_run=10, retry_base=20, retry_cap=20, max_attempts=1000
+    )
+    light = world.queue.enqueue({"do": "fail"})
+    heavy = world.queue.enqueue({"do": "ok", "pad": "x" * 2000})
+    world.launch([heavy])
+    world.jobs.becomes("running", "RUNNING")
+
+    def fail_light():
+        claim = world.queue.claim(light, read_first=True)
+        if claim:
+            world.queue.fail(claim, RuntimeError("did not work"))
+
+    return world, heavy, fail_light
+
+
+def test_a_run_of_a_mixed_queue_does_not_wait_for_the_retries_of_light_messages(monkeypatch):
+    world, heavy, fail_light = mixed_world()
+    fail_light()
+    begun_at = world.bench.clock.monotonic()
+    sleep = world.bench.clock.sleep
+
+    def fail_meanwhile(seconds):
+        sleep(seconds)
+        fail_light()
+
+    monkeypatch.setattr(world.bench.clock, "sleep", fail_meanwhile)
+
+    assert world.driver().drain() == {"completed": 1}
+    assert world.bench.clock.monotonic() - begun_at < 60
+    assert set(world.records()) == {heavy}
+
+
+def test_a_run_asks_once_whether_a_message_is_light_however_often_that_fails():
+    world, _, fail_light = mixed_world()
+    waiting = Waiting(world.queue)
+    for _ in range(3):
+        fail_light()
+        world.bench.store.take()
+        assert (waiting.due(), waiting.next_at) == ([], None)
+        world.bench.clock.advance(30)
+
+    # The heavy one is its run's, and read once.
+    assert world.bench.store.take() == {"list": 1}
+
+
+def test_a_light_message_that_cannot_be_described_ends_no_run_of_a_mixed_queue():
+    world, heavy, fail_light = mixed_world()
+    fail_light()
+
+    def refuse(operation, key, perform):
+        if operation == "head" and "/messages/" in key:
+            raise AccessDenied(f"HEAD s3://bench/{key}: 403")
+        return perform()
+
+    world.bench.around = refuse
+    assert world.driver().drain() == {"completed": 1}
+    assert set(world.records()) == {heavy}
+
+
+def test_the_retry_of_a_heavy_message_of_a_mixed_queue_is_waited_for():
+    world = World(engine="lambda", heavy_above=1000)
+    path = world.queue.enqueue({"do": "fail once", "pad": "x" * 2000})
+    world.launch([path])
+
+    assert world.driver().drain() == {"retried": 1, "completed": 1}
+
+
+def test_named_messages_that_are_not_the_runs_do_not_end_its_backlog():
+    world = World(engine="lambda", heavy_above=1000, messages_per_run=10)
+    light = [world.queue.enqueue({"do": n}) for n in range(5)]
+    heavy = [world.queue.enqueue({"do": n, "pad": "x" * 2000}) for n in range(5)]
+
+    misses = []
+
+    class Told(Backlog):
+        def report(self, *, won, is_hint=False):
+            misses.extend([1] if not won and not is_hint else [])
+            super().report(won=won, is_hint=is_hint)
+
+    backlog = Told(world.queue, wants=world.queue.settings.is_heavy)
+    claims = claim_heavy(world.queue, light, 10, seconds=30, threads=1, backlog=backlog)
+
+    assert {claim.path for claim in claims} == set(heavy)
+    # Another thread may have filled the window meanwhile: two misses would empty it.
+    assert misses == []
 
 
 def redelivered_beside(world, path, driver):

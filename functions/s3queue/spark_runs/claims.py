@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TypeVar
 
-from s3queue.errors import CorruptState, QueueError
+from s3queue.errors import CorruptState, QueueError, Unavailable
 from s3queue.paths import is_partition, partition_of, priority_of
 from s3queue.protocol.backlog import Backlog, Candidate
 from s3queue.protocol.claim import Claim
@@ -27,12 +27,15 @@ class Waiting:
     """Messages that wait for their next attempt, found by their leases.
 
     A sweeper that dispatches a retry deletes its reminder, and a worker that finds an active run leaves the message to
-    that run. So a run reads the leases themselves, each one once per write.
+    that run. So a run reads the leases themselves, each one once per write; in a mixed queue only those of heavy
+    messages: functions run the others, and a run that waited for them might never end.
     """
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._retry_at: dict[tuple[str, str], datetime | None] = {}
+        #: In a mixed queue, path → whether its message is heavy; for as long as it has a lease.
+        self._heavy: dict[str, bool] = {}
         #: When the next message is due, and the time of the last LIST, both by S3's clock.
         self.next_at: datetime | None = None
         self.at: datetime | None = None
@@ -43,6 +46,7 @@ class Waiting:
         """The paths that may be tried now, most urgent first. One LIST per 1,000 leases."""
         keys = self._queue.keys
         known: dict[tuple[str, str], datetime | None] = {}
+        heavy: dict[str, bool] = {}
         due: list[str] = []
         self.next_at, self.saw_partitions = None, False
         for page in listing(self._queue.store, keys.prefix("leases")):
@@ -52,14 +56,28 @@ class Waiting:
                 if path is None or is_partition(path):
                     self.saw_partitions = self.saw_partitions or path is not None
                     continue
+                if self._queue.settings.engine != "spark":
+                    heavy[path] = self._heavy[path] if path in self._heavy else self._is_heavy(path)
+                    if not heavy[path]:
+                        continue
                 marker = (entry.key, entry.etag)
                 known[marker] = retry_at = self._retry_at[marker] if marker in self._retry_at else self._read(entry)
                 if retry_at and retry_at <= page.at:
                     due.append(path)
                 elif retry_at:
                     self.next_at = min(self.next_at or retry_at, retry_at)
-        self._retry_at = known
+        self._retry_at, self._heavy = known, heavy
         return sorted(due, key=lambda path: (-priority_of(path), path))
+
+    def _is_heavy(self, path: str) -> bool:
+        try:
+            found = self._queue.store.head(self._queue.keys.message(path))
+        except Unavailable:
+            raise
+        except QueueError as error:
+            _log.warning("size not known, left to the functions: %s/%s: %s", self._queue.name, path, error)
+            return False
+        return found is not None and self._queue.settings.is_heavy(found.size)
 
     def _read(self, entry: ObjectInfo) -> datetime | None:
         path = self._queue.keys.path_under("leases", entry.key)
@@ -116,7 +134,8 @@ def claim_heavy(
             finally:
                 with mutex:
                     claiming -= 1
-                    backlog.report(won=claim is not None, is_hint=candidate.is_hint)
+                    # What no LIST of messages has shown may be light, or not due: that says nothing about the others.
+                    backlog.report(won=claim is not None, is_hint=candidate.size is None)
                     claims.extend([claim] if claim else [])
 
     in_parallel(work, range(min(threads, limit)), threads)

@@ -143,6 +143,20 @@ BUGS = (
         test="tests/spark/test_feed.py::test_what_was_not_adopted_is_named_no_longer_after_the_next_heartbeat",
     ),
     Mutation(
+        "a run of a mixed queue waits for the retries of light messages",
+        "spark_runs/claims.py",
+        "                    if not heavy[path]:\n                        continue\n",
+        "",
+        test="tests/spark/test_driver.py::test_a_run_of_a_mixed_queue_does_not_wait_for_the_retries_of_light_messages",
+    ),
+    Mutation(
+        "a named message that is not the run's counts as a lost one",
+        "spark_runs/claims.py",
+        "is_hint=candidate.size is None)",
+        "is_hint=candidate.is_hint)",
+        test="tests/spark/test_driver.py::test_named_messages_that_are_not_the_runs_do_not_end_its_backlog",
+    ),
+    Mutation(
         "a query starts although the lease ran out while payloads were read",
         "spark/heavy/batches.py",
         "            left_out = {claim.path for claim in sized if not claim.is_alive()}\n",
