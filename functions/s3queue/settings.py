@@ -101,7 +101,8 @@ class QueueSettings:
     #: Spark runs at one time, and messages that a run claims at one time.
     max_runs: int = 1
     messages_per_run: int = 100
-    #: How long one run may take in all, and how many executors it may use: these two bound its cost.
+    #: How long one run starts messages; what it has started by then may take as long again, and is ended then. With the
+    #: executors that it may use, this bounds its cost.
     run_timeout: timedelta = timedelta(hours=1)
     max_executors: int = 4
     paused: bool = False

@@ -33,7 +33,7 @@ RUN_TAG = "s3queue:run"
 _ENDED = frozenset({"SUCCESS", "FAILED", "CANCELLED"})
 #: `CANCELLING` still holds its messages.
 _RUNNING = frozenset({"RUNNING", "CANCELLING"})
-#: Time for the driver to close its slot after its last round, before the service ends it by force.
+#: Time for the driver to start, and to close its slot after its last message, before the service ends it by force.
 WRAP_UP_MINUTES = 5
 #: In EMR's image; infra/packaging builds the packages for it.
 PYTHON = "/usr/bin/python3.11"
@@ -84,6 +84,9 @@ class EmrServerless:
     def described(self, request: JobRequest) -> dict[str, Any]:
         """The request as EMR expects it. The same run gives the same bytes, because EMR refuses a token with others."""
         minutes = math.ceil(request.timeout.total_seconds() / 60)
+        # The driver starts messages until its time is up, and no setting says how long one takes: the last may take as
+        # long as all before it. What the service ends by force has used an attempt for nothing.
+        most_minutes = 2 * minutes + WRAP_UP_MINUTES
         return start_job_run(
             self.deployment,
             token=request.run,
@@ -94,7 +97,7 @@ class EmrServerless:
                 *("--run", request.run),
                 *("--seconds", str(minutes * 60)),
             ],
-            minutes=minutes + WRAP_UP_MINUTES,
+            minutes=most_minutes,
             max_executors=request.max_executors,
             memory=request.memory,
             tags={QUEUE_TAG: request.queue, RUN_TAG: request.run},
