@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TypeVar
 
-from s3queue.errors import CorruptState, QueueError, Unavailable
+from s3queue.errors import CorruptState, QueueError
 from s3queue.paths import is_partition, partition_of, priority_of
 from s3queue.protocol.backlog import Backlog, Candidate
 from s3queue.protocol.claim import Claim
@@ -70,13 +70,7 @@ class Waiting:
         return sorted(due, key=lambda path: (-priority_of(path), path))
 
     def _is_heavy(self, path: str) -> bool:
-        try:
-            found = self._queue.store.head(self._queue.keys.message(path))
-        except Unavailable:
-            raise
-        except QueueError as error:
-            _log.warning("size not known, left to the functions: %s/%s: %s", self._queue.name, path, error)
-            return False
+        found, _ = self._queue.find_message(path)
         return found is not None and self._queue.settings.is_heavy(found.size)
 
     def _read(self, entry: ObjectInfo) -> datetime | None:
