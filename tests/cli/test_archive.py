@@ -73,7 +73,8 @@ def test_an_operator_sees_files_rows_versions_and_what_waits(cli, bucket, store)
     assert [one["queue"] for one in found["versions"]] == ["expired", "orders", "orders", ""]
     shown = cli("archive", "show", "orders")
     assert "2026-11-16" in shown.out
-    assert "in 4 d 23 h" in shown.out
+    # S3's dates have whole seconds: the last one may not be over.
+    assert "in 4 d 23 h" in shown.out or "in 5 d" in shown.out
     assert "run the archive job" not in shown.err
     assert "has version 3" in shown.err
     assert cli("archive", "show", "orders", "--no-waiting", "--json").json["queues"][0]["waiting"] is None

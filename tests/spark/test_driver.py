@@ -81,6 +81,32 @@ def test_what_a_run_has_claimed_when_a_list_fails_is_run():
     assert world.left() == []
 
 
+def test_what_a_run_has_ended_is_not_held_any_more(world):
+    """[P4] Also if it was PUT anew, so that nothing ran, and its lease is left to the sweeper."""
+    world.queue.enqueue({"do": "ok"})
+    world.launch()
+    held = []
+
+    class Vanishing:
+        def keeps_body(self, path):
+            return False
+
+        def run(self, feed, driver):
+            while group := feed.take(len):
+                driver.begin(group)
+                for claim in group:
+                    before = claim.is_alive()
+                    driver.vanished(claim)
+                    held.append((before, claim.is_alive()))
+                feed.done(len(group))
+
+        def run_partitions(self, partitions, driver):
+            return 0
+
+    assert world.driver(work=Vanishing()).drain() == {"lost": 1}
+    assert held == [(True, False)]
+
+
 def test_of_a_stream_the_driver_keeps_only_the_lines_of_batches():
     world = World()
     bodies: list[bytes | None] = []

@@ -231,6 +231,7 @@ BUGS = (
         "spark/heavy/driver.py",
         "        claim.end()\n        self.heartbeat.drop(claim)\n",
         "        self.heartbeat.drop(claim)\n",
+        test="tests/spark/test_driver.py::test_what_a_run_has_ended_is_not_held_any_more",
     ),
     Mutation(
         "what a Spark session died of is not charged with it",

@@ -77,6 +77,7 @@ BUGS = (
         "spark_runs/watch.py",
         "        is_known = job.id == held.slot.job and not job.succeeded\n",
         "        is_known = True\n",
+        test=f"{_WATCH}test_the_end_of_a_second_job_of_a_run_does_not_end_the_run",
     ),
     Mutation(
         "the success of a second job whose id the slot has ends the run",

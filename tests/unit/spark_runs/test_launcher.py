@@ -39,7 +39,7 @@ def test_a_launch_keeps_no_payload_in_its_memory(bench, jobs):
     queue = bench.queue("videos", **SPARK)
     paths = [queue.enqueue(b"x" * 1000) for _ in range(10)]
     kept = []
-    jobs.before = lambda request: kept.extend(one.message for one in gc.get_objects() if isinstance(one, Claim))
+    jobs.before = lambda request: kept.extend(one.message for one in gc.get_objects() if type(one) is Claim)
 
     launcher(jobs).launch(queue, paths)
 

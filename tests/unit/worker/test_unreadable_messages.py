@@ -90,7 +90,7 @@ def test_what_is_heavy_by_its_listed_size_is_launched_though_it_cannot_be_descri
     refuse(bench, ENCRYPTED)
     launched: list[str] = []
 
-    assert invoke(bench, queue, "messages/x", launch=lambda queue, paths: launched.extend(paths)) == {"heavy": 1}
+    assert invoke(bench, queue, "messages/x", launch=lambda queue, paths, left: launched.extend(paths)) == {"heavy": 1}
 
     assert launched == ["messages/x"]
 
