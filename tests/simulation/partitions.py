@@ -135,11 +135,12 @@ class Partitions:
         """Whether it was the lease or the journal of a partition, and is judged here alone."""
         kind, _, rest = key.removeprefix(self._root).partition("/")
         if kind == "leases" and rest.startswith("@"):
+            leased_at = self._judge.leased_at.get(before.etag, 0.0) if before else 0.0
             is_repeated = after is not None and (key, after.body) in self._written
             if after is not None:
                 self._written.add((key, after.body))
                 self._judge.leased_at[after.etag] = self._world.now
-            self._leased(process, rest, _lease(before, key), _lease(after, key), is_repeated=is_repeated)
+            self._leased(process, rest, _lease(before, key), _lease(after, key), leased_at, is_repeated=is_repeated)
             return True
         if kind == "records" and rest.startswith("@"):
             self.journals.write(key, before, after)
@@ -162,11 +163,13 @@ class Partitions:
         partition: str,
         before: PartitionLease | None,
         after: PartitionLease | None,
+        leased_at: float,
         *,
         is_repeated: bool,
     ) -> None:
-        """`is_repeated`: a lease of these very bytes was written before. Two PUTs without an answer may land after it
-        was deleted: the first writes it anew, so the second finds its ETag. What it commits was committed then.
+        """`leased_at`: when `before` was written. `is_repeated`: a lease of these very bytes was written before. Two
+        PUTs without an answer may land after it was deleted: the first writes it anew, so the second finds its ETag.
+        What it commits was committed then.
         """
         if before and before.state == "processing":
             self._check_alone(process, partition, before.owner, after)
@@ -180,7 +183,7 @@ class Partitions:
         for path, waiting in before.waiting.items() if before else ():
             self._check_waiting(path, waiting, after)
         if before and after:
-            self._check_charges(before, after, is_taken_over=is_taken_over)
+            self._check_charges(before, after, leased_at, is_taken_over=is_taken_over)
         if after and len(after.taken) > 1 and self._judge.max_attempts == 1:
             self._judge.broken("P5", f"{partition}: several are taken, and each may start once: whose was the death?")
         is_commit = not (before and after and _is_renewal(before, after))
@@ -245,7 +248,9 @@ class Partitions:
         if kept is None or kept.lease.attempt < waiting.lease.attempt or kept.is_suspect < waiting.is_suspect:
             self._judge.broken("P5", f"{path} had {waiting.lease.attempt} attempts, and its lease forgot them")
 
-    def _check_charges(self, before: PartitionLease, after: PartitionLease, *, is_taken_over: bool) -> None:
+    def _check_charges(
+        self, before: PartitionLease, after: PartitionLease, leased_at: float, *, is_taken_over: bool
+    ) -> None:
         """[P5] A message is charged with the death of a worker that had only this one, and with no other."""
         ended = {record.path: record.generation.etag for record in before.ended}
         for path, etag in before.taken.items():
@@ -260,8 +265,8 @@ class Partitions:
                 charged = now.lease.attempt if now else 0
                 if len(before.taken) > 1 and charged != tried:
                     self._judge.broken("P5", f"{path} is charged with a death that may be another's")
-                # Equal bytes that were PUT after someone deleted it by hand may have come behind the LIST.
-                is_other = path in self._judge.history.removed and not charged
+                # Equal bytes that came since the lease was written may have come behind the LIST.
+                is_other = life.began_at > leased_at and not charged
                 if len(before.taken) == 1 and charged != tried + 1 and not is_other:
                     self._judge.broken("P5", f"{path} is not charged with the death of its worker")
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
-from s3queue.documents.partition import read_journal
-from s3queue.errors import CorruptState
+from s3queue.errors import NewerFormat
+from s3queue.protocol.journal import records_in
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo
 
@@ -27,19 +27,20 @@ def arrivals(queue: Queue, journals: Sequence[ObjectInfo]) -> Iterator[tuple[dat
     with ThreadPoolExecutor(READERS) as readers:
         read = [*readers.map(lambda entry: _came_at(queue, entry), newest[:MOST_READ])]
     waits = []
+    unread = newest[MOST_READ:]
     for entry, instants in zip(newest, read, strict=False):
         yield from ((at, 1, True) for at in instants)
         waits += [entry.modified_at - at for at in instants]
-    usual = sorted(waits)[len(waits) // 2] if waits else timedelta()
-    for entry, instants in zip(newest, [*read, *([[]] * len(newest))], strict=False):
         if not instants:
-            yield entry.modified_at - usual, queue.keys.records_at(entry.key), False
+            unread.append(entry)
+    usual = sorted(waits)[len(waits) // 2] if waits else timedelta()
+    for entry in unread:
+        yield entry.modified_at - usual, queue.keys.records_at(entry.key), False
 
 
 def _came_at(queue: Queue, entry: ObjectInfo) -> list[datetime]:
-    """Of each message in it; none if it is gone, or garbage."""
-    found = queue.store.open(entry.key)
+    """Of each message in it; none if it is gone, or cannot be read."""
     try:
-        return [record.generation.put_at for record in read_journal(found)] if found else []
-    except CorruptState:
+        return [record.generation.put_at for record in records_in(queue, entry.key)]
+    except NewerFormat:
         return []

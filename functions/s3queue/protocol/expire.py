@@ -19,7 +19,7 @@ from s3queue.store import ObjectInfo, delete_unique
 from .claim import Claim
 from .lease_protocol import LeaseProtocol
 
-LeaseEnding = Literal["gone", "finished", "retried", "dead", "restarted"]
+LeaseEnding = Literal["gone", "finished", "retried", "dead", "restarted", "undecided"]
 
 
 def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Failure | None = None) -> LeaseEnding:
@@ -72,12 +72,13 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
     silence = f"{lease.owner} stopped renewing its lease in attempt {lease.attempt}: it crashed or ran out of time"
     failure = because or Failure("LeaseExpired", silence)
     leases.log_step("lease ran out", claim, f"{failure.type}, {lease.owner}")
-    is_last = lease.state == "burying" or not queue.settings.retry.can_retry(lease.attempt)
+    dies_of = lease.failure if lease.state == "burying" else None
+    is_last = dies_of is not None or not queue.settings.retry.can_retry(lease.attempt)
     if is_last and metadata is None and may_be_finished(path, record):
-        leases.put_off(claim, lease.failure if lease.state == "burying" and lease.failure else failure)
-        return "retried"
-    if lease.state == "burying":
-        leases.bury(claim, lease.failure or failure)
+        leases.put_off(claim, dies_of or failure)
+        return "undecided"
+    if dies_of:
+        leases.bury(claim, dies_of)
         return "dead"
     # At once: the visibility timeout was the wait. A second less, because due times are rounded up to whole seconds.
     return "dead" if isinstance(leases.fail(claim, failure, retry_after=-1.0), Record) else "retried"

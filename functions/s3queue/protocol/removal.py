@@ -127,10 +127,11 @@ class Removal:
             waiting = {one: kept for one, kept in held.lease.waiting.items() if one != path}
             waiting |= {path: known} if known else {}
             key = self._partition_key(path)
-            if not waiting and not held.lease.ended and delete_unique(self.queue.store, key, if_match=held.etag):
-                return
             with suppress(Conflict):
-                self._put_lease(key, replace(held.lease, waiting=waiting), held.etag)
+                if waiting or held.lease.ended:
+                    self._put_lease(key, replace(held.lease, waiting=waiting), held.etag)
+                elif not delete_unique(self.queue.store, key, if_match=held.etag):
+                    continue
                 return
 
     def _partition_key(self, path: str) -> str:

@@ -174,7 +174,7 @@ BUGS = (
     Mutation(
         "what nobody may describe waits for its next attempt, however many it has had",
         "protocol/expire.py",
-        '        leases.put_off(claim, lease.failure if lease.state == "burying" and lease.failure else failure)\n',
+        "        leases.put_off(claim, dies_of or failure)\n",
         "        leases.give_back(path, replace(lease, attempt=lease.attempt + 1), held.etag, held.read_at)\n",
         test=f"{_UNDESCRIBED}test_who_kills_his_workers_has_no_more_attempts_although_the_sweeper_cannot_describe_it",
     ),

@@ -446,6 +446,13 @@ def test_a_line_and_a_priority_that_are_changed_while_messages_are_put_make_no_s
     assert set(sweeps.runs.values()) == {1}
 
 
+def assert_each_minute_once(runs):
+    """From the first minute on: no instant twice, and none left out."""
+    expected = [START + timedelta(minutes=minutes) for minutes in range(1, len(runs) + 1)]
+    assert len(runs) >= 6
+    assert runs == {f"{at:%Y-%m-%dT%H:%M:%SZ}": 1 for at in expected}
+
+
 @pytest.mark.parametrize("lag", [1, 61, 200])
 def test_old_code_that_sweeps_within_a_sweep_of_new_code_makes_no_instant_run_twice(bench, queue, lag):
     """[P10] What the old code has put and dropped may be due later than the first LIST of the new code's sweep."""
@@ -471,10 +478,7 @@ def test_old_code_that_sweeps_within_a_sweep_of_new_code_makes_no_instant_run_tw
     assert is_late
     sweeps.go(6)
 
-    runs = sweeps.runs + others.runs
-    expected = [START + timedelta(minutes=minutes) for minutes in range(1, len(runs) + 1)]
-    assert len(runs) >= 6
-    assert runs == {f"{at:%Y-%m-%dT%H:%M:%SZ}": 1 for at in expected}
+    assert_each_minute_once(sweeps.runs + others.runs)
 
 
 @pytest.mark.parametrize("how", ["in code", "by an operator"])
@@ -507,10 +511,7 @@ def test_a_schedule_that_is_made_anew_does_not_run_again_what_ran_meanwhile(benc
     assert is_late
     sweeps.go(6)
 
-    runs = sweeps.runs + others.runs
-    expected = [START + timedelta(minutes=minutes) for minutes in range(1, len(runs) + 1)]
-    assert len(runs) >= 6
-    assert runs == {f"{at:%Y-%m-%dT%H:%M:%SZ}": 1 for at in expected}
+    assert_each_minute_once(sweeps.runs + others.runs)
 
 
 def test_one_schedule_that_cannot_be_read_holds_up_no_other(bench, queue, caplog):

@@ -134,9 +134,9 @@ def test_who_kills_his_workers_has_no_more_attempts_although_the_sweeper_cannot_
             bench.processor(queue, kill).run(path, read_first=True)
         bench.clock.advance(3600)
         refuse(bench, queue.keys.message(path), "head")
-        bench.sweeper(queue).sweep()
+        swept = bench.sweeper(queue).sweep()
         bench.around = None
-    assert (len(starts), bench.keys("orders/dead/")) == (2, [])
+    assert (len(starts), bench.keys("orders/dead/"), swept.endings) == (2, [], {"undecided": 1})
 
     bench.clock.advance(3600)
     bench.sweeper(queue).sweep()
