@@ -162,7 +162,7 @@ class RunWatch:
         except QueueError as error:
             close_refused(run_store, manifest, etag, Failure.of(error))
             _log.warning("Spark run not started, messages given back: %s: %s: %s", queue.name, run, error)
-            self._give_back(mine, manifest, started=0, failure=Failure.of(error))
+            self._give_back(mine, manifest, started=0, failure=Failure.of(error), is_dead=True)
             cool(run_store, held, run, str(error))
             return
         run_store.write_slot(held, state="started", job=job)
@@ -198,13 +198,16 @@ class RunWatch:
         """
         is_known = job.id == held.slot.job and not job.succeeded
         if is_known or not self.is_fresh(queue, held.slot.run):
-            self._end(queue, held, _failure(job))
+            self._end(queue, held, _failure(job), is_dead=is_known)
         else:
             _log.info("job ended, its run goes on: %s: %s (%s)", queue.name, held.slot.run, job.id)
 
-    def _end(self, queue: Queue, held: HeldSlot, failure: Failure) -> None:
+    def _end(self, queue: Queue, held: HeldSlot, failure: Failure, *, is_dead: bool = False) -> None:
         """Give the messages back, then free the slot, or let it cool if the run had started nothing: after a crash in
         between, everything is repeated.
+
+        A driver of which we only know that it was silent, not that it `is_dead`, may be at work again: then its run is
+        left alone.
         """
         run_store, run = RunStore(queue), held.slot.run
         _log.warning("Spark run ended without closing its slot: %s: %s: %s", queue.name, run, failure.message)
@@ -215,7 +218,9 @@ class RunWatch:
             # An operator may have changed how often messages are tried, and what becomes of those that die.
             queue.refresh()
             mine = as_run(queue, run)
-            self._give_back(mine, manifest, started=manifest.started, failure=failure)
+            if not self._give_back(mine, manifest, started=manifest.started, failure=failure, is_dead=is_dead):
+                _log.info("silent Spark run at work again, left alone: %s: %s", queue.name, run)
+                return
             if manifest.state in ("launching", "running"):
                 run_store.write_manifest(_ended(manifest, failure), etag)
         queue.store.delete(queue.keys.worker(run))
@@ -225,12 +230,17 @@ class RunWatch:
             run_store.free_slot(held.number, run)
         self._asked.pop(run, None)
 
-    def _give_back(self, mine: Queue, manifest: Manifest, *, started: int, failure: Failure) -> None:
+    def _give_back(self, mine: Queue, manifest: Manifest, *, started: int, failure: Failure, is_dead: bool) -> bool:
+        """Whether the run was over to the end."""
         for number, path in enumerate(manifest.paths):
             try:
                 held = mine.read_lease(path)
                 if held is None or held.lease.owner != manifest.run or held.lease.state == "waiting":
                     continue
+                # After its lease was read: a driver that wakes up writes its leases anew, and this is not the one that
+                # it wrote then.  [P2]
+                if not is_dead and self.is_fresh(mine, manifest.run):
+                    return False
                 if number < started or held.lease.state == "burying":
                     expire(mine.leases, path, held, because=failure)
                 else:
@@ -240,6 +250,7 @@ class RunWatch:
             except QueueError as error:
                 # Someone else has it, or it makes no sense: the others of the run need not wait for that.
                 _log.info("lease of an ended run kept: %s/%s: %s", mine.name, path, error)
+        return True
 
 
 def _keep(mine: Queue, run: str) -> None:

@@ -87,6 +87,13 @@ BUGS = (
         test=f"{_WATCH}test_a_token_that_was_forgotten_makes_a_second_job_whose_success_ends_nothing",
     ),
     Mutation(
+        "a Spark run that was silent loses what its driver has taken anew since",
+        "spark_runs/watch.py",
+        "                if not is_dead and self.is_fresh(mine, manifest.run):\n                    return False\n",
+        "",
+        test=f"{_WATCH}test_a_driver_that_was_silent_and_is_at_work_again_keeps_its_messages",
+    ),
+    Mutation(
         "of a run with two jobs, the slot gets the id of any",
         "spark_runs/watch.py",
         '            run_store.write_slot(held, state="started")\n',

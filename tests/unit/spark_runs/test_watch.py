@@ -352,6 +352,31 @@ def test_a_token_that_was_forgotten_makes_a_second_job_whose_success_ends_nothin
     assert not is_taken(queue)
 
 
+@pytest.mark.parametrize("woke", ["before its lease is read", "after its lease was read"])
+def test_a_driver_that_was_silent_and_is_at_work_again_keeps_its_messages(bench, jobs, woke):
+    """It beats, and then it writes its leases anew. The watch found it silent, because of another job's end."""
+    queue, path, run = start_without_answer(bench, jobs)
+    take_over(queue, run)
+    copy = jobs.copy(run, "ended", "SUCCESS")
+    bench.clock.advance(START_WITHIN.total_seconds() + 60)
+    silent_lease = bench.read(queue.keys.lease(path))
+
+    def waking(operation, key, perform):
+        if (operation, key) != ("get", queue.keys.lease(path)):
+            return perform()
+        bench.around = None
+        found = perform() if woke == "after its lease was read" else None
+        bench.put(queue.keys.worker(run), bench.read(queue.keys.worker(run)))
+        bench.put(queue.keys.lease(path), silent_lease)
+        return found or perform()
+
+    bench.around = waking
+    RunWatch(jobs, "bench").job_changed({"exports": queue}, {"jobRunId": copy})
+
+    assert bench.around is None, "it did not come to the lease"
+    assert is_untouched(bench, queue, path, run)
+
+
 def test_a_run_that_runs_and_is_silent_is_cancelled(bench, jobs):
     queue = bench.queue("exports", **SPARK)
     queue.enqueue({"n": 1})
