@@ -19,8 +19,8 @@ from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, Page, listing
 
 from . import models
-from .bucket_view import in_parallel
 from .message_models import Body, MessageLife, MessageRow, Messages
+from .parallel import in_parallel
 from .recent import Recent
 from .throughput import MINUTES
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from s3queue.clock import Clock, SystemClock
 from s3queue.costs.prices import PRICES, requests_cost
@@ -19,14 +18,11 @@ from s3queue.store import ObjectStore
 
 from .console import Console
 from .overview import QueueOverview, overview, queue_names
+from .parallel import in_parallel
 from .queue_models import Cost, Counts, Queues, QueueView, Verdict
 from .statistics_models import Prices, Statistics
 from .verdicts import verdict
 
-T = TypeVar("T")
-U = TypeVar("U")
-#: Requests at the same time, to count queues or to read leases.
-READERS = 16
 #: LIST pages per kind of object in one count: to say that there are many messages, not all of them are listed.
 PAGES = 2
 STATISTICS = "analytics/latest.json"
@@ -133,11 +129,6 @@ def cost_of(stats: Stats) -> Cost:
     finished, running = stats.finished_objects, stats.processing_objects
     writes = 3 * finished + 2 * running + stats.pending_objects
     return Cost(dollars=requests_cost(puts=writes, gets=finished + running), formula=FORMULA)
-
-
-def in_parallel(function: Callable[[T], U], items: Iterable[T]) -> list[U]:
-    with ThreadPoolExecutor(READERS) as readers:
-        return list(readers.map(function, items))
 
 
 def _view(seen: QueueOverview) -> QueueView:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from s3queue.flow.flow_states import Flows, FlowState, flow_document
 
 from . import flow_models, requests
 from .bucket_view import BucketView
+from .parallel import in_parallel
 from .resolver import Refused, Resolver
 
 FlowId = Annotated[
@@ -45,8 +45,7 @@ def register_flows(app: Resolver, view: BucketView, described: Any) -> None:
     @app.get("/api/flows", summary="Flows, the newest first", tags=_TAGS, **described(flow_models.FlowList))
     def flow_list(cursor: Cursor = "", limit: Limit = 50) -> flow_models.FlowList:
         ids = [flow_id for flow_id in flows.ids() if not cursor or flow_id < cursor]
-        with ThreadPoolExecutor(READERS) as readers:
-            found = [*readers.map(summary, ids[:limit])]
+        found = in_parallel(summary, ids[:limit], READERS)
         return flow_models.FlowList(
             flows=[one for one in found if one], next_cursor=ids[limit - 1] if len(ids) > limit else None
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 from s3queue.errors import NewerFormat
@@ -11,10 +10,10 @@ from s3queue.protocol.journal import records_in
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo
 
+from .parallel import in_parallel
+
 #: Journals that are read: a name only tells when its outcomes were committed, and how many they are.
 MOST_READ = 32
-#: Of these, at the same time.
-READERS = 16
 
 
 def arrivals(queue: Queue, journals: Sequence[ObjectInfo]) -> Iterator[tuple[datetime, int, bool]]:
@@ -24,8 +23,7 @@ def arrivals(queue: Queue, journals: Sequence[ObjectInfo]) -> Iterator[tuple[dat
     drains a backlog would else seem to get as much as is done.
     """
     newest = sorted(journals, key=lambda entry: entry.modified_at, reverse=True)
-    with ThreadPoolExecutor(READERS) as readers:
-        read = [*readers.map(lambda entry: _came_at(queue, entry), newest[:MOST_READ])]
+    read = in_parallel(lambda entry: _came_at(queue, entry), newest[:MOST_READ])
     waits = []
     unread = newest[MOST_READ:]
     for entry, instants in zip(newest, read, strict=False):

@@ -12,8 +12,9 @@ from s3queue.keys import Keys
 from s3queue.protocol.last_hour import LastHour, read_last_hour
 from s3queue.settings import QueueSettings
 
-from .bucket_view import BucketView, in_parallel
+from .bucket_view import BucketView
 from .models import Answer
+from .parallel import in_parallel
 from .resolver import Resolver
 
 QueueName = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="The queue's name.")]

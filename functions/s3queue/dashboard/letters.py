@@ -18,8 +18,9 @@ from s3queue.protocol.partition_replay import goes_to_end, in_turn
 from s3queue.queue import Queue
 
 from . import requests
-from .bucket_view import PAGES, in_parallel
+from .bucket_view import PAGES
 from .letter_models import Acknowledged, DeadPage, DeadView, DeletedLetters, ErrorGroup, Errors, Failed, Replayed
+from .parallel import in_parallel
 
 #: Dead letters that one call reads at most; each costs a HEAD.
 MOST_READ = 1000

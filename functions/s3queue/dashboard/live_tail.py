@@ -9,7 +9,7 @@ from s3queue.encoding import format_instant
 from s3queue.queue import Queue
 
 from .browse import rows_at, rows_of
-from .bucket_view import in_parallel
+from .parallel import in_parallel
 from .recent import Recent
 from .search_models import Tail, TailEvent
 

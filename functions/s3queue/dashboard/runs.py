@@ -11,8 +11,8 @@ from s3queue.errors import CorruptState
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, listing
 
-from .bucket_view import in_parallel
 from .console import Console
+from .parallel import in_parallel
 from .run_models import Runs, RunView
 
 #: How many are read, and how many LIST pages to find the newest: a queue keeps the runs of some days.

@@ -11,9 +11,9 @@ from s3queue.queue import Queue
 
 from . import models
 from .browse import browse
-from .bucket_view import in_parallel
 from .letters import Filter, scan
 from .message_models import MessageRow, Messages
+from .parallel import in_parallel
 from .search_models import Found
 
 #: GETs and HEADs that one search sends at most, beside its LISTs.

@@ -12,8 +12,9 @@ from s3queue.protocol.counting import CountedLetters, lines_at
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo
 
-from .bucket_view import PAGES, in_parallel
+from .bucket_view import PAGES
 from .journals import arrivals
+from .parallel import in_parallel
 from .queue_models import Flow, Minute
 from .recent import Recent, made_at
 
