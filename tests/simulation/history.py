@@ -123,12 +123,12 @@ class History:
                     self._letters.chosen(call.asked["path"], life)
         if not self._world.is_landing:
             call.puts[key] += 1
-            if call.puts[key] > 1 and life and self._has_arrived(life.path, sent_at, before, after):
+            if call.puts[key] > 1 and life and self._has_arrived(process, life.path, sent_at, before, after):
                 self._broken("P5", f"{key} was asked for once, and written {call.puts[key]} times by one {call.name}")
 
-    def _has_arrived(self, path: str, sent_at: float, before: Any, after: Any) -> bool:
+    def _has_arrived(self, process: Process, path: str, sent_at: float, before: Any, after: Any) -> bool:
         """Whether a call that looked could have seen that its first PUT had arrived. If equal bytes were at work, they
-        were taken for one message, and it could not.
+        were taken for one message, and it could not; nor if it looked, stood still, and then sent what does not run.
         """
         put_id = put_id_of(after.metadata)
         if path in self.removed:
@@ -140,7 +140,8 @@ class History:
         recorded = [(one.recorded_at, one.record.put_id) for one in lives if one.record and self.keeps(one.record)]
         # There is one record for all generations of a name: the last one's.
         at, last = max(recorded, default=(0.0, ""))
-        is_recorded = last == put_id and at < sent_at - LOOKED_WITHIN
+        has_stood_still = at < process.woke_at and sent_at - process.woke_at < LOOKED_WITHIN
+        is_recorded = last == put_id and at < sent_at - LOOKED_WITHIN and not has_stood_still
         return is_recorded or (before is not None and put_id_of(before.metadata) == put_id)
 
     def keeps(self, record: Record) -> bool:

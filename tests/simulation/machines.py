@@ -36,6 +36,8 @@ class Process:
     stood_still: float = 0.0
     is_alive: bool = True
     paused_until: float = 0.0
+    #: The end of its last pause.
+    woke_at: float = 0.0
     died_at: float = 0.0
     #: Requests sent so far; scripted faults count by them.
     requests: int = 0

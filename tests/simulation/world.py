@@ -155,7 +155,7 @@ class World:
                     continue
                 self.now = max(self.now, time)
                 if process.paused_until:
-                    process.paused_until = 0.0
+                    process.woke_at, process.paused_until = process.paused_until, 0.0
                     process.thaw(self.now)
                 item.switch()
             else:
