@@ -26,10 +26,11 @@ NEVER = {
     "reset before the request",
     "500 before the request",
     "503 before the request",
+    "409 before the write",
 }
 KNOWN = {"slow request", "slow answer", "idle connection closed", "idle connection reset"}
-#: Asked for again by the client at once, since they were surely not carried out.
-AGAIN = {"503 SlowDown", "409 before the write"}
+#: Asked for again by the client at once, since it was surely not carried out.
+AGAIN = {"503 SlowDown"}
 
 
 @pytest.fixture

@@ -208,7 +208,7 @@ class DirectStore:
     ) -> Answer:
         """One request, again while it is unknown what became of it, or while it meets other writers (409).
 
-        With `once`, only again if it surely was not carried out.
+        With `once`, only again if it surely was not carried out, which a 409 does not say.
         """
         what = f"{verb.upper()} {self.url}/{key}"
         if not (query or key):
@@ -236,8 +236,9 @@ class DirectStore:
             may_be_done = not is_throttled(code) and getattr(problem, "was_sent", True)
             if status == 409:
                 contended += 1
-                if contended == CONTENDED_TRIES:
-                    raise Contended(f"{what}: {CONTENDED_TRIES} tries met other writers (409); try again")
+                # It may be the answer to a repetition, by something on the way, of a write that had succeeded.
+                if once or contended == CONTENDED_TRIES:
+                    raise Contended(f"{what}: met other writers (409); try again")
                 self._clock.sleep(self._chance.uniform(0.01, 0.05) * 2**contended)
             elif is_unknown(status, code):
                 unknown += 1

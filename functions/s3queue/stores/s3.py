@@ -210,7 +210,8 @@ class S3Store(PresignedUrls):
         """One request, and what `understand` makes of its answer. None: there is no such object.
 
         A 409, and half an answer, which `understand` raises Unavailable for, are asked for again, with a growing pause;
-        boto3 itself repeats after no answer. With `once`, only again if it surely was not carried out.
+        boto3 itself repeats after no answer. With `once`, only again if it surely was not carried out, which a 409 does
+        not say.
         """
         what = f"{verb.upper()} {self.url}/{key}"
         retried = False
@@ -231,7 +232,7 @@ class S3Store(PresignedUrls):
                     return None
                 if status != 409:
                     raise refusal(status, code, said, verb, self._bucket, key, retried=retried) from error
-                problem = Contended(f"{what}: {TRIES} tries met other writers (409); try again")
+                problem = Contended(f"{what}: met other writers (409); try again")
             except BotoCoreError as error:
                 raise failure_of(error, verb, self._bucket, key) from error
             except Unavailable as error:
@@ -243,10 +244,10 @@ class S3Store(PresignedUrls):
                 problem = Unavailable(f"{what}: unreadable answer: {error}")
             finally:
                 _sending.once = False
-            if once and not isinstance(problem, Contended):
-                break
             # What comes after this may be the answer to a write that had succeeded: also after a 409, if something
             # between us and S3 repeated the write.
+            if once:
+                break
             retried = True
             if tries < TRIES:
                 self._clock.sleep(self._chance.uniform(0.01, 0.05) * 2**tries)
