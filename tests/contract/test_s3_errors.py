@@ -123,20 +123,23 @@ def test_a_409_to_a_write_that_landed_is_not_taken_for_a_lost_race(server, store
     assert written.etag == hashlib.md5(b"mine", usedforsecurity=False).hexdigest()
 
 
-@pytest.mark.parametrize("operation", ["put once", "delete", "copy"])
-def test_what_may_be_sent_only_once_is_not_sent_again_after_a_409(server, store, operation):
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store: store.put("message", b"mine", if_absent=True, once=True),
+        lambda store: store.delete("source"),
+        lambda store: store.copy("source", "message"),
+    ],
+    ids=["put", "delete", "copy"],
+)
+def test_what_may_be_sent_only_once_is_not_sent_again_after_a_409(server, store, write):
     """The write may have landed, been worked on, and be gone: the next one would be a second message."""
     store.put("source", b"x")
     del server.requests[:]
     server.expect(Answer(409, "ConditionalRequestConflict", applied=True))
 
     with pytest.raises(Contended):
-        if operation == "put once":
-            store.put("message", b"mine", if_absent=True, once=True)
-        elif operation == "delete":
-            store.delete("source")
-        else:
-            store.copy("source", "message")
+        write(store)
 
     assert len(server.requests) == 1
 

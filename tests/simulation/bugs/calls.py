@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from simulation.mutations import Mutation
 
+_ONCE = "tests/contract/test_s3_errors.py::test_what_may_be_sent_only_once_is_not_sent_again_after_a_409"
+
 BUGS = (
     Mutation(
         "an enqueue is repeated blindly after a lost answer",
@@ -58,6 +60,20 @@ BUGS = (
         "protocol/overrides.py",
         "                    if_match=etag,\n                    if_absent=etag is None,\n",
         "",
+    ),
+    Mutation(
+        "the client `direct` sends a message again after a 409",
+        "stores/direct.py",
+        "if once or contended == CONTENDED_TRIES:",
+        "if contended == CONTENDED_TRIES:",
+        test=_ONCE,
+    ),
+    Mutation(
+        "boto3's client sends a message again after a 409",
+        "stores/s3.py",
+        "            if once:\n                break\n",
+        "            if once and not isinstance(problem, Contended):\n                break\n",
+        test=_ONCE,
     ),
     Mutation(
         "coroutines are not run",
