@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from s3queue import DeadLetters, Queue, QueueSettings, connect
+from simulation.proof import run_rounds
 from simulation.real import rounds
 from simulation.real.claims import (
     AFTER_A_FAULT,
@@ -40,6 +41,19 @@ def test_nothing_is_lost_when_http_fails_and_processes_are_killed(store: str) ->
     # A run in which nothing went wrong would prove nothing.
     assert [name for name in FAULTS if not done.faults[name]] == []
     assert [name for name in ALWAYS if not done.torments[name]] == []
+
+
+def test_a_round_that_breaks_off_is_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the server cannot start, half an hour would be a hundred thousand rounds, and each leaves a folder."""
+
+    def breaks_off(seconds: float, *, store: str, seed: int, calm_kills: int) -> rounds.Round:
+        done = rounds.Round(store, seed)
+        done.verdict.broken("unexpected", ["the round broke off"])
+        return done
+
+    monkeypatch.setattr(rounds, "run", breaks_off)
+
+    assert run_rounds("direct", 1800.0).cases == 1
 
 
 # The judge
