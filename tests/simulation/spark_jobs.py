@@ -217,9 +217,8 @@ class Jobs:
         """Someone starts a job like this one. If the first has not taken the run over, and fails, which of the two has
         the run cannot be known: that it is given up then is not tried here."""
         first = self._started[job].job
-        manifest = self._world.objects.get(f"{self._cast.name}/runs/{first.run}.json")
         second = f"second-{job}"
-        if manifest is None or b'"launching"' in manifest.body or second in self._started or self._cast.is_over:
+        if not self._has_begun(first.run) or second in self._started or self._cast.is_over:
             return
         self._note(second, first.run, first.queue)
         self._drive(second, 0.0)
@@ -230,9 +229,20 @@ class Jobs:
 
     def _died(self, job: str) -> None:
         self.busy -= 1
-        self._becomes(job, "ended", "FAILED")
+        # The service calls no job failed that it tries again. Of a run that has begun, both are tried here: the next
+        # attempt finds that it is not its run any more.
+        has_begun = self._has_begun(self._started[job].job.run)
+        if has_begun:
+            self._becomes(job, "ended", "FAILED")
         if self._world.random.random() < 0.2:
-            self._drive(job, 1.0)  # another attempt of the same job: not its run any more
+            self._drive(job, 1.0)
+        elif not has_begun:
+            self._becomes(job, "ended", "FAILED")
+
+    def _has_begun(self, run: str) -> bool:
+        """Whether a driver has taken the run over."""
+        manifest = self._world.objects.get(f"{self._cast.name}/runs/{run}.json")
+        return manifest is not None and b'"launching"' not in manifest.body
 
     def _drain(self, process: Process, job: str) -> None:
         cast, world = self._cast, self._world
