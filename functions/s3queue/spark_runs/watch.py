@@ -237,6 +237,8 @@ class RunWatch:
                 held = mine.read_lease(path)
                 if held is None or held.lease.owner != manifest.run or held.lease.state == "waiting":
                     continue
+                if held.lease.state == "burying" and not held.is_over():
+                    continue  # Another watch of this run may just have written it. If not, it runs out by itself.  [P2]
                 # After its lease was read: a driver that wakes up writes its leases anew, and this is not the one that
                 # it wrote then.  [P2]
                 if not is_dead and self.is_fresh(mine, manifest.run):

@@ -94,6 +94,13 @@ BUGS = (
         test=f"{_WATCH}test_a_driver_that_was_silent_and_is_at_work_again_keeps_its_messages",
     ),
     Mutation(
+        "of two watches that end a Spark run, one takes the other's burial",
+        "spark_runs/watch.py",
+        'if held.lease.state == "burying" and not held.is_over():',
+        "if not held:",
+        test=f"{_WATCH}test_of_two_watches_that_end_a_run_one_buries_its_message",
+    ),
+    Mutation(
         "of a run with two jobs, the slot gets the id of any",
         "spark_runs/watch.py",
         '            run_store.write_slot(held, state="started")\n',

@@ -377,6 +377,33 @@ def test_a_driver_that_was_silent_and_is_at_work_again_keeps_its_messages(bench,
     assert is_untouched(bench, queue, path, run)
 
 
+def test_of_two_watches_that_end_a_run_one_buries_its_message(bench, jobs):
+    """Both act in the run's name: what one of them buries is not what the run has left."""
+    queue = bench.queue("exports", **SPARK | {"max_attempts": 1})
+    path = queue.enqueue({"n": 1})
+    launcher(jobs).launch(queue, [path])
+    (run,) = jobs.started
+    at_work, etag = RunStore(queue).manifest(run)
+    RunStore(queue).write_manifest(replace(at_work, state="running", started=1), etag)
+    jobs.becomes("ended", "FAILED")
+    seen = []
+
+    def meanwhile(operation, key, perform):
+        if (operation, key) == ("put", queue.keys.record(path)):
+            bench.around = None
+            before = leases(bench, queue)
+            RunWatch(jobs, "bench").check(queue)
+            seen.append(leases(bench, queue) == before)
+        return perform()
+
+    bench.around = meanwhile
+    RunWatch(jobs, "bench").check(queue)
+
+    assert seen == [True]
+    assert queue.status(path).state == "dead"
+    assert leases(bench, queue) == {}
+
+
 def test_a_run_that_runs_and_is_silent_is_cancelled(bench, jobs):
     queue = bench.queue("exports", **SPARK)
     queue.enqueue({"n": 1})
