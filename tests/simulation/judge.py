@@ -290,7 +290,10 @@ class Judge:
         self.history.removed.add(life.path)
         lease = self.world.objects.get(self._leases + life.path)
         held = Lease.from_bytes(lease.body, life.path) if lease else None
-        life.is_missed = held is not None and held.generation is not None and not held.is_cancelling
+        named = held.generation if held and not held.is_cancelling else None
+        # The lease may name the one before it, under the same name, whose outcome is recorded by now: it is cleared.
+        worked_on = named and self.ledger.find(life.path, named.etag, named.put_at)
+        life.is_missed = bool(named) and not (worked_on and worked_on is not life and worked_on.record)
         life.is_missed = life.is_missed or (how == "remove" and self.partitions.is_waiting(life))
         at_work = [one for one in self._held if one.claim.path == life.path and one.claim.is_alive()]
         if how == "purge" and any(one.leased_at < sent_at - LOOKED_WITHIN for one in at_work):
