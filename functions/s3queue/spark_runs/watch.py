@@ -210,7 +210,6 @@ class RunWatch:
         left alone.
         """
         run_store, run = RunStore(queue), held.slot.run
-        _log.warning("Spark run ended without closing its slot: %s: %s: %s", queue.name, run, failure.message)
         found = run_store.manifest(run)
         cools = found is not None and found[0].is_unstarted
         if found:
@@ -223,6 +222,7 @@ class RunWatch:
                 return
             if manifest.state in ("launching", "running"):
                 run_store.write_manifest(_ended(manifest, failure), etag)
+        _log.warning("Spark run ended without closing its slot: %s: %s: %s", queue.name, run, failure.message)
         queue.store.delete(queue.keys.worker(run))
         if cools:
             run_store.cool_slot(held.number, run, failure.message)
@@ -231,7 +231,7 @@ class RunWatch:
         self._asked.pop(run, None)
 
     def _give_back(self, mine: Queue, manifest: Manifest, *, started: int, failure: Failure, is_dead: bool) -> bool:
-        """Whether the run was over to the end."""
+        """Give back what the run holds; False if its driver is at work again, which keeps the rest."""
         for number, path in enumerate(manifest.paths):
             try:
                 held = mine.read_lease(path)
@@ -239,8 +239,8 @@ class RunWatch:
                     continue
                 if held.lease.state == "burying" and not held.is_over():
                     continue  # Another watch of this run may just have written it. If not, it runs out by itself.  [P2]
-                # After its lease was read: a driver that wakes up writes its leases anew, and this is not the one that
-                # it wrote then.  [P2]
+                # After the lease, not before it: a driver that wakes up beats first, and then writes its leases anew.
+                # So what is taken from a silent driver is a lease that it has not written since.  [P2]
                 if not is_dead and self.is_fresh(mine, manifest.run):
                     return False
                 if number < started or held.lease.state == "burying":
