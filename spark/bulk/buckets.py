@@ -72,7 +72,7 @@ def enqueue_bucket(
     def put(numbered: tuple[int, tuple[bytes, int]]) -> tuple[bool, int]:
         sequence, (batch, count) = numbered
         path = plan.path(bucket, sequence, batch)
-        return _put_once(store, plan.keys, path, batch, read_first=not is_first), count
+        return put_batch(store, plan.keys, path, batch, read_first=not is_first), count
 
     told: dict[str, Any] = {"batches": 0, "messages": 0}
     added = 0
@@ -139,14 +139,14 @@ def _create(store: ObjectStore, key: str, counted: dict[str, Any] | None = None)
         return False
 
 
-def _put_once(store: ObjectStore, keys: Keys, path: str, batch: bytes, *, read_first: bool) -> bool:
+def put_batch(store: ObjectStore, keys: Keys, path: str, batch: bytes, *, read_first: bool) -> bool:
     """True if this call added the batch."""
     # The message before the record: in between, it may be completed, but then its record is there already.  [P1]
     if read_first and (store.head(keys.message(path)) or store.head(keys.record(path))):
         return False
     for _ in range(UNKNOWN_TRIES):
         try:
-            store.put(keys.message(path), batch, if_absent=True, content_type="application/x-ndjson")
+            store.put(keys.message(path), batch, if_absent=True, content_type="application/x-ndjson", once=True)
             return True
         except Conflict:
             return False

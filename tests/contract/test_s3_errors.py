@@ -425,6 +425,31 @@ def test_a_copy_beyond_one_request_goes_in_parts_and_keeps_its_description(moto_
     assert (dict(replaced.metadata), replaced.content_type) == ({"error": "it broke"}, "application/json")
 
 
+def test_a_copy_in_parts_is_not_made_again_after_a_409(moto_endpoint, monkeypatch):
+    """It may have been completed, and what it wrote been deleted since."""
+    client = s3_client(moto_endpoint)
+    store = S3Store(fresh_bucket(client), client=client)
+    store.put("large", b"0123456789abcdef" * 640 * 1024)
+    monkeypatch.setattr(s3, "COPY_BYTES", 1)
+    sent = []
+
+    def answer(operation, status, code):
+        def send(**_: object) -> None:
+            sent.append(operation)
+            raise ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, operation)
+
+        return send
+
+    monkeypatch.setattr(client, "copy_object", answer("CopyObject", 400, "InvalidRequest"))
+    completion = answer("CompleteMultipartUpload", 409, "ConditionalRequestConflict")
+    monkeypatch.setattr(client, "complete_multipart_upload", completion)
+
+    with pytest.raises(Contended):
+        store.copy("large", "dead/a")
+
+    assert sent == ["CopyObject", "CompleteMultipartUpload"]
+
+
 def test_a_small_body_is_sent_without_asking_first_and_a_large_one_is_not(server, boto3_store):
     asked = []
     boto3_store._client.meta.events.register(

@@ -140,7 +140,11 @@ class History:
         recorded = [(one.recorded_at, one.record.put_id) for one in lives if one.record and self.keeps(one.record)]
         # There is one record for all generations of a name: the last one's.
         at, last = max(recorded, default=(0.0, ""))
-        has_stood_still = at < process.woke_at and sent_at - process.woke_at < LOOKED_WITHIN
+        has_stood_still = (
+            put_id.startswith((ONCE, MOVED))
+            and process.slept_at - LOOKED_WITHIN <= at < process.woke_at
+            and sent_at - process.woke_at < LOOKED_WITHIN
+        )
         is_recorded = last == put_id and at < sent_at - LOOKED_WITHIN and not has_stood_still
         return is_recorded or (before is not None and put_id_of(before.metadata) == put_id)
 

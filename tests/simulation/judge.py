@@ -105,6 +105,8 @@ class Judge:
             if after:
                 is_leased = self.partitions.is_at_work(path, before)
                 life = self.ledger.put(path, after, self.world.now, was_leased=is_leased)
+                for one in self.ledger.lives[path]:
+                    one.is_missed = False  # Its name was PUT anew: nobody can tell any more that it was gone.
                 call = self.history.asked(process, sent_at)
                 if before and call and call.name == "replay":
                     self.unread.replayed(life)

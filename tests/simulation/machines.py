@@ -36,13 +36,19 @@ class Process:
     stood_still: float = 0.0
     is_alive: bool = True
     paused_until: float = 0.0
-    #: The end of its last pause.
+    #: The beginning and the end of its last pause.
+    slept_at: float = 0.0
     woke_at: float = 0.0
     died_at: float = 0.0
     #: Requests sent so far; scripted faults count by them.
     requests: int = 0
     on_death: Callable[[], object] | None = None
     clocks: list[PassedTime] = field(default_factory=list)
+
+    def pause(self, now: float, seconds: float) -> None:
+        if not self.paused_until:
+            self.slept_at = now
+        self.paused_until = max(self.paused_until, now + seconds)
 
     def freeze(self, now: float) -> None:
         if self.frozen_at is None:

@@ -145,9 +145,6 @@ class Partitions:
         if kind == "records" and rest.startswith("@"):
             self.journals.write(key, before, after)
             return True
-        if kind == "messages" and after is not None and partition_of(f"messages/{rest}"):
-            for life in self._ledger.lives.get(f"messages/{rest}", ()):
-                life.is_missed = False  # its name was PUT anew: nobody can tell any more that it was gone
         if kind == "messages" and after is None and partition_of(f"messages/{rest}"):
             call = self._judge.history.asked(process, sent_at)
             life = self._ledger.present[f"messages/{rest}"]

@@ -19,6 +19,7 @@ from unittest.mock import patch
 from greenlet import getcurrent
 
 import spark.heavy.driver as driver_module
+import spark.heavy.feed as feed_module
 import spark.heavy.messages as messages_module
 import spark.heavy.run_manifest as manifest_module
 from s3queue.errors import QueueError, Reject, Unavailable
@@ -34,7 +35,7 @@ from support.fake_frames import FakeBatches, fake_frames
 
 from .cast import Cast
 from .machines import Process, ProcessClock
-from .threads import Flag, Mutex, Pool
+from .threads import Condition, Flag, Mutex, Pool
 from .watched import WatchedQueue
 from .world import Actor, World
 
@@ -50,7 +51,7 @@ SCALED: dict[ModuleType, dict[str, Any]] = {
 class _Thread:
     """A `threading.Thread` of the process that starts it."""
 
-    def __init__(self, target: Callable[..., object], args: tuple[Any, ...], **_: Any) -> None:
+    def __init__(self, target: Callable[..., object], args: tuple[Any, ...] = (), **_: Any) -> None:
         self._target, self._arguments = target, args
 
     def start(self) -> None:
@@ -77,8 +78,8 @@ def _event() -> Flag:
 @contextmanager
 def spark_greenlets() -> Iterator[None]:
     """Drivers and launchers have greenlets for threads meanwhile, and what is made for minutes takes seconds."""
-    threads = SimpleNamespace(RLock=Mutex, Lock=Mutex, Event=_event, Thread=_Thread)
-    modules = (driver_module, messages_module, manifest_module, claims)
+    threads = SimpleNamespace(RLock=Mutex, Lock=Mutex, Condition=Condition, Event=_event, Thread=_Thread)
+    modules = (driver_module, feed_module, messages_module, manifest_module, claims)
     patches: list[Any] = [patch.object(module, "threading", threads) for module in modules]
     patches += [patch.object(claims, "ThreadPoolExecutor", Pool)]
     for module, values in SCALED.items():
@@ -225,7 +226,7 @@ class Jobs:
 
     def _sleeps(self, process: Process) -> None:
         if process.is_alive and not self._cast.is_over:
-            process.paused_until = max(process.paused_until, self._world.now + self._world.random.random() * 25.0)
+            process.pause(self._world.now, self._world.random.random() * 25.0)
 
     def _died(self, job: str) -> None:
         self.busy -= 1
@@ -284,6 +285,8 @@ class Jobs:
             return cast.world.now < dies_at
 
         def per_message(spark: None, message: bytes, context: Context) -> Any:
+            if asks := json.loads(message).get("asks"):
+                context.extend(asks)
             return cast.handle(message, context)
 
         if self._by_batch:

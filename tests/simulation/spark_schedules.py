@@ -1,7 +1,7 @@
 """Groups and shares over Spark runs: launchers, drivers, sweepers that watch the runs, and faults at every request.
 
 Two runs may be at work at once; drivers die, and sleep for longer than their leases.  [P9] Some schedules have batches
-that are deleted or PUT anew, and second jobs of a run.
+that are deleted or PUT anew, handlers that ask for more time, and second jobs of a run.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class SparkSchedule:
         self.jobs = Jobs(self.cast, by_batch=by_batch)
         # Of its own: what other schedules mean stays the same.
         self._batches = random.Random(f"{world.seed} batches")
-        self._has_batches = by_batch and self._batches.random() < 0.7
+        self._has_batches = self._batches.random() < 0.7
+        #: What a handler asks for may count for longer than its heartbeat; a query's messages cannot ask.
+        self._asks = () if by_batch else (20.0, 40.0)
         self.jobs.on_end = self._job_ended
         self.cast.check_runs = lambda: RunWatch(self.jobs, "simulation").check
         self.lasts = 30.0 + chance.random() * 25.0
@@ -232,10 +234,20 @@ class SparkSchedule:
                         break
                     self.world.sleep(0.05)
                 self.world.sleep(chance.random() * chance.choice((0.0, 0.2, 3.0)))
-                if chance.random() < 0.5:
+                change = chance.choice(("removed", "put anew", "both"))
+                if change != "put anew":
                     queue.remove(path)
-                else:
+                if change == "both":
+                    # Those who find that it is gone may still be at it.
+                    self.world.sleep(chance.random() * 15.0)
+                if change != "removed":
                     queue.enqueue(self._lines(f"{name}-anew"), name=name)
 
     def _lines(self, name: str) -> bytes:
-        return b"".join(self._script(f"{name}-{line}") + b"\n" for line in (1, 2))
+        lines = []
+        for number in (1, 2):
+            script = json.loads(self._script(f"{name}-{number}"))
+            if self._asks and self._batches.random() < 0.5:
+                script["asks"] = self._batches.choice(self._asks)
+            lines.append(json.dumps(script).encode() + b"\n")
+        return b"".join(lines)

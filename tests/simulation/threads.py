@@ -139,6 +139,10 @@ class Condition(Mutex):
         self._depth = depth
         return True
 
+    def wait_for(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            self.wait(1.0)
+
     def notify_all(self) -> None: ...
 
 

@@ -213,7 +213,7 @@ class World:
             self._die(process, operation, key, kind)
         if fault.pause:
             self.note(process, operation, key, f"stands still for {fault.pause:.1f} s")
-            process.paused_until = max(process.paused_until, self.now + fault.pause)
+            process.pause(self.now, fault.pause)
             if fault.suspends:
                 process.freeze(self.now)
         if fault.wall_step:

@@ -11,8 +11,9 @@ import pytest
 from s3queue.errors import Conflict, CorruptState, InvalidPriority, InvalidRequest, Unavailable
 from s3queue.keys import Keys
 from s3queue.protocol.bulk_runs import read_report, rejected_rows
+from s3queue.stores.direct import DirectStore
 from s3queue.stores.memory import MemoryStore
-from spark.bulk.buckets import counts_of, cut, enqueue_bucket, problem_of
+from spark.bulk.buckets import counts_of, cut, enqueue_bucket, problem_of, put_batch
 from spark.bulk.digest import HashSums
 from spark.bulk.fingerprint import fingerprint, fingerprint_of, into_buckets
 from spark.bulk.plan import Plan, settle_plan
@@ -29,8 +30,10 @@ from spark.datasets import reading
 from spark.datasets.ranged import TAIL_BYTES, RangedFile, RangedLines, lines_from
 from spark.storage.bucket import Bucket
 from support.data_frames import assertDataFrameEqual
+from support.faulty_server import Answer, faulty_server
 from support.finished_messages import keys_under, put_record, record
 from support.killing_bucket import killing_bucket
+from support.manual_clock import ManualClock
 from support.recording_bucket import recording_bucket, recording_proxy, requests_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:.PYARROW_IGNORE_TIMEZONE.")
@@ -499,6 +502,24 @@ def test_a_task_killed_at_any_request_is_completed_without_a_message_twice(lost)
         told = enqueue(store)
         assert told == {"batches": 6, "messages": 12, "added": 0, "rejected": {}, "hash_sums": "66 -12"}
         assert worked + enqueued(store) == Counter(lines)
+
+
+@pytest.mark.parametrize("answer", [Answer(409, "ConditionalRequestConflict", applied=True), Answer(500, applied=True)])
+def test_a_batch_that_is_worked_off_before_its_answer_comes_is_not_put_again(answer):
+    """Below the task, the S3 client repeats nothing that may have landed: the task looks first."""
+
+    class WorkingOff(ManualClock):
+        def sleep(self, seconds):
+            server.objects.clear()
+            super().sleep(seconds)
+
+    with faulty_server() as server:
+        clock = WorkingOff()
+        store = DirectStore("jobs", endpoint_url=server.endpoint, region="us-east-1", clock=clock, keys=("a", "b"))
+        server.expect(answer)
+        assert put_batch(store, Keys("emails"), "messages/r.1.ndjson", b"{}\n", read_first=False)
+
+    assert [method for method, _ in server.requests] == ["PUT", "HEAD"]
 
 
 @pytest.mark.parametrize("sums", [7, "7", "a b", "1 2 3"])

@@ -12,7 +12,7 @@ from s3queue.documents.dead_lines import DeadLine, dead_lines
 from s3queue.documents.failure_group import Selection, group_key
 from s3queue.documents.message import MOVED
 from s3queue.encoding import with_put_id
-from s3queue.errors import Conflict, MessageNotFound
+from s3queue.errors import Conflict, MessageNotFound, QueueError, Unavailable
 from s3queue.paths import LINES, name_of
 from s3queue.store import UNKNOWN_TRIES, Object, ObjectInfo
 
@@ -70,21 +70,22 @@ def _take_out(
     may be first: then it is read again, because lines that stayed in it would be replayed twice.
 
     Raises:
-        Conflict: others were first again and again; the lines are replayed, and still in the letter.
+        Conflict, Unavailable: others were first, or no answer came, again and again; the lines are replayed, and may
+            still be in the letter.
     """
     for _ in range(UNKNOWN_TRIES):
         try:
             _keep(queue, found, [line for line in lines if not _is_in(selection, line)])
             return
-        except Conflict as error:
-            conflict = error
+        except (Conflict, Unavailable) as error:
+            problem: QueueError = error
         again = queue.store.open(found.key)
         if again is None:
             return
         found, lines = again, dead_lines(again.stream)
         if not _is_same_death(letter, found) or not any(_is_in(selection, line) for line in lines):
             return
-    raise conflict
+    raise problem
 
 
 def _is_same_death(letter: DeadLetter, found: ObjectInfo) -> bool:

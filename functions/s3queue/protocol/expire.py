@@ -155,7 +155,8 @@ def unreadable_lease(error: CorruptState, timeout: timedelta) -> Lease:
 
 
 def _record_vanished(leases: LeaseProtocol, path: str, held: StoredLease) -> None:
-    """Under a lease of its own: whoever is slow must not replace the record of what was PUT there since.  [P3]
+    """Under a lease of its own: whoever is slow must not replace the record of what was PUT there since.  [P3] Such a
+    lease is `burying`: who acts for the same owner, as two watches of a Spark run do, leaves it alone.  [P2]
 
     Not if an operator was cancelling or purging it: he deleted it.
     """
@@ -163,7 +164,7 @@ def _record_vanished(leases: LeaseProtocol, path: str, held: StoredLease) -> Non
     if held.lease.generation and queue.settings.history and not held.lease.is_cancelling:
         until = queue.clock.monotonic() + held.lease.timeout.total_seconds()
         try:
-            lease, written = leases.put_lease(path, held.lease, if_match=etag)
+            lease, written = leases.put_lease(path, replace(held.lease, state="burying"), if_match=etag)
         except Conflict as conflict:
             raise LeaseLost(str(conflict)) from conflict
         leases.record_vanished(path, lease, held.read_at, lambda: queue.clock.monotonic() < until)

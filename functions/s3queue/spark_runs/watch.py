@@ -18,7 +18,7 @@ from s3queue.errors import Conflict, CorruptState, QueueError, Unavailable
 from s3queue.protocol.expire import expire
 from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.queue import Queue
-from s3queue.store import delete_unique
+from s3queue.store import Object, delete_unique
 
 from .service import Job, JobRequest, JobService
 from .slots import START_WITHIN, HeldSlot, RunStore, as_run
@@ -102,6 +102,8 @@ class RunWatch:
             if held.slot.run == job.run and held.slot.state != "cooling":
                 try:
                     self._end_with(queue, held, job)
+                except Conflict:
+                    continue  # its driver, or another watch, changed it first: the next sweep looks again
                 except CorruptState as error:
                     _log.error("ended Spark run kept as it is: %s: %s: %s", queue.name, job.run, error)
 
@@ -124,13 +126,7 @@ class RunWatch:
     @staticmethod
     def is_fresh(queue: Queue, run: str) -> bool:
         """Whether the run's heartbeat is fresh."""
-        found = queue.store.open(queue.keys.worker(run))
-        if found is None:
-            return False
-        try:
-            return Heartbeat.read(found).is_fresh(found.at - found.modified_at)
-        except CorruptState:
-            return False
+        return _is_fresh(queue.store.open(queue.keys.worker(run)))
 
     def _go_on_launching(self, queue: Queue, held: HeldSlot) -> None:
         """The launcher crashed, or the answer to its request was lost: send the same request again."""
@@ -212,18 +208,24 @@ class RunWatch:
         run_store, run = RunStore(queue), held.slot.run
         found = run_store.manifest(run)
         cools = found is not None and found[0].is_unstarted
+        is_given = True
         if found:
             manifest, etag = found
             # An operator may have changed how often messages are tried, and what becomes of those that die.
             queue.refresh()
             mine = as_run(queue, run)
-            if not self._give_back(mine, manifest, started=manifest.started, failure=failure, is_dead=is_dead):
-                _log.info("silent Spark run at work again, left alone: %s: %s", queue.name, run)
-                return
-            if manifest.state in ("launching", "running"):
-                run_store.write_manifest(_ended(manifest, failure), etag)
+            is_given = self._give_back(mine, manifest, started=manifest.started, failure=failure, is_dead=is_dead)
+        # Once more, at the end: the run may hold partitions only.
+        beat = queue.store.open(queue.keys.worker(run))
+        if not is_given or (not is_dead and _is_fresh(beat)):
+            _log.info("silent Spark run at work again, left alone: %s: %s", queue.name, run)
+            return
+        if found and manifest.state in ("launching", "running"):
+            run_store.write_manifest(_ended(manifest, failure), etag)
         _log.warning("Spark run ended without closing its slot: %s: %s: %s", queue.name, run, failure.message)
-        queue.store.delete(queue.keys.worker(run))
+        if beat:
+            # Not one that was written since: its driver counts on it.  [P2]
+            delete_unique(queue.store, beat.key, if_match=beat.etag)
         if cools:
             run_store.cool_slot(held.number, run, failure.message)
         else:
@@ -239,9 +241,9 @@ class RunWatch:
                     continue
                 if held.lease.state == "burying" and not held.is_over():
                     continue  # Another watch of this run may just have written it. If not, it runs out by itself.  [P2]
-                # After the lease, not before it: a driver that wakes up beats first, and then writes its leases anew.
-                # So what is taken from a silent driver is a lease that it has not written since.  [P2]
-                if not is_dead and self.is_fresh(mine, manifest.run):
+                # Of a silent driver, what has run out by itself: it may have asked for an hour. And the heartbeat after
+                # the lease, not before it: a driver that wakes up may have beaten since.  [P2]
+                if not is_dead and (not held.is_over() or self.is_fresh(mine, manifest.run)):
                     return False
                 if number < started or held.lease.state == "burying":
                     expire(mine.leases, path, held, because=failure)
@@ -263,6 +265,15 @@ def _keep(mine: Queue, run: str) -> None:
         # The first beat finds the one that is there, the second replaces it.
         if not (heartbeat.beat({}) or heartbeat.beat({})):
             raise Unavailable(f"heartbeat not written: {mine.keys.worker(run)}; try again")
+
+
+def _is_fresh(found: Object | None) -> bool:
+    if found is None:
+        return False
+    try:
+        return Heartbeat.read(found).is_fresh(found.at - found.modified_at)
+    except CorruptState:
+        return False
 
 
 def _failure(job: Job) -> Failure:

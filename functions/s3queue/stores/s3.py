@@ -181,7 +181,8 @@ class S3Store(PresignedUrls):
             self._client.copy(origin, self._bucket, target, ExtraArgs=options, Config=TransferConfig(use_threads=False))
             return self._client.head_object(Bucket=self._bucket, Key=target)
 
-        in_parts: Written = self._request("copy", target, send_parts, written_in)
+        # Parts may be sent again, each of them, but not the whole: a 409 does not say that it was not carried out.
+        in_parts: Written = self._request("copy", target, send_parts, written_in, tries=1)
         return in_parts
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
@@ -206,6 +207,7 @@ class S3Store(PresignedUrls):
         *,
         missing_is_conflict: bool = False,
         once: bool = False,
+        tries: int = TRIES,
     ) -> Any:
         """One request, and what `understand` makes of its answer. None: there is no such object.
 
@@ -216,7 +218,7 @@ class S3Store(PresignedUrls):
         what = f"{verb.upper()} {self.url}/{key}"
         retried = False
         problem: Unavailable | None = None
-        for tries in range(1, TRIES + 1):
+        for number in range(1, tries + 1):
             try:
                 _sending.once, _sending.may_be_done, _sending.is_sent = once, False, False
                 return understand(send())
@@ -249,8 +251,8 @@ class S3Store(PresignedUrls):
             if once:
                 break
             retried = True
-            if tries < TRIES:
-                self._clock.sleep(self._chance.uniform(0.01, 0.05) * 2**tries)
+            if number < tries:
+                self._clock.sleep(self._chance.uniform(0.01, 0.05) * 2**number)
         assert problem
         raise problem
 

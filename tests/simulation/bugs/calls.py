@@ -76,6 +76,27 @@ BUGS = (
         test=_ONCE,
     ),
     Mutation(
+        "a copy in parts is made again after a 409",
+        "stores/s3.py",
+        "send_parts, written_in, tries=1)",
+        "send_parts, written_in)",
+        test="tests/contract/test_s3_errors.py::test_a_copy_in_parts_is_not_made_again_after_a_409",
+    ),
+    Mutation(
+        "a batch of bulk enqueue is PUT again below the task",
+        "spark/bulk/buckets.py",
+        'content_type="application/x-ndjson", once=True)',
+        'content_type="application/x-ndjson")',
+        test="tests/spark/test_bulk_enqueue.py::test_a_batch_that_is_worked_off_before_its_answer_comes_is_not_put_again",
+    ),
+    Mutation(
+        "the letter of lines that were replayed is written once only",
+        "protocol/dead_line_choice.py",
+        "        except (Conflict, Unavailable) as error:\n",
+        "        except Conflict as error:\n",
+        test="tests/unit/protocol/test_dead_line_choice.py::test_a_letter_whose_writing_has_no_answer_is_read_again",
+    ),
+    Mutation(
         "coroutines are not run",
         "worker/definition.py",
         "return loop.run(result) if inspect.isawaitable(result) else result",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from s3queue import DeadLetters, MessageNotFound, Queue
+from s3queue.errors import Contended
 from support.workbench import Workbench
 
 BATCH = "messages/b.ndjson"
@@ -72,6 +73,28 @@ def test_two_choices_at_once_take_each_their_own_lines(bench: Workbench, queue: 
 
     assert ran(bench, queue) == [1, 2]
     assert list(letters.list()) == []
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_letter_whose_writing_has_no_answer_is_read_again(bench: Workbench, queue: Queue, is_written: bool) -> None:
+    """The lines are in the queue: in the letter, they would be replayed twice. A 409 may be nothing but contention."""
+    letters = DeadLetters(queue)
+
+    def contended(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation != "put" or key != f"orders/dead/{LETTER}":
+            return perform()
+        bench.around = None
+        if is_written:
+            perform()
+        raise Contended("409: met other writers; try again")
+
+    bench.around = contended
+    letters.replay(LETTER, error_type="KeyError")
+
+    assert bench.around is None
+    assert [line.failure.type for line in letters.lines(LETTER)] == ["ValueError"]
+    letters.replay(LETTER)
+    assert ran(bench, queue) == [1, 2]
 
 
 def test_a_choice_beside_a_purge_of_the_others_is_no_conflict(bench: Workbench, queue: Queue) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 
 import pytest
 
 from s3queue.errors import Unreadable
+from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.spark_runs.slots import COOL, FORGED_AFTER, MOST_COOL, NEWER_AFTER, START_WITHIN, RunStore, as_run
 from s3queue.spark_runs.watch import LAUNCH_GRACE, RunWatch
 from support.fake_jobs import silent, throttled
@@ -348,6 +350,7 @@ def test_a_token_that_was_forgotten_makes_a_second_job_whose_success_ends_nothin
     assert is_untouched(bench, queue, path, run)
 
     bench.store.delete(queue.keys.worker(run))
+    bench.clock.advance(SPARK["visibility_timeout"] + 5)
     watch.check(queue)
     assert not is_taken(queue)
 
@@ -375,6 +378,128 @@ def test_a_driver_that_was_silent_and_is_at_work_again_keeps_its_messages(bench,
 
     assert bench.around is None, "it did not come to the lease"
     assert is_untouched(bench, queue, path, run)
+
+
+@pytest.mark.parametrize("extends", ["before it is silent", "when it wakes up"])
+def test_a_silent_driver_keeps_what_it_asked_an_hour_for(bench, jobs, extends):
+    """[P2] Its lease counts by itself, whatever becomes of its heartbeats."""
+    queue, path, run = start_without_answer(bench, jobs)
+    take_over(queue, run)
+    mine = as_run(queue, run)
+    claim = mine.adopt(path)
+    copy = jobs.copy(run, "ended", "SUCCESS")
+    if extends == "before it is silent":
+        mine.extend(claim, timedelta(hours=10))
+    bench.clock.advance(START_WITHIN.total_seconds() + 60)
+    if extends == "when it wakes up":
+        mine.extend(mine.adopt(path))
+
+    RunWatch(jobs, "bench").job_changed({"exports": queue}, {"jobRunId": copy})
+    assert is_untouched(bench, queue, path, run)
+
+    # When that is over too, so is the run.
+    bench.clock.advance(timedelta(hours=11).total_seconds())
+    RunWatch(jobs, "bench").job_changed({"exports": queue}, {"jobRunId": copy})
+    assert not is_taken(queue)
+
+
+def test_a_silent_driver_of_partitions_that_is_at_work_again_keeps_its_run(bench, jobs):
+    """[P9] Its manifest names no message: only its heartbeat says that it is at work."""
+    queue = bench.queue("exports", **SPARK)
+    path = queue.enqueue({"n": 1}, group="g")
+    launcher(jobs).launch(queue, [path])
+    (run,) = jobs.started
+    take_over(queue, run)
+    copy = jobs.copy(run, "ended", "SUCCESS")
+    bench.clock.advance(START_WITHIN.total_seconds() + 60)
+
+    def wake(operation, key, perform):
+        if (operation, key) == ("get", queue.keys.manifest(run)):
+            bench.around = None
+            bench.put(queue.keys.worker(run), bench.read(queue.keys.worker(run)))
+        return perform()
+
+    bench.around = wake
+    RunWatch(jobs, "bench").job_changed({"exports": queue}, {"jobRunId": copy})
+
+    assert bench.around is None
+    assert RunStore(queue).manifest(run)[0].paths == ()
+    assert manifest(bench, queue, run)["state"] == "running"
+    assert bench.keys(queue.keys.prefix("workers")) == [queue.keys.worker(run)]
+    assert is_taken(queue)
+
+
+def test_a_heartbeat_that_comes_when_its_run_has_ended_is_not_deleted(bench, jobs):
+    """[P2] Its driver counts on it, for what it holds: that runs out, or is finished."""
+    queue, _, run = start_without_answer(bench, jobs)
+    take_over(queue, run)
+    copy = jobs.copy(run, "ended", "SUCCESS")
+    bench.clock.advance(START_WITHIN.total_seconds() + 60)
+    mine = as_run(queue, run)
+    driver = HeartbeatWriter(mine, run=run)
+
+    def beat(operation, key, perform):
+        if (operation, key) == ("put", queue.keys.manifest(run)):
+            bench.around = None
+            assert driver.beat({}) or driver.beat({})
+        return perform()
+
+    bench.around = beat
+    RunWatch(jobs, "bench").job_changed({"exports": queue}, {"jobRunId": copy})
+
+    assert bench.around is None
+    assert RunWatch.is_fresh(queue, run)
+    assert not is_taken(queue)
+
+
+def test_a_run_that_changes_while_its_end_is_told_is_left_to_the_next_sweep(bench, jobs):
+    """Its driver writes its manifest: nothing failed, and the sweeper function must not."""
+    queue, _, run = start_without_answer(bench, jobs)
+    take_over(queue, run)
+    copy = jobs.copy(run, "ended", "SUCCESS")
+    bench.clock.advance(START_WITHIN.total_seconds() + 60)
+
+    def write(operation, key, perform):
+        if (operation, key) == ("put", queue.keys.manifest(run)):
+            bench.around = None
+            take_over(queue, run)
+        return perform()
+
+    bench.around = write
+    RunWatch(jobs, "bench").job_changed({"exports": queue}, {"jobRunId": copy})
+
+    assert bench.around is None
+    assert is_taken(queue)
+
+
+def test_of_two_watches_one_records_what_vanished_and_the_other_waits(bench, jobs):
+    """[P3] Else the slow one replaces the outcome of what was PUT there since."""
+    queue = bench.queue("exports", **SPARK)
+    path = queue.enqueue({"n": 1}, name="a")
+    launcher(jobs).launch(queue, [path])
+    (run,) = jobs.started
+    at_work, etag = RunStore(queue).manifest(run)
+    RunStore(queue).write_manifest(replace(at_work, state="running", started=1), etag)
+    mine = as_run(queue, run)
+    mine.extend(mine.adopt(path))
+    jobs.becomes("ended", "FAILED")
+    bench.memory.delete(queue.keys.message(path))
+    seen = []
+
+    def meanwhile(operation, key, perform):
+        if (operation, key) == ("put", queue.keys.record(path)):
+            bench.around = None
+            before = leases(bench, queue)
+            RunWatch(jobs, "bench").check(queue)
+            seen.append(leases(bench, queue) == before)
+        return perform()
+
+    bench.around = meanwhile
+    RunWatch(jobs, "bench").check(queue)
+
+    assert seen == [True]
+    assert queue.status(path).record.failure.type == "MessageVanished"
+    assert leases(bench, queue) == {}
 
 
 def test_of_two_watches_that_end_a_run_one_buries_its_message(bench, jobs):
