@@ -148,7 +148,7 @@ BUGS = (
     Mutation(
         "lines that are replayed stay in a letter that somebody else changes",
         "protocol/dead_line_choice.py",
-        "            conflict = error\n",
+        "            problem: QueueError = error\n",
         "            raise error\n",
         test="tests/unit/protocol/test_dead_line_choice.py::test_two_choices_at_once_take_each_their_own_lines",
     ),
