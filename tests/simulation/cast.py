@@ -136,6 +136,8 @@ class Cast:
         run = self.judge.start(self.workers[context.worker_id], context.claim, context.line)
         self.judge.members.started(context)
         try:
+            if script.get("asks"):
+                context.extend(script["asks"])
             self.world.sleep(script["takes"])
             if script.get("extends"):
                 context.extend()

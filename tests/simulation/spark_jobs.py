@@ -285,8 +285,6 @@ class Jobs:
             return cast.world.now < dies_at
 
         def per_message(spark: None, message: bytes, context: Context) -> Any:
-            if asks := json.loads(message).get("asks"):
-                context.extend(asks)
             return cast.handle(message, context)
 
         if self._by_batch:

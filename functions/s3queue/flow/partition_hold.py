@@ -14,8 +14,8 @@ from s3queue.documents.record import Failure, Record
 from s3queue.errors import Conflict, LeaseLost
 from s3queue.paths import is_ordered, partition_path
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.journal import outcome_in
-from s3queue.protocol.lease_protocol import LeaseProtocol
+from s3queue.protocol.journal import find_in_journals, outcome_in
+from s3queue.protocol.lease_protocol import LeaseProtocol, is_outcome_of
 from s3queue.protocol.misnamed import bury_misnamed
 from s3queue.store import ObjectInfo
 
@@ -264,14 +264,27 @@ class Hold:
                 self._is_closed = True
 
     def vanish(self, path: str, at: datetime) -> None:
-        """Someone deleted the message, or it was finished before the LIST was used: only a failed one is recorded."""
+        """Someone deleted the message, or it was finished before the LIST was used: only a failed one is recorded.
+
+        Raises:
+            NewerFormat, Unavailable: unknown whether it has an outcome.
+        """
         with self._mutex:
             waiting = self.messages.gone.pop(path, None) or self._waiting.get(path)
             self._forget(path)
             # Equal bytes that are PUT by now are another message, and not to be deleted with this one.  [P1]
             self._clearing.read.pop(path, None)
-            if waiting and (record := vanished(waiting, at, self.queue.worker_id)):
+            record = vanished(waiting, at, self.queue.worker_id) if waiting else None
+            if record and not self._has_ended(record):
                 self._new.ended[path] = record
+
+    def _has_ended(self, record: Record) -> bool:
+        """Whether a message that is gone has its outcome, and the lease that lets it wait is an old one: its creation
+        and the PUT after it may have come late, one after the other, when the partition had been given up.  [P3]
+        """
+        keep = self.keep if self.claim.is_alive() else lambda: None
+        found = find_in_journals(self.queue, record.path, since=record.generation.put_at, keep=keep)
+        return found is not None and is_outcome_of(found, record.generation)
 
     def _forget(self, path: str) -> None:
         self._running.pop(path, None)

@@ -288,7 +288,7 @@ class LeaseProtocol(LeaseWrites):
             self.queue.perform(record)
         if lease.generation is None or not self.queue.settings.history:
             return
-        if record is None or not _is_outcome_of(record, lease.generation):
+        if record is None or not is_outcome_of(record, lease.generation):
             self.outcomes.write_record(lease.vanished(path, at, lease.owner), is_alive)
 
     def _stored(self, claim: Claim) -> ObjectInfo:
@@ -320,7 +320,7 @@ def as_exception(error: BaseException | Failure | str, failure: Failure) -> Base
     return error if isinstance(error, BaseException) else AttemptFailed(failure.type, failure.message)
 
 
-def _is_outcome_of(record: Record, generation: Generation) -> bool:
+def is_outcome_of(record: Record, generation: Generation) -> bool:
     """Whether this record is the outcome of the generation that a lease names. Equal bytes are the same message while
     it is at work, so their dates do not matter; but if they had died before, they were PUT anew, by a replay.
     """

@@ -98,7 +98,7 @@ BUGS = (
     Mutation(
         "what vanished leaves no record",
         "protocol/lease_protocol.py",
-        "if record is None or not _is_outcome_of(record, lease.generation):",
+        "if record is None or not is_outcome_of(record, lease.generation):",
         "if record and not path:",
     ),
     Mutation(

@@ -11,6 +11,7 @@ from s3queue.encoding import put_id_of
 from s3queue.errors import Unavailable
 from s3queue.flow.partitions import hold_partition
 from s3queue.protocol.dead_letters import DeadLetters
+from s3queue.protocol.journal import records_in
 
 ONCE = {"dedup_id": "x", "dedup_for": 300}
 
@@ -210,3 +211,26 @@ def test_a_failed_message_is_recorded_as_gone_also_if_nothing_else_comes_within(
 
     assert queue.outcome_of(path).failure.type == "MessageVanished"
     assert bench.keys("orders/messages/") == bench.keys("orders/leases/") == []
+
+
+def test_a_lease_that_comes_late_gives_no_second_outcome_to_what_waited_in_it(bench):
+    """[P3] Its creation and the PUT after it had no answer, and land when the partition has been given up."""
+    queue = bench.queue(max_attempts=3)
+    path = queue.enqueue(json.dumps("first"), group="a")
+    bench.processor(queue, _fail).run(path)
+    (key,) = bench.keys("orders/leases/")
+    late = bench.read(key)
+    bench.clock.advance(60)
+    bench.processor(queue, _succeed).run(path)
+    assert bench.keys("orders/leases/") == []
+
+    bench.put(key, late)
+    for _ in range(3):
+        bench.clock.advance(3600)
+        bench.processor(queue, _succeed).run(path)
+
+    assert queue.outcome_of(path).outcome == "completed"
+    assert [record.outcome for name in bench.keys("orders/records/") for record in records_in(queue, name)] == [
+        "completed"
+    ]
+    assert bench.keys("orders/leases/") == []
