@@ -22,7 +22,7 @@ from s3queue.errors import QueueError
 from s3queue.paths import is_partition
 from s3queue.protocol.backlog import Backlog
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.liveness import HeartbeatWriter, keep_beating
+from s3queue.protocol.liveness import BEATS, HeartbeatWriter, keep_beating
 from s3queue.queue import Queue
 from s3queue.spark_runs.claims import THREADS, Waiting, claim_heavy, heavy_backlog, in_parallel, release_all
 from s3queue.spark_runs.partitions import RunPartitions
@@ -138,15 +138,20 @@ class Driver:
         return self.is_over() or self.queue.settings.paused
 
     def beat(self) -> None:
-        """Keep what this run holds, and nothing else; called every third of the visibility timeout, by a thread of its
-        own. Here, because it comes again: where an outcome could not be written, the manifest often cannot be either.
+        """Keep what this run holds; called every third of the visibility timeout, by a thread of its own. It waits for
+        nothing else: one slow PUT of the manifest would cost the run all its leases.
         """
         # The first beat finds the launcher's, or the sweeper's, and the second replaces it.
         if not (self.heartbeat.beat(self.counts) or self.heartbeat.beat(self.counts)):
             _log.warning("heartbeat not written, trying again: %s: %s", self.queue.name, self.queue.worker_id)
+
+    def tidy(self) -> None:
+        """Name what has ended no longer; called as often as `beat`, by a thread of its own. So it comes again: where an
+        outcome could not be written, the manifest often cannot be either.
+        """
         # If the run is lost, whoever starts the next message learns it.
         with suppress(QueueError, RunLost):
-            self._manifest.drop_lost()
+            self._manifest.drop_ended()
 
     def begin(self, claims: Sequence[Claim]) -> None:
         """Say that these are started, before they are: after a crash, only what was started has had its attempt.
@@ -159,7 +164,7 @@ class Driver:
     def ended(self, claim: Claim, outcome: str) -> None:
         """A message came to its end, as far as this run is concerned: it is not held any more.  [P4]
 
-        One that is lost has a lease yet: from the next heartbeat on, the manifest does not name it either.
+        One that is lost has a lease yet: the manifest does not name it either before long (`tidy`).
         """
         claim.end()
         self.heartbeat.drop(claim)
@@ -198,21 +203,33 @@ class Driver:
 
     @contextmanager
     def _beating(self) -> Iterator[None]:
-        """A heartbeat every third of the visibility timeout, or sooner if a lease needs it, in a thread of its own."""
+        """A heartbeat every third of the visibility timeout, or sooner if a lease needs it, in a thread of its own; the
+        manifest is kept tidy by another.
+        """
         done = threading.Event()
         self.beat()
-        thread = threading.Thread(
-            target=keep_beating, args=(self.heartbeat, self.beat, done.is_set), name="heartbeat", daemon=True
-        )
-        if self._beats:
+        beating = (self.heartbeat, self.beat, done.is_set)
+        threads = [
+            threading.Thread(target=keep_beating, args=beating, name="heartbeat", daemon=True),
+            threading.Thread(target=self._keep_tidy, args=(done,), name="manifest", daemon=True),
+        ]
+        for thread in threads if self._beats else ():
             thread.start()
         try:
             yield
         finally:
             done.set()
             self.heartbeat.changed.set()
-            if self._beats:
+            for thread in threads if self._beats else ():
                 thread.join()
+
+    def _keep_tidy(self, done: threading.Event) -> None:
+        while not done.wait(self.heartbeat.ttl.total_seconds() / BEATS):
+            try:
+                self.tidy()
+            except Exception:
+                # A thread that ends would let the heartbeat keep what nobody works on.
+                _log.exception("unexpected error in the thread of the manifest, continuing")
 
     def _adopt(self) -> list[Claim]:
         adopted: dict[str, Claim] = {}

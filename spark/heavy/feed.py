@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from s3queue.clock import Clock
+from s3queue.errors import QueueError
 from s3queue.protocol.claim import Claim
 
 _log = logging.getLogger(__name__)
@@ -94,11 +95,10 @@ class Feed:
         """Whether the last look found nothing, and nothing has ended since, of which there might be a retry."""
         return self._found_nothing and not self._ended_since
 
-    def stop(self, error: BaseException | None = None) -> None:
+    def stop(self) -> None:
         """Hand out nothing more."""
         with self._condition:
             self._is_stopped = True
-            self._error = self._error or error
             self._condition.notify_all()
 
     def join(self) -> None:
@@ -108,11 +108,22 @@ class Feed:
             self._condition.wait_for(lambda: not self._is_claiming)
 
     def finish(self) -> list[Claim]:
-        """What was not taken, at the end. Raises what claiming raised."""
+        """What was not taken, at the end. Raises what claiming raised, if it did so to the end."""
         self.join()
         if self._error:
             raise self._error
         return list(self._pending)
+
+    def left(self) -> list[Claim]:
+        """What nobody takes any more, because the feed was stopped or the run is over; for whoever asks first: it need
+        not wait for what still runs.
+        """
+        with self._condition:
+            if not (self._is_stopped or self._source.is_over()):
+                return []
+            left = list(self._pending)
+            self._pending.clear()
+            return left
 
     def _claim_soon(self) -> None:
         if self._is_claiming or self._source.has_others_waiting() or self._clock.monotonic() < self._look_at:
@@ -146,6 +157,9 @@ class Feed:
                 self._found_nothing = not claims
                 self._look_at = float("-inf") if claims else self._clock.monotonic() + LOOK_SECONDS
                 self._is_claiming = False
+                # A request that failed is made again at the next look: what is there to run need not wait for that.
+                self._error = error
+                self._is_stopped = self._is_stopped or not (error is None or isinstance(error, QueueError))
                 self._condition.notify_all()
         if error:
-            self.stop(error)
+            _log.warning("messages not claimed: %s", error)

@@ -64,7 +64,12 @@ class MessageWork:
         self._is_alive = is_alive
 
     def run(self, feed: Feed, driver: Driver) -> None:
-        processor = self._processor(driver, driver.is_over)
+
+        def should_stop() -> bool:
+            # Also between the lines of a batch: on a dead session, each would be charged with that.
+            return driver.is_over() or not self._is_alive()
+
+        processor = self._processor(driver, should_stop)
         if self._parallel > 1:
             feed.low = self._parallel
 
@@ -77,6 +82,10 @@ class MessageWork:
             except BaseException:
                 feed.stop()
                 raise
+            if self._is_alive():
+                # Others may run for hours yet.
+                for claim in feed.left():
+                    driver.release(claim)
 
         in_parallel(work, range(self._parallel), self._parallel)
 
@@ -86,11 +95,15 @@ class MessageWork:
     def _one(self, processor: Processor, claim: Claim, driver: Driver) -> None:
         if not self._is_alive():
             raise SparkGone("the Spark session is gone")
+        if not claim.is_alive():
+            driver.vanished(claim)
+            return
         try:
             driver.begin([claim])
-        except QueueError:
+        except QueueError as error:
+            _log.warning("message not started, given back: %s/%s: %s", driver.queue.name, claim.path, error)
             driver.release(claim)
-            raise
+            return
         driver.ended(claim, processor.process(claim))
 
     def _in_own_pool(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from s3queue.documents.run_documents import Manifest
-from s3queue.errors import Conflict
+from s3queue.errors import Conflict, Unavailable
 from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
 from s3queue.spark_runs.slots import RunStore
@@ -41,13 +41,14 @@ class RunManifest:
         self._manifest: Manifest | None = None
         self._etag = ""
         self._job = ""
-        #: What the manifest names and has not ended.
+        #: What the manifest names and has not ended; and whether that is known of what the launcher has named.
         self._open: dict[str, Claim] = {}
+        self._is_adopted = False
         #: Whether the others gave this run up.
         self.is_lost = False
         self._has_failed_early = False
-        #: Whether the manifest names a message that is over for this run, and whose lease has to run out.
-        self._keeps_lost = False
+        #: Whether the last write had no answer: what is stored may be it, or what was there before.
+        self._is_unsure = False
         self.counts: Counter[str] = Counter()
 
     @property
@@ -86,7 +87,7 @@ class RunManifest:
         """These were named by the launcher, and are this driver's now."""
         with self._mutex:
             self._open |= {claim.path: claim for claim in claims}
-            self._keeps_lost = len(self._open) < len(self.paths)
+            self._is_adopted = True
             if claims:
                 # Written with the next change: it is only a count.
                 self._manifest = replace(self._known(), rounds=self._known().rounds + 1)
@@ -112,7 +113,8 @@ class RunManifest:
         """
         with self._mutex:
             started, waiting = self._named()
-            wanted = {claim.path for claim in claims}
+            # Not a claim that ran out before it was started: the path may be claimed anew by now, and not be started.
+            wanted = {claim.path for claim in claims if self._open.get(claim.path) is claim}
             begun = [path for path in waiting if path in wanted]
             if begun:
                 self._write_paths([*started, *begun], [path for path in waiting if path not in wanted])
@@ -122,17 +124,17 @@ class RunManifest:
         with self._mutex:
             if self._open.get(claim.path) is claim:
                 del self._open[claim.path]
-                self._keeps_lost = self._keeps_lost or outcome == "lost"
         self.count(outcome)
 
-    def drop_lost(self) -> None:
-        """Name what was lost no longer: the heartbeat would keep its lease for as long as the run lives.
+    def drop_ended(self) -> None:
+        """Name what has ended no longer: if it has a lease yet, its outcome unknown, the heartbeat would keep that for
+        as long as the run lives.
 
         Raises:
             RunLost: the run is not ours any more.
         """
-        if self._keeps_lost:
-            with self._mutex:
+        with self._mutex:
+            if self._is_adopted and not self._open.keys() >= set(self.paths):
                 self._write_paths(*self._named())
 
     def count(self, outcome: str) -> None:
@@ -141,7 +143,8 @@ class RunManifest:
 
     def progressed(self) -> None:
         """Say how far the run is. Raises RunLost if it is not ours any more."""
-        self._write()
+        with self._mutex:
+            self._write_paths(*self._named())
 
     def close(self) -> None:
         """Nothing is held any more: free the slot. Raises RunLost if the run is not ours any more."""
@@ -192,13 +195,26 @@ class RunManifest:
 
     def _write_paths(self, started: Sequence[str], waiting: Sequence[str], **changes: Any) -> None:
         self._write(paths=(*started, *waiting), started=len(started), **changes)
-        self._keeps_lost = False
 
     def _write(self, **changes: Any) -> None:
         with self._mutex:
             changed = replace(self._known(), counts=dict(self.counts), **changes)
             try:
+                if self._is_unsure:
+                    self._read_again()
                 self._manifest, self._etag = self._book.write_manifest(changed, self._etag)
+                self._is_unsure = False
+            except Unavailable:
+                self._is_unsure = True
+                raise
             except Conflict as conflict:
                 self.is_lost = True
                 raise RunLost(f"{self._run}: {conflict}") from conflict
+
+    def _read_again(self) -> None:
+        """Go on from what is stored, if that is our own: whoever gives a run up says {failed}, and there is no other
+        driver.
+        """
+        found = self._book.manifest(self._run)
+        if found and found[0].state != "failed":
+            self._etag = found[1]

@@ -22,7 +22,7 @@ from spark.heavy.driver import Driver
 from spark.heavy.messages import MessageWork, SparkGone
 from spark.heavy.run_manifest import NotOurs, RunLost
 from spark.heavy.streams import StreamDefinition
-from support.fake_jobs import FakeJobs
+from support.fake_jobs import FakeJobs, silent
 from support.heavy_queue import is_taken
 from support.killed_store import Killed, KilledStore
 from support.run_world import WORK, World, check_everything
@@ -381,6 +381,7 @@ def redelivered_beside(world, path, driver):
     begun_at = world.bench.clock.monotonic()
     for _ in range(90):
         driver.beat()
+        driver.tidy()
         world.bench.clock.advance(20)
         world.sweeper.sweep()
         if path in world.dispatched:
@@ -434,6 +435,91 @@ def test_what_was_lost_beside_a_slow_message_is_not_kept_by_the_run(world):
     driver.drain()
 
     assert after[0] is not None
+
+
+def test_a_manifest_that_cannot_be_written_does_not_keep_the_heartbeat_from_it(world):
+    """[P2] One slow PUT of it, and the heartbeat would come too late for all that the run holds."""
+    world.queue.enqueue({"do": "ok"})
+    world.launch()
+    world.jobs.becomes("running", "RUNNING")
+    asked = []
+
+    def per_message(spark, message: dict, context):
+        driver.ended(driver.heartbeat.held()[0], "lost")
+
+        def around(operation, key, perform):
+            asked.append((operation, key))
+            return perform()
+
+        world.bench.around = around
+        driver.beat()
+        world.bench.around = None
+
+    driver = world.driver()
+    driver = world.driver(work=MessageWork(driver.queue, per_message, None))
+    driver.drain()
+
+    assert asked == [("put", world.queue.keys.worker(driver.queue.worker_id))]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_a_run_had_not_started_is_not_charged_by_the_sweeper_either(is_known):
+    """[P5] The watch may not know that its driver is dead; the sweeper comes as soon as a lease is over."""
+    world = World(max_attempts=1)
+    paths = [world.queue.enqueue({"do": "ok"}) for _ in range(3)]
+    world.jobs.after = (lambda request: None) if is_known else silent
+    world.launch()
+    world.jobs.after = lambda request: None
+    world.jobs.becomes("running", "RUNNING")
+    dead = []
+
+    def dies(operation, key, perform):
+        """When it says that it starts the first one, and from then on."""
+        if dead or (operation == "put" and "/runs/run-" in key and world.manifest()["state"] == "running"):
+            dead.append(key)
+            raise Killed
+        return perform()
+
+    world.bench.around = dies
+    with pytest.raises(Killed):
+        world.driver().drain()
+    world.bench.around = None
+    assert world.manifest()["started"] == 0
+
+    for second in range(300):
+        if second == 200:
+            world.jobs.becomes("ended", "FAILED")
+        world.sweeper.tick()
+        world.bench.clock.advance(1)
+
+    assert world.records() == {}
+    world.settle()
+    assert {path: record.outcome for path, record in world.records().items()} == dict.fromkeys(paths, "completed")
+
+
+def test_the_lines_of_a_batch_are_not_run_on_a_session_that_is_gone():
+    """[P5] They would fail for that reason alone."""
+    world = World(max_attempts=1)
+    (path,) = world.queue.enqueue_many([{"do": n} for n in range(6)])
+    world.launch()
+    alive, called = [True], []
+
+    def per_message(spark, message: dict, context):
+        called.append(message["do"])
+        if message["do"] == 1:
+            alive[0] = False
+            raise ConnectionError("the JVM is gone")
+
+    driver = world.driver()
+    driver = world.driver(work=MessageWork(driver.queue, per_message, None, is_alive=lambda: alive[0]))
+    with pytest.raises(SparkGone):
+        driver.drain()
+
+    assert called == [0, 1]
+    assert world.records() == {}
+    alive[0] = True
+    world.settle()
+    assert world.records()[path].dead_lines == 1
 
 
 def test_what_could_not_be_adopted_is_not_kept_by_the_run(world):

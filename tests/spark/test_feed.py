@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
 from s3queue import Queue, QueueSettings
+from s3queue.errors import Unavailable
 from s3queue.spark_runs.launcher import Launcher
-from s3queue.spark_runs.slots import as_run
+from s3queue.spark_runs.slots import RunStore, as_run
 from s3queue.stores.memory import MemoryStore
 from spark.heavy import feed as feeding
 from spark.heavy.driver import Driver
@@ -196,36 +198,83 @@ def test_what_has_ended_is_named_no_longer_once_others_are_claimed(manifest):
     assert world.manifest()["counts"] == {"completed": 1}
 
 
-def test_what_was_lost_is_named_no_longer_after_the_next_heartbeat(manifest):
-    """Its lease would be kept for as long as the others run."""
+@pytest.mark.parametrize("outcome", ["lost", "completed", "released"])
+def test_what_has_ended_is_named_no_longer_when_it_is_tidied(manifest, outcome):
+    """It may have a lease yet, whatever became of it: that would be kept for as long as the others run."""
     world, _, found, (first, second, third) = manifest
     found.begin([first, second])
-    found.ended(first, "completed")
     world.bench.store.take()
-    found.drop_lost()
-    assert world.bench.store.take() == {}, "it has no lease: the next change says so"
+    found.drop_ended()
+    assert world.bench.store.take() == {}
 
-    found.ended(second, "lost")
-    found.drop_lost()
-    found.drop_lost()
+    found.ended(second, outcome)
+    found.drop_ended()
+    found.drop_ended()
 
     assert world.bench.store.take() == {"put": 1}
-    assert (world.manifest()["paths"], world.manifest()["started"]) == ([third.path], 0)
-    assert world.manifest()["counts"] == {"completed": 1, "lost": 1}
+    assert (world.manifest()["paths"], world.manifest()["started"]) == ([first.path, third.path], 1)
+    assert world.manifest()["counts"] == {outcome: 1}
 
 
-def test_what_was_not_adopted_is_named_no_longer_after_the_next_heartbeat():
+def test_what_was_not_adopted_is_named_no_longer_when_it_is_tidied():
     world = World()
     paths = [world.queue.enqueue({"do": n}) for n in range(3)]
     world.launch()
     mine = as_run(world.queue, list(world.jobs.started)[-1])
     found = RunManifest(mine)
     found.take_over()
+    found.drop_ended()
+    assert len(world.manifest()["paths"]) == 3, "they are being adopted, and the heartbeat keeps them"
     found.adopted([mine.adopt(paths[1])])
 
-    found.drop_lost()
+    found.drop_ended()
 
     assert (world.manifest()["paths"], world.manifest()["started"]) == ([paths[1]], 0)
+
+
+def test_a_claim_that_ran_out_does_not_start_the_next_one_of_its_message(manifest):
+    """[P5] It waited in the feed; the run has claimed the message anew, and would be charged with it."""
+    world, mine, found, (first, _, _) = manifest
+    mine.fail(first, RuntimeError("ran out"))
+    world.bench.clock.advance(10)
+    again = mine.claim(first.path, read_first=True)
+    found.name([again])
+
+    found.begin([first])
+    assert world.manifest()["started"] == 0
+
+    found.begin([again])
+    assert world.manifest()["started"] == 1
+
+
+def test_a_write_that_had_no_answer_is_not_taken_for_anothers(manifest):
+    """It was stored: the run goes on from it. One that says {failed} is of whoever gave the run up."""
+    world, _, found, (first, second, _) = manifest
+
+    def lost(operation, key, perform):
+        if "/runs/run-" not in key:
+            return perform()
+        if operation == "put":
+            perform()
+        raise Unavailable("no answer")
+
+    world.bench.around = lost
+    with pytest.raises(Unavailable):
+        found.begin([first])
+    world.bench.around = None
+    found.begin([second])
+    assert not found.is_lost
+    assert world.manifest()["started"] == 1
+
+    world.bench.around = lost
+    with pytest.raises(Unavailable):
+        found.progressed()
+    world.bench.around = None
+    book = RunStore(world.queue)
+    at_work, etag = book.manifest(world.manifest()["run"])
+    book.write_manifest(replace(at_work, state="failed"), etag)
+    with pytest.raises(RunLost):
+        found.progressed()
 
 
 def test_a_retry_that_is_claimed_before_its_thread_says_that_it_failed_is_named_once_and_unstarted(manifest):
@@ -276,6 +325,15 @@ class Claiming:
         return list(found)
 
 
+def until_looked(feed, source, looks):
+    """Until the thread that claims has ended."""
+    for _ in range(2000):
+        if source.looks >= looks and not feed._is_claiming:
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it was not looked")
+
+
 def feed_of(source, *claims):
     return feeding.Feed(source, claims, limit=3, clock=ManualClock())
 
@@ -302,6 +360,41 @@ def test_what_claiming_raised_beside_the_messages_is_raised_at_the_end():
     feed.join()
     with pytest.raises(RunLost):
         feed.finish()
+
+
+def test_a_request_that_fails_while_others_are_claimed_is_made_again():
+    """Else what is there, and what comes, would wait for the slowest message that runs."""
+    source, clock = Claiming(Unavailable("503"), "bc"), ManualClock()
+    feed = feeding.Feed(source, ["a"], limit=3, clock=clock)
+    feed.low = 1
+    assert feed.take() == ["a"]
+    until_looked(feed, source, 1)
+    clock.advance(feeding.LOOK_SECONDS)
+    assert feed.take() == ["b"]
+    feed.done(2)
+    assert feed.finish() == ["c"]
+
+
+def test_a_request_that_fails_to_the_end_is_raised():
+    source = Claiming(Unavailable("503"))
+    feed = feed_of(source, "a")
+    feed.low = 1
+    assert feed.take() == ["a"]
+    until_looked(feed, source, 1)
+    feed.done()
+    assert feed.take() == []
+    with pytest.raises(Unavailable):
+        feed.finish()
+
+
+def test_what_nobody_takes_any_more_is_left_before_the_last_has_ended():
+    source = Claiming()
+    feed = feed_of(source, "a", "b", "c")
+    assert feed.take() == ["a"]
+    assert feed.left() == []
+    source.over = True
+    assert feed.take() == []
+    assert (feed.left(), feed.left()) == (["b", "c"], [])
 
 
 class NoThread(threading.Thread):

@@ -64,7 +64,7 @@ def test_a_query_has_one_message_of_each_group_in_order_and_each_its_own_outcome
         started = [(path, attempt) for query in queries for path, attempt in query if path in paths]
         assert started == [(paths[0], 1), (paths[1], 1), (paths[1], 2), (paths[2], 1)]
     # One query for the first of each group and the shares, then one for each step.
-    assert {partition_of(path) for path, _ in queries[0]} == {"@=0", "@=1", "@a", "@b"}
+    assert {partition_of(path) for path, _ in queries[0]} == {"@a", "@b", *map(partition_of, shared)}
     assert len(queries[0]) == 7
     assert [queue.outcome_of(path).result for path in shared] == [{"square": float(n * n)} for n in range(5)]
     assert [queue.outcome_of(path).attempt for path in groups["b"]] == [1, 2, 1]

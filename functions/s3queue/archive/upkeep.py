@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 
 from s3queue.errors import Conflict
 from s3queue.store import ObjectStore, listing
@@ -76,7 +77,10 @@ def vacuum(store: ObjectStore, archive: ArchiveTable, *, days: float = KEPT_DAYS
         )
     _check_all_converted(store, found, unused)
     # What an earlier one deleted is named again, as long as the table remembers it.
-    present = {entry.key for page in listing(store, f"{FOLDER}queue=") for entry in page.objects}
+    # Also a run that died may have come again since, and have written the same file under the same name: it is young.
+    kept = timedelta(days=days)
+    pages = listing(store, f"{FOLDER}queue=")
+    present = {entry.key for page in pages for entry in page.objects if page.at - entry.modified_at >= kept}
     keys = sorted(present.intersection(FOLDER + path for path in unused if _OURS.fullmatch(path)))
     if not dry_run:
         with ThreadPoolExecutor(THREADS) as pool:

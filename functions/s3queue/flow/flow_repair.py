@@ -27,10 +27,11 @@ from s3queue.paths import due_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.flow_progress import (
     advance,
-    create,
+    create_flow,
     decide,
     end,
     node_finished,
+    put_marker,
     put_node,
     read_flow,
 )
@@ -206,8 +207,8 @@ def _cancel_node(
             node_finished(queue, flow.reference(node), done, NESTED)
             return True
         # As a message: once it is there, and cancelled, whoever comes later stores nothing of it.
-        queue.store.put(member.marker, b"")
-        create(queue, flow_key(member.flow_id), member.to_bytes())
+        put_marker(queue, member)
+        create_flow(queue, member)
     cancel_flow(queue, member, f"flow {flow.flow_id} was cancelled", is_late)
     return True
 

@@ -17,12 +17,11 @@ from s3queue.documents.flow import (
     FlowDocument,
     OnDead,
     check_id,
-    flow_key,
 )
 from s3queue.documents.sends import STARTS, Send
 from s3queue.errors import Conflict, InvalidRequest
 from s3queue.protocol.access import QueueAccess
-from s3queue.protocol.flow_progress import create, read_flow, store_node
+from s3queue.protocol.flow_progress import create_flow, put_marker, read_flow, store_node
 from s3queue.protocol.flow_storing import put_members, put_missing
 from s3queue.settings import QueueSettings
 from s3queue.store import ObjectStore
@@ -129,9 +128,8 @@ class Flow:
         flow.check()
         flow = _traced(flow, current())
         queue = access(self.store, flow.home, self._clock, self._chance)
-        # The marker comes first: a flow without one would never be repaired.
-        queue.store.put(flow.marker, b"")
-        if not create(queue, flow_key(self.id), flow.to_bytes()):
+        put_marker(queue, flow)
+        if not create_flow(queue, flow):
             stored = read_flow(queue, self.id)
             if stored is None or not stored.is_like(flow):
                 raise Conflict(f"flow {self.id} is there already, with other messages: give this one another id")

@@ -18,6 +18,7 @@ from s3queue.store import ObjectInfo, delete_unique
 
 from .claim import Claim
 from .lease_protocol import LeaseProtocol
+from .liveness import has_not_started
 
 LeaseEnding = Literal["gone", "finished", "retried", "dead", "restarted", "undecided"]
 
@@ -59,10 +60,12 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
         # A late repetition of what has run: see `Claiming`.
         leases.clear_repeated(claim, record)
         return "finished"
-    if lease.is_cancelling or (lease.state == "burying" and lease.failure is None):
+    is_unstarted = because is None and lease.state == "processing" and has_not_started(queue, lease.owner, path)
+    if lease.is_cancelling or (lease.state == "burying" and lease.failure is None) or is_unstarted:
         # The operator's process had recorded nothing yet; or the lease was taken over to clear what had an outcome, not
-        # a death, whose record has expired since: to call it dead would be wrong.  [P3] The message is as it was, and
-        # no attempt is used. It waits, so that its next claim looks for a record, should someone only be slow.  [P4]
+        # a death, whose record has expired since: to call it dead would be wrong.  [P3] Or a Spark run had not begun
+        # it. The message is as it was, and no attempt is used.  [P5] It waits, so that its next claim looks for a
+        # record, should someone only be slow.  [P4]
         due_at, attempt = whole_second(held.read_at), max(0, lease.attempt - 1)
         leases.write(
             claim, replace(claim.lease, state="waiting", attempt=attempt, retry_at=due_at, is_cancelling=False)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from s3queue.documents.flow import NESTED, FlowDocument, Reference, decision_key, done_key, done_prefix, flow_key
 from s3queue.documents.flow_outcomes import Decided, Decision, Done
 from s3queue.documents.record import Failure, Outcome, Record
+from s3queue.encoding import dump, format_instant
 from s3queue.errors import AccessDenied, Conflict, CorruptState, InvalidRequest, NewerFormat, NotSent, Unavailable
 from s3queue.keys import Keys
 from s3queue.store import UNKNOWN_TRIES, listing, put_surely
@@ -205,6 +206,33 @@ def store_node(queue: QueueAccess, flow: FlowDocument, node: int) -> None:
         except Unavailable as error:
             unknown = error
     raise unknown or Unavailable(f"unknown whether {key} was stored; try again")
+
+
+def create_flow(queue: QueueAccess, flow: FlowDocument) -> bool:
+    """PUT flow.json unless one is there; whether there surely was none.
+
+    Its bytes are those of every start of this flow: after an unknown answer nobody can tell whose they are. Then it
+    counts as there before, so that nothing runs again of a flow that has ended.  [P8]
+    """
+    key, unknown = flow_key(flow.flow_id), None
+    for _ in range(UNKNOWN_TRIES):
+        try:
+            queue.store.put(key, flow.to_bytes(), if_absent=True, once=True)
+            return True
+        except Conflict:
+            return False
+        except Unavailable as error:
+            unknown = error
+            if queue.store.head(key):
+                return False
+    raise unknown or Unavailable(f"unknown whether {key} was stored; try again")
+
+
+def put_marker(queue: QueueAccess, flow: FlowDocument) -> None:
+    """By which the sweeper finds a flow: before its document, because a flow without one would never be repaired. It is
+    another one each time: whoever deletes an old one does not delete this one.
+    """
+    queue.store.put(flow.marker, dump({"at": format_instant(queue.clock.now())}))
 
 
 def create(queue: QueueAccess, key: str, body: bytes) -> bool:

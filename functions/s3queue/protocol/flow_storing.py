@@ -16,19 +16,16 @@ from s3queue.errors import AccessDenied, InvalidRequest, NotSent
 from s3queue.store import listing
 
 from .access import QueueAccess
-from .flow_progress import create, put_node, read_decision, read_flow
+from .flow_progress import create, create_flow, put_marker, put_node, read_decision, read_flow
 
 #: Stores the message of one node; False, or an error, if it is refused.
 PutNode = Callable[[QueueAccess, FlowDocument, int], bool | None]
 
 
 def put_flow(queue: QueueAccess, flow: FlowDocument, put: PutNode = put_node) -> bool:
-    """Store the document of a flow, behind its marker, and all its messages; as `put_members`.
-
-    The marker comes first: a flow without one would never be repaired.
-    """
-    queue.store.put(flow.marker, b"")
-    if not create(queue, flow_key(flow.flow_id), flow.to_bytes()):
+    """Store the document of a flow, behind its marker, and all its messages; as `put_members`."""
+    put_marker(queue, flow)
+    if not create_flow(queue, flow):
         return put_missing(queue, flow, put)
     return put_members(queue, flow, range(len(flow.members)), put)
 
@@ -135,9 +132,8 @@ def start_flow(queue: QueueAccess, record: Record, body: bytes, between: Callabl
         return put_node(queue, flow, node)
 
     try:
-        # The marker comes first: a flow without one would never be repaired.
-        queue.store.put(flow.marker, b"")
-        is_new = create(queue, flow_key(flow.flow_id), flow.to_bytes())
+        put_marker(queue, flow)
+        is_new = create_flow(queue, flow)
         if is_new:
             put_members(queue, flow, range(len(flow.members)), put)
         else:

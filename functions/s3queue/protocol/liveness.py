@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from s3queue.documents.heartbeat import Heartbeat
 from s3queue.documents.lease import GRAIN
@@ -21,7 +22,12 @@ from s3queue.store import Object, put_surely
 from .access import QueueAccess
 from .claim import Claim
 
+if TYPE_CHECKING:
+    from s3queue.documents.run_documents import Manifest
+
 _log = logging.getLogger(__name__)
+#: What the id of a Spark run begins with, which is also its worker's id.
+RUN = "run-"
 #: Heartbeats within a ttl, or within a lease: two may be lost.
 BEATS = 3
 #: After a heartbeat that could not be written, the next try comes after this part of the shortest time to keep.
@@ -261,15 +267,24 @@ class LiveOwners:
         if not heartbeat.is_fresh(found.at - found.modified_at):
             return frozenset(), found.at
         self.fresh_until[owner] = found.modified_at + heartbeat.ttl + GRAIN
-        run = self._manifest(heartbeat.run) if heartbeat.run else frozenset()
-        return frozenset(heartbeat.holds) | run, found.at
+        manifest = _manifest(self._queue, heartbeat.run) if heartbeat.run else None
+        return frozenset(heartbeat.holds).union(manifest.paths if manifest else ()), found.at
 
-    def _manifest(self, run: str) -> frozenset[str]:
-        # Not above: most functions never meet a Spark run, and start faster without its documents.
-        from s3queue.documents.run_documents import Manifest
 
-        try:
-            found = self._queue.store.open(self._queue.keys.manifest(run))
-            return frozenset(Manifest.read(found).paths) if found else frozenset()
-        except (CorruptState, InvalidRequest):
-            return frozenset()
+def has_not_started(queue: QueueAccess, owner: str, path: str) -> bool:
+    """Whether the owner of a lease that has run out is a Spark run, which says that it had not started the message: it
+    says so before it starts one. One GET, if the owner has the name of a run.  [P5]
+    """
+    manifest = _manifest(queue, owner) if owner.startswith(RUN) else None
+    return manifest is not None and path in manifest.paths[manifest.started :]
+
+
+def _manifest(queue: QueueAccess, run: str) -> Manifest | None:
+    # Not above: most functions never meet a Spark run, and start faster without its documents.
+    from s3queue.documents.run_documents import Manifest
+
+    try:
+        found = queue.store.open(queue.keys.manifest(run))
+        return Manifest.read(found) if found else None
+    except (CorruptState, InvalidRequest):
+        return None

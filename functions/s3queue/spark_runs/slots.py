@@ -14,6 +14,7 @@ from typing import Any
 
 from s3queue.documents.run_documents import Manifest, Slot
 from s3queue.errors import Conflict, CorruptState, NewerFormat, QueueError, Unreadable
+from s3queue.protocol.liveness import RUN
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, delete_unique, listing, put_surely
 
@@ -62,7 +63,7 @@ class RunStore:
 
     def new_run(self) -> str:
         """An id that sorts by time, and that can be a worker's name and EMR's client token."""
-        return f"run-{self.queue.chance.name(self.queue.clock.now())}"
+        return f"{RUN}{self.queue.chance.name(self.queue.clock.now())}"
 
     def slots(self) -> Iterator[HeldSlot]:
         """Every slot that is taken and can be read. One LIST, and one GET for each slot.

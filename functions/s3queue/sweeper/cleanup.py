@@ -12,10 +12,11 @@ from datetime import timedelta
 
 from s3queue.documents.heartbeat import Heartbeat
 from s3queue.documents.lease import GRAIN
-from s3queue.errors import CorruptState, QueueError
+from s3queue.errors import CorruptState, InvalidRequest, QueueError
 from s3queue.protocol.access import QueueAccess
+from s3queue.protocol.liveness import RUN
 from s3queue.protocol.locks import read_lock
-from s3queue.store import ObjectInfo, ObjectStore, Page, delete_seen
+from s3queue.store import Object, ObjectInfo, ObjectStore, Page, delete_seen
 
 from .report import Report
 
@@ -118,7 +119,23 @@ class Cleanup:
 
     def _remove_older(self, kind: str, age: timedelta, report: Report) -> None:
         for page in self._pages(kind, report):
-            remove((entry for entry in page.objects if page.at - entry.modified_at > age), report)
+            old = (entry for entry in page.objects if page.at - entry.modified_at > age)
+            remove((entry for entry in old if kind != "runs" or not self._is_at_work(entry.key, report)), report)
+
+    def _is_at_work(self, key: str, report: Report) -> bool:
+        """Whether a Spark run has a heartbeat: a message may run, or the run may wait for its start, for longer than
+        records are kept, and neither its slot nor its manifest is written meanwhile.  [P2]
+        """
+        report.budget.check(2)
+        store, name = report.budget.store, key.rpartition("/")[2].removesuffix(".json")
+        try:
+            run = name if name.startswith(RUN) else _run_of(store.open(key))
+            return bool(run) and store.head(self.queue.keys.worker(run)) is not None
+        except (CorruptState, InvalidRequest):
+            return False
+        except QueueError as error:
+            _log.warning("run not looked at, kept for the next sweep: %s: %s", key, error)
+            return True
 
     def _remove_locks(self, report: Report) -> None:
         """Delete locks that nobody has written for long, unless their own ttl is longer still."""
@@ -147,6 +164,13 @@ def _kept(store: ObjectStore, key: str) -> timedelta | None:
     except QueueError as error:
         _log.warning("heartbeat not read, kept for the next sweep: %s: %s", key, error)
         return None
+
+
+def _run_of(slot: Object | None) -> str:
+    # Not above: most queues have none.
+    from s3queue.documents.run_documents import Slot
+
+    return Slot.read(slot).run if slot else ""
 
 
 def remove(entries: Iterable[ObjectInfo], report: Report) -> None:

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from s3queue.errors import CorruptState, QueueError
 from s3queue.protocol.access import QueueAccess
-from s3queue.store import ObjectInfo
+from s3queue.store import ObjectInfo, delete_unique
 
 from .budget import OutOfBudget
 from .progress import Progress
@@ -77,6 +77,6 @@ class FlowStep:
             report.complete = False
             return
         if is_over is None and age > MARKER_KEPT:
-            report.budget.store.delete(entry.key)
+            delete_unique(report.budget.store, entry.key, if_match=entry.etag)
         if is_over:
             self._next.pop(entry.key, None)

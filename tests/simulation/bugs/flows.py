@@ -9,6 +9,20 @@ _EXPIRED = "tests/unit/sweeper/test_expired_leases.py::"
 
 BUGS = (
     Mutation(
+        "a start of a flow takes the document of another one for its own",
+        "protocol/flow_progress.py",
+        "            if queue.store.head(key):\n                return False\n",
+        "            if queue.store.head(key):\n                return True\n",
+        test="tests/unit/flow/test_flows.py::test_a_start_whose_document_has_no_answer_runs_nothing_twice",
+    ),
+    Mutation(
+        "the marker of a flow that is started anew is deleted with the old one",
+        "sweeper/flow_step.py",
+        "            delete_unique(report.budget.store, entry.key, if_match=entry.etag)\n",
+        "            report.budget.store.delete(entry.key)\n",
+        test="tests/unit/flow/test_flows.py::test_a_marker_that_is_written_anew_is_not_deleted_with_the_old_one",
+    ),
+    Mutation(
         "a member goes before its flow knows its outcome",
         "protocol/access.py",
         "        if record.is_member and self.flows is not False:\n",
@@ -99,14 +113,14 @@ BUGS = (
     Mutation(
         "a flow is written before its marker",
         "flow/flows.py",
-        '        queue.store.put(flow.marker, b"")\n        if not create(',
-        "        if not create(",
+        "        put_marker(queue, flow)\n        if not create_flow(",
+        "        if not create_flow(",
         more=(
             (
                 "flow/flows.py",
                 "        put_members(queue, flow, range(len(flow.members)), store_node)\n        return self.id\n",
                 "        put_members(queue, flow, range(len(flow.members)), store_node)\n"
-                '        queue.store.put(flow.marker, b"")\n        return self.id\n',
+                "        put_marker(queue, flow)\n        return self.id\n",
             ),
         ),
     ),
@@ -137,8 +151,8 @@ BUGS = (
     Mutation(
         "what was taken over to be cleared is called dead once its record is gone",
         "protocol/expire.py",
-        'lease.is_cancelling or (lease.state == "burying" and lease.failure is None):',
-        "lease.is_cancelling:",
+        'lease.is_cancelling or (lease.state == "burying" and lease.failure is None) or is_unstarted:',
+        "lease.is_cancelling or is_unstarted:",
         test=f"{_EXPIRED}test_what_had_an_outcome_is_not_called_dead_because_its_record_is_gone",
     ),
     Mutation(

@@ -44,9 +44,8 @@ BUGS = (
         more=(
             (
                 "protocol/flow_storing.py",
-                "        # The marker comes first: a flow without one would never be repaired.\n"
-                '        queue.store.put(flow.marker, b"")\n',
-                "",
+                "        put_marker(queue, flow)\n        is_new",
+                "        is_new",
             ),
         ),
         # Schedule 1022 meets it, and the crash matrix.

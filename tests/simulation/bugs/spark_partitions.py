@@ -6,6 +6,8 @@ from simulation.mutations import Mutation
 
 _RUNS = "tests/spark/test_run_partitions.py::"
 _WATCH = "tests/unit/spark_runs/test_watch.py::"
+_FEED = "tests/spark/test_feed.py::"
+_DRIVER = "tests/spark/test_driver.py::"
 _LAUNCHER = "tests/unit/spark_runs/test_launcher.py::"
 
 BUGS = (
@@ -181,16 +183,78 @@ BUGS = (
     Mutation(
         "a Spark run keeps what it has lost for as long as it lives",
         "spark/heavy/driver.py",
-        "            self._manifest.drop_lost()\n",
+        "            self._manifest.drop_ended()\n",
         "            pass\n",
         test="tests/spark/test_driver.py::test_what_was_lost_beside_a_slow_message_is_not_kept_by_the_run",
     ),
     Mutation(
         "a Spark run keeps what it could not adopt for as long as it lives",
         "spark/heavy/run_manifest.py",
-        "            self._keeps_lost = len(self._open) < len(self.paths)\n",
-        "",
-        test="tests/spark/test_feed.py::test_what_was_not_adopted_is_named_no_longer_after_the_next_heartbeat",
+        "if self._is_adopted and not self._open.keys() >= set(self.paths):",
+        "if self._is_adopted and self.counts and not self._open.keys() >= set(self.paths):",
+        test=f"{_FEED}test_what_was_not_adopted_is_named_no_longer_when_it_is_tidied",
+    ),
+    Mutation(
+        "what a Spark run is about to adopt is named no longer",
+        "spark/heavy/run_manifest.py",
+        "if self._is_adopted and not self._open.keys() >= set(self.paths):",
+        "if not self._open.keys() >= set(self.paths):",
+    ),
+    Mutation(
+        "the heartbeat of a Spark run waits for its manifest",
+        "spark/heavy/driver.py",
+        "        # The first beat finds the launcher's, or the sweeper's, and the second replaces it.\n",
+        "        self.tidy()\n",
+        test=f"{_DRIVER}test_a_manifest_that_cannot_be_written_does_not_keep_the_heartbeat_from_it",
+    ),
+    Mutation(
+        "what a Spark run had not started is charged by the sweeper",
+        "protocol/expire.py",
+        '    is_unstarted = because is None and lease.state == "processing" and ',
+        "    is_unstarted = False and ",
+        test=f"{_DRIVER}test_what_a_run_had_not_started_is_not_charged_by_the_sweeper_either",
+    ),
+    Mutation(
+        "the lines of a batch run on a session that is gone",
+        "spark/heavy/messages.py",
+        "            return driver.is_over() or not self._is_alive()\n",
+        "            return driver.is_over()\n",
+        test=f"{_DRIVER}test_the_lines_of_a_batch_are_not_run_on_a_session_that_is_gone",
+    ),
+    Mutation(
+        "a claim that ran out starts the next one of its message",
+        "spark/heavy/run_manifest.py",
+        "wanted = {claim.path for claim in claims if self._open.get(claim.path) is claim}",
+        "wanted = {claim.path for claim in claims}",
+        test=f"{_FEED}test_a_claim_that_ran_out_does_not_start_the_next_one_of_its_message",
+    ),
+    Mutation(
+        "a Spark run takes its own manifest for anothers",
+        "spark/heavy/run_manifest.py",
+        "                if self._is_unsure:\n",
+        "                if self.is_lost:\n",
+        test=f"{_FEED}test_a_write_that_had_no_answer_is_not_taken_for_anothers",
+    ),
+    Mutation(
+        "a request that fails while others are claimed stops a Spark run",
+        "spark/heavy/feed.py",
+        "not (error is None or isinstance(error, QueueError))",
+        "error is not None",
+        test=f"{_FEED}test_a_request_that_fails_while_others_are_claimed_is_made_again",
+    ),
+    Mutation(
+        "a Spark run keeps what it does not start any more until its last message has ended",
+        "spark/heavy/feed.py",
+        "            if not (self._is_stopped or self._source.is_over()):\n",
+        "            if not self._is_claiming:\n",
+        test=f"{_FEED}test_what_nobody_takes_any_more_is_left_before_the_last_has_ended",
+    ),
+    Mutation(
+        "the slot and the manifest of a Spark run go although it is at work",
+        "sweeper/cleanup.py",
+        'if kind != "runs" or not self._is_at_work(entry.key, report)',
+        "if entry",
+        test="tests/unit/sweeper/test_cleanup.py::test_a_run_is_kept_for_as_long_as_it_has_a_heartbeat",
     ),
     Mutation(
         "a run of a mixed queue waits for the retries of light messages",

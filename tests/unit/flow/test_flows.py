@@ -25,7 +25,7 @@ from s3queue.documents.flow import MOST_MEMBERS, named_node, reference
 from s3queue.documents.message import Generation
 from s3queue.documents.record import Record
 from s3queue.documents.sends import Send
-from s3queue.errors import AccessDenied, CorruptState, NotSent, QueueError
+from s3queue.errors import AccessDenied, CorruptState, NotSent, QueueError, Unavailable
 from s3queue.flow.flow_repair import repair
 from s3queue.sweeper.flow_step import MARKER_KEPT
 from support.workbench import Workbench
@@ -497,6 +497,69 @@ def test_starting_again_after_records_are_gone_runs_nothing_twice(shop: Shop, is
     shop.run()
     assert [body for name, body, _ in shop.seen if name == "thumbnails"] == [{"n": 0}, {"n": 1}]
     assert flow.state().state == "completed"
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_start_whose_document_has_no_answer_runs_nothing_twice(shop: Shop, is_stored: bool) -> None:
+    """[P8] Whose the bytes are that lie there, nobody can tell: those of every start are the same."""
+    flow = shop.flow(id="order-17")
+    flow.add("thumbnails", {"n": 0})
+    flow.then("emails", {})
+    flow.start()
+    shop.run()
+    for key in [*shop.bench.keys("thumbnails/records/"), *shop.bench.keys("emails/records/")]:
+        shop.bench.memory.delete(key)
+
+    def silent(operation: str, key: str, perform: Any) -> Any:
+        if operation != "put" or not key.endswith("/flow.json"):
+            return perform()
+        shop.bench.around = None
+        if is_stored:
+            with contextlib.suppress(Conflict):
+                perform()
+        raise Unavailable("503")
+
+    shop.bench.around = silent
+    flow.start()
+    assert shop.bench.around is None
+    assert shop.run() == 0
+
+    # One that was not there before is started, whatever was answered.
+    other = shop.flow(id="order-18")
+    other.add("thumbnails", {"n": 1})
+    shop.bench.around = silent
+    other.start()
+    assert shop.run() == 1
+    assert other.state().state == "completed"
+
+
+def test_a_marker_that_is_written_anew_is_not_deleted_with_the_old_one(shop: Shop) -> None:
+    """A start died before its document, long ago; it is called again while the sweeper gives it up."""
+    flow = shop.flow(id="order-17")
+    flow.add("thumbnails", {})
+
+    def dies(operation: str, key: str, perform: Any) -> Any:
+        if key.endswith("/flow.json"):
+            raise KeyboardInterrupt
+        return perform()
+
+    shop.bench.around = dies
+    with pytest.raises(KeyboardInterrupt):
+        flow.start()
+    shop.bench.clock.advance(MARKER_KEPT.total_seconds() + 60)
+
+    def again(operation: str, key: str, perform: Any) -> Any:
+        if operation == "delete" and key == "thumbnails/flows/order-17":
+            shop.bench.around = dies
+            with pytest.raises(KeyboardInterrupt):
+                flow.start()
+            shop.bench.around = None
+        return perform()
+
+    shop.bench.around = again
+    shop.sweep()
+    assert shop.bench.around is None
+    assert shop.bench.keys("thumbnails/flows/") == ["thumbnails/flows/order-17"]
 
 
 def test_another_flow_of_the_same_id_is_refused(shop: Shop) -> None:

@@ -6,6 +6,8 @@ from datetime import timedelta
 
 from s3queue import Lock
 from s3queue.protocol.liveness import HeartbeatWriter
+from s3queue.spark_runs.slots import as_run
+from support.heavy_queue import SPARK, launcher
 
 
 def test_cleanup_deletes_what_is_past_its_retention_only(bench):
@@ -23,6 +25,28 @@ def test_cleanup_deletes_what_is_past_its_retention_only(bench):
     bench.clock.advance(1000)
     assert queue.cleanup() == 2
     assert bench.keys() == [f"orders/{pending}"]
+
+
+def test_a_run_is_kept_for_as_long_as_it_has_a_heartbeat(bench, jobs):
+    """[P2] While one message runs, neither its slot nor its manifest is written: without them, others take it."""
+    queue = bench.queue("exports", **SPARK, record_retention=3600)
+    launcher(jobs).launch(queue, [queue.enqueue({"n": 1})])
+    (run,) = jobs.started
+    driver = HeartbeatWriter(as_run(queue, run), run=run)
+    sweeper = bench.sweeper(queue)
+    bench.put("exports/runs/run-gone.json", b"{}")
+    bench.put("exports/runs/slot-7", b"{}")
+    for _ in range(6 * 60):
+        bench.clock.advance(20)
+        driver.beat({})
+    sweeper.sweep()
+
+    assert bench.keys("exports/runs/") == [f"exports/runs/{run}.json", "exports/runs/slot-0"]
+
+    driver.end()
+    bench.clock.advance(3601)
+    sweeper.sweep()
+    assert bench.keys("exports/runs/") == []
 
 
 def test_dead_letters_past_their_retention_go_even_from_an_idle_queue(bench, dispatched):
