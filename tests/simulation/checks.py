@@ -68,7 +68,8 @@ def check_quiet(world: World, judge: Judge, cast: Cast) -> None:
         if key.startswith(judge.root):
             judge.broken("P6", f"{key} is still there")
     for life in judge.ledger.all():
-        if (life.end not in ("overwritten", "merged", "removed", "repeated") or life.is_missed) and not life.record:
+        has_outcome = life.record or (life.worked_on and life.worked_on.record)
+        if (life.end not in ("overwritten", "merged", "removed", "repeated") or life.is_missed) and not has_outcome:
             judge.broken("P1", f"{life.path} has no outcome")
         if life.end == "merged":
             _check_merged(world, judge, life)

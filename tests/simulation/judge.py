@@ -164,8 +164,18 @@ class Judge:
         for holding in [one for one in self._held if one.process is process and before.etag in one.etags]:
             if lease is None or lease.state == "waiting":
                 self._held.remove(holding)
+                if lease is None and _is_first(former):
+                    self._given_back(path)
             else:
                 holding.etags.add(after.etag)
+
+    def _given_back(self, path: str) -> None:
+        """Its holder deleted the lease of a first attempt: had nothing started in it, and the message been deleted by
+        hand since, that is as if it had been deleted before the claim, when no lease said that it was there.
+        """
+        for life in self.ledger.lives.get(path, ()):
+            if life.is_untouched and not life.runs:
+                life.is_missed = False
 
     def _check_redelivery(self, path: str, former: Lease, lease: Lease, leased_at: float) -> None:
         """A lease whose owner died ends when its time is over, and its message need not wait longer than that."""
@@ -293,10 +303,10 @@ class Judge:
         lease = self.world.objects.get(self._leases + life.path)
         held = Lease.from_bytes(lease.body, life.path) if lease else None
         named = held.generation if held and not held.is_cancelling else None
-        # The lease may name the one before it, under the same name, whose outcome is recorded by now: it is cleared.
-        worked_on = named and self.ledger.find(life.path, named.etag, named.put_at)
-        life.is_missed = bool(named) and not (worked_on and worked_on is not life and worked_on.record)
-        life.is_missed = life.is_missed or (how == "remove" and self.partitions.is_waiting(life))
+        # It may be the one before it, under the same name: equal bytes are one message while they are at work.
+        life.worked_on = self.ledger.find(life.path, named.etag, named.put_at) if named else None
+        life.is_missed = bool(named) or (how == "remove" and self.partitions.is_waiting(life))
+        life.is_untouched = held is not None and _is_first(held) and not life.runs
         at_work = [one for one in self._held if one.claim.path == life.path and one.claim.is_alive()]
         if how == "purge" and any(one.leased_at < sent_at - LOOKED_WITHIN for one in at_work):
             self.broken("P1", f"{life.path} was purged while it was at work")
@@ -383,6 +393,11 @@ class Judge:
 def _is_replay(call: Call | None, process: Process) -> bool:
     """Whether a request is part of a replay; who is on trial in the crash matrix replays, if anything, letters."""
     return call.name in ("replay", "edit") if call else process.name.startswith("subject")
+
+
+def _is_first(lease: Lease | None) -> bool:
+    """Whether this is a claim that follows nothing: who gives it back has nothing to keep, and deletes its lease."""
+    return bool(lease and lease.state == "processing" and lease.attempt == 1 and not lease.attempts and not lease.lines)
 
 
 def _is_new_claim(former: Lease, lease: Lease) -> bool:

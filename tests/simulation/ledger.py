@@ -53,6 +53,10 @@ class Life:
     is_unstoppable: bool = False
     #: An operator deleted it while a lease named it: its record has to say so.
     is_missed: bool = False
+    #: The lease was that of a first attempt, and nothing had started.
+    is_untouched: bool = False
+    #: What that lease named: the one before it, perhaps.
+    worked_on: Life | None = None
     #: It was sent, and a late repetition of that PUT, after it was finished.
     is_repeated: bool = False
     record: Record | None = None
