@@ -239,11 +239,12 @@ class RunWatch:
                 held = mine.read_lease(path)
                 if held is None or held.lease.owner != manifest.run or held.lease.state == "waiting":
                     continue
-                if held.lease.state == "burying" and not held.is_over():
-                    continue  # Another watch of this run may just have written it. If not, it runs out by itself.  [P2]
-                # Of a silent driver, what has run out by itself: it may have asked for an hour. And the heartbeat after
-                # the lease, not before it: a driver that wakes up may have beaten since.  [P2]
-                if not is_dead and (not held.is_over() or self.is_fresh(mine, manifest.run)):
+                if not held.is_over() and (held.lease.state == "burying" or not is_dead):
+                    # It runs out by itself: another watch of this run may just have written it, or a driver that is
+                    # only silent may have asked for an hour. The others of the queue need not wait for that.  [P2]
+                    continue
+                # After the lease, not before it: a driver that wakes up may have beaten since.  [P2]
+                if not is_dead and self.is_fresh(mine, manifest.run):
                     return False
                 if number < started or held.lease.state == "burying":
                     expire(mine.leases, path, held, because=failure)

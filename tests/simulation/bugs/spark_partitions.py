@@ -91,15 +91,22 @@ BUGS = (
     Mutation(
         "a Spark run that was silent loses what its driver has taken anew since",
         "spark_runs/watch.py",
-        "if not is_dead and (not held.is_over() or self.is_fresh(mine, manifest.run)):",
-        "if not is_dead and not held.is_over():",
+        "                if not is_dead and self.is_fresh(mine, manifest.run):\n",
+        "                if False:\n",
         test=f"{_WATCH}test_a_driver_that_was_silent_and_is_at_work_again_keeps_its_messages",
     ),
     Mutation(
         "a silent driver of a Spark run loses what it asked an hour for",
         "spark_runs/watch.py",
-        "if not is_dead and (not held.is_over() or self.is_fresh(mine, manifest.run)):",
-        "if not is_dead and self.is_fresh(mine, manifest.run):",
+        'if not held.is_over() and (held.lease.state == "burying" or not is_dead):',
+        'if not held.is_over() and held.lease.state == "burying":',
+        test=f"{_WATCH}test_a_silent_driver_keeps_what_it_asked_an_hour_for",
+    ),
+    Mutation(
+        "one message that asked for an hour keeps the slot of a Spark run that is over",
+        "spark_runs/watch.py",
+        "of the queue need not wait for that.  [P2]\n                    continue\n",
+        "of the queue need not wait for that.  [P2]\n                    return False\n",
         test=f"{_WATCH}test_a_silent_driver_keeps_what_it_asked_an_hour_for",
     ),
     Mutation(
@@ -133,8 +140,8 @@ BUGS = (
     Mutation(
         "of two watches that end a Spark run, one takes the other's burial",
         "spark_runs/watch.py",
-        'if held.lease.state == "burying" and not held.is_over():',
-        "if not held:",
+        'if not held.is_over() and (held.lease.state == "burying" or not is_dead):',
+        "if not held.is_over() and not is_dead:",
         test=f"{_WATCH}test_of_two_watches_that_end_a_run_one_buries_its_message",
     ),
     Mutation(
