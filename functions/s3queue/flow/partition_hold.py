@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from s3queue.documents.lease import Lease
 from s3queue.documents.partition import PART_BYTES, StoredPartition, Waiting, in_parts
 from s3queue.documents.record import Failure, Record
-from s3queue.errors import Conflict, LeaseLost
+from s3queue.errors import AccessDenied, Conflict, LeaseLost, NewerFormat, Unavailable
 from s3queue.paths import is_ordered, partition_path
 from s3queue.protocol.claim import Claim
-from s3queue.protocol.journal import find_in_journals, outcome_in
-from s3queue.protocol.lease_protocol import LeaseProtocol, is_outcome_of
+from s3queue.protocol.journal import outcome_in
+from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.misnamed import bury_misnamed
 from s3queue.store import ObjectInfo
 
@@ -28,6 +29,7 @@ from .partition_uncommitted import Uncommitted
 from .partition_window import PartitionWindow
 from .read_ahead import ReadAhead, Readers
 
+_log = logging.getLogger(__name__)
 #: After fewer messages than this a partition is given up at once: most likely none has come meanwhile.
 FEW = 10
 
@@ -74,7 +76,8 @@ class Hold:
         self.messages = PartitionWindow(queue, partition, self._waiting)
         self._clearing = Clearing(queue, leases.outcomes, partition, self.claim, self._lease.keep)
         self._ahead = ReadAhead(queue, readers)
-        self._reading = PartitionReading(self, self._clearing, HeldJournals(queue, partition, self.keep), self._ahead)
+        self._journals = HeldJournals(queue, partition, self.keep)
+        self._reading = PartitionReading(self, self._clearing, self._journals, self._ahead)
 
     # Taking
 
@@ -94,11 +97,16 @@ class Hold:
             self.queue.hold_back(self.messages.path(window[0]))
             return False
         try:
-            if window and self.messages.must_gather(window):
+            within = self.queue.settings.within if window and self.messages.must_gather(window) else timedelta()
+            if within or self.messages.gone:
                 # The lease comes first: the events of what comes meanwhile find it held, and end there.
-                self._lease.wait(self.queue.settings.within)
-                self.queue.clock.sleep(self.queue.settings.within.total_seconds())
-                if not (window := self._plan(relist=True)) and not self._new.ended:
+                self._lease.wait(within)
+                self._settle_gone()
+                if within:
+                    self.queue.clock.sleep(within.total_seconds())
+                    window = self._plan(relist=True)
+                    self._settle_gone()
+                if not window and not self._new.ended:
                     self.give_up()
                     return False
             journal = self._lease.document.journal
@@ -263,28 +271,41 @@ class Hold:
                 del self._running[path]
                 self._is_closed = True
 
-    def vanish(self, path: str, at: datetime) -> None:
-        """Someone deleted the message, or it was finished before the LIST was used: only a failed one is recorded.
-
-        Raises:
-            NewerFormat, Unavailable: unknown whether it has an outcome.
+    def miss(self, path: str) -> None:
+        """It is not there any more. If it had failed, it waits until a LIST shows that: `_settle_gone` asks whether it
+        has its outcome, and should nobody answer, that is no attempt.  [P1]
         """
         with self._mutex:
-            waiting = self.messages.gone.pop(path, None) or self._waiting.get(path)
-            self._forget(path)
             # Equal bytes that are PUT by now are another message, and not to be deleted with this one.  [P1]
             self._clearing.read.pop(path, None)
-            record = vanished(waiting, at, self.queue.worker_id) if waiting else None
-            if record and not self._has_ended(record):
-                self._new.ended[path] = record
+            if path in self._waiting:
+                self.look_again(path)
+            else:
+                self._forget(path)
 
-    def _has_ended(self, record: Record) -> bool:
-        """Whether a message that is gone has its outcome, and the lease that lets it wait is an old one: its creation
-        and the PUT after it may have come late, one after the other, when the partition had been given up.  [P3]
+    def _settle_gone(self) -> None:
+        """Give what failed, and was deleted by hand, its outcome, unless a journal has one. The lease is written.
+
+        The lease that lets it wait may be an old one: its creation and the PUT after it may have come late, one after
+        the other, when the partition had been given up.  [P3] The mutex is free: this may take many requests.
         """
-        keep = self.keep if self.claim.is_alive() else lambda: None
-        found = find_in_journals(self.queue, record.path, since=record.generation.put_at, keep=keep)
-        return found is not None and is_outcome_of(found, record.generation)
+        gone, self.messages.gone = self.messages.gone, {}
+        found = (vanished(one, self.messages.listed_at, self.queue.worker_id) for one in gone.values())
+        records = [record for record in found if record]
+        ended = set[str]()
+        try:
+            if records and self._stored:
+                ended = self._journals.with_outcome(records, self._stored.written_at, self.claim.claimed_at)
+        except (Unavailable, AccessDenied, NewerFormat) as error:
+            # The others go on; the next LIST shows once more that it is gone.
+            _log.warning("unknown what became of messages that are gone, asking again: %s: %s", self.partition, error)
+            with self._mutex:
+                self._waiting.update(gone)
+            return
+        with self._mutex:
+            for record in records:
+                if record.path not in ended:
+                    self._new.end(record.path, record)
 
     def _forget(self, path: str) -> None:
         self._running.pop(path, None)
@@ -312,6 +333,8 @@ class Hold:
         with self._mutex:
             self.messages.put_back(self._window)
             window = [] if stop or self._is_closed else self._plan()
+        self._settle_gone()
+        with self._mutex:
             new, self._is_last = self._begin_commit(), False
             all_ended = tuple(new.ended.values())
         # Usually one part. What is not committed yet stays taken: it may have been started.
@@ -351,12 +374,15 @@ class Hold:
             beside = {self.messages.path(info): info.etag for info in self._window} | self._running
             is_alone = any((known := self._waiting.get(path)) and known.is_suspect for path in beside)
             window = [] if is_alone or self._is_closed else self._plan(beside=beside)
+        self._settle_gone()
+        with self._mutex:
             if not window:
                 self._is_last = True
                 return False
             new = self._begin_commit()
             self._uncleared, self._repeated = tuple(new.ended.values()), new.repeated
-            beside |= {self.messages.path(info): info.etag for info in window}
+            # Some may have ended meanwhile.
+            beside = {self.messages.path(info): info.etag for info in (*self._window, *window)} | self._running
             waiting = dict(self._waiting)
         name = self._clearing.journal_name(self._uncleared)
         self._lease.commit(taken=beside, ended=self._uncleared, journal=name, waiting=waiting)
@@ -384,8 +410,12 @@ class Hold:
             return []  # it is looked at once more after it was given up
         self.messages.look(beside or ())
         window = self.messages.find(finished, beside)
-        for path in list(self.messages.gone):
-            self.vanish(path, self.messages.listed_at)
+        for path, one in list(self.messages.gone.items()):
+            self._forget(path)
+            # Equal bytes that are PUT by now are another message, and not to be deleted with this one.  [P1]
+            self._clearing.read.pop(path, None)
+            if vanished(one, self.messages.listed_at, self.queue.worker_id) is None:
+                del self.messages.gone[path]
         while self.messages.misnamed:
             bury_misnamed(self.leases, *self.messages.misnamed.popitem())
         return window

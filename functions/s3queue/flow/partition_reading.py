@@ -95,7 +95,7 @@ class PartitionReading:
         """Its GET was refused: an attempt of what lies there, which may be another message than the LIST has shown."""
         found = self._hold.queue.list_message(path)
         if found is None:
-            self._hold.vanish(path, info.at)
+            self._hold.miss(path)
         elif found.etag != info.etag:
             self._hold.look_again(path)
         else:
@@ -140,7 +140,7 @@ class PartitionReading:
     def _look(self, path: str, info: ObjectInfo, before: float) -> Claim | None:
         read = self._ahead.read(path, info, before)
         if read is None:
-            self._hold.vanish(path, info.at)
+            self._hold.miss(path)
             return None
         message = read.message
         if message.generation.etag != info.etag:
