@@ -13,6 +13,8 @@ BUGS = (
         "flow/partition_hold.py",
         "if record.path not in ended:",
         "if record.path:",
+        # Schedule 74596 found it.
+        test=f"{_BY_HAND}test_a_lease_that_comes_late_gives_no_second_outcome_to_what_waited_in_it",
     ),
     Mutation(
         "a failed message that is gone when it is read is forgotten",
