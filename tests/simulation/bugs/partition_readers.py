@@ -157,7 +157,7 @@ BUGS = (
     Mutation(
         "messages are gathered before their partition is taken",
         "flow/partition_hold.py",
-        "                self._lease.wait(self.queue.settings.within)\n",
+        "                self._lease.wait(within)\n",
         "",
         test="tests/unit/worker/test_collecting.py::"
         "test_while_one_process_gathers_the_events_of_others_find_the_partition_held",

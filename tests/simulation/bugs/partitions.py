@@ -223,8 +223,8 @@ BUGS = (
     Mutation(
         "a commit beside messages that run does not name them",
         "flow/partition_hold.py",
-        "            beside |= {self.messages.path(info): info.etag for info in window}\n",
-        "            beside = {self.messages.path(info): info.etag for info in window}\n",
+        " for info in (*self._window, *window)} | self._running\n",
+        " for info in window}\n",
     ),
     Mutation(
         "what a worker may have died of is taken beside messages that run",
