@@ -30,7 +30,7 @@ from s3queue.encoding import NONSENSE, format_instant, parse_instant, parse_json
 from s3queue.errors import Conflict, CorruptState
 from s3queue.keys import LATEST_STATISTICS, Keys
 from s3queue.printable import clean
-from s3queue.store import Object, ObjectStore
+from s3queue.store import Object, ObjectStore, open_state
 from spark.archive import not_in
 from spark.history.archived import OBJECT, read_facts
 from spark.history.facts import FACTS, READ, facts_of
@@ -260,7 +260,7 @@ def publish(store: ObjectStore, latest: Mapping[str, Any]) -> bool:
     """Write latest.json unless a later computation is there already."""
     body = json.dumps(latest, ensure_ascii=False, indent=1).encode()
     while True:
-        found = store.open(LATEST_STATISTICS)
+        found = open_state(store, LATEST_STATISTICS)
         if found and _computed_at(found) > latest["computed_at"]:
             return False
         etag = found.etag if found else None

@@ -21,7 +21,7 @@ from .clock import Chance, Clock, RandomChance, SystemClock
 from .encoding import as_whole, dump, load_current
 from .errors import Conflict, CorruptState, Unavailable
 from .keys import Keys
-from .store import ObjectStore, delete_unique, put_surely
+from .store import ObjectStore, delete_unique, open_state, put_surely
 
 IN_PROGRESS = STATUS_CONSTANTS["INPROGRESS"]
 COMPLETED = STATUS_CONSTANTS["COMPLETED"]
@@ -132,7 +132,7 @@ class S3PersistenceLayer(BasePersistenceLayer):
 
     def _read(self, idempotency_key: str) -> tuple[DataRecord, str] | None:
         key = self._keys.idempotency(idempotency_key)
-        found = self._store.open(key)
+        found = open_state(self._store, key)
         if found is None:
             return None
         document = load_current(found.read(RECORD_BYTES), key)

@@ -5,12 +5,13 @@ Every answer carries `at`, the server's own `Date`, because the age of a lease i
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO, Protocol
 
-from .errors import Conflict, CorruptState, Unavailable
+from .errors import AccessDenied, Conflict, CorruptState, Unavailable, Unreadable
 
 #: How often one conditional write is tried while its answers leave open what happened, before the caller is told.
 UNKNOWN_TRIES = 4
@@ -184,6 +185,59 @@ def listing(store: ObjectStore, prefix: str, *, after: str = "", pages: int | No
         pages = None if pages is None else pages - 1
 
 
+def look_at(store: ObjectStore, key: str) -> ObjectInfo | None:
+    """HEAD; where that is refused (SSE-C), a LIST shows as much as is needed. None if there is no such object."""
+    try:
+        return store.head(key)
+    except AccessDenied:
+        return next((entry for entry in store.list(key, limit=1).objects if entry.key == key), None)
+
+
+def open_state(store: ObjectStore, key: str) -> Object | None:
+    """GET of a document that s3queue writes; None if there is none.
+
+    One that nobody can read (archived, a foreign key) is garbage like any other: reading it is CorruptState, and it can
+    be replaced by its ETag. Messages and dead letters are opened with `store.open`: they are somebody's payload.
+
+    Raises:
+        AccessDenied: this process lacks a permission, which says nothing about the document.
+    """
+    try:
+        return store.open(key)
+    except Unreadable:
+        pass  # whose ETag is not in the answer
+    for _ in range(UNKNOWN_TRIES):
+        seen = look_at(store, key)
+        if seen is None:
+            return None
+        try:
+            # What cannot be read must be what was looked at: a good document may have taken its place in between.
+            return store.open(key, if_match=seen.etag)
+        except Conflict:
+            continue
+        except Unreadable as refused:
+            return Object(
+                key=key,
+                etag=seen.etag,
+                size=seen.size,
+                modified_at=seen.modified_at,
+                at=seen.at,
+                stream=_Refused(f"{key} cannot be read: {refused}"),
+            )
+    raise Unavailable(f"{key} is written again and again; try again")
+
+
+class _Refused(io.RawIOBase):
+    """The body of an object that nobody can read."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__()
+        self._problem = problem
+
+    def read(self, size: int = -1) -> bytes:
+        raise CorruptState(self._problem)
+
+
 def put_surely(
     store: ObjectStore,
     key: str,
@@ -214,8 +268,8 @@ def put_surely(
         except Unavailable as error:
             unknown = error
         try:
-            found = store.open(key)
-            is_ours = found is not None and _holds(found, body)
+            found = open_state(store, key)
+            is_ours = found is not None and holds(found, body)
         except Unavailable as error:
             unknown = error
             continue
@@ -227,12 +281,15 @@ def put_surely(
     raise unknown or Unavailable(f"unknown whether {key} was written; try again")
 
 
-def _holds(found: Object, body: bytes) -> bool:
+def holds(found: Object, body: bytes) -> bool:
     """Whether this is the stored object. What someone else wrote there is not read: it may be of any size."""
     if found.size != len(body):
         found.stream.close()
         return False
-    return found.read() == body
+    try:
+        return found.read() == body
+    except CorruptState:
+        return False
 
 
 def delete_unique(store: ObjectStore, key: str, *, if_match: str) -> bool:
@@ -251,7 +308,7 @@ def delete_unique(store: ObjectStore, key: str, *, if_match: str) -> bool:
         except Conflict as conflict:
             # After a lost answer, the object may be missing because we deleted it; another object in its place is not
             # our doing.
-            return (unknown is not None or conflict.retried) and store.head(key) is None
+            return (unknown is not None or conflict.retried) and look_at(store, key) is None
         except Unavailable as error:
             unknown = error
     raise unknown or Unavailable(f"unknown whether {key} was deleted; try again")
@@ -281,10 +338,10 @@ def delete_seen(
                 store.delete(key, if_match=etag)
                 return True
         except Conflict as conflict:
-            return (unknown is not None or conflict.retried) and store.head(key) is None
+            return (unknown is not None or conflict.retried) and look_at(store, key) is None
         except Unavailable as error:
             unknown = error
-        found = store.head(key)
+        found = look_at(store, key)
         if found is None:
             return True
         if (found.etag, found.modified_at) != (etag, modified_at):

@@ -13,7 +13,7 @@ from typing import Any
 from s3queue.encoding import NONSENSE, as_object, as_text, parse_instant, parse_json
 from s3queue.errors import Conflict, CorruptState
 from s3queue.keys import Keys
-from s3queue.store import Object, ObjectStore
+from s3queue.store import Object, ObjectStore, open_state
 
 #: A larger file is not read: 24 lines with their histograms.
 LINES_BYTES = 16 * 1024 * 1024
@@ -25,7 +25,7 @@ def merge_lines(store: ObjectStore, queue: str, day: str, lines: Sequence[Mappin
     """Put new lines among those of a day; returns all of them, by the hour. No PUT if nothing changes."""
     key = Keys(queue).hours(day)
     while True:
-        found = store.open(key)
+        found = open_state(store, key)
         before = read_lines(found) if found else {}
         after = dict(before)
         for line in lines:

@@ -33,7 +33,7 @@ from s3queue.encoding import (
 )
 from s3queue.errors import Conflict, CorruptState, QueueError
 from s3queue.keys import STATISTICS_STATE
-from s3queue.store import Object, ObjectStore
+from s3queue.store import Object, ObjectStore, open_state
 
 _log = logging.getLogger("spark.statistics")
 VERSION = 1
@@ -196,7 +196,7 @@ def floor_hour(at: datetime) -> datetime:
 
 def read_state(store: ObjectStore) -> dict[str, Seen]:
     """Queue → what was seen of it; queues whose entry makes no sense are left out, and computed whole."""
-    found = store.open(STATISTICS_STATE)
+    found = open_state(store, STATISTICS_STATE)
     return _parsed(found) if found else {}
 
 
@@ -220,7 +220,7 @@ def write_state(store: ObjectStore, seen: Mapping[str, Seen]) -> None:
     then hours are computed once more than needed, and never once too few.
     """
     while True:
-        found = store.open(STATISTICS_STATE)
+        found = open_state(store, STATISTICS_STATE)
         state = _parsed(found) if found else {}
         before = dict(state)
         for queue, one in seen.items():

@@ -14,7 +14,7 @@ from s3queue.archive.columns import FILE_COLUMNS
 from s3queue.documents.partition import read_journal
 from s3queue.documents.record import RECORD_BYTES, RECORD_FORMAT, Attempt, Record
 from s3queue.encoding import load
-from s3queue.errors import Conflict, CorruptState, NewerFormat
+from s3queue.errors import Conflict, CorruptState, NewerFormat, Unreadable
 from s3queue.keys import Keys
 from s3queue.paths import PARTITION, due_of, is_batch, partition_of, priority_of
 
@@ -49,6 +49,8 @@ def read_record(store: ObjectStore, queue: str, key: str, etag: str) -> list[tup
         etag = found.etag
     except Conflict:
         return []
+    except Unreadable as error:
+        return [_problem(queue, key, etag, f"Unreadable: {error}")]
     try:
         if key.startswith(Keys(queue).prefix("records") + PARTITION):
             return [(*row, None) for row in journal_rows(queue, key, etag, found)]

@@ -14,7 +14,7 @@ from s3queue.encoding import format_instant
 from s3queue.errors import CorruptState
 from s3queue.paths import partition_of, partition_path
 from s3queue.queue import Queue
-from s3queue.store import ObjectInfo, listing
+from s3queue.store import ObjectInfo, listing, open_state
 
 #: Partitions whose journals are listed at every poll, also if nothing was seen to change: the last ones that did.
 WATCHED = 20
@@ -82,7 +82,7 @@ class PartitionEvents:
 
     def _leased(self, partition: str, since: datetime) -> Iterator[Told]:
         self.requests["get"] += 1
-        found = self.queue.store.open(self.queue.keys.lease(partition_path(partition)))
+        found = open_state(self.queue.store, self.queue.keys.lease(partition_path(partition)))
         if found is None:
             return
         try:
@@ -123,7 +123,7 @@ class PartitionEvents:
                     continue
                 self._journals.add(entry.key)
                 self.requests["get"] += 1
-                found = self.queue.store.open(entry.key)
+                found = open_state(self.queue.store, entry.key)
                 try:
                     yield from self._outcomes(read_journal(found) if found else ())
                 except CorruptState:

@@ -16,7 +16,7 @@ from s3queue.paths import due_of, is_batch, lines_of, priority_of
 from s3queue.protocol.partition_status import busy_paths
 from s3queue.protocol.status import State, Status
 from s3queue.queue import Queue
-from s3queue.store import ObjectInfo, Page, listing
+from s3queue.store import ObjectInfo, Page, listing, open_state
 
 from . import models
 from .message_models import Body, MessageLife, MessageRow, Messages
@@ -141,7 +141,7 @@ def rows_of(queue: Queue, kind: str, entry: ObjectInfo) -> list[MessageRow]:
     if not is_of_partition(queue, entry.key):
         row = _row(queue, kind, entry)
         return [row] if row else []
-    found = queue.store.open(entry.key)
+    found = open_state(queue.store, entry.key)
     try:
         listed = listed_in_partition(entry.key, found) if found else []
     except CorruptState as error:
@@ -171,7 +171,7 @@ def rows_at(queue: Queue, key: str) -> int:
 
 def _row(queue: Queue, kind: str, entry: ObjectInfo) -> MessageRow | None:
     path = queue.keys.path_under(kind, entry.key)
-    found = queue.store.open(entry.key) if path else None
+    found = open_state(queue.store, entry.key) if path else None
     if path is None or found is None:
         return None
     row = MessageRow(

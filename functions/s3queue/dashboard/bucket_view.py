@@ -14,7 +14,7 @@ from s3queue.keys import check_queue, similar_names
 from s3queue.protocol.stats import Stats
 from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
-from s3queue.store import ObjectStore
+from s3queue.store import ObjectStore, open_state
 
 from .console import Console
 from .overview import QueueOverview, overview, queue_names
@@ -105,7 +105,7 @@ class BucketView:
         )
 
     def statistics(self) -> Statistics:
-        found = self.store.open(STATISTICS)
+        found = open_state(self.store, STATISTICS)
         prices = Prices(put=PRICES.s3_write, get=PRICES.s3_read)
         if found is None:
             return Statistics(available=False, modified_at=None, document=None, prices=prices)

@@ -15,7 +15,7 @@ from s3queue.keys import check_queue
 from s3queue.protocol.stats import Stats
 from s3queue.queue import Queue
 from s3queue.settings import QueueSettings
-from s3queue.store import ObjectStore, listing
+from s3queue.store import ObjectStore, listing, open_state
 
 from .verdicts import Health, is_suspicious, judge, read_trend
 
@@ -134,7 +134,7 @@ def live_workers(queue: Queue) -> list[LiveWorker]:
     found = []
     for page in listing(queue.store, queue.keys.prefix("workers")):
         for entry in page.objects:
-            stored = queue.store.open(entry.key)
+            stored = open_state(queue.store, entry.key)
             try:
                 heartbeat = Heartbeat.read(stored) if stored else None
             except CorruptState:

@@ -9,7 +9,7 @@ from s3queue.documents.run_documents import MANIFEST_BYTES, RUN_SILENT, Manifest
 from s3queue.encoding import format_instant, parse_json
 from s3queue.errors import CorruptState
 from s3queue.queue import Queue
-from s3queue.store import ObjectInfo, listing
+from s3queue.store import ObjectInfo, listing, open_state
 
 from .console import Console
 from .parallel import in_parallel
@@ -49,7 +49,7 @@ def _name_jobs(found: Sequence[RunView]) -> None:
 
 
 def _view(queue: Queue, entry: ObjectInfo, now: datetime, console: Console) -> RunView:
-    stored = queue.store.open(entry.key)
+    stored = open_state(queue.store, entry.key)
     body = b""
     document = None
     try:

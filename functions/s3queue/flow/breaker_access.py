@@ -12,7 +12,7 @@ from s3queue.documents.breaker_document import BreakerDocument, StoredBreaker
 from s3queue.errors import Conflict, CorruptState, InvalidRequest, NewerFormat
 from s3queue.keys import Keys
 from s3queue.protocol.access import QueueAccess
-from s3queue.store import ObjectStore, put_surely
+from s3queue.store import ObjectStore, open_state, put_surely
 
 _log = logging.getLogger(__name__)
 Force = Literal["open", "closed", "auto"]
@@ -26,7 +26,7 @@ def read_breaker(store: ObjectStore, keys: Keys, note: Callable[[datetime], None
     Raises:
         NewerFormat: a newer version wrote it.
     """
-    found = store.open(keys.breaker)
+    found = open_state(store, keys.breaker)
     if found is None:
         return StoredBreaker(document=BreakerDocument(), etag=None)
     note(found.at)

@@ -21,7 +21,7 @@ from s3queue.errors import AccessDenied, Conflict, CorruptState, InvalidRequest,
 from s3queue.paths import partition_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.producer import Reserved
-from s3queue.store import UNKNOWN_TRIES, Object, put_surely
+from s3queue.store import UNKNOWN_TRIES, Object, open_state, put_surely
 
 
 def reservation(
@@ -78,7 +78,7 @@ def _reserve(queue: QueueAccess, key: str, within: timedelta, ours: DedupMarker)
     for _ in range(UNKNOWN_TRIES):
         found: Object | None = None
         try:
-            found = queue.store.open(key)
+            found = open_state(queue.store, key)
         except AccessDenied as error:
             # To a producer that may not list, an object that is missing is forbidden, too: the PUT will tell.
             if denied:

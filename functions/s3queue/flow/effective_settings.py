@@ -13,7 +13,7 @@ from s3queue.errors import Conflict, CorruptState, QueueError
 from s3queue.limits import Breaker
 from s3queue.protocol.access import QueueAccess
 from s3queue.settings import QueueSettings, with_current_names
-from s3queue.store import put_surely
+from s3queue.store import holds, open_state, put_surely
 
 _log = logging.getLogger(__name__)
 Origin = Literal["default", "definition", "queue.json"]
@@ -38,7 +38,7 @@ class EffectiveSetting:
 
 def read_published(queue: QueueAccess) -> PublishedSettings | None:
     """What a deployment or a worker published; None if nobody has, or if it cannot be read. One GET."""
-    found = queue.store.open(queue.keys.settings)
+    found = open_state(queue.store, queue.keys.settings)
     try:
         return PublishedSettings.read(found) if found else None
     except CorruptState as error:
@@ -53,11 +53,9 @@ def publish_settings(queue: QueueAccess, by: Publisher) -> bool:
     """
     body = PublishedSettings.to_bytes(queue.defined, by)
     try:
-        found = queue.store.open(queue.keys.settings)
-        if found and found.size == len(body) and found.read() == body:
+        found = open_state(queue.store, queue.keys.settings)
+        if found and holds(found, body):
             return False
-        if found:
-            found.stream.close()
         etag = found.etag if found else None
         put_surely(queue.store, queue.keys.settings, body, if_match=etag, if_absent=etag is None)
         return True

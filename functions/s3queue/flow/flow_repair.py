@@ -38,7 +38,7 @@ from s3queue.protocol.flow_progress import (
 from s3queue.protocol.flow_storing import Found, look, put_flow, put_members
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes
-from s3queue.store import ObjectInfo, listing
+from s3queue.store import ObjectInfo, listing, look_at
 
 _log = logging.getLogger(__name__)
 #: A message that has lain for so long may be dead, and nobody can read it. Others are at work, or wait for their turn.
@@ -87,7 +87,7 @@ def _present(queue: QueueAccess, flow: FlowDocument, nodes: list[int]) -> dict[i
     for node in nodes:
         member = flow.node(node)
         if isinstance(member, FlowDocument):
-            found[node] = queue.store.head(flow_key(member.flow_id))
+            found[node] = look_at(queue.store, flow_key(member.flow_id))
             continue
         prefix = Keys(member.queue).message(_name(flow, member))
         if prefix not in listed:

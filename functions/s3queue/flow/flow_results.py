@@ -12,7 +12,7 @@ from s3queue.documents.flow_outcomes import Done
 from s3queue.documents.record import Outcome
 from s3queue.documents.sends import Send
 from s3queue.errors import CorruptState
-from s3queue.store import ObjectStore
+from s3queue.store import ObjectStore, open_state
 
 #: GETs at a time, when all results are read.
 READS = 16
@@ -64,7 +64,7 @@ class Results(Sequence[MemberResult]):
     def _get(self, node: int) -> MemberResult:
         if node not in self._read:
             key = self._flow.done(node)
-            found = self._store.open(key)
+            found = open_state(self._store, key)
             if found is None:
                 raise CorruptState(f"{key} is missing: someone deleted an outcome of flow {self._flow.flow_id}")
             done, member = Done.read(found), self._flow.node(node)
@@ -107,7 +107,7 @@ class FlowContext:
         """
         if self._results is None:
             key = flow_key(self.id)
-            found = self._store.open(key)
+            found = open_state(self._store, key)
             if found is None:
                 raise CorruptState(f"{key} is missing: someone deleted flow {self.id}")
             flow = FlowDocument.read(found, self.id)

@@ -18,7 +18,7 @@ from s3queue.errors import CorruptState, MessageNotFound, QueueError
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.flow_storing import Found, look
 from s3queue.settings import QueueSettings
-from s3queue.store import ObjectStore
+from s3queue.store import ObjectStore, open_state
 
 from .flow_names import flow_names
 from .flow_repair import cancel_flow
@@ -151,7 +151,7 @@ class Flows:
         return self._state(flow_id)
 
     def _read(self, flow_id: str) -> tuple[QueueAccess, FlowDocument, datetime]:
-        if not is_id(flow_id) or (found := self.store.open(flow_key(flow_id))) is None:
+        if not is_id(flow_id) or (found := open_state(self.store, flow_key(flow_id))) is None:
             raise MessageNotFound(f"no flow has the id {flow_id!r}: see `s3queue flows list`")
         flow = FlowDocument.read(found, flow_id)
         queue = access(self.store, flow.home, self.clock, self.chance)
@@ -195,7 +195,7 @@ class Flows:
 
     def _outcomes(self, keys: Sequence[str]) -> Sequence[Outcome]:
         def read(key: str) -> Outcome:
-            stored = self.store.open(key)
+            stored = open_state(self.store, key)
             return Done.read(stored).outcome if stored else "completed"
 
         if len(keys) <= READS:

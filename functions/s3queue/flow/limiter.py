@@ -19,7 +19,7 @@ from s3queue.limits import Rate
 from s3queue.paths import rate_key_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.store_time import StoreTime
-from s3queue.store import Written, put_surely
+from s3queue.store import Written, open_state, put_surely
 
 _log = logging.getLogger(__name__)
 #: How often a grant is tried while others write the same limit, before this process lets them go first.
@@ -218,7 +218,7 @@ class RateLimiter:
 
     def _read(self, key: str, rate: Rate) -> tuple[LimitDocument, str | None]:
         store, name = self._queue.store, self._queue.keys.limit(key)
-        found = store.open(name)
+        found = open_state(store, name)
         if found is None:
             # A missing object has no date, and the first grant needs one.
             self._time.note(store.list(name, limit=1).at)

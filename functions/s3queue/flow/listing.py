@@ -17,7 +17,7 @@ from s3queue.errors import CorruptState, InvalidRequest
 from s3queue.paths import PARTITION, due_of, partition_of, partition_path
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.partition_status import busy_paths
-from s3queue.store import Object, ObjectInfo, Page, listing
+from s3queue.store import Object, ObjectInfo, Page, listing, open_state
 
 ListedState = Literal["pending", "delayed", "processing", "waiting", "completed", "dead", "cancelled"]
 STATES: tuple[ListedState, ...] = ListedState.__args__  # type: ignore[attr-defined]
@@ -231,7 +231,7 @@ def _read(
     def read(entry: ObjectInfo) -> _Rows:
         is_shared = is_of_partition(queue, entry.key)
         path = entry.key.removeprefix(queue.keys.prefix(kind)) if is_shared else queue.keys.path_under(kind, entry.key)
-        found = queue.store.open(entry.key) if path else None
+        found = open_state(queue.store, entry.key) if path else None
         if path is None or found is None:
             return entry.key, ()
         try:

@@ -18,7 +18,7 @@ from s3queue.paths import is_ordered, partition_path
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.liveness import LiveOwners
-from s3queue.store import Object
+from s3queue.store import Object, open_state
 
 from .partition_hold import Hold
 from .partition_window import PartitionWindow
@@ -81,7 +81,7 @@ def has_work(leases: LeaseProtocol, partition: str, *, finishes: bool = False) -
 
 
 def _stored(queue: QueueAccess, partition: str) -> StoredPartition | None:
-    found = queue.store.open(queue.keys.lease(partition_path(partition)))
+    found = open_state(queue.store, queue.keys.lease(partition_path(partition)))
     return _read(queue, found) if found else None
 
 

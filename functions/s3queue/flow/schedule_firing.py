@@ -18,7 +18,7 @@ from s3queue.errors import Conflict, CorruptState, InvalidRequest, QueueError
 from s3queue.keys import Keys
 from s3queue.paths import SCHEDULED, due_of, format_due, runs_once
 from s3queue.protocol.access import QueueAccess
-from s3queue.store import ObjectInfo, ObjectStore, delete_unique, listing, put_surely
+from s3queue.store import ObjectInfo, ObjectStore, delete_unique, listing, look_at, open_state, put_surely
 
 from .cron import last_occurrences, occurrences
 from .schedules import redefined
@@ -90,7 +90,7 @@ class ScheduleFiring:
         if not is_whole:
             for name in defined.keys() - entries.keys():
                 check()
-                if found := store.head(self.queue.keys.schedule(name)):
+                if found := look_at(store, self.queue.keys.schedule(name)):
                     entries[name] = found
         for name in self._known.keys() - entries.keys() if is_whole else ():
             del self._known[name]
@@ -172,7 +172,7 @@ class ScheduleFiring:
         if known and known.etag == entry.etag:
             return known
         if self._unreadable.get(name) != entry.etag:
-            found = store.open(entry.key)
+            found = open_state(store, entry.key)
             if found is None:
                 return None
             try:

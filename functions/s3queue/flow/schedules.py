@@ -20,7 +20,7 @@ from s3queue.errors import Conflict, CorruptState, InvalidRequest, MessageTooLar
 from s3queue.keys import check_schedule
 from s3queue.paths import priority_prefix
 from s3queue.protocol.access import QueueAccess
-from s3queue.store import Object, delete_unique, listing, put_surely
+from s3queue.store import Object, delete_unique, listing, open_state, put_surely
 
 from .cron import check_cron, occurrences
 
@@ -200,7 +200,7 @@ class Schedules:
                 return
 
     def _open(self, name: str) -> Object | None:
-        return self._queue.store.open(self._queue.keys.schedule(check_schedule(name)))
+        return open_state(self._queue.store, self._queue.keys.schedule(check_schedule(name)))
 
     def _change(self, name: str, change: Callable[[StoredSchedule | None, datetime], StoredSchedule]) -> ScheduleState:
         """GET, change, conditional PUT; again if the sweeper or another operator wrote in between."""

@@ -17,7 +17,7 @@ from s3queue.events import Events
 from s3queue.keys import Keys
 from s3queue.paths import partition_of
 from s3queue.settings import QueueSettings
-from s3queue.store import ObjectInfo, ObjectStore
+from s3queue.store import ObjectInfo, ObjectStore, open_state
 
 from .gate import Gate
 from .outcomes import Outcomes
@@ -150,7 +150,7 @@ class QueueAccess:
         Raises:
             CorruptState: the object is not a lease. NewerFormat: a newer version wrote it.
         """
-        found = self.store.open(self.keys.lease(path))
+        found = open_state(self.store, self.keys.lease(path))
         return StoredLease.read(found) if found else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from s3queue.documents.bulk_run import BULK_BYTES, REJECTED_BYTES, BulkReport, RejectedRow
 from s3queue.errors import CorruptState
 from s3queue.keys import Keys
-from s3queue.store import ObjectStore, listing
+from s3queue.store import ObjectStore, listing, open_state
 
 
 def list_runs(store: ObjectStore, keys: Keys) -> Iterator[tuple[str, BulkReport | CorruptState | None]]:
@@ -29,7 +29,7 @@ def list_runs(store: ObjectStore, keys: Keys) -> Iterator[tuple[str, BulkReport 
 
 def read_report(store: ObjectStore, keys: Keys, run: str) -> BulkReport | None:
     """Raises CorruptState if it cannot be read."""
-    found = store.open(keys.bulk(run, "done.json"))
+    found = open_state(store, keys.bulk(run, "done.json"))
     return BulkReport.from_bytes(found.read(BULK_BYTES), found.key) if found else None
 
 
@@ -41,6 +41,6 @@ def rejected_rows(store: ObjectStore, keys: Keys, run: str) -> Iterator[Rejected
     """
     for page in listing(store, keys.bulk(run, "rejected/")):
         for entry in page.objects:
-            found = store.open(entry.key)
+            found = open_state(store, entry.key)
             for line in found.read(REJECTED_BYTES).splitlines() if found else ():
                 yield RejectedRow.from_bytes(line, entry.key)

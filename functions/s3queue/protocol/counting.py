@@ -16,7 +16,7 @@ from s3queue.documents.message import is_placeholder
 from s3queue.errors import CorruptState
 from s3queue.keys import Keys
 from s3queue.paths import LINES, due_of, is_batch, is_lines, is_partition, lines_of, without_mark
-from s3queue.store import ObjectInfo, ObjectStore, Page
+from s3queue.store import ObjectInfo, ObjectStore, Page, open_state
 
 #: Letters with dead lines of a batch that one count reads, a HEAD each.
 LETTERS_READ = 10
@@ -132,7 +132,7 @@ class CountedLeases:
     def _waits(self, path: str) -> bool:
         from s3queue.documents.lease import Lease
 
-        found = self.store.open(self.keys.lease(path))
+        found = open_state(self.store, self.keys.lease(path))
         try:
             return found is not None and Lease.read(found).state == "waiting"
         except CorruptState:

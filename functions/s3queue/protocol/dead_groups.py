@@ -26,7 +26,7 @@ from s3queue.documents.failure_group import (
     grouped,
 )
 from s3queue.errors import Conflict, CorruptState, InvalidRequest
-from s3queue.store import ObjectInfo, listing, put_surely
+from s3queue.store import ObjectInfo, listing, open_state, put_surely
 
 from .access import QueueAccess
 
@@ -78,7 +78,7 @@ def _covers_lines(known: Acknowledgements, letter: DeadLetter, key: GroupKey) ->
 
 def read_acknowledgements(queue: QueueAccess) -> tuple[Acknowledgements, str | None]:
     """What is acknowledged, and the ETag of the document; None if there is none. One GET."""
-    found = queue.store.open(queue.keys.acknowledged)
+    found = open_state(queue.store, queue.keys.acknowledged)
     return (Acknowledgements.read(found), found.etag) if found else (Acknowledgements(), None)
 
 

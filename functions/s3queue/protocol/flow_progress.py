@@ -18,7 +18,7 @@ from s3queue.documents.record import Failure, Outcome, Record
 from s3queue.encoding import dump, format_instant
 from s3queue.errors import AccessDenied, Conflict, CorruptState, InvalidRequest, NewerFormat, NotSent, Unavailable
 from s3queue.keys import Keys
-from s3queue.store import UNKNOWN_TRIES, listing, put_surely
+from s3queue.store import UNKNOWN_TRIES, listing, look_at, open_state, put_surely
 
 from .access import QueueAccess
 
@@ -70,7 +70,7 @@ def node_finished(
         return
     between()
     # The last of them finds all others, whichever it looks for: one that is missing is later, and looks itself.
-    if any(queue.store.head(done_prefix(of.flow_id) + probe) is None for probe in of.probes):
+    if any(look_at(queue.store, done_prefix(of.flow_id) + probe) is None for probe in of.probes):
         return
     listed = list_done(queue, of.flow_id) if of.beside > 1 else None
     if listed is not None and len(listed) < of.beside:
@@ -101,7 +101,7 @@ def read_flow(queue: QueueAccess, flow_id: str) -> FlowDocument | None:
     Raises:
         CorruptState: it cannot be read; NewerFormat: a newer version wrote it.
     """
-    found = queue.store.open(flow_key(flow_id))
+    found = open_state(queue.store, flow_key(flow_id))
     return FlowDocument.read(found, flow_id) if found else None
 
 
@@ -138,7 +138,7 @@ def decide(queue: QueueAccess, flow: FlowDocument, step: int, decided: Decided, 
 
 
 def read_decision(queue: QueueAccess, flow_id: str, step: int) -> Decision | None:
-    found = queue.store.open(decision_key(flow_id, step))
+    found = open_state(queue.store, decision_key(flow_id, step))
     return Decision.read(found) if found else None
 
 
@@ -162,7 +162,7 @@ def _outcome(queue: QueueAccess, flow: FlowDocument, decision: Decision) -> Done
     outcome = _OUTCOME[decision.decided]
     failure = Failure("FlowFailed", f"flow {flow.flow_id}: {decision.reason}") if outcome == "dead" else None
     done = Done(outcome=outcome, finished_at=decision.at, failure=failure)
-    if outcome == "completed" and (found := queue.store.open(flow.done(flow.nodes(flow.last)[0]))):
+    if outcome == "completed" and (found := open_state(queue.store, flow.done(flow.nodes(flow.last)[0]))):
         last = Done.read(found)
         done = replace(done, queue=last.queue, path=last.path, result=last.result, result_error=last.result_error)
     return done

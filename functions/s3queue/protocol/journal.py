@@ -13,7 +13,7 @@ from s3queue.documents.record import Record
 from s3queue.encoding import EARLIEST
 from s3queue.errors import CorruptState, NewerFormat
 from s3queue.paths import name_before, partition_of, partition_path
-from s3queue.store import ObjectInfo, listing
+from s3queue.store import ObjectInfo, listing, open_state
 
 from .access import QueueAccess
 
@@ -36,7 +36,7 @@ def find_outcome(
     each of them: whoever holds the partition meanwhile must not lose it.
     """
     partition = partition_of(path)
-    found = queue.store.open(queue.keys.lease(partition_path(partition)))
+    found = open_state(queue.store, queue.keys.lease(partition_path(partition)))
     if found:
         try:
             if record := outcome_in(PartitionLease.read(found).ended, path, put_id):
@@ -111,7 +111,7 @@ def records_in(queue: QueueAccess, key: str) -> tuple[Record, ...]:
     Raises:
         NewerFormat: a newer version wrote it.
     """
-    journal = queue.store.open(key)
+    journal = open_state(queue.store, key)
     if journal is None:
         return ()
     try:

@@ -22,7 +22,7 @@ from s3queue.documents.hour_document import (
 from s3queue.encoding import format_instant, load
 from s3queue.errors import CorruptState
 from s3queue.keys import Keys
-from s3queue.store import ObjectStore
+from s3queue.store import ObjectStore, open_state
 
 from .stats import STATS_BYTES
 
@@ -93,7 +93,7 @@ def read_last_hour(store: ObjectStore, keys: Keys, *, history: bool = True) -> L
     """See `Queue.last_hour`."""
     if not history:
         return LastHour(queue=keys.queue, reason="the queue keeps no records (history=False): nothing can be counted")
-    found = store.open(keys.stats)
+    found = open_state(store, keys.stats)
     if found is None:
         return LastHour(queue=keys.queue, reason=NO_SWEEPER)
     try:

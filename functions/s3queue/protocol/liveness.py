@@ -17,7 +17,7 @@ from s3queue.documents.heartbeat import Heartbeat
 from s3queue.documents.lease import GRAIN
 from s3queue.errors import Conflict, CorruptState, InvalidRequest, QueueError
 from s3queue.paths import is_partition
-from s3queue.store import Object, put_surely
+from s3queue.store import Object, look_at, open_state, put_surely
 
 from .access import QueueAccess
 from .claim import Claim
@@ -172,7 +172,7 @@ class HeartbeatWriter:
         store = self._queue.store
         try:
             # The writers of a run take turns by design: whose it is need not be read.
-            found = store.head(key) if self._run else store.open(key)
+            found = look_at(store, key) if self._run else open_state(store, key)
             if not (isinstance(found, Object) and self._is_anothers(found)):
                 self._etag = found.etag if found else None
                 return
@@ -255,7 +255,7 @@ class LiveOwners:
         """What the owner's fresh heartbeat names, and S3's time at the answer."""
         self.fresh_until.pop(owner, None)
         try:
-            found = self._queue.store.open(self._queue.keys.worker(owner))
+            found = open_state(self._queue.store, self._queue.keys.worker(owner))
         except InvalidRequest:
             return frozenset(), None  # the lease names an owner that can have no key: nobody has written its heartbeat
         if found is None:
@@ -284,7 +284,7 @@ def _manifest(queue: QueueAccess, run: str) -> Manifest | None:
     from s3queue.documents.run_documents import Manifest
 
     try:
-        found = queue.store.open(queue.keys.manifest(run))
+        found = open_state(queue.store, queue.keys.manifest(run))
         return Manifest.read(found) if found else None
     except (CorruptState, InvalidRequest):
         return None

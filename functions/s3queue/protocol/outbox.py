@@ -15,7 +15,7 @@ from s3queue.documents.sent_objects import SentObject, addressed
 from s3queue.errors import AccessDenied, Conflict, InvalidRequest, NotSent, Unavailable
 from s3queue.keys import Keys
 from s3queue.paths import group_of
-from s3queue.store import UNKNOWN_TRIES, delete_unique, put_surely
+from s3queue.store import UNKNOWN_TRIES, delete_unique, open_state, put_surely
 
 from .access import QueueAccess
 from .record_renewal import renew
@@ -69,7 +69,7 @@ class _Storing:
             if number < self.part:
                 continue
             self._pause()
-            found = self.queue.store.open(self.queue.keys.outbox(name))
+            found = open_state(self.queue.store, self.queue.keys.outbox(name))
             # A part is deleted once all of it is stored: what is gone needs nothing.
             if found is not None:
                 self._store(read_staged(found))

@@ -21,7 +21,16 @@ from s3queue.documents.message import INLINE_BYTES, Generation
 from s3queue.documents.record import Failure, Record
 from s3queue.errors import AccessDenied, Conflict, CorruptState, InvalidRequest, NewerFormat, Unavailable
 from s3queue.keys import Keys
-from s3queue.store import UNKNOWN_TRIES, Object, ObjectInfo, ObjectStore, delete_seen, delete_unique, put_surely
+from s3queue.store import (
+    UNKNOWN_TRIES,
+    Object,
+    ObjectInfo,
+    ObjectStore,
+    delete_seen,
+    delete_unique,
+    open_state,
+    put_surely,
+)
 
 NDJSON = "application/x-ndjson"
 #: Longer lines are not held in memory when they are buried.
@@ -47,7 +56,7 @@ class Outcomes:
             NewerFormat: a newer version wrote the record, and only that version can read it.
         """
         key = self.keys.record(path)
-        found = self.store.open(key)
+        found = open_state(self.store, key)
         return _readable(found) if found else None
 
     def write_record(
@@ -71,7 +80,7 @@ class Outcomes:
                 put_surely(self.store, key, body, if_absent=True)
                 return record
             except Conflict:
-                found = self.store.open(key)
+                found = open_state(self.store, key)
             if found is None:
                 continue
             if noticed:

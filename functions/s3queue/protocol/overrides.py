@@ -13,6 +13,7 @@ from s3queue.encoding import NONSENSE, parse_json
 from s3queue.errors import Conflict, CorruptState
 from s3queue.limits import Breaker
 from s3queue.settings import QueueSettings, with_current_names
+from s3queue.store import open_state
 
 from .access import QueueAccess
 
@@ -38,7 +39,7 @@ class RuntimeOverrides:
         return self._read()[0]
 
     def _read(self) -> tuple[dict[str, Any], str | None]:
-        found = self.queue.store.open(self.queue.keys.overrides)
+        found = open_state(self.queue.store, self.queue.keys.overrides)
         if found is None:
             return {}, None
         try:

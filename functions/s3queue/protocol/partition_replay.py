@@ -19,7 +19,7 @@ from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of, with_put_id
 from s3queue.errors import Conflict, CorruptState, InvalidName, InvalidRequest, NewerFormat, Unavailable
 from s3queue.paths import group_of, is_batch, is_ordered, name_of, partition_of, partition_path, shared_partition
-from s3queue.store import UNKNOWN_TRIES, Object, listing, put_surely
+from s3queue.store import UNKNOWN_TRIES, Object, listing, open_state, put_surely
 
 from .access import QueueAccess
 from .journal import find_outcome
@@ -124,7 +124,7 @@ def _place(queue: QueueAccess, path: str, found: Object, put_id: str) -> str:
     """
     key = queue.keys.replay_place(put_id)
     for _ in range(UNKNOWN_TRIES):
-        stored = queue.store.open(key)
+        stored = open_state(queue.store, key)
         if stored and (place := _marked(queue, stored, path, put_id)):
             return place
         marker = DedupMarker(path=end_of_group(queue, path, found), put_id=put_id, nonce=queue.chance.token())

@@ -13,7 +13,7 @@ from s3queue.documents.partition import PartitionLease, StoredPartition
 from s3queue.documents.record import Record
 from s3queue.errors import CorruptState, MessageNotFound
 from s3queue.paths import is_partition, named_at, partition_of, partition_path
-from s3queue.store import ObjectInfo, listing
+from s3queue.store import ObjectInfo, listing, open_state
 
 from .access import QueueAccess
 from .journal import find_in_journals, outcome_in
@@ -31,7 +31,7 @@ def read_partition(queue: QueueAccess, partition: str) -> StoredPartition | None
     Raises:
         CorruptState: the object is not such a lease. NewerFormat: a newer version wrote it.
     """
-    found = queue.store.open(queue.keys.lease(partition_path(partition)))
+    found = open_state(queue.store, queue.keys.lease(partition_path(partition)))
     return StoredPartition.of(found, PartitionLease.read(found)) if found else None
 
 

@@ -12,7 +12,7 @@ from s3queue.documents.record import RECORD_BYTES, Record
 from s3queue.documents.sends import StoredSends
 from s3queue.encoding import dump, load
 from s3queue.errors import Conflict, QueueError
-from s3queue.store import put_surely
+from s3queue.store import open_state, put_surely
 
 from .access import QueueAccess
 
@@ -29,7 +29,7 @@ def renew(queue: QueueAccess, record: Record, stored: StoredSends | None = None)
     """
     key = queue.keys.record(record.path)
     try:
-        found = queue.store.open(key)
+        found = open_state(queue.store, key)
         if found is None:
             return
         body = found.read(RECORD_BYTES)

@@ -23,7 +23,7 @@ from s3queue.encoding import (
 )
 from s3queue.errors import CorruptState
 from s3queue.keys import Keys
-from s3queue.store import ObjectStore, Page, listing
+from s3queue.store import ObjectStore, Page, listing, open_state
 
 from .counting import CountedLeases, CountedLetters, CountedRecords, Counter
 from .kinds import find_kinds
@@ -176,7 +176,7 @@ def _acknowledgements(store: ObjectStore, keys: Keys, root: Page) -> Acknowledge
     What cannot be read hides no letter: then all of them count.
     """
     is_there = root.next_after is not None or any(entry.key == keys.acknowledged for entry in root.objects)
-    found = store.open(keys.acknowledged) if is_there else None
+    found = open_state(store, keys.acknowledged) if is_there else None
     try:
         return Acknowledgements.read(found) if found else Acknowledgements()
     except CorruptState as error:
@@ -186,7 +186,7 @@ def _acknowledgements(store: ObjectStore, keys: Keys, root: Page) -> Acknowledge
 
 def published_stats(store: ObjectStore, keys: Keys) -> Stats | None:
     """See `Queue.published_stats`."""
-    found = store.open(keys.stats)
+    found = open_state(store, keys.stats)
     try:
         return Stats.from_bytes(found.read(STATS_BYTES), found.key) if found else None
     except CorruptState:

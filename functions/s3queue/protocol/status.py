@@ -13,7 +13,7 @@ from s3queue.encoding import format_instant
 from s3queue.errors import CorruptState, MessageNotFound
 from s3queue.keys import Keys
 from s3queue.paths import due_of
-from s3queue.store import ObjectInfo, ObjectStore
+from s3queue.store import ObjectInfo, ObjectStore, open_state
 
 State = Literal["pending", "delayed", "processing", "waiting", "burying", "completed", "dead", "cancelled", "corrupt"]
 
@@ -85,12 +85,12 @@ def read_status(store: ObjectStore, keys: Keys, path: str) -> Status:
     lease: Lease | None = None
     record: Record | None = None
     problem = ""
-    if found := store.open(keys.lease(path)):
+    if found := open_state(store, keys.lease(path)):
         try:
             lease = Lease.read(found)
         except CorruptState as error:
             problem = str(error)
-    if found := store.open(keys.record(path)):
+    if found := open_state(store, keys.record(path)):
         try:
             record = Record.read(found)
         except CorruptState as error:

@@ -13,10 +13,10 @@ from datetime import timedelta
 from typing import Any
 
 from s3queue.documents.run_documents import Manifest, Slot
-from s3queue.errors import Conflict, CorruptState, NewerFormat, QueueError, Unreadable
+from s3queue.errors import Conflict, CorruptState, NewerFormat, QueueError
 from s3queue.protocol.liveness import RUN
 from s3queue.queue import Queue
-from s3queue.store import ObjectInfo, delete_unique, listing, put_surely
+from s3queue.store import ObjectInfo, delete_unique, listing, open_state, put_surely
 
 _log = logging.getLogger(__name__)
 #: A run may take this long to start; until then the heartbeat that the launcher wrote keeps its messages.
@@ -76,7 +76,7 @@ class RunStore:
                 number = self.queue.keys.slot_number(entry.key)
                 try:
                     held = self.slot(number) if number is not None else None
-                except (CorruptState, Unreadable) as error:
+                except CorruptState as error:
                     self._delete_forged(entry, page.at - entry.modified_at, error)
                     continue
                 if held:
@@ -90,7 +90,7 @@ class RunStore:
 
     def slot(self, number: int) -> HeldSlot | None:
         """The slot; None if it is free. Raises CorruptState if it is not a slot; NewerFormat: upgrade this side."""
-        found = self.queue.store.open(self.queue.keys.slot(number))
+        found = open_state(self.queue.store, self.queue.keys.slot(number))
         if found is None:
             return None
         slot = Slot.read(found)
@@ -137,7 +137,7 @@ class RunStore:
 
     def manifest(self, run: str) -> tuple[Manifest, str] | None:
         """A run's manifest and its ETag; None if there is none, or if it cannot be read."""
-        found = self.queue.store.open(self.queue.keys.manifest(run))
+        found = open_state(self.queue.store, self.queue.keys.manifest(run))
         if found is None:
             return None
         try:

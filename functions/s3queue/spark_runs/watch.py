@@ -18,7 +18,7 @@ from s3queue.errors import Conflict, CorruptState, QueueError, Unavailable
 from s3queue.protocol.expire import expire
 from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.queue import Queue
-from s3queue.store import Object, delete_unique
+from s3queue.store import Object, delete_unique, look_at, open_state
 
 from .service import Job, JobRequest, JobService
 from .slots import START_WITHIN, HeldSlot, RunStore, as_run
@@ -126,7 +126,7 @@ class RunWatch:
     @staticmethod
     def is_fresh(queue: Queue, run: str) -> bool:
         """Whether the run's heartbeat is fresh."""
-        return _is_fresh(queue.store.open(queue.keys.worker(run)))
+        return _is_fresh(open_state(queue.store, queue.keys.worker(run)))
 
     def _go_on_launching(self, queue: Queue, held: HeldSlot) -> None:
         """The launcher crashed, or the answer to its request was lost: send the same request again."""
@@ -216,7 +216,7 @@ class RunWatch:
             mine = as_run(queue, run)
             is_given = self._give_back(mine, manifest, started=manifest.started, failure=failure, is_dead=is_dead)
         # Once more, at the end: the run may hold partitions only.
-        beat = queue.store.open(queue.keys.worker(run))
+        beat = open_state(queue.store, queue.keys.worker(run))
         if not is_given or (not is_dead and _is_fresh(beat)):
             _log.info("silent Spark run at work again, left alone: %s: %s", queue.name, run)
             return
@@ -260,7 +260,7 @@ class RunWatch:
 
 def _keep(mine: Queue, run: str) -> None:
     """Write the heartbeat for a run whose driver has not started yet."""
-    found = mine.store.head(mine.keys.worker(run))
+    found = look_at(mine.store, mine.keys.worker(run))
     if found is None or found.at - found.modified_at > START_WITHIN / 2:
         heartbeat = HeartbeatWriter(mine, START_WITHIN, run=run)
         # The first beat finds the one that is there, the second replaces it.

@@ -16,7 +16,7 @@ from s3queue.errors import CorruptState, InvalidRequest, QueueError
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.liveness import RUN
 from s3queue.protocol.locks import read_lock
-from s3queue.store import Object, ObjectInfo, ObjectStore, Page, delete_seen
+from s3queue.store import Object, ObjectInfo, ObjectStore, Page, delete_seen, open_state
 
 from .report import Report
 
@@ -129,7 +129,7 @@ class Cleanup:
         report.budget.check(2)
         store, name = report.budget.store, key.rpartition("/")[2].removesuffix(".json")
         try:
-            run = name if name.startswith(RUN) else _run_of(store.open(key))
+            run = name if name.startswith(RUN) else _run_of(open_state(store, key))
             return bool(run) and store.head(self.queue.keys.worker(run)) is not None
         except (CorruptState, InvalidRequest):
             return False
@@ -157,7 +157,7 @@ class Cleanup:
 def _kept(store: ObjectStore, key: str) -> timedelta | None:
     """From which age on a heartbeat is deleted; None if that is unknown."""
     try:
-        found = store.open(key)
+        found = open_state(store, key)
         return Heartbeat.read(found).ttl * SILENT_BEATS if found else None
     except (CorruptState, OverflowError):
         return HEARTBEAT_KEPT

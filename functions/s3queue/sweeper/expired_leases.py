@@ -22,7 +22,7 @@ from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.liveness import LiveOwners
 from s3queue.protocol.store_time import StoreTime
 from s3queue.queue import Queue
-from s3queue.store import Object, ObjectInfo, Page, listing
+from s3queue.store import Object, ObjectInfo, Page, listing, open_state
 
 from .budget import OutOfBudget
 from .progress import Progress
@@ -219,7 +219,7 @@ class ExpiredLeases:
         due: list[str],
     ) -> None:
         """Read a lease that seems to be overdue. Deal with it, or remember when to read it again."""
-        found = report.budget.store.open(self.queue.keys.lease(path))
+        found = open_state(report.budget.store, self.queue.keys.lease(path))
         if found is None:
             self.known.pop(path, None)
             return

@@ -23,7 +23,7 @@ from s3queue.errors import CorruptState, QueueError
 from s3queue.paths import PARTITION, due_of, format_due, name_before
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.stats import STATS_BYTES
-from s3queue.store import ObjectInfo, Page
+from s3queue.store import ObjectInfo, Page, open_state
 
 from .budget import OutOfBudget
 from .report import Report
@@ -120,7 +120,7 @@ class LastHourStep:
         key = self.queue.keys.stats
         if root.next_after is not None or any(entry.key == key for entry in root.objects):
             report.budget.check()
-            found = report.budget.store.open(key)
+            found = open_state(report.budget.store, key)
             try:
                 hour = HourDocument.from_json(load(found.read(STATS_BYTES), key).get("hour")) if found else None
             except CorruptState:
@@ -191,7 +191,7 @@ class LastHourStep:
         for entry in heapq.nsmallest(SAMPLE, found, _lot):
             report.budget.check()
             try:
-                stored = report.budget.store.open(entry.key)
+                stored = open_state(report.budget.store, entry.key)
                 if stored is None:
                     continue
                 is_journal = entry.key.startswith(self.queue.keys.journals(PARTITION).rstrip("/"))

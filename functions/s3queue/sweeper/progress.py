@@ -13,7 +13,7 @@ from typing import Any
 from s3queue.encoding import NONSENSE, as_text, as_whole, cut, dump, load
 from s3queue.errors import CorruptState, QueueError
 from s3queue.protocol.access import QueueAccess
-from s3queue.store import ObjectStore, Page
+from s3queue.store import ObjectStore, Page, open_state
 
 _log = logging.getLogger(__name__)
 #: Larger objects are not read: six keys and four numbers.
@@ -61,7 +61,7 @@ class Progress:
         is_shown = any(entry.key == key for entry in root.objects)
         if not is_shown and (root.next_after is None or root.next_after >= key):
             return cls()
-        found = store.open(key)
+        found = open_state(store, key)
         if found is None:
             return cls()
         try:

@@ -28,7 +28,7 @@ from s3queue.errors import CorruptState
 from s3queue.keys import Keys
 from s3queue.paths import is_partition, partition_of
 from s3queue.queue import Queue
-from s3queue.store import ObjectInfo, listing
+from s3queue.store import ObjectInfo, listing, open_state
 
 PANEL = "Messages"
 #: Pages of one kind of object that one poll reads at most: of very many events, only a sample is shown.
@@ -103,7 +103,7 @@ class Watcher:
 
     def _leased(self, path: str) -> Iterator[dict[str, Any]]:
         self.requests["get"] += 1
-        found = self.queue.store.open(self.queue.keys.lease(path))
+        found = open_state(self.queue.store, self.queue.keys.lease(path))
         if found is None:
             return
         try:
@@ -156,7 +156,7 @@ class Watcher:
 
     def _outcome(self, path: str, *, is_gone: bool, first: bool) -> Iterator[dict[str, Any]]:
         self.requests["get"] += 1
-        found = self.queue.store.open(self.queue.keys.record(path))
+        found = open_state(self.queue.store, self.queue.keys.record(path))
         record = None
         if found:
             try:

@@ -17,7 +17,7 @@ from s3queue.documents.run_documents import MANIFEST_BYTES, is_silent, state_wor
 from s3queue.encoding import format_instant, parse_json
 from s3queue.errors import CorruptState
 from s3queue.queue import Queue
-from s3queue.store import Object, listing
+from s3queue.store import Object, listing, open_state
 
 PANEL = "Work"
 
@@ -84,7 +84,7 @@ def _runs(queue: Queue) -> list[dict[str, Any]]:
     for page in listing(queue.store, prefix):
         for entry in page.objects:
             name = entry.key.removeprefix(prefix)
-            stored = queue.store.open(entry.key) if entry.size <= MANIFEST_BYTES else None
+            stored = open_state(queue.store, entry.key) if entry.size <= MANIFEST_BYTES else None
             found.append(
                 {
                     "name": name,
