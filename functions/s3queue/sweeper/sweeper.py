@@ -167,7 +167,7 @@ class Sweeper:
         """
         report = self._begin(5.0, DUE_REQUESTS)
         try:
-            self.queue.refresh()
+            self._refresh()
             self._due.hand_over({"delayed"}, report)
         except OutOfBudget:
             report.complete = False
@@ -220,7 +220,7 @@ class Sweeper:
             self._publication.publish_idle(report, self._kinds, root)
             return report
         # Not before: an idle queue costs one LIST, and its settings are not needed.
-        queue.refresh()
+        self._refresh()
         counter = Counter(queue.keys, root.at)
         self._take_steps(progress, counter)
         pending, delayed = progress.counts()
@@ -300,6 +300,13 @@ class Sweeper:
         except OutOfBudget:
             report.complete = False
         return report
+
+    def _refresh(self) -> None:
+        """Of all that a sweep does, nothing has to wait until `queue.json` can be read again."""
+        try:
+            self.queue.refresh()
+        except QueueError as error:
+            _log.warning("queue.json not read, settings kept: %s: %s", self.queue.name, error)
 
     def _begin(self, seconds: float, requests: int) -> Report:
         budget = Budget(self.queue.store, self.queue.clock, seconds=seconds, requests=requests)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from s3queue import Sweeper, Unavailable
 from s3queue.documents.lease import Lease
+from s3queue.errors import AccessDenied
 from support.workbench import next_tick
 
 
@@ -302,3 +304,22 @@ def test_sweepers_in_turn_do_not_publish_an_idle_queue_again_and_again(bench, qu
 
     # The first one reads once what the second one has published.
     assert bench.store.take() == {"list": 10, "get": 1}
+
+
+def test_settings_that_cannot_be_read_now_keep_no_sweep_from_its_work(bench, queue, dispatched):  # [P6]
+    """A permission that is missing, or an S3 that does not answer: the settings stay as they are."""
+
+    def refuse(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "get" and key == "orders/queue.json":
+            raise AccessDenied("GET orders/queue.json: AccessDenied; allow s3:GetObject")
+        return perform()
+
+    bench.around = refuse
+    lost, late = queue.enqueue(b"1"), queue.enqueue(b"2", delay=60)
+    sweeper = bench.sweeper(queue, dispatched)
+    bench.clock.advance(90)
+
+    assert sweeper.tick_delayed().error is None
+    assert dispatched == [late]
+    assert sweeper.tick().error is None
+    assert lost in dispatched
