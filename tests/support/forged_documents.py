@@ -15,14 +15,18 @@ from hypothesis import strategies as some
 from s3queue.documents.heartbeat import Heartbeat
 from s3queue.documents.lock_document import LockDocument
 from s3queue.documents.run_documents import Manifest, Slot
+from s3queue.errors import AccessDenied, Unreadable
 from s3queue.protocol.stats import Stats
-from s3queue.store import Object
+from s3queue.store import Object, ObjectInfo
 from s3queue.stores.memory import MemoryStore
 from support.drawn_documents import AT, FULL_LEASE, FULL_RECORD
 
 #: A forged object that says it has this many bytes; whoever reads one of them fails the test.
 GIGABYTES = 5 * 2**30
 HUGE = b"two gigabytes of nothing"
+#: Objects with these bytes are listed, and a GET is refused: of one that is archived, and of one under a key that only
+#: its producer has (SSE-C), of which a HEAD is refused, too.
+ARCHIVED, FOREIGN = b"archived", b"under the key of its producer"
 DEEP = b"[" * 5000 + b"]" * 5000
 #: In the place of a value: as JSON, because Python writes no NaN that it would read.
 EXTREMES = (
@@ -164,13 +168,23 @@ class NothingToRead(io.RawIOBase):
 
 
 class ForgedStore(MemoryStore):
-    """A bucket in which every object with the bytes `HUGE` has gigabytes."""
+    """A bucket in which every object with the bytes `HUGE` has gigabytes, and nobody can read those that are `ARCHIVED`
+    or `FOREIGN`.
+    """
 
     def open(self, key: str, *, if_match: str | None = None) -> Object | None:
         found = super().open(key, if_match=if_match)
+        if found and self._objects[key].body in (ARCHIVED, FOREIGN):
+            raise Unreadable(f"GET {key}: InvalidObjectState")
         if found is None or found.size != len(HUGE) or found.stream.read() != HUGE:
             if found:
                 found.stream.seek(0)
             return found
         stream: IO[bytes] = NothingToRead()  # type: ignore[assignment]
         return replace(found, size=GIGABYTES, stream=stream)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        found = super().head(key)
+        if found and self._objects[key].body == FOREIGN:
+            raise AccessDenied(f"HEAD {key}: 400")
+        return found

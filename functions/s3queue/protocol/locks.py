@@ -28,7 +28,7 @@ from s3queue.errors import (
 )
 from s3queue.keys import Keys, lock_name
 from s3queue.paths import check_name
-from s3queue.store import ObjectStore, listing, put_surely
+from s3queue.store import ObjectStore, listing, open_state, put_surely
 
 State = Literal["held", "free", "stale", "unreadable"]
 #: How often a write is tried when others write between our GET and our PUT.
@@ -200,13 +200,13 @@ class Lock:
             return False
         return self.take_over(found)
 
-    def read(self) -> LockState | None:
+    def read(self, *, is_newer_garbage: bool = False) -> LockState | None:
         """The lock as it is stored now; None if it was never used. One GET.
 
         Raises:
-            NewerFormat: a newer version of s3queue wrote it.
+            NewerFormat: a newer version of s3queue wrote it; not if that counts as garbage.
         """
-        return read_lock(self._store, self._key)
+        return read_lock(self._store, self._key, is_newer_garbage=is_newer_garbage)
 
     def take_over(self, found: LockState | None) -> bool:
         """Take the lock from the holder that was `found` there (None: nobody), who is known to be gone. One PUT.
@@ -267,13 +267,15 @@ def first_token(clock: Clock) -> int:
     return int(clock.now().timestamp() * 1000)
 
 
-def read_lock(store: ObjectStore, key: str) -> LockState | None:
+def read_lock(store: ObjectStore, key: str, *, is_newer_garbage: bool = False) -> LockState | None:
     """The lock at this key; None if it was never used, or if the sweeper deleted it because nobody used it for a day.
+
+    With `is_newer_garbage`, what a newer version wrote is `unreadable`, for a caller that two holders do no harm.
 
     Raises:
         NewerFormat: a newer version of s3queue wrote it.
     """
-    found = store.open(key)
+    found = open_state(store, key)
     if found is None:
         return None
     age = found.at - found.modified_at
@@ -281,9 +283,9 @@ def read_lock(store: ObjectStore, key: str) -> LockState | None:
     document: LockDocument | None
     try:
         document = LockDocument.read(found)
-    except NewerFormat:
-        raise
-    except CorruptState:
+    except CorruptState as error:
+        if isinstance(error, NewerFormat) and not is_newer_garbage:
+            raise
         document = None
     if document is None:
         state, document = "unreadable", LockDocument(0, "", timedelta())

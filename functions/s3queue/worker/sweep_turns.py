@@ -11,11 +11,12 @@ from datetime import datetime, timedelta
 from s3queue.documents.heartbeat import Heartbeat
 from s3queue.documents.lease import GRAIN
 from s3queue.encoding import load
-from s3queue.errors import CorruptState
+from s3queue.errors import CorruptState, InvalidRequest
 from s3queue.protocol.locks import Lock
 from s3queue.protocol.stats import STATS_BYTES
 from s3queue.protocol.store_time import StoreTime
 from s3queue.queue import Queue
+from s3queue.store import open_state
 
 #: The lock that decides which of several workers sweeps.
 SWEEP_LOCK = "sweeper"
@@ -80,13 +81,18 @@ class SweepTurns:
         if self._holder and self._lock_until and self._time.now() <= self._lock_until and self._is_alive():
             return False
         self._holder = ""
-        found = self.lock.read()
+        # Two sweepers at once do no harm; none at all, because a newer version was here and was rolled back, would.
+        found = self.lock.read(is_newer_garbage=True)
         if found:
             self._time.note(found.at)
         if found and found.state in ("held", "unreadable") and found.owner != self._queue.worker_id:
             self._lock_until = found.at - found.age + found.ttl + GRAIN
             # A lock that was written within the visibility timeout needs no heartbeat: the first one may still be due.
-            grace_until = found.at - found.age + self._queue.settings.visibility_timeout + GRAIN
+            grace = self._queue.settings.visibility_timeout
+            if found.state == "unreadable":
+                # Who has it is unknown: whoever it is renews it more often than this.
+                grace = max(grace, self.lock.ttl)
+            grace_until = found.at - found.age + grace + GRAIN
             self._holder = found.owner
             if found.at <= grace_until:
                 self._look_after = grace_until
@@ -101,7 +107,10 @@ class SweepTurns:
 
     def _is_alive(self) -> bool:
         """Whether the holder's heartbeat is fresh; then the next look comes when it would not be any more."""
-        found = self._queue.store.open(self._queue.keys.worker(self._holder))
+        try:
+            found = open_state(self._queue.store, self._queue.keys.worker(self._holder))
+        except InvalidRequest:
+            return False  # a name that can have no key: nobody has written its heartbeat
         if found is None:
             return False
         self._time.note(found.at)
@@ -117,7 +126,7 @@ class SweepTurns:
         """Whether a sweeper function has published its stats lately. What a worker published counts for nothing: its
         lock and its heartbeat tell whether it is alive.
         """
-        found = self._queue.store.open(self._queue.keys.stats)
+        found = open_state(self._queue.store, self._queue.keys.stats)
         if found is None:
             return False
         self._time.note(found.at)

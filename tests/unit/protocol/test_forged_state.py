@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from s3queue import Definition, Lock
+from s3queue import Breaker, Definition, Lock
 from s3queue.dashboard.api import build
-from s3queue.errors import CorruptState
+from s3queue.errors import AccessDenied, CorruptState
 from s3queue.protocol.locks import list_locks
 from s3queue.spark_runs.slots import RunStore
 from s3queue.spark_runs.watch import RunWatch
@@ -20,12 +20,36 @@ from s3queue.worker.notifications import Notification
 from support.api_calls import asking
 from support.counting_store import CountingStore
 from support.fake_jobs import FakeJobs
-from support.forged_documents import HUGE, KEYS, VICTIM, ForgedStore, drawn_forgeries, forgeries, put_forged
+from support.forged_documents import (
+    ARCHIVED,
+    FOREIGN,
+    HUGE,
+    KEYS,
+    VICTIM,
+    ForgedStore,
+    drawn_forgeries,
+    forgeries,
+    put_forged,
+)
 from support.heavy_queue import SPARK, launcher
 from support.workbench import Workbench
 
 #: Drawn from all forgeries of a kind: each takes a world of its own.
 FEW = 25
+#: A flow of which the sweeper finds the marker.
+FLOW = "2026-nightly"
+#: Where state lies, beside KEYS.
+ELSEWHERE = [
+    "orders/sweep.json",
+    "orders/locks/sweeper",
+    "orders/queue-breaker.json",
+    "orders/queue-settings.json",
+    "orders/queue-acknowledged.json",
+    "orders/limits/queue.json",
+    "orders/schedules/nightly.json",
+    f"flows/{FLOW}/flow.json",
+    "orders/leases/messages/stranger",
+]
 
 
 class World:
@@ -116,7 +140,7 @@ def tried(kind: str, forged: bytes) -> None:
 @pytest.mark.parametrize("kind", KEYS)
 def test_forged_state_stops_nobody_else(kind):
     _, real = KEYS[kind]
-    for forged in [real, HUGE, *forgeries(real, few=FEW)]:
+    for forged in [real, HUGE, ARCHIVED, FOREIGN, *forgeries(real, few=FEW)]:
         tried(kind, forged)
 
 
@@ -129,7 +153,7 @@ def test_state_forged_in_several_places_stops_nobody_else(kind, data):
 
 @pytest.mark.parametrize("kind", ["lease", "heartbeat", "slot", "manifest", "settings", "record"])
 def test_forged_state_of_one_run_stops_neither_the_launcher_nor_the_watch(kind):
-    for forged in [HUGE, *forgeries(KEYS[kind][1], seed=1, few=FEW)]:
+    for forged in [HUGE, ARCHIVED, FOREIGN, *forgeries(KEYS[kind][1], seed=1, few=FEW)]:
         world = World(**SPARK, max_runs=2)
         world.forge(kind, forged)
         path = world.queue.enqueue({"n": 1})
@@ -139,3 +163,91 @@ def test_forged_state_of_one_run_stops_neither_the_launcher_nor_the_watch(kind):
             world.bench.clock.advance(700)
             watch.check(world.queue)
         assert launched in ("started", "busy", "nothing"), forged
+
+
+@pytest.mark.parametrize("how", [ARCHIVED, FOREIGN], ids=["archived", "foreign key"])
+@pytest.mark.parametrize("key", [*(f"orders/{key}" for key, _ in KEYS.values()), *ELSEWHERE])
+def test_state_that_nobody_can_read_stops_no_sweep_and_no_claim(key, how):  # [P6]
+    world = World(rate="1000/s", breaker=Breaker(failures=3))
+    bench, queue = world.bench, world.queue
+    crashed, late = queue.enqueue(b"1"), queue.enqueue(b"2", delay=60)
+    assert bench.queue(worker_id="w").claim(crashed)
+    bench.put(f"orders/flows/{FLOW}", b"{}")
+    for path in (VICTIM, "messages/stranger"):
+        bench.put(f"orders/{path}", b"3")
+    bench.put(key, how)
+    ran, dispatched = list[int](), list[str]()
+    sweeper, processor = bench.sweeper(queue, dispatched, counts_hour=True), bench.processor(queue, ran.append)
+    sweeper.check_runs = RunWatch(world.jobs, "bench").check
+
+    for _ in range(10):
+        bench.clock.advance(60)
+        report = sweeper.tick()
+        assert report is None or report.error is None
+        assert sweeper.tick_delayed().error is None
+        while dispatched:
+            processor.run(dispatched.pop(0), read_first=True)
+
+    assert {1, 2} <= set(ran)
+    assert [queue.status(path).state for path in (crashed, late)] == ["completed"] * 2
+    assert not bench.keys("orders/messages/")
+    if "leases" in key:
+        assert queue.status(key.removeprefix("orders/leases/")).state == "dead", "as of a lease that is garbage"
+    path = queue.enqueue(b"4")
+    assert [claim.path for claim in queue.claim_next()] == [path]
+
+
+@pytest.mark.parametrize("how", [ARCHIVED, FOREIGN], ids=["archived", "foreign key"])
+def test_a_lease_that_nobody_can_read_hides_no_message_from_claim_next(how):
+    world = World()
+    world.bench.put("orders/messages/p255/x", b"{}")
+    world.bench.put("orders/leases/messages/p255/x", how)
+    paths = {world.queue.enqueue({"n": number}) for number in range(5)}
+    world.bench.clock.advance(60)
+
+    assert {claim.path for claim in world.queue.claim_next(10)} == paths
+
+
+@pytest.mark.parametrize("how", [ARCHIVED, FOREIGN], ids=["archived", "foreign key"])
+def test_a_partition_whose_lease_nobody_can_read_is_taken_over(how):  # [P9]
+    world = World(partitions=1)
+    ran, dispatched = list[dict[str, int]](), list[str]()
+    sweeper, processor = world.bench.sweeper(world.queue, dispatched), world.bench.processor(world.queue, ran.append)
+    world.bench.put("orders/leases/@=0", how)
+    for number in range(3):
+        world.queue.enqueue({"n": number})
+
+    for _ in range(10):
+        world.bench.clock.advance(60)
+        sweeper.tick()
+        while dispatched:
+            processor.run(dispatched.pop(0), read_first=True)
+
+    assert sorted(one["n"] for one in ran) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", ["lease", "heartbeat", "settings", "stats", "record"])
+def test_state_that_this_role_may_not_read_is_not_taken_for_garbage(bench, queue, kind):
+    """A permission is missing, or the credentials have expired: that says nothing about what is stored."""
+    path = queue.enqueue(b"1")
+    assert queue.claim(path)
+    key, _ = KEYS[kind]
+    key = f"orders/{key}".replace(VICTIM, path).replace("workers/w", f"workers/{queue.worker_id}")
+    bench.put(key, b"garbage") if kind != "lease" else None
+    before = bench.read(key)
+
+    def deny(operation: str, at: str, perform: Callable[[], Any]) -> Any:
+        if operation in ("get", "head") and at == key:
+            raise AccessDenied(f"{operation} {at}: AccessDenied; allow s3:GetObject")
+        return perform()
+
+    bench.around = deny
+    sweeper = bench.sweeper(bench.queue(worker_id="sweeper"))
+    for _ in range(5):
+        bench.clock.advance(60)
+        sweeper.tick()
+
+    bench.around = None
+    assert queue.status(path).state != "dead"
+    if kind != "stats":  # which a sweep writes without reading it
+        assert bench.read(key) == before
