@@ -227,14 +227,14 @@ def open_state(store: ObjectStore, key: str) -> Object | None:
     raise Unavailable(f"{key} is written again and again; try again")
 
 
-class _Refused(io.RawIOBase):
+class _Refused(io.BytesIO):
     """The body of an object that nobody can read."""
 
     def __init__(self, problem: str) -> None:
         super().__init__()
         self._problem = problem
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int | None = -1, /) -> bytes:
         raise CorruptState(self._problem)
 
 

@@ -26,6 +26,8 @@ class SimulatedStore(MemoryStore):
         super().__init__(*arguments, **options)
         #: Key → how reading it is refused: Unreadable for an archived object, which can still be looked at.
         self.refused: dict[str, type[AccessDenied]] = {}
+        #: (key, ETag) → the same of one object, and not of what is PUT in its place.
+        self.hidden: dict[tuple[str, str], type[AccessDenied]] = {}
         #: Whether whoever asks may not do this to this key.
         self.denies: Callable[[str, str], bool] = lambda operation, key: False
         #: Around what is one request, and several steps here: its date is that of the first.
@@ -81,11 +83,22 @@ class SimulatedStore(MemoryStore):
             operation == "get" or (operation == "head" and self.refused[key] is not Unreadable)
         ):
             perform = partial(self._refuse, operation, key)
+        elif self.hidden and operation in ("get", "head"):
+            perform = partial(self._look, operation, key, perform)
         elif self.denies(operation, key):
             perform = partial(self._deny, operation, key)
         elif len(key) > MAX_KEY_BYTES:
             perform = partial(self._misname, key)
         return super()._request(operation, key, perform)
+
+    def _look(self, operation: str, key: str, perform: Callable[[], T]) -> T:
+        stored = self._objects.get(key)
+        kind = self.hidden.get((key, stored.etag)) if stored else None
+        if kind and operation == "get":
+            raise Unreadable(f"403 {operation} {key}: InvalidObjectState")
+        if kind and kind is not Unreadable:
+            raise kind(f"400 {operation} {key}")
+        return perform()
 
     def _refuse(self, operation: str, key: str) -> Any:
         if key in self._objects:

@@ -7,6 +7,7 @@ has "stray" in its name; his own messages have to end as PROTOCOL.md says. Nothi
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,8 @@ SECONDS_EACH = 1.5
 #: Seconds within which honest messages start, urgent ones sooner.
 STARTED_WITHIN = 75.0
 URGENT_WITHIN = 12.0
+#: In one of so many schedules, nobody can read much of what he forges.
+HIDDEN, HIDDEN_OF = 97, 160
 #: When the stranger leaves.
 LEAVES_AT = 20.0
 
@@ -62,6 +65,8 @@ class Strangers:
         #: His messages → how each has to end.
         self._endings: dict[str, Callable[[str], str]] = {}
         self._urgent = ""
+        # By the seed, so that nothing else is drawn differently.
+        self._hides = world.seed % HIDDEN_OF == HIDDEN
 
     def begin(self) -> None:
         self.world.store.page = PAGE
@@ -78,6 +83,14 @@ class Strangers:
     def _put(self, path: str, body: bytes = _BODY) -> None:
         self.world.store.put(f"{self._root}{path}", body)
 
+    def _forge(self, path: str, body: bytes) -> None:
+        """A document, which may be archived, or under a key of his: then a HEAD is refused, too."""
+        key = f"{self._root}{path}"
+        if self._hides and self.world.random.random() < 0.6:
+            etag = hashlib.md5(body, usedforsecurity=False).hexdigest()
+            self.world.store.hidden[key, etag] = self.world.random.choice((AccessDenied, Unreadable))
+        self._put(path, body)
+
     def _forge_all(self) -> None:
         tricks = [self._lease, self._owner, self._record, self._refused, self._names, self._documents, self._heartbeat]
         number = 0
@@ -85,7 +98,7 @@ class Strangers:
             number += 1
             self.world.random.choice(tricks)(number)
             self.world.sleep(self.world.random.random() * 1.5)
-        self._put("queue.json", self.world.random.choice(_GARBAGE))
+        self._forge("queue.json", self.world.random.choice(_GARBAGE))
         self.world.sleep(STARTED_WITHIN)
         self.check()
         self.world.store.delete(f"{self._root}queue.json")
@@ -103,7 +116,7 @@ class Strangers:
 
     def _lease(self, number: int) -> None:
         path = f"messages/stray-lease-{number}"
-        self._put(f"leases/{path}", self._forged(self._valid_lease("nobody")))
+        self._forge(f"leases/{path}", self._forged(self._valid_lease("nobody")))
         self._put(path)
         self._endings[path] = self._is_over
 
@@ -116,7 +129,7 @@ class Strangers:
 
     def _record(self, number: int) -> None:
         path = f"messages/stray-record-{number}"
-        self._put(f"records/{path}", self.world.random.choice(_GARBAGE))
+        self._forge(f"records/{path}", self.world.random.choice(_GARBAGE))
         self._put(path)
         self._endings[path] = self._is_completed
 
@@ -140,11 +153,11 @@ class Strangers:
         forged = self._forged(b'{"v": 1, "leases": "", "messages": "", "pending": 0, "visibility_timeout_seconds": 4}')
         mixed = b'{"v": 1, "leases": 5, "messages": [], "pending": "x", "paused": "yes"}'
         name = self.world.random.choice(("queue.json", "stats.json", "sweep.json"))
-        self._put(name, self.world.random.choice((forged, mixed)))
+        self._forge(name, self.world.random.choice((forged, mixed)))
 
     def _heartbeat(self, number: int) -> None:
-        self._put(f"workers/stray-{number}", self.world.random.choice(_GARBAGE))
-        self._put(f"locks/stray-{number}", self.world.random.choice(_GARBAGE))
+        self._forge(f"workers/stray-{number}", self.world.random.choice(_GARBAGE))
+        self._forge(f"locks/stray-{number}", self.world.random.choice(_GARBAGE))
 
     def _valid_lease(self, owner: str) -> bytes:
         timeout = self.cast.settings.visibility_timeout

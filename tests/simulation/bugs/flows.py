@@ -67,7 +67,7 @@ BUGS = (
             ),
             (
                 "protocol/flow_progress.py",
-                "    if any(queue.store.head(done_prefix(of.flow_id) + probe) is None for probe in of.probes):\n"
+                "    if any(look_at(queue.store, done_prefix(of.flow_id) + probe) is None for probe in of.probes):\n"
                 "        return\n",
                 "",
             ),

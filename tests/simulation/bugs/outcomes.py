@@ -40,7 +40,7 @@ BUGS = (
     Mutation(
         "a delete without an answer is repeated blindly",
         "store.py",
-        "        found = store.head(key)\n        if found is None:\n            return True\n",
+        "        found = look_at(store, key)\n        if found is None:\n            return True\n",
         "        continue\n",
     ),
     Mutation(
