@@ -6,6 +6,8 @@ from simulation.mutations import Mutation
 
 _UNDESCRIBED = "tests/unit/protocol/test_undescribed.py::"
 _UNREADABLE = "tests/unit/worker/test_unreadable_messages.py::"
+_STATE = "tests/unit/stores/test_open_state.py::"
+_TURNS = "tests/unit/worker/test_forged_worker.py::"
 
 BUGS = (
     Mutation(
@@ -199,5 +201,77 @@ BUGS = (
         "        message = message if metadata is None else replace(message, metadata=metadata)\n",
         "",
         test=f"{_UNDESCRIBED}test_in_a_group_a_late_replay_of_what_died_unread_does_not_run",
+    ),
+    Mutation(
+        "a document that nobody can read is an error",
+        "store.py",
+        "    except Unreadable:\n        pass  # whose ETag is not in the answer\n",
+        "    except Unreadable:\n        raise\n",
+    ),
+    Mutation(
+        "a document that nobody can read takes the ETag of a good one",
+        "store.py",
+        "            return store.open(key, if_match=seen.etag)\n        except Conflict:\n            continue\n",
+        "            if not seen.etag:\n                continue\n"
+        "            raise Unreadable(key)\n"
+        "        except Conflict:\n            continue\n",
+        test=f"{_STATE}test_a_good_document_that_takes_its_place_meanwhile_is_not_taken_for_it",
+    ),
+    Mutation(
+        "a permission that is missing makes a document garbage",
+        "store.py",
+        "    except Unreadable:\n        pass  # whose ETag is not in the answer\n",
+        "    except AccessDenied:\n        pass\n",
+        more=(
+            (
+                "store.py",
+                "        except Unreadable as refused:\n            return Object(\n",
+                "        except AccessDenied as refused:\n            return Object(\n",
+            ),
+        ),
+        test="tests/unit/protocol/test_forged_state.py::"
+        "test_state_that_this_role_may_not_read_is_not_taken_for_garbage",
+    ),
+    Mutation(
+        "a document of which a HEAD is refused, too, is an error",
+        "store.py",
+        "    except AccessDenied:\n"
+        "        return next((entry for entry in store.list(key, limit=1).objects if entry.key == key), None)\n",
+        "    except AccessDenied:\n        raise\n",
+    ),
+    Mutation(
+        "a write that takes the place of what nobody can read is not repeated",
+        "store.py",
+        "            found = open_state(store, key)\n            is_ours",
+        "            found = store.open(key)\n            is_ours",
+        test=f"{_STATE}test_it_is_replaced_although_the_first_answer_is_lost",
+    ),
+    Mutation(
+        "settings that cannot be read end every sweep",
+        "sweeper/sweeper.py",
+        '            _log.warning("queue.json not read, settings kept: %s: %s", self.queue.name, error)\n',
+        "            raise\n",
+        test="tests/unit/sweeper/test_sweeper.py::test_settings_that_cannot_be_read_now_keep_no_sweep_from_its_work",
+    ),
+    Mutation(
+        "the lock of a newer version ends all sweeping",
+        "worker/sweep_turns.py",
+        "found = self.lock.read(is_newer_garbage=True)",
+        "found = self.lock.read()",
+        test=f"{_TURNS}test_a_lock_that_nobody_can_hold_does_not_end_all_sweeping",
+    ),
+    Mutation(
+        "the lock of a newer version that is at work is taken over",
+        "worker/sweep_turns.py",
+        "                grace = max(grace, self.lock.ttl)\n",
+        "                pass\n",
+        test=f"{_TURNS}test_the_lock_of_a_newer_version_is_left_to_it_while_it_is_renewed",
+    ),
+    Mutation(
+        "a lock whose owner can have no heartbeat ends all sweeping",
+        "worker/sweep_turns.py",
+        "        except InvalidRequest:\n            return False  # a name",
+        "        except InvalidRequest:\n            raise  # a name",
+        test=f"{_TURNS}test_a_lock_that_nobody_can_hold_does_not_end_all_sweeping",
     ),
 )
