@@ -68,7 +68,9 @@ class AccessDenied(QueueError):
 
 
 class Unreadable(AccessDenied):
-    """The object itself cannot be read: it is archived, or encrypted with a key that is not ours to use."""
+    """The object itself cannot be read: it is archived, or encrypted with a key that is not ours to use. Of a document
+    that s3queue writes, this is CorruptState.
+    """
 
 
 class NotSent(QueueError):

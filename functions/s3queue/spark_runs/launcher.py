@@ -14,7 +14,7 @@ from typing import Literal
 
 from s3queue.documents.record import Failure
 from s3queue.documents.run_documents import Manifest
-from s3queue.errors import Conflict, CorruptState, QueueError, Unavailable, Unreadable
+from s3queue.errors import Conflict, CorruptState, QueueError, Unavailable
 from s3queue.paths import partition_of
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.liveness import HeartbeatWriter
@@ -107,7 +107,7 @@ class Launcher:
         for number in range(queue.settings.max_runs):
             try:
                 found = run_store.slot(number)
-            except (CorruptState, Unreadable) as error:
+            except CorruptState as error:
                 # The sweeper deletes it, if it was forged.
                 _log.error("slot skipped: %s", error)
                 continue

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import s3queue
 from s3queue.errors import AccessDenied, Conflict, CorruptState, Unavailable
 from s3queue.flow.effective_settings import publish_settings, read_published
 from s3queue.store import delete_unique, look_at, open_state, put_surely
@@ -156,3 +159,26 @@ def test_published_settings_that_nobody_can_read_are_published_anew(bench):
     assert read_published(queue) is None
     assert publish_settings(queue, "worker")
     assert read_published(queue)
+
+
+#: What reads payloads and letters, whose refusal says something else; and the archive's and frameworks' own objects.
+OTHERS = {
+    *("flow/replay_completed.py", "flow/edited_replay.py", "flow/replay_to.py", "flow/read_ahead.py"),
+    *("protocol/dead_letters.py", "protocol/dead_line_choice.py", "protocol/letter_writes.py", "protocol/opening.py"),
+    *("protocol/outcomes.py", "protocol/partition_replay.py", "protocol/claiming.py", "protocol/dead_groups.py"),
+    *("cli/commands/dead_replay.py", "cli/commands/stats.py", "cli/commands/dead.py", "cli/commands/show.py"),
+    *("cli/commands/dead_search.py", "dashboard/search.py", "dashboard/browse.py", "testing/bucket.py"),
+    *("contrib/celery/backend.py", "contrib/celery/revoking.py", "contrib/django/backend.py"),
+    *("archive/parts.py", "archive/old_log.py", "store.py"),
+}
+
+
+def test_every_other_module_opens_what_it_reads_as_state():
+    library = Path(s3queue.__file__).parent
+    opens = {
+        str(path.relative_to(library))
+        for path in library.rglob("*.py")
+        if re.search(r"store\.open\(", path.read_text(encoding="utf-8"))
+    }
+
+    assert opens == OTHERS
