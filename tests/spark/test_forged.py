@@ -19,6 +19,7 @@ from s3queue.documents.batch import join_lines
 from s3queue.documents.partition import journal_bytes
 from s3queue.encoding import dump
 from s3queue.errors import CorruptState, InvalidRequest
+from s3queue.keys import LATEST_STATISTICS, STATISTICS_STATE
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.slots import as_run
 from s3queue.spark_runs.watch import RunWatch
@@ -29,11 +30,14 @@ from spark.heavy.batches import read_message
 from spark.heavy.driver import Driver
 from spark.heavy.messages import MessageWork
 from spark.heavy.run_manifest import NotOurs, RunLost
+from spark.history.hour_lines import merge_lines
+from spark.history.touched import read_state
 from spark.rows.record_rows import read_record
+from spark.statistics import publish
 from support.counting_store import CountingStore
 from support.drawn_documents import AT, FULL_RECORD
 from support.fake_jobs import FakeJobs
-from support.forged_documents import HUGE, ForgedStore, forgeries
+from support.forged_documents import ARCHIVED, HUGE, ForgedStore, forgeries
 from support.workbench import Workbench
 
 FEW = 40
@@ -125,7 +129,7 @@ def test_a_forged_commit_of_the_archive_is_corrupt_and_nothing_else():
 
 def test_a_forged_record_is_a_row_or_a_problem_of_the_archive():
     store = ForgedStore()
-    for forged in [HUGE, *forgeries(FULL_RECORD.to_bytes(), seed=5, few=400)]:
+    for forged in [HUGE, ARCHIVED, *forgeries(FULL_RECORD.to_bytes(), seed=5, few=400)]:
         written = store.put("orders/records/messages/a", forged)
         assert len(read_record(store, "orders", "orders/records/messages/a", written.etag)) == 1
 
@@ -133,7 +137,7 @@ def test_a_forged_record_is_a_row_or_a_problem_of_the_archive():
 def test_a_forged_journal_is_rows_or_one_problem_of_the_archive():
     store = ForgedStore()
     journal = journal_bytes(tuple(replace(FULL_RECORD, path=f"messages/@a/{n}") for n in range(2)))
-    for forged in [HUGE, *forgeries(journal, seed=5, few=400)]:
+    for forged in [HUGE, ARCHIVED, *forgeries(journal, seed=5, few=400)]:
         written = store.put("orders/records/@a/x.json", forged)
         rows = read_record(store, "orders", "orders/records/@a/x.json", written.etag)
         assert rows
@@ -213,3 +217,13 @@ def test_a_dataset_without_a_newline_is_refused_and_not_held(monkeypatch):
         assert tracemalloc.get_traced_memory()[1] < 8 * 2**20
     finally:
         tracemalloc.stop()
+
+
+def test_statistics_that_nobody_can_read_are_written_anew():
+    store = ForgedStore()
+    for key in (LATEST_STATISTICS, STATISTICS_STATE, "analytics/hours/queue=orders/day=2026-11-16/hours.ndjson"):
+        store.put(key, ARCHIVED)
+
+    assert read_state(store) == {}
+    assert publish(store, {"computed_at": "2026-11-16T00:00:00.000Z"})
+    assert merge_lines(store, "orders", "2026-11-16", []) == []
