@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from s3queue.documents.run_documents import Manifest
-from s3queue.errors import Conflict, Unavailable
+from s3queue.errors import Conflict
 from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
 from s3queue.spark_runs.slots import RunStore
@@ -47,8 +47,8 @@ class RunManifest:
         #: Whether the others gave this run up.
         self.is_lost = False
         self._has_failed_early = False
-        #: Whether the last write had no answer: what is stored may be it, or what was there before.
-        self._is_unsure = False
+        #: The nonces of the write that is surely stored, and of those since, which had no answer and may be.
+        self._ours: set[str] = set()
         self.counts: Counter[str] = Counter()
 
     @property
@@ -81,6 +81,7 @@ class RunManifest:
             self._manifest, self._etag = self._book.write_manifest(replace(manifest, state="running"), etag)
         except Conflict:
             raise NotOurs(f"{self._run} was taken over by another driver this very moment") from None
+        self._ours = {self._manifest.nonce}
         _log.info("run takes messages over: %s: %s: %d", self._queue.name, self._run, len(manifest.paths))
 
     def adopted(self, claims: Sequence[Claim]) -> None:
@@ -200,21 +201,29 @@ class RunManifest:
         with self._mutex:
             changed = replace(self._known(), counts=dict(self.counts), **changes)
             try:
-                if self._is_unsure:
-                    self._read_again()
-                self._manifest, self._etag = self._book.write_manifest(changed, self._etag)
-                self._is_unsure = False
-            except Unavailable:
-                self._is_unsure = True
-                raise
+                try:
+                    self._put(changed)
+                except Conflict:
+                    if not self._read_again():
+                        raise
+                    # Nothing else of ours comes now: what has had no answer had the precondition that failed here.
+                    self._put(changed)
             except Conflict as conflict:
                 self.is_lost = True
                 raise RunLost(f"{self._run}: {conflict}") from conflict
 
-    def _read_again(self) -> None:
-        """Go on from what is stored, if that is our own: whoever gives a run up says {failed}, and there is no other
-        driver.
+    def _put(self, changed: Manifest) -> None:
+        changed = replace(changed, nonce=self._queue.chance.token())
+        self._ours.add(changed.nonce)
+        self._manifest, self._etag = self._book.put_manifest(changed, self._etag)
+        self._ours = {changed.nonce}
+
+    def _read_again(self) -> bool:
+        """Go on from what is stored, if that is our own; whether it is. A write without an answer may be stored at any
+        time until another one is.
         """
         found = self._book.manifest(self._run)
-        if found and found[0].state != "failed":
-            self._etag = found[1]
+        if found is None or found[0].nonce not in self._ours:
+            return False
+        self._etag = found[1]
+        return True

@@ -277,6 +277,35 @@ def test_a_write_that_had_no_answer_is_not_taken_for_anothers(manifest):
         found.progressed()
 
 
+def test_a_write_that_had_no_answer_may_come_late(manifest):
+    """Between two requests of the next write: what is stored then is our own, too."""
+    world, _, found, (first, second, _) = manifest
+    on_their_way = []
+
+    def silent(operation, key, perform):
+        if "/runs/run-" not in key:
+            return perform()
+        if operation == "put":
+            on_their_way.append(perform)
+        raise Unavailable("no answer")
+
+    world.bench.around = silent
+    with pytest.raises(Unavailable):
+        found.begin([first])
+
+    def lands(operation, key, perform):
+        if operation == "put" and "/runs/run-" in key:
+            world.bench.around = None
+            on_their_way[0]()
+        return perform()
+
+    world.bench.around = lands
+    found.begin([second])
+
+    assert not found.is_lost
+    assert (world.manifest()["paths"][0], world.manifest()["started"]) == (second.path, 1)
+
+
 def test_a_retry_that_is_claimed_before_its_thread_says_that_it_failed_is_named_once_and_unstarted(manifest):
     world, mine, found, (first, second, third) = manifest
     found.begin([first])

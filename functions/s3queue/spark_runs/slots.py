@@ -152,7 +152,10 @@ class RunStore:
 
     def write_manifest(self, manifest: Manifest, etag: str | None) -> tuple[Manifest, str]:
         """Raises Conflict if it was written since it was read: the run no longer belongs to the writer."""
-        manifest = replace(manifest, nonce=self.queue.chance.token())
+        return self.put_manifest(replace(manifest, nonce=self.queue.chance.token()), etag)
+
+    def put_manifest(self, manifest: Manifest, etag: str | None) -> tuple[Manifest, str]:
+        """As `write_manifest`; its `nonce` is new, and known to the caller also if the write has no answer."""
         written = put_surely(
             self.queue.store,
             self.queue.keys.manifest(manifest.run),

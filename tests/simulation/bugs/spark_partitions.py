@@ -238,8 +238,30 @@ BUGS = (
     Mutation(
         "a Spark run takes its own manifest for anothers",
         "spark/heavy/run_manifest.py",
-        "                if self._is_unsure:\n",
-        "                if self.is_lost:\n",
+        "                    if not self._read_again():\n",
+        "                    if not self.is_lost:\n",
+        test=f"{_FEED}test_a_write_that_had_no_answer_is_not_taken_for_anothers",
+    ),
+    Mutation(
+        "a Spark run takes its own manifest for anothers if it comes late",
+        "spark/heavy/run_manifest.py",
+        "                try:\n                    self._put(changed)\n",
+        "                if len(self._ours) > 1:\n                    self._read_again()\n"
+        "                try:\n                    self._put(changed)\n",
+        more=(
+            (
+                "spark/heavy/run_manifest.py",
+                "                    if not self._read_again():\n",
+                "                    if not self.is_lost:\n",
+            ),
+        ),
+        test=f"{_FEED}test_a_write_that_had_no_answer_may_come_late",
+    ),
+    Mutation(
+        "a Spark run takes anothers manifest for its own",
+        "spark/heavy/run_manifest.py",
+        "        if found is None or found[0].nonce not in self._ours:\n",
+        "        if found is None:\n",
         test=f"{_FEED}test_a_write_that_had_no_answer_is_not_taken_for_anothers",
     ),
     Mutation(
