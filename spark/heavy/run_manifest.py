@@ -129,13 +129,14 @@ class RunManifest:
 
     def drop_ended(self) -> None:
         """Name what has ended no longer: if it has a lease yet, its outcome unknown, the heartbeat would keep that for
-        as long as the run lives.
+        as long as the run lives. So it would what a write without an answer names, if that is stored.
 
         Raises:
             RunLost: the run is not ours any more.
         """
         with self._mutex:
-            if self._is_adopted and not self._open.keys() >= set(self.paths):
+            is_unsure = len(self._ours) > 1
+            if self._is_adopted and (is_unsure or not self._open.keys() >= set(self.paths)):
                 self._write_paths(*self._named())
 
     def count(self, outcome: str) -> None:

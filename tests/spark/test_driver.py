@@ -437,6 +437,39 @@ def test_what_was_lost_beside_a_slow_message_is_not_kept_by_the_run(world):
     assert after[0] is not None
 
 
+def test_what_was_named_without_an_answer_and_given_up_is_not_kept_by_the_run(world):
+    """S3 is silent for a moment: the manifest that names the claims is stored, and they could not be given back."""
+    slow = world.queue.enqueue({"do": "ok"}, name="a")
+    world.launch()
+    world.jobs.becomes("running", "RUNNING")
+    late = world.queue.enqueue({"do": "ok"}, name="b")
+    silent, after = [], []
+
+    def around(operation, key, perform):
+        if operation == "put" and "/runs/run-" in key:
+            silent.append(key)
+            perform()
+        if silent:
+            raise Unavailable("no answer")
+        return perform()
+
+    def per_message(spark, message: dict, context):
+        if context.path == slow:
+            world.bench.around = around
+            with pytest.raises(Unavailable):
+                driver.claim_more(3)
+            world.bench.around = None
+            assert late in world.manifest()["paths"]
+            after.append(redelivered_beside(world, late, driver))
+
+    driver = world.driver()
+    driver = world.driver(work=MessageWork(driver.queue, per_message, None))
+    driver.drain()
+
+    assert after[0] is not None
+    assert after[0] <= 2 * world.queue.settings.visibility_timeout.total_seconds()
+
+
 def test_a_manifest_that_cannot_be_written_does_not_keep_the_heartbeat_from_it(world):
     """[P2] One slow PUT of it, and the heartbeat would come too late for all that the run holds."""
     world.queue.enqueue({"do": "ok"})

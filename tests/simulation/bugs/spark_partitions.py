@@ -197,15 +197,22 @@ BUGS = (
     Mutation(
         "a Spark run keeps what it could not adopt for as long as it lives",
         "spark/heavy/run_manifest.py",
-        "if self._is_adopted and not self._open.keys() >= set(self.paths):",
-        "if self._is_adopted and self.counts and not self._open.keys() >= set(self.paths):",
+        "if self._is_adopted and (is_unsure or not self._open.keys() >= set(self.paths)):",
+        "if self._is_adopted and self.counts and (is_unsure or not self._open.keys() >= set(self.paths)):",
         test=f"{_FEED}test_what_was_not_adopted_is_named_no_longer_when_it_is_tidied",
+    ),
+    Mutation(
+        "a Spark run keeps what a manifest without an answer names",
+        "spark/heavy/run_manifest.py",
+        "            is_unsure = len(self._ours) > 1\n",
+        "            is_unsure = False\n",
+        test=f"{_DRIVER}test_what_was_named_without_an_answer_and_given_up_is_not_kept_by_the_run",
     ),
     Mutation(
         "what a Spark run is about to adopt is named no longer",
         "spark/heavy/run_manifest.py",
-        "if self._is_adopted and not self._open.keys() >= set(self.paths):",
-        "if not self._open.keys() >= set(self.paths):",
+        "if self._is_adopted and (is_unsure or not self._open.keys() >= set(self.paths)):",
+        "if is_unsure or not self._open.keys() >= set(self.paths):",
     ),
     Mutation(
         "the heartbeat of a Spark run waits for its manifest",
