@@ -86,6 +86,8 @@ class Driver:
         self.heartbeat = HeartbeatWriter(queue, run=queue.worker_id)
         self._waiting = Waiting(queue)
         self._partitions = RunPartitions(queue)
+        #: What is started next, while messages run.
+        self._feed: Feed | None = None
         #: Whether the last look at the queue showed partitions: of a queue that has none, nothing more is listed.
         self._saw_partitions = False
         self._mutex = threading.RLock()
@@ -146,9 +148,15 @@ class Driver:
             _log.warning("heartbeat not written, trying again: %s: %s", self.queue.name, self.queue.worker_id)
 
     def tidy(self) -> None:
-        """Name what has ended no longer; called as often as `beat`, by a thread of its own. So it comes again: where an
-        outcome could not be written, the manifest often cannot be either.
+        """Name what has ended no longer; called as often as `beat`, and when the time is up, by a thread of its own. So
+        it comes again: where an outcome could not be written, the manifest often cannot be either.
+
+        If the run is over, what it has not started is given back: every other thread may have a slow message.
         """
+        feed = self._feed
+        if feed and self.is_over():
+            for claim in feed.left():
+                self.release(claim)
         # If the run is lost, whoever starts the next message learns it.
         with suppress(QueueError, RunLost):
             self._manifest.drop_ended()
@@ -224,12 +232,17 @@ class Driver:
                 thread.join()
 
     def _keep_tidy(self, done: threading.Event) -> None:
-        while not done.wait(self.heartbeat.ttl.total_seconds() / BEATS):
+        while not done.wait(self._seconds_to_tidy()):
             try:
                 self.tidy()
             except Exception:
                 # A thread that ends would let the heartbeat keep what nobody works on.
                 _log.exception("unexpected error in the thread of the manifest, continuing")
+
+    def _seconds_to_tidy(self) -> float:
+        seconds = self.heartbeat.ttl.total_seconds() / BEATS
+        left = self._until - self.queue.clock.monotonic()
+        return min(seconds, left) if left > 0.0 else seconds
 
     def _adopt(self) -> list[Claim]:
         adopted: dict[str, Claim] = {}
@@ -286,7 +299,7 @@ class Driver:
 
     def _run(self, claims: list[Claim]) -> tuple[int, bool]:
         """These messages, and what comes while they run; how many were taken, and whether nothing more is there."""
-        feed = Feed(self, claims, limit=self.queue.settings.messages_per_run, clock=self.queue.clock)
+        self._feed = feed = Feed(self, claims, limit=self.queue.settings.messages_per_run, clock=self.queue.clock)
         try:
             self._work.run(feed, self)
         except BaseException:

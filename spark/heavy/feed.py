@@ -108,11 +108,11 @@ class Feed:
             self._condition.wait_for(lambda: not self._is_claiming)
 
     def finish(self) -> list[Claim]:
-        """What was not taken, at the end. Raises what claiming raised, if it did so to the end."""
+        """What was neither taken nor `left` before. Raises what claiming raised, if it did so to the end."""
         self.join()
         if self._error:
             raise self._error
-        return list(self._pending)
+        return self.left()
 
     def left(self) -> list[Claim]:
         """What nobody takes any more, because the feed was stopped or the run is over; for whoever asks first: it need

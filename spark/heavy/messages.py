@@ -83,7 +83,7 @@ class MessageWork:
                 feed.stop()
                 raise
             if self._is_alive():
-                # Others may run for hours yet.
+                # Others may run for hours yet. If all of them do, the driver sees to it when the time is up.
                 for claim in feed.left():
                     driver.release(claim)
 

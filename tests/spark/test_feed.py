@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -110,6 +111,56 @@ def test_a_slow_message_is_kept_however_often_others_are_claimed():
     driver = world.driver()
     driver._work = MessageWork(driver.queue, per_message, None, parallel=2)
     assert driver.drain() == {"completed": 4}
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_when_the_time_is_up_what_no_thread_has_started_waits_for_none_of_them(parallel):
+    """Each of them has a message that may run for hours: none comes to ask."""
+    all_run = threading.Barrier(parallel)
+    given_back = []
+
+    def per_message(spark, message: dict, context):
+        all_run.wait(MOST_SECONDS)
+        for _ in range(200):
+            if len(leases()) <= parallel:
+                break
+            threading.Event().wait(0.05)
+        given_back.append(6 - len(leases()))
+        all_run.wait(MOST_SECONDS)
+
+    def leases():
+        return running.store.list("exports/leases/").objects
+
+    running = Running(per_message, messages=6, messages_per_run=6, visibility_timeout=600)
+    running.driver._work = MessageWork(running.driver.queue, per_message, None, parallel=parallel)
+    # The thread of the manifest wakes up when the time is up; it would come after 200 seconds else.
+    running.driver._until = running.driver.queue.clock.monotonic() + 1.0
+
+    assert running.driver.drain() == {"completed": parallel, "released": 6 - parallel}
+    assert given_back == [6 - parallel] * parallel
+
+
+def test_what_is_claimed_when_the_time_is_up_already_is_given_back():
+    """The threads that would have given it back have left."""
+    world = World(messages_per_run=1)
+    world.queue.enqueue({"do": "ok"}, name="a")
+    world.launch()
+    world.jobs.becomes("running", "RUNNING")
+    late = world.queue.enqueue({"do": "ok"}, name="b")
+
+    def per_message(spark, message: dict, context):
+        driver._feed.low = 1
+        driver._feed._claim_soon()
+        until_looked(driver._feed, SimpleNamespace(looks=1), 1)
+        assert late in world.manifest()["paths"]
+        world.bench.clock.advance(31)
+        driver.tidy()
+        assert late not in world.manifest()["paths"]
+        assert world.queue.read_lease(late) is None
+
+    driver = world.driver(seconds=30)
+    driver._work = MessageWork(driver.queue, per_message, None)
+    assert driver.drain() == {"completed": 1, "released": 1}
 
 
 def test_a_run_that_is_given_up_while_it_claims_starts_nothing_more():

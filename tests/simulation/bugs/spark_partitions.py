@@ -286,6 +286,20 @@ BUGS = (
         test=f"{_FEED}test_what_nobody_takes_any_more_is_left_before_the_last_has_ended",
     ),
     Mutation(
+        "a Spark run whose threads are all busy keeps what it does not start any more",
+        "spark/heavy/driver.py",
+        "        if feed and self.is_over():\n",
+        "        if feed and self._manifest.is_lost:\n",
+        test=f"{_FEED}test_what_is_claimed_when_the_time_is_up_already_is_given_back",
+    ),
+    Mutation(
+        "a Spark run sees late that its time is up",
+        "spark/heavy/driver.py",
+        "        return min(seconds, left) if left > 0.0 else seconds\n",
+        "        return seconds\n",
+        test=f"{_FEED}test_when_the_time_is_up_what_no_thread_has_started_waits_for_none_of_them",
+    ),
+    Mutation(
         "the slot and the manifest of a Spark run go although it is at work",
         "sweeper/cleanup.py",
         'if kind != "runs" or not self._is_at_work(entry.key, report)',
