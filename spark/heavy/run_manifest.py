@@ -1,7 +1,8 @@
 """RunManifest: what a run says about itself in the bucket, and its slot.  [P1] [P5]
 
-The manifest names every message that the run holds, those that may have been started first. Whoever finds the run dead
-fails the first ones, and gives the others back. Every write is conditional: a run that was given up learns it there.
+The manifest names every message that the run holds, those that may have been started first, and what was started and
+lost. Whoever finds the run dead, or one of its leases run out, fails these, and gives the others back. Every write is
+conditional: a run that was given up learns it there.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from s3queue.queue import Queue
 from s3queue.spark_runs.slots import RunStore
 
 _log = logging.getLogger(__name__)
+#: Endings after which the lease of the attempt is surely not the run's any more, or has its record beside it.
+SETTLED = frozenset({"completed", "dead", "retried", "postponed", "cancelled"})
+#: More than this many lost messages are not named: a manifest with all paths must be below its cap.
+MOST_LOST = 1000
 
 
 class NotOurs(Exception):
@@ -44,6 +49,8 @@ class RunManifest:
         #: What the manifest names and has not ended; and whether that is known of what the launcher has named.
         self._open: dict[str, Claim] = {}
         self._is_adopted = False
+        #: What the manifest names as started, and whose outcome is known.
+        self._settled: set[str] = set()
         #: Whether the others gave this run up.
         self.is_lost = False
         self._has_failed_early = False
@@ -78,7 +85,8 @@ class RunManifest:
             raise NotOurs(f"{self._run} lost its slot before its driver started")
         self._job = held.slot.job
         try:
-            self._manifest, self._etag = self._book.write_manifest(replace(manifest, state="running"), etag)
+            # Nothing is lost yet: the manifest of an older launcher does not say so.
+            self._manifest, self._etag = self._book.write_manifest(replace(manifest, state="running", lost=()), etag)
         except Conflict:
             raise NotOurs(f"{self._run} was taken over by another driver this very moment") from None
         self._ours = {self._manifest.nonce}
@@ -101,6 +109,8 @@ class RunManifest:
         """
         with self._mutex:
             new = {claim.path: claim for claim in claims}
+            # Their attempts before this one were charged, or were another message's: also if this write has no answer.
+            self._settled |= new.keys()
             # A message may have failed, and been claimed anew, before the thread that ran it has said that it ended.
             started, waiting = ([path for path in paths if path not in new] for paths in self._named())
             self._write_paths(started, [*waiting, *new], rounds=self._known().rounds + 1)
@@ -125,6 +135,8 @@ class RunManifest:
         with self._mutex:
             if self._open.get(claim.path) is claim:
                 del self._open[claim.path]
+                if outcome in SETTLED:
+                    self._settled.add(claim.path)
         self.count(outcome)
 
     def drop_ended(self) -> None:
@@ -196,7 +208,19 @@ class RunManifest:
         return [path for path in started if path in self._open], [path for path in waiting if path in self._open]
 
     def _write_paths(self, started: Sequence[str], waiting: Sequence[str], **changes: Any) -> None:
-        self._write(paths=(*started, *waiting), started=len(started), **changes)
+        with self._mutex:
+            paths = (*started, *waiting)
+            self._write(paths=paths, started=len(started), lost=self._lost(set(paths)), **changes)
+            self._settled.intersection_update(started)
+
+    def _lost(self, named: set[str]) -> tuple[str, ...] | None:
+        """What was started, and is not among what is `named` from now on, without an outcome that is known."""
+        manifest = self._known()
+        if manifest.lost is None:
+            return None
+        may_be_lost = dict.fromkeys((*manifest.lost, *manifest.paths[: manifest.started]))
+        lost = tuple(path for path in may_be_lost if path not in named and path not in self._settled)
+        return lost if len(lost) <= MOST_LOST else None
 
     def _write(self, **changes: Any) -> None:
         with self._mutex:

@@ -530,6 +530,135 @@ def test_what_a_run_had_not_started_is_not_charged_by_the_sweeper_either(is_know
     assert {path: record.outcome for path, record in world.records().items()} == dict.fromkeys(paths, "completed")
 
 
+def test_what_a_run_was_too_slow_to_start_is_not_charged():
+    """[P5] Its driver stood still, and wakes up: it names no longer what is not its own any more."""
+    world = World(max_attempts=1)
+    paths = [world.queue.enqueue({"do": "ok"}) for _ in range(3)]
+    world.launch()
+    world.jobs.becomes("running", "RUNNING")
+    ran = []
+
+    def per_message(spark, message: dict, context):
+        ran.append(context.path)
+        if len(ran) == 1:
+            world.bench.clock.advance(900)
+
+    class Tidied(MessageWork):
+        def _one(self, processor, claim, driver):
+            super()._one(processor, claim, driver)
+            driver.tidy()
+
+    driver = world.driver()
+    driver = world.driver(work=Tidied(driver.queue, per_message, None))
+    claim_more = driver.claim_more
+
+    def claim_after_a_sweep(limit):
+        world.sweeper.sweep()
+        world.bench.clock.advance(1)
+        return claim_more(limit)
+
+    driver.claim_more = claim_after_a_sweep
+    driver.drain()
+
+    assert {path: record.outcome for path, record in world.records().items()} == dict.fromkeys(paths, "completed")
+    assert sorted(ran) == sorted(paths)
+
+
+def test_what_a_driver_had_claimed_and_not_named_when_it_died_is_not_charged():
+    """[P5]"""
+    world = World(max_attempts=1)
+    paths = [world.queue.enqueue({"do": "ok"}, name="a")]
+    world.launch()
+    world.jobs.becomes("running", "RUNNING")
+    paths += [world.queue.enqueue({"do": "ok"}, name=name) for name in "bcd"]
+    dead = []
+
+    def dies(operation, key, perform):
+        names = operation == "put" and "/runs/run-" in key
+        if dead or (names and f"exports/leases/{paths[1]}" in world.bench.keys("exports/leases/")):
+            dead.append(key)
+            raise Killed
+        return perform()
+
+    world.bench.around = dies
+    with pytest.raises(Killed):
+        world.driver().drain()
+    world.bench.around = None
+    assert not set(paths[1:]) & set(world.manifest()["paths"])
+    for _ in range(200):
+        world.sweeper.tick()
+        world.bench.clock.advance(1)
+
+    assert set(world.records()) == {paths[0]}
+    world.jobs.becomes("ended", "FAILED")
+    world.settle()
+    assert {path: record.outcome for path, record in world.records().items()} == dict.fromkeys(paths, "completed")
+
+
+def test_what_could_not_be_adopted_is_not_charged():
+    """[P5] The run names it no longer; its lease is the run's until it runs out."""
+    world = World(max_attempts=1)
+    lost, slow = (world.queue.enqueue({"do": "ok"}, name=name) for name in "ab")
+    world.launch()
+    world.jobs.becomes("running", "RUNNING")
+
+    def fails(operation, key, perform):
+        if operation == "get" and key == f"exports/leases/{lost}":
+            raise Unavailable("503")
+        return perform()
+
+    def per_message(spark, message: dict, context):
+        if context.path == slow:
+            world.bench.around = None
+            assert redelivered_beside(world, lost, driver) is not None
+
+    world.bench.around = fails
+    driver = world.driver()
+    driver = world.driver(work=MessageWork(driver.queue, per_message, None))
+    driver.drain()
+
+    world.settle()
+    assert {record.outcome for record in world.records().values()} == {"completed"}
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_what_a_run_had_started_and_lost_is_charged(goes_on):
+    """[P5] Also when the run does not name it any more, or has closed: it would be started once more than allowed."""
+    world = World(max_attempts=1)
+    lost = world.queue.enqueue({"do": "ok"}, name="a")
+    if goes_on:
+        world.queue.enqueue({"do": "ok"}, name="b")
+    world.launch()
+    world.jobs.becomes("running", "RUNNING")
+
+    def fails(operation, key, perform):
+        if operation == "put" and key == f"exports/records/{lost}":
+            raise Unavailable("503")
+        return perform()
+
+    def per_message(spark, message: dict, context):
+        world.starts[context.path] += 1
+        if context.path != lost:
+            world.bench.around = None
+            for _ in range(30):
+                driver.beat()
+                driver.tidy()
+                world.bench.clock.advance(20)
+                world.sweeper.sweep()
+            assert lost in world.records()
+
+    world.bench.around = fails
+    driver = world.driver()
+    driver = world.driver(work=MessageWork(driver.queue, per_message, None))
+    assert driver.drain()["lost"] == 1
+    world.bench.around = None
+    world.jobs.becomes("ended", "SUCCESS")
+
+    world.settle()
+    assert world.starts[lost] == 1
+    assert (world.records()[lost].outcome, world.records()[lost].failure.type) == ("dead", "LeaseExpired")
+
+
 def test_the_lines_of_a_batch_are_not_run_on_a_session_that_is_gone():
     """[P5] They would fail for that reason alone."""
     world = World(max_attempts=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,10 +11,12 @@ import pytest
 
 from s3queue import Queue, QueueSettings
 from s3queue.errors import Unavailable
+from s3queue.protocol.liveness import has_not_started
 from s3queue.spark_runs.launcher import Launcher
 from s3queue.spark_runs.slots import RunStore, as_run
 from s3queue.stores.memory import MemoryStore
 from spark.heavy import feed as feeding
+from spark.heavy import run_manifest
 from spark.heavy.driver import Driver
 from spark.heavy.messages import MessageWork
 from spark.heavy.run_manifest import RunLost, RunManifest
@@ -373,6 +376,80 @@ def test_a_retry_that_is_claimed_before_its_thread_says_that_it_failed_is_named_
     assert world.manifest()["started"] == 1
     found.name([])
     assert again.path in world.manifest()["paths"]
+
+
+def test_what_was_started_and_lost_is_said_to_be_until_it_is_claimed_anew(manifest):
+    """[P5] Its lease may be the run's yet: then that was an attempt."""
+    world, mine, found, (first, second, third) = manifest
+    found.begin([first, second])
+    found.ended(first, "lost")
+    found.ended(second, "retried")
+    found.ended(third, "lost")
+    found.drop_ended()
+    assert (world.manifest()["lost"], "paths" in world.manifest()) == ([first.path], False)
+    mine.fail(first, RuntimeError("ran out"))
+    world.bench.clock.advance(10)
+    again = mine.claim(first.path, read_first=True)
+
+    found.name([again])
+    assert "lost" not in world.manifest()
+
+    found.begin([again])
+    found.close()
+    assert world.manifest()["lost"] == [first.path]
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_what_was_lost_and_claimed_anew_has_not_started_though_nobody_knows_that_it_is_named(manifest, is_stored):
+    world, mine, found, (first, _, _) = manifest
+    found.begin([first])
+    found.ended(first, "lost")
+    found.drop_ended()
+    mine.fail(first, RuntimeError("ran out"))
+    world.bench.clock.advance(10)
+    again = mine.claim(first.path, read_first=True)
+
+    def lost(operation, key, perform):
+        if is_stored and operation == "put":
+            perform()
+        raise Unavailable("no answer")
+
+    world.bench.around = lost
+    with pytest.raises(Unavailable):
+        found.name([again])
+    world.bench.around = None
+    found.drop_ended()
+
+    assert has_not_started(world.queue, mine.worker_id, first.path)
+
+
+def test_a_run_that_has_lost_very_many_messages_says_only_what_it_has_not_started(manifest, monkeypatch):
+    world, mine, found, (first, second, third) = manifest
+    monkeypatch.setattr(run_manifest, "MOST_LOST", 1)
+    found.begin([first, second])
+    for claim in (first, second):
+        found.ended(claim, "lost")
+    found.drop_ended()
+
+    started = {claim.path: not has_not_started(world.queue, mine.worker_id, claim.path) for claim in manifest[3]}
+
+    assert started == {first.path: True, second.path: True, third.path: False}
+    found.begin([third])
+    assert not has_not_started(world.queue, mine.worker_id, third.path)
+
+
+def test_the_manifest_of_an_older_version_says_only_what_it_has_not_started(manifest):
+    """What it does not name may have been started, and dropped."""
+    world, mine, found, (first, second, third) = manifest
+    found.begin([first, second])
+    found.ended(first, "lost")
+    found.drop_ended()
+    document = {name: value for name, value in world.manifest().items() if name not in ("lost", "names_lost")}
+    world.bench.put(world.queue.keys.manifest(mine.worker_id), json.dumps(document).encode())
+
+    started = {claim.path: not has_not_started(world.queue, mine.worker_id, claim.path) for claim in manifest[3]}
+
+    assert started == {first.path: True, second.path: True, third.path: False}
 
 
 # The feed by itself

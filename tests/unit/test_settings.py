@@ -139,10 +139,12 @@ def test_a_setting_that_makes_no_sense_is_refused(option, value):
 
 
 def test_a_manifest_can_name_all_that_a_run_may_hold():
-    """Twice what it claims at one time: the last ones may run while it claims the next. Names with the most bytes."""
+    """Twice what it claims at one time: the last ones may run while it claims the next; and a thousand that it has
+    lost. Names with the most bytes.
+    """
     paths = tuple(f"messages/{number:04}".ljust(1000, '"') for number in range(2 * MOST_PER_RUN))
     assert QueueSettings.of(messages_per_run=MOST_PER_RUN).messages_per_run == MOST_PER_RUN
-    manifest = Manifest(run="run-x", slot=0, state="running", opened_at=EARLIEST, paths=paths)
+    manifest = Manifest(run="run-x", slot=0, state="running", opened_at=EARLIEST, paths=paths, lost=paths[:1000])
     store = MemoryStore("manifests")
     store.put("exports/runs/run-x.json", manifest.to_bytes())
 

@@ -117,6 +117,9 @@ class Manifest:
     paths: tuple[str, ...] = ()
     #: How many of them, counted from the first, may have been started; the others can be given back.  [P5]
     started: int = 0
+    #: What was started and is named no longer though nobody knows its outcome: if it has the run's lease yet, that was
+    #: an attempt. None: not known, of a run that lost very many, or by an older version.  [P5]
+    lost: tuple[str, ...] | None = ()
     #: How many times the run has claimed messages. The stored name is `batches`.
     rounds: int = 0
     #: How many messages ended in which way.
@@ -135,6 +138,16 @@ class Manifest:
         is_at_work = self.state in ("running", "closed")
         return not (self.started or self.counts) and not (is_at_work and not self.paths)
 
+    def has_not_started(self, path: str) -> bool:
+        """Whether the run has certainly not started the message under a lease that it has yet: it says so here before
+        it starts one.  [P5]
+
+        Without `lost`, only of what it names: anything else may have been started, and dropped.
+        """
+        if self.lost is None:
+            return path in self.paths[self.started :]
+        return path not in self.paths[: self.started] and path not in self.lost
+
     def to_bytes(self) -> bytes:
         return dump(
             {
@@ -145,6 +158,9 @@ class Manifest:
                 "nonce": self.nonce,
                 "paths": list(self.paths),
                 "started": self.started,
+                # An empty list is not stored, and an older version stores none.
+                "names_lost": None if self.lost is None else True,
+                "lost": list(self.lost or ()),
                 "batches": self.rounds,
                 "counts": dict(self.counts),
                 "note": self.note,
@@ -160,6 +176,7 @@ class Manifest:
             if found["state"] not in ("launching", "running", "closed", "failed"):
                 raise ValueError(f"unknown state {found['state']!r}")
             paths = tuple(as_name(path) for path in as_list(found.get("paths", [])))
+            lost = tuple(as_name(path) for path in as_list(found.get("lost", [])))
             if len(set(paths)) < len(paths):
                 raise ValueError("a message is named twice")
             return cls(
@@ -170,6 +187,7 @@ class Manifest:
                 nonce=as_text(found.get("nonce", "")),
                 paths=paths,
                 started=as_whole(found.get("started", 0), most=len(paths)),
+                lost=lost if found.get("names_lost") is True else None,
                 rounds=as_whole(found.get("batches", 0)),
                 counts={name: as_whole(count) for name, count in as_object(found.get("counts", {})).items()},
                 note=as_text(found.get("note", "")),

@@ -272,11 +272,11 @@ class LiveOwners:
 
 
 def has_not_started(queue: QueueAccess, owner: str, path: str) -> bool:
-    """Whether the owner of a lease that has run out is a Spark run, which says that it had not started the message: it
-    says so before it starts one. One GET, if the owner has the name of a run.  [P5]
+    """Whether the owner of a message's lease that has run out is a Spark run, whose manifest shows that it had not
+    started the message. One GET, if the owner has the name of a run.  [P5]
     """
     manifest = _manifest(queue, owner) if owner.startswith(RUN) else None
-    return manifest is not None and path in manifest.paths[manifest.started :]
+    return manifest is not None and manifest.has_not_started(path)
 
 
 def _manifest(queue: QueueAccess, run: str) -> Manifest | None:
