@@ -213,6 +213,7 @@ BUGS = (
         "spark/heavy/run_manifest.py",
         "if self._is_adopted and (is_unsure or not self._open.keys() >= set(self.paths)):",
         "if is_unsure or not self._open.keys() >= set(self.paths):",
+        test=f"{_FEED}test_what_was_not_adopted_is_named_no_longer_when_it_is_tidied",
     ),
     Mutation(
         "the heartbeat of a Spark run waits for its manifest",
