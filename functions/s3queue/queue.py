@@ -407,7 +407,7 @@ class Queue(AsyncQueue, OperatedQueue):
         self._overrides.define(settings)
 
     def overrides(self) -> dict[str, Any]:
-        """The content of `queue.json`.
+        """The content of `queue.json`, also what does not suit the queue's definition and is not applied.
 
         Raises:
             CorruptState: it cannot be read; workers keep the settings that they have.
@@ -417,7 +417,8 @@ class Queue(AsyncQueue, OperatedQueue):
     def refresh(self) -> bool:
         """Read `queue.json` if that was last done ten seconds ago or more; True if it was read.
 
-        If it cannot be parsed, the settings do not change.
+        If it cannot be parsed, the settings do not change. A setting that does not suit the definition is left out with
+        a warning; the others apply.
         """
         is_read = self._overrides.refresh()
         # Only where something was claimed: a producer and the sweeper have no use for it.
@@ -429,7 +430,8 @@ class Queue(AsyncQueue, OperatedQueue):
         """Change settings at run time, for every process, within ten seconds; None removes an override.
 
         Raises:
-            InvalidRequest: a setting is unknown or a value is out of range; nothing was changed.
+            InvalidRequest: a setting is unknown, or a value is out of range or does not suit the others; nothing was
+                changed.
             CorruptState: `queue.json` cannot be read; correct or delete it first.
         """
         return self._overrides.configure(**changes)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Any, Literal
 
-from .encoding import LONGEST, MOST_LINES
+from .encoding import LONGEST, MOST_LINES, NONSENSE
 from .errors import InvalidRequest
 from .limits import Breaker, Rate, parse_rate
 from .retry import RetryPolicy
@@ -275,6 +275,39 @@ class QueueSettings:
                 raise InvalidRequest(f"setting {option!r} cannot be {value!r}: {error}") from None
         return replace(self, **changes)
 
+    def with_suitable(
+        self, options: Mapping[str, Any], check: Callable[[QueueSettings], None] = lambda settings: None
+    ) -> tuple[QueueSettings, dict[str, str]]:
+        """These settings with those of the options that suit them, and why each of the others does not.
+
+        If not all of them suit, each is tried alone, `paused` first: one that does not suit must not keep the others
+        from counting. `check` raises InvalidRequest for settings that whoever asks cannot keep.
+        """
+
+        def changed(settings: QueueSettings, some: Mapping[str, Any]) -> QueueSettings:
+            found = settings.with_overrides(some)
+            check(found)
+            return found
+
+        try:
+            return changed(self, options), {}
+        except NONSENSE:
+            pass
+        settings = self
+        unknown = {name: "this version does not know it" for name in options if not _is_known(name)}
+        left = sorted((name for name in options if name not in unknown), key=lambda name: name != "paused")
+        # Again as long as that helps: one of them may need another one that comes later.
+        while True:
+            refused: dict[str, str] = {}
+            for name in left:
+                try:
+                    settings = changed(settings, {name: options[name]})
+                except NONSENSE as error:
+                    refused[name] = str(error)[:300]
+            if len(refused) == len(left):
+                return settings, refused | unknown
+            left = list(refused)
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `with_overrides` reads them back."""
         described: dict[str, Any] = {}
@@ -293,6 +326,11 @@ def with_current_names(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options under their current names. Where an old and a new name are given, the new one counts."""
     old = {RENAMED[name]: value for name, value in options.items() if name in RENAMED}
     return old | {name: value for name, value in options.items() if name not in RENAMED}
+
+
+def _is_known(option: str) -> bool:
+    known = QueueSettings.__dataclass_fields__
+    return option in known or option in RENAMED or option.removesuffix("_seconds") in known
 
 
 def _coerce(name: str, value: Any, default: Any) -> Any:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from s3queue.documents.published_settings import PublishedSettings, Publisher
-from s3queue.errors import Conflict, CorruptState, QueueError
+from s3queue.errors import Conflict, QueueError
 from s3queue.limits import Breaker
 from s3queue.protocol.access import QueueAccess
 from s3queue.settings import QueueSettings, with_current_names
@@ -36,16 +36,6 @@ class EffectiveSetting:
         return {"name": self.name, "value": self.value, "shown": self.shown, "origin": self.origin}
 
 
-def read_published(queue: QueueAccess) -> PublishedSettings | None:
-    """What a deployment or a worker published; None if nobody has, or if it cannot be read. One GET."""
-    found = open_state(queue.store, queue.keys.settings)
-    try:
-        return PublishedSettings.read(found) if found else None
-    except CorruptState as error:
-        _log.warning("published settings not read, defaults shown: %s", error)
-        return None
-
-
 def publish_settings(queue: QueueAccess, by: Publisher) -> bool:
     """Publish the settings of the queue's definition; True if that changed anything. One GET, and a PUT if it does.
 
@@ -68,8 +58,10 @@ def publish_settings(queue: QueueAccess, by: Publisher) -> bool:
 
 def effective(defined: QueueSettings, overrides: Mapping[str, Any]) -> list[EffectiveSetting]:
     """All settings of a queue, in the order of `QueueSettings`."""
-    applied, defaults = defined.with_overrides(overrides), QueueSettings()
-    changed = {name.removesuffix("_seconds") for name in with_current_names(overrides)} | {*overrides}
+    applied, refused = defined.with_suitable(overrides)
+    defaults = QueueSettings()
+    counting = with_current_names({name: value for name, value in overrides.items() if name not in refused})
+    changed = {name.removesuffix("_seconds") for name in counting} | {*counting}
     found = []
     for field in fields(applied):
         value = getattr(applied, field.name)

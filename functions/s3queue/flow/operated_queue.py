@@ -214,7 +214,7 @@ class OperatedQueue(QueueAccess):
 
     def published_settings(self) -> PublishedSettings | None:
         """The settings of the definition, as a deployment or a worker published them; None if nobody has. One GET."""
-        from .effective_settings import read_published
+        from s3queue.protocol.overrides import read_published
 
         return read_published(self)
 

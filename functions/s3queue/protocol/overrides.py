@@ -1,4 +1,7 @@
-"""RuntimeOverrides: the settings that an operator changed at run time, stored in `queue.json`."""
+"""RuntimeOverrides: the settings that an operator changed at run time, stored in `queue.json`.
+
+One that does not suit the queue's definition is left out with a warning; the others count, `paused` before all.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,18 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from s3queue.encoding import NONSENSE, parse_json
-from s3queue.errors import Conflict, CorruptState
+from s3queue.encoding import NONSENSE, as_object, parse_json
+from s3queue.errors import AccessDenied, Conflict, CorruptState
 from s3queue.limits import Breaker
 from s3queue.settings import QueueSettings, with_current_names
 from s3queue.store import open_state
 
 from .access import QueueAccess
+
+if TYPE_CHECKING:
+    from s3queue.documents.published_settings import PublishedSettings
 
 _log = logging.getLogger(__name__)
 #: Each process reads `queue.json` at most this often, never per message.
@@ -33,6 +39,10 @@ class RuntimeOverrides:
     _refreshed: float = field(init=False, default=float("-inf"))
     #: What `queue.json` said when it was last read.
     _known: dict[str, Any] = field(init=False, default_factory=dict)
+    #: Its ETag.
+    _version: str | None = field(init=False, default=None)
+    #: The version that was last warned of, and the settings in it that do not suit: each is warned of once.
+    _warned: tuple[str | None, tuple[str, ...]] = field(init=False, default=(None, ()))
 
     def read(self) -> dict[str, Any]:
         """See `Queue.overrides`. One GET."""
@@ -43,8 +53,7 @@ class RuntimeOverrides:
         if found is None:
             return {}, None
         try:
-            overrides = parse_json(found.read(OVERRIDES_BYTES))
-            self.queue.defined.with_overrides(overrides)
+            overrides = as_object(parse_json(found.read(OVERRIDES_BYTES)))
         except NONSENSE as error:
             raise CorruptState(f"{found.key} cannot be read: {str(error)[:500]}; correct or delete it") from None
         return overrides, found.etag
@@ -56,20 +65,23 @@ class RuntimeOverrides:
             return False
         self._refreshed = now
         try:
-            self._apply(self.read())
+            self._apply(*self._read())
         except CorruptState as error:
             _log.warning("queue.json not applied, settings kept: %s", error)
         return True
 
     def configure(self, **changes: Any) -> QueueSettings:
-        """See `Queue.configure`. GET, merge, conditional PUT; again if another operator wrote in between."""
+        """See `Queue.configure`. GET, merge, conditional PUT; again if another operator wrote in between.
+
+        Who has no definition goes by the one that was published: one GET more.
+        """
+        definition = self._definition()
         while True:
             overrides, etag = self._read()
-            merged = {name: value for name, value in (_named(overrides) | _named(changes)).items() if value is not None}
-            settings = self.queue.defined.with_overrides(merged)
+            merged, settings = _merged(definition, _named(overrides), _named(changes))
             body = json.dumps(_plain(merged), indent=2, sort_keys=True).encode()
             try:
-                self.queue.store.put(
+                version = self.queue.store.put(
                     self.queue.keys.overrides,
                     body,
                     if_match=etag,
@@ -78,30 +90,79 @@ class RuntimeOverrides:
                 )
             except Conflict:
                 continue  # another operator changed it meanwhile: merge with that change
-            self._apply(merged)
+            self._apply(merged, version.etag)
             return settings
 
     def define(self, settings: QueueSettings) -> None:
         """See `Queue.define`."""
         if self.queue.defined == _DEFAULTS:
             self.queue.defined = settings
-            self._apply(self._known)
+            self._apply(self._known, self._version)
 
-    def _apply(self, overrides: dict[str, Any]) -> None:
-        self.queue.settings = self.queue.defined.with_overrides(overrides)
-        self._known = overrides
+    def _definition(self) -> QueueSettings:
+        if self.queue.defined != _DEFAULTS:
+            return self.queue.defined
+        try:
+            published = read_published(self.queue)
+        except AccessDenied:
+            published = None  # whoever may change settings need not be allowed to read these
+        return published.settings if published else self.queue.defined
+
+    def _apply(self, overrides: dict[str, Any], version: str | None) -> None:
+        self.queue.settings, refused = self.queue.defined.with_suitable(_named(overrides))
+        self._known, self._version = overrides, version
+        if refused and (version, tuple(refused)) != self._warned:
+            self._warned = version, tuple(refused)
+            _log.warning(
+                "%s: not applied, the other settings are: %s; change what the definition of the queue says, or take "
+                "these back: queue.configure(%s=None)",
+                self.queue.keys.overrides,
+                "; ".join(f"{name} ({why})" for name, why in refused.items())[:1000],
+                next(iter(refused)),
+            )
+
+
+def read_published(queue: QueueAccess) -> PublishedSettings | None:
+    """What a deployment or a worker published; None if nobody has, or if it cannot be read. One GET."""
+    # Only for who asks: a cold start pays for every module.
+    from s3queue.documents.published_settings import PublishedSettings
+
+    found = open_state(queue.store, queue.keys.settings)
+    try:
+        return PublishedSettings.read(found) if found else None
+    except CorruptState as error:
+        _log.warning("published settings not read, defaults shown: %s", error)
+        return None
+
+
+def _merged(
+    definition: QueueSettings, stored: Mapping[str, Any], changes: Mapping[str, Any]
+) -> tuple[dict[str, Any], QueueSettings]:
+    """What is to be stored, and the settings that it makes.
+
+    What is stored and does not suit stays as it is, for whoever knows it, and hinders no change of another setting.
+    """
+    merged = {name: value for name, value in {**stored, **changes}.items() if value is not None}
+    _, refused = definition.with_suitable(stored)
+    definition.with_overrides({name: one for name, one in merged.items() if name in changes or name not in refused})
+    return merged, definition.with_suitable(merged)[0]
 
 
 def _named(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Each setting under one name: `timeout` and `timeout_seconds` side by side could contradict each other."""
-    known = QueueSettings.__dataclass_fields__
     current = with_current_names(overrides)
-    return {name if name in known else name.removesuffix("_seconds"): value for name, value in current.items()}
+    return {_setting(name): value for name, value in current.items()}
+
+
+def _setting(name: str) -> str:
+    """What this version does not know keeps its name: it may be a setting of a newer one."""
+    short = name.removesuffix("_seconds")
+    return short if isinstance(getattr(_DEFAULTS, short, None), timedelta) else name
 
 
 def _plain(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Overrides as JSON: durations are seconds, and their names end in `_seconds`."""
-    durations = {name for name in overrides if isinstance(getattr(_DEFAULTS, name), timedelta)}
+    durations = {name for name in overrides if isinstance(getattr(_DEFAULTS, name, None), timedelta)}
     return {
         f"{name}_seconds" if name in durations else name: (
             value.total_seconds()

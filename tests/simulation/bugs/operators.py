@@ -204,4 +204,12 @@ BUGS = (
         "(-one.priority, False, one.since, one.path),",
         "(-one.priority, False, one.path),",
     ),
+    Mutation(
+        "one override that does not suit keeps all of queue.json from counting",
+        "settings.py",
+        "        except NONSENSE:\n            pass\n        settings = self\n",
+        "        except NONSENSE as error:\n            return self, dict.fromkeys(options, str(error))\n"
+        "        settings = self\n",
+        test="tests/unit/protocol/test_overrides.py::test_one_override_that_does_not_suit_keeps_no_other_from_counting",
+    ),
 )

@@ -83,6 +83,13 @@ def test_a_setting_of_a_newer_version_is_left_out(bench):
     assert bench.queue().published_settings().settings == QueueSettings.of(max_attempts=7)
 
 
+def test_an_override_that_does_not_suit_is_not_shown_as_if_it_counted():
+    defined = QueueSettings.of(partitions=2, collect=10)
+    found = {one.name: one for one in effective(defined, {"max_attempts": 1, "telepathy": 1, "within_seconds": 3})}
+    assert (found["max_attempts"].value, found["max_attempts"].origin) == (3, "default")
+    assert (found["within"].value, found["within"].origin) == (3.0, "queue.json")
+
+
 def test_each_setting_names_its_origin():
     found = {
         one.name: one for one in effective(QueueSettings.of(max_attempts=7, rate="5/s"), {"rate": "9/s", "batch": 3})

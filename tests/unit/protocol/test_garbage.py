@@ -75,7 +75,7 @@ def test_a_record_overwritten_with_garbage_is_no_outcome_and_is_replaced(bench, 
     assert queue.status(path).record.result == "done"
 
 
-@pytest.mark.parametrize("garbage", [b"", b"garbage", b"\xff", b"[]", b"7", b'{"no_such":1}', b'{"max_attempts":0}'])
+@pytest.mark.parametrize("garbage", [b"", b"garbage", b"\xff", b"[]", b"7"])
 def test_a_queue_json_that_makes_no_sense_changes_nothing_and_says_so_to_operators(bench, queue, garbage, caplog):
     queue.configure(max_attempts=7)
     bench.clock.advance(60)

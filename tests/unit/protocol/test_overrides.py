@@ -6,9 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from s3queue import (
-    InvalidRequest,
-)
+from s3queue import InvalidRequest
 
 
 def test_a_paused_queue_gives_out_nothing_and_finishes_what_runs(bench, queue):
@@ -127,3 +125,71 @@ def test_two_operators_who_configure_at_once_both_get_their_way(bench, queue):
     queue.configure(concurrency=4)
 
     assert queue.overrides() == {"max_attempts": 8, "concurrency": 4}
+
+
+COLLECTING = {"partitions": 2, "collect": 10}
+
+
+def test_one_override_that_does_not_suit_keeps_no_other_from_counting(bench, caplog):
+    worker = bench.queue(worker_id="worker", **COLLECTING)
+    operator = bench.queue(worker_id="operator")
+    operator.configure(max_attempts=1)  # nobody has published the definition, which collects
+    operator.configure(concurrency=7)
+    operator.pause()
+
+    for _ in range(3):
+        bench.clock.advance(10)
+        assert worker.refresh()
+    assert (worker.settings.paused, worker.settings.concurrency, worker.settings.max_attempts) == (True, 7, 3)
+    (warning,) = [record.message for record in caplog.records if "not applied" in record.message]
+    assert "orders/queue.json" in warning
+    assert "max_attempts (collect needs" in warning
+    assert "queue.configure(max_attempts=None)" in warning
+
+
+def test_an_override_that_does_not_suit_hinders_neither_a_pause_nor_another_change(bench):
+    bench.queue(worker_id="operator").configure(max_attempts=1)
+    owner = bench.queue(worker_id="owner", **COLLECTING)
+
+    owner.pause()
+    assert owner.settings.paused
+    assert owner.configure(concurrency=7).max_attempts == 3
+    with pytest.raises(InvalidRequest, match="collect needs max_attempts"):
+        owner.configure(max_attempts=1)
+    assert owner.overrides() == {"max_attempts": 1, "paused": True, "concurrency": 7}
+    assert owner.configure(collect=0).max_attempts == 1  # now it suits
+    owner.configure(max_attempts=None)
+    assert owner.overrides() == {"paused": True, "concurrency": 7, "collect": 0}
+
+
+def test_a_setting_of_a_newer_version_is_left_alone_and_kept(bench, queue, caplog):
+    bench.store.put("orders/queue.json", b'{"from_next_year_seconds": 7, "max_attempts": 5, "rate": 5, "paused": true}')
+
+    assert queue.refresh()
+    assert (queue.settings.paused, queue.settings.max_attempts, queue.settings.rate) == (True, 5, None)
+    assert "from_next_year_seconds (this version does not know it)" in caplog.text
+    queue.resume()
+    assert queue.overrides() == {"from_next_year_seconds": 7, "max_attempts": 5, "rate": 5}
+    assert queue.configure(rate=None).max_attempts == 5
+
+
+def test_overrides_that_need_each_other_count_in_any_order(bench, queue):
+    bench.store.put("orders/queue.json", b'{"collect": 10, "max_attempts": 4, "no_such": 1, "partitions": 2}')
+
+    queue.refresh()
+    assert (queue.settings.collect, queue.settings.partitions, queue.settings.max_attempts) == (10, 2, 4)
+
+
+def test_an_operator_without_the_definition_goes_by_what_was_published(bench):
+    bench.queue(**COLLECTING).publish_settings("deployment")
+    operator = bench.queue(worker_id="operator", retry_jitter=True)  # all as it is by default
+
+    with pytest.raises(InvalidRequest, match="collect needs max_attempts"):
+        operator.configure(max_attempts=1)
+    assert operator.configure(max_attempts=5).collect == 10
+
+
+@pytest.mark.parametrize("suffixed", ["concurrency_seconds", "paused_seconds"])
+def test_only_durations_have_the_suffix_of_durations(queue, suffixed):
+    with pytest.raises(InvalidRequest, match=suffixed):
+        queue.configure(**{suffixed: 1})

@@ -104,18 +104,21 @@ def configure(
 def _show(session: Session, queue: Queue) -> None:
     overrides = queue.overrides()
     found = effective(queue.defined, overrides)
+    applied, refused = queue.defined.with_suitable(overrides)
     published = queue.published_settings()
     rows = [[one.name, one.shown, one.origin] for one in found]
     session.answer(
         {
             "queue": queue.name,
             "overrides": overrides,
-            "settings": queue.defined.with_overrides(overrides).to_json(),
+            "settings": applied.to_json(),
             "origins": {one.name: one.origin for one in found},
             "published_by": published.by if published else None,
         },
         table(["setting", "value", "from"], rows, title=queue.name),
     )
+    for name, why in refused.items():
+        session.note(f"queue.json has {name}, which does not apply: {why}")
     if published is None:
         session.note("nobody has published this queue's definition: what is not in queue.json is shown as its default")
 

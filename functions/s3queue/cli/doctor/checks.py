@@ -129,9 +129,11 @@ def permissions(of: Examination) -> Iterator[Finding]:
         yield _permitted(of, kind)
     store, keys = of.queue.store, of.queue.keys
     try:
-        of.queue.overrides()
+        overrides = of.queue.overrides()
         store.head(keys.stats)
         yield Finding("permissions: queue.json", "ok", "GET")
+        for name, why in of.queue.defined.with_suitable(overrides)[1].items():
+            yield Finding("queue.json", "warning", f"{name} does not apply: {why}", f"queue.configure({name}=None)")
     except AccessDenied as error:
         yield Finding("permissions: queue.json", "problem", "GET is denied", str(error))
     except CorruptState as error:
