@@ -406,6 +406,10 @@ class Queue(AsyncQueue, OperatedQueue):
         """
         self._overrides.define(settings)
 
+    def serve_function(self) -> None:
+        """From now on, leave out of `queue.json` what the deployed function that this process is cannot keep."""
+        self._overrides.serve_function()
+
     def overrides(self) -> dict[str, Any]:
         """The content of `queue.json`, also what does not suit the queue's definition and is not applied.
 

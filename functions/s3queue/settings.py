@@ -308,6 +308,45 @@ class QueueSettings:
                 return settings, refused | unknown
             left = list(refused)
 
+    def check_function(self, deployed: QueueSettings | None = None) -> None:
+        """Whether a function can keep these settings; `deployed` are those that it was deployed with, None: it will be
+        deployed with these. A function has no heartbeat, and its time limit is that of its deployment.
+
+        Raises:
+            InvalidRequest: it cannot; the text says what to change.
+        """
+        if self.engine != "lambda":
+            return
+        if self.handler_timeout >= self.visibility_timeout:
+            raise InvalidRequest(
+                f"handler_timeout ({self.handler_timeout}) must be shorter than visibility_timeout "
+                f"({self.visibility_timeout}), or its messages are given to a second worker while the first still runs"
+            )
+        if self.handler_timeout + WRAP_UP > LAMBDA_LIMIT:
+            raise InvalidRequest(
+                f"handler_timeout ({self.handler_timeout}) leaves no room in Lambda's 15 minutes; make it at most "
+                f"{LAMBDA_LIMIT - WRAP_UP}, or the queue engine='spark'"
+            )
+        if deployed and self.handler_timeout + WRAP_UP > deployed.function_timeout:
+            raise InvalidRequest(
+                f"handler_timeout ({self.handler_timeout}) leaves no room in the {deployed.function_timeout} of the "
+                f"deployed function; make it at most {deployed.function_timeout - WRAP_UP}, or change it in the "
+                "queue's definition and deploy that"
+            )
+
+    def check_override(self, changed: QueueSettings) -> None:
+        """Whether the function that was deployed with these settings can keep changed ones. One whose deployment would
+        have been refused is not there: pull workers alone run the queue, and their heartbeat keeps what they hold.
+
+        Raises:
+            InvalidRequest: it cannot; the text says what to change.
+        """
+        try:
+            self.check_function()
+        except InvalidRequest:
+            return
+        changed.check_function(self)
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `with_overrides` reads them back."""
         described: dict[str, Any] = {}

@@ -16,8 +16,9 @@ from aws_cdk import aws_s3_notifications as notifications
 from constructs import Construct
 
 from s3queue.deployment import FAILED_INVOCATIONS, Deployment
+from s3queue.errors import InvalidRequest
 from s3queue.keys import Keys
-from s3queue.settings import LAMBDA_LIMIT, WRAP_UP, QueueSettings
+from s3queue.settings import QueueSettings
 from s3queue.worker.secrets import VARIABLE, Reference
 
 from ..options import Options
@@ -152,17 +153,10 @@ def function_timeout(queue: str, settings: QueueSettings) -> Duration:
     Raises:
         ValueError: settings that cannot be kept, with what to change.
     """
-    handler = settings.handler_timeout
-    if settings.engine == "lambda" and handler >= settings.visibility_timeout:
-        raise ValueError(
-            f"queue {queue!r}: handler_timeout ({handler}) must be shorter than visibility_timeout "
-            f"({settings.visibility_timeout}), or its messages are given to a second worker while the first still runs"
-        )
-    if handler + WRAP_UP > LAMBDA_LIMIT:
-        raise ValueError(
-            f"queue {queue!r}: handler_timeout ({handler}) leaves no room in Lambda's 15 minutes; make it at most "
-            f"{LAMBDA_LIMIT - WRAP_UP}, or the queue engine='spark'"
-        )
+    try:
+        settings.check_function()
+    except InvalidRequest as error:
+        raise ValueError(f"queue {queue!r}: {error}") from None
     return Duration.seconds(int(settings.function_timeout.total_seconds()))
 
 

@@ -49,7 +49,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedStack]:
         stack.client("ssm").put_parameter(Name=parameter, Value=secret, Type="SecureString")
         # Not thumbnails: what runs there within a minute was woken by its event and by nothing else.
         made.queue("emails").configure(rescue_after=5, retry_jitter=False)
-        made.queue("webhooks").configure(rescue_after=5, visibility_timeout=10)
+        made.queue("webhooks").configure(rescue_after=5, visibility_timeout=10, handler_timeout=9)
         yield made
 
 

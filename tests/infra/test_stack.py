@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
 
 import pytest
@@ -195,6 +196,8 @@ def test_a_handler_that_outlives_lambda_is_refused_with_what_to_change() -> None
     settings = QueueSettings.of(handler_timeout=14 * 60 + 58, visibility_timeout=3600)
     with pytest.raises(ValueError, match="15 minutes"):
         function_timeout("emails", settings)
+    # As the refusal says: the function of such a queue launches runs, and calls no handler.
+    assert function_timeout("emails", dataclasses.replace(settings, engine="spark")).to_minutes() == 15
 
 
 def test_a_function_name_that_lambda_would_refuse_is_refused_at_synth() -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from s3queue.encoding import NONSENSE, as_object, parse_json
-from s3queue.errors import AccessDenied, Conflict, CorruptState
+from s3queue.errors import AccessDenied, Conflict, CorruptState, InvalidRequest
 from s3queue.limits import Breaker
 from s3queue.settings import QueueSettings, with_current_names
 from s3queue.store import open_state
@@ -36,6 +36,8 @@ class RuntimeOverrides:
     """Reads and writes `queue.json`, and keeps the queue's `settings` up to date with it."""
 
     queue: QueueAccess
+    #: Whether a deployed function goes by these settings: what it cannot keep does not suit.
+    in_function: bool = field(init=False, default=False)
     _refreshed: float = field(init=False, default=float("-inf"))
     #: What `queue.json` said when it was last read.
     _known: dict[str, Any] = field(init=False, default_factory=dict)
@@ -75,10 +77,11 @@ class RuntimeOverrides:
 
         Who has no definition goes by the one that was published: one GET more.
         """
-        definition = self._definition()
+        definition, is_known = self._definition()
+        check = definition.check_override if is_known else _any
         while True:
             overrides, etag = self._read()
-            merged, settings = _merged(definition, _named(overrides), _named(changes))
+            merged, settings = _merged(definition, check, _named(overrides), _named(changes))
             body = json.dumps(_plain(merged), indent=2, sort_keys=True).encode()
             try:
                 version = self.queue.store.put(
@@ -93,23 +96,30 @@ class RuntimeOverrides:
             self._apply(merged, version.etag)
             return settings
 
+    def serve_function(self) -> None:
+        """See `Queue.serve_function`."""
+        self.in_function = True
+
     def define(self, settings: QueueSettings) -> None:
         """See `Queue.define`."""
         if self.queue.defined == _DEFAULTS:
             self.queue.defined = settings
             self._apply(self._known, self._version)
 
-    def _definition(self) -> QueueSettings:
+    def _definition(self) -> tuple[QueueSettings, bool]:
+        """And whether it is known: else nothing tells whether there is a function, and how it was deployed."""
         if self.queue.defined != _DEFAULTS:
-            return self.queue.defined
+            return self.queue.defined, True
         try:
             published = read_published(self.queue)
         except AccessDenied:
             published = None  # whoever may change settings need not be allowed to read these
-        return published.settings if published else self.queue.defined
+        return (published.settings, True) if published else (self.queue.defined, False)
 
     def _apply(self, overrides: dict[str, Any], version: str | None) -> None:
-        self.queue.settings, refused = self.queue.defined.with_suitable(_named(overrides))
+        defined = self.queue.defined
+        check = defined.check_override if self.in_function else _any
+        self.queue.settings, refused = defined.with_suitable(_named(overrides), check)
         self._known, self._version = overrides, version
         if refused and (version, tuple(refused)) != self._warned:
             self._warned = version, tuple(refused)
@@ -136,16 +146,28 @@ def read_published(queue: QueueAccess) -> PublishedSettings | None:
 
 
 def _merged(
-    definition: QueueSettings, stored: Mapping[str, Any], changes: Mapping[str, Any]
+    definition: QueueSettings,
+    check: Callable[[QueueSettings], None],
+    stored: Mapping[str, Any],
+    changes: Mapping[str, Any],
 ) -> tuple[dict[str, Any], QueueSettings]:
     """What is to be stored, and the settings that it makes.
 
     What is stored and does not suit stays as it is, for whoever knows it, and hinders no change of another setting.
     """
     merged = {name: value for name, value in {**stored, **changes}.items() if value is not None}
-    _, refused = definition.with_suitable(stored)
-    definition.with_overrides({name: one for name, one in merged.items() if name in changes or name not in refused})
-    return merged, definition.with_suitable(merged)[0]
+    _, refused = definition.with_suitable(stored, check)
+    suitable = {name: one for name, one in merged.items() if name in changes or name not in refused}
+    settings = definition.with_overrides(suitable)
+    try:
+        check(settings)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{error}; if only pull workers run this queue, define it with engine='pull'") from None
+    return merged, definition.with_suitable(merged, check)[0]
+
+
+def _any(settings: QueueSettings) -> None:
+    """Whoever is no function can keep any settings."""
 
 
 def _named(overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,8 @@ class InvocationRunner:
         `around_message(path)` is entered for every message.
         """
         self._queue = queue
+        # Else an override that leaves no time for a handler would stop the queue, without a word.
+        queue.serve_function()
         self._launch_run = launch
         self._around_message = around_message
         self._processor = Processor(queue=queue, definition=definition, should_stop=self._is_over)

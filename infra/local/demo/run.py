@@ -95,7 +95,7 @@ def _prepare(console: Console, stack: LocalStack) -> dict[str, Queue]:
         url = f"s3://{stack.bucket}/{name}"
         opened[name] = connect(url, settings=definitions[name].settings, client=stack.client("s3"))
         opened[name].configure(rescue_after=RESCUE_SECONDS)
-    opened["webhooks"].configure(visibility_timeout=SILENCE_SECONDS)
+    opened["webhooks"].configure(visibility_timeout=SILENCE_SECONDS, handler_timeout=SILENCE_SECONDS - 1)
     _aside(console, f"Queues: {', '.join(opened)}.")
     _aside(
         console,

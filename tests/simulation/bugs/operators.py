@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulation.mutations import Mutation
 
+_OVERRIDES = "tests/unit/protocol/test_overrides.py::"
 BUGS = (
     Mutation(
         "a letter is replayed in the middle of its burial, and comes back",
@@ -210,6 +211,21 @@ BUGS = (
         "        except NONSENSE:\n            pass\n        settings = self\n",
         "        except NONSENSE as error:\n            return self, dict.fromkeys(options, str(error))\n"
         "        settings = self\n",
-        test="tests/unit/protocol/test_overrides.py::test_one_override_that_does_not_suit_keeps_no_other_from_counting",
+        test=f"{_OVERRIDES}test_one_override_that_does_not_suit_keeps_no_other_from_counting",
+    ),
+    Mutation(
+        "a change that no deployed function can keep is taken at run time",
+        "protocol/overrides.py",
+        "        check(settings)\n    except InvalidRequest as error:\n",
+        "        pass\n    except InvalidRequest as error:\n",
+        test=f"{_OVERRIDES}test_a_change_that_a_deployed_function_cannot_keep_is_refused_as_at_its_deployment",
+    ),
+    Mutation(
+        "a function goes by an override that leaves no time for any handler",
+        "worker/invocation.py",
+        "        queue.serve_function()\n",
+        "",
+        test="tests/unit/worker/test_invocation.py::"
+        "test_an_override_that_a_function_cannot_keep_stops_no_queue_and_is_not_applied",
     ),
 )

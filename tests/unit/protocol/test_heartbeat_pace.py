@@ -20,7 +20,7 @@ def _held(bench, **settings):
 
 
 def test_a_heartbeat_counts_for_as_long_as_the_settings_say_at_that_time(bench):
-    queue, _, heartbeat = _held(bench, visibility_timeout=30)
+    queue, _, heartbeat = _held(bench, visibility_timeout=30, engine="pull")
     queue.configure(visibility_timeout=3)
     heartbeat.beat({})
     stored = Heartbeat.from_bytes(bench.read(f"orders/workers/{queue.worker_id}"), "")
@@ -53,7 +53,7 @@ def test_leases_as_long_as_the_heartbeat_cost_no_further_heartbeats(bench):
 
 
 def test_a_shorter_heartbeat_shortens_deadlines_before_it_is_sent(bench):  # [P2]
-    queue, path, heartbeat = _held(bench, visibility_timeout=30)
+    queue, path, heartbeat = _held(bench, visibility_timeout=30, engine="pull")
     claim = queue.claim(path)
     heartbeat.hold(claim)
     bench.clock.advance(25)

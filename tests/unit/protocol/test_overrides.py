@@ -193,3 +193,45 @@ def test_an_operator_without_the_definition_goes_by_what_was_published(bench):
 def test_only_durations_have_the_suffix_of_durations(queue, suffixed):
     with pytest.raises(InvalidRequest, match=suffixed):
         queue.configure(**{suffixed: 1})
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"visibility_timeout": 25}, "handler_timeout .* must be shorter than visibility_timeout"),
+        ({"handler_timeout": 60}, "must be shorter than visibility_timeout"),
+        (
+            {"handler_timeout": 60, "visibility_timeout": 90},
+            "no room in the 0:01:00 of the deployed.* 0:00:55",
+        ),
+    ],
+)
+def test_a_change_that_a_deployed_function_cannot_keep_is_refused_as_at_its_deployment(bench, change, says):
+    for queue in (bench.queue(), bench.queue(engine="lambda", max_depth=7)):
+        with pytest.raises(InvalidRequest, match=says):
+            queue.configure(**change)
+    bench.queue().publish_settings("deployment")
+    with pytest.raises(InvalidRequest, match=says):
+        bench.queue(worker_id="operator", retry_jitter=True).configure(**change)
+    assert bench.keys() == ["orders/queue-settings.json"]
+
+
+def test_a_pull_worker_can_keep_what_no_function_could(bench):
+    operator = bench.queue(worker_id="operator", retry_jitter=True)  # all as it is by default
+    assert operator.configure(visibility_timeout=3).visibility_timeout == timedelta(seconds=3)
+    # Its deployment would be refused: there is no function.
+    assert bench.queue(handler_timeout=600).configure(visibility_timeout=4).handler_timeout == timedelta(minutes=10)
+    pulled = bench.queue(engine="pull")
+    assert pulled.configure(handler_timeout=3600).visibility_timeout == timedelta(seconds=4)
+    bench.clock.advance(10)
+    other = bench.queue(worker_id="a pull worker beside a function")
+    other.refresh()
+    assert other.settings.handler_timeout == timedelta(hours=1)
+
+
+def test_what_a_function_cannot_keep_hinders_no_pause(bench):
+    bench.store.put("orders/queue.json", b'{"handler_timeout_seconds": 3600}')
+    queue = bench.queue()
+
+    queue.pause()
+    assert queue.overrides() == {"handler_timeout_seconds": 3600, "paused": True}

@@ -400,3 +400,17 @@ def test_the_retries_of_one_invocation_are_not_the_next_ones(bench: Workbench) -
     assert invocation.on(first, limit=10) == {"retried": 1}
     assert invocation.on(limit=LIMIT) == {}
     assert bench.clock.sleeps == []
+
+
+@pytest.mark.parametrize("override", [b'{"handler_timeout_seconds": 60}', b'{"visibility_timeout_seconds": 2}'])
+def test_an_override_that_a_function_cannot_keep_stops_no_queue_and_is_not_applied(
+    bench: Workbench, caplog: pytest.LogCaptureFixture, override: bytes
+) -> None:
+    """Written by hand, or by an older version: `configure` refuses it."""
+    invocation = Invocation(bench, lambda message: None)
+    path = invocation.queue.enqueue({})
+    bench.put("orders/queue.json", override)
+
+    assert invocation.on(path, limit=LIMIT) == {"completed": 1}
+    assert invocation.queue.settings == invocation.queue.defined
+    assert "orders/queue.json: not applied" in caplog.text
