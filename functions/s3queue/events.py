@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from .errors import InvalidRequest
@@ -57,12 +58,17 @@ class Told(dict[str, Any]):
     in_process: InProcess | None = None
 
 
+#: Calls a hook, by calling the function that comes with it and with what it is told.
+CallsHook = Callable[[Hook, Told, Callable[[], None]], None]
+
+
 class Events:
     """Hooks by event name. A hook only listens: if it raises, the error is logged and processing continues."""
 
     def __init__(self) -> None:
         self._hooks: dict[str, list[Hook]] = {}
         self._listeners: list[Events] = []
+        self._call: CallsHook = lambda hook, told, tell: tell()
 
     def on(self, name: Event | Literal["*"], hook: Hook) -> Hook:
         """Call `hook(fields)` whenever `name` happens; `*` means every event.
@@ -84,21 +90,32 @@ class Events:
         if self not in source._listeners:
             source._listeners.append(self)
 
+    def call_through(self, call: CallsHook) -> None:
+        """From now on let `call` call the hooks, those of listeners too: a worker bounds how long one takes."""
+        self._call = call
+
     def has_hooks(self, name: Event) -> bool:
         """Whether anybody would be told: what nobody hears need not be put together."""
         hooks = self._hooks
         return bool(hooks and (name in hooks or "*" in hooks)) or any(one.has_hooks(name) for one in self._listeners)
 
     def emit(self, name: Event, in_process: InProcess | None = None, /, **fields: Any) -> None:
+        self._emit(name, in_process, fields, self._call)
+
+    def _emit(self, name: Event, in_process: InProcess | None, fields: Mapping[str, Any], call: CallsHook) -> None:
         for hook in (*self._hooks.get(name, ()), *self._hooks.get("*", ())):
-            told = Told({"event": name} | fields)
+            told = Told({"event": name, **fields})
             told.in_process = in_process
-            try:
-                hook(told)
-            except _failures():
-                _log.exception("event hook failed, continuing: %s", name)
+            call(hook, told, partial(_tell, hook, told))
         for listener in self._listeners:
-            listener.emit(name, in_process, **fields)
+            listener._emit(name, in_process, fields, call)
+
+
+def _tell(hook: Hook, told: Told) -> None:
+    try:
+        hook(told)
+    except _failures():
+        _log.exception("event hook failed, continuing: %s", told["event"])
 
 
 def _failures() -> tuple[type[BaseException], ...]:

@@ -52,6 +52,7 @@ def _hook(
         if inspect.isawaitable(returned):
             loop.run(returned)
 
+    call.__qualname__ = getattr(hook, "__qualname__", repr(hook))  # the log names a hook that hangs
     return call
 
 

@@ -20,6 +20,7 @@ from s3queue.queue import Queue
 from .background import Background
 from .crew import Crew, join_all, start_lasting
 from .definition import Definition, Handler, definition_for
+from .hook_calls import HookCalls
 from .identity import own_queue
 from .inbox import Inbox
 from .own_retries import OwnRetries
@@ -48,6 +49,7 @@ class Worker:
     sweeps the queue if no sweeper function does; one watches over them. `stop` lets running handlers finish, and gives
     other messages back. A handler that does not return within `handler_timeout`, counted anew at each
     `Context.extend` or `progress`, is given up: its attempt has failed, and another thread takes its thread's place.
+    A hook is waited for no longer than that either; the outcome that it was told of stands.
     """
 
     def __init__(
@@ -69,6 +71,8 @@ class Worker:
         self.queue = queue = own_queue(queue)
         definition = definition_for(queue, handler)
         definition.events.pass_on(queue.events)
+        self._hook_calls = HookCalls(queue)
+        queue.events.call_through(self._hook_calls)
         self._stopping = threading.Event()
         self._wake = SystemClock(self._stopping)
         self._own_concurrency = concurrency
@@ -163,6 +167,7 @@ class Worker:
             self.queue.events.emit(
                 "workers.stopped", queue=self.queue.name, worker=self.queue.worker_id, **self.stats()
             )
+            self._hook_calls.end()
         return True
 
     def run(self) -> None:

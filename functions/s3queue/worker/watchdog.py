@@ -15,6 +15,12 @@ from s3queue.protocol.claim import Claim
 from s3queue.queue import Queue
 
 
+def stack_of(thread: int) -> traceback.StackSummary:
+    """Where a thread is now, numbered as by `threading.get_ident`; empty if it has ended."""
+    frame = sys._current_frames().get(thread)
+    return traceback.extract_stack(frame) if frame else traceback.StackSummary()
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """A handler that is running."""
@@ -30,8 +36,7 @@ class Call:
 
     def stack(self) -> traceback.StackSummary:
         """Where it is now; empty if its thread has ended."""
-        frame = sys._current_frames().get(self.thread)
-        return traceback.extract_stack(frame) if frame else traceback.StackSummary()
+        return stack_of(self.thread)
 
     def failure(self, seconds: float, stack: traceback.StackSummary) -> Failure:
         where = f", last seen in {stack[-1].name} ({stack[-1].filename}:{stack[-1].lineno})" if stack else ""

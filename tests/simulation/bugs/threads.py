@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulation.mutations import Mutation
 
+_HOOKS = "tests/unit/worker/test_hooks.py::"
 _BACKGROUND = "tests/unit/worker/test_background.py::"
 _JOURNALS = "tests/unit/flow/test_partition_journals.py::"
 _BUFFER = "tests/unit/flow/test_buffer.py::"
@@ -294,5 +295,19 @@ BUGS = (
         "            permit = None if gate.wait(path) > 0 else queue.gate.enter(path)\n",
         test="tests/unit/flow/test_partition_limits.py::"
         "test_a_share_whose_rate_is_switched_off_between_wait_and_enter_goes_on",
+    ),
+    Mutation(
+        "a hook that hangs stops the worker for good",
+        "worker/hook_calls.py",
+        "            if clock.monotonic() - began > limit and self._give_up(call):\n",
+        "            if not call.hook:\n",
+        test=f"{_HOOKS}test_a_hook_that_hangs_stops_no_worker_and_no_outcome",
+    ),
+    Mutation(
+        "a hook that hung once too often is never called again",
+        "worker/hook_calls.py",
+        "                self._hung[id(call.hook)] -= 1\n",
+        "",
+        test=f"{_HOOKS}test_a_hook_that_has_returned_at_last_is_called_again",
     ),
 )

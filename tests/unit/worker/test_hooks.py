@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
+import threading
+from contextvars import ContextVar
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from s3queue import AttemptFailed, Context, InvalidRequest, LeaseLost, Processor, Reject, Worker, define
+from s3queue.clock import SystemClock
 from s3queue.events import publish_to
+from s3queue.worker.hook_calls import MOST_HUNG, HookCalls
+from support.threads import PATIENCE, eventually, hurry
 
 
 @pytest.fixture
@@ -240,6 +247,96 @@ def test_hooks_hear_a_pull_worker(queue, definition):
     Worker(queue, definition, concurrency=1, sweep=False).run_until_empty()
 
     assert seen == [1]
+
+
+def test_a_hook_that_hangs_stops_no_worker_and_no_outcome(bench, caplog):
+    # Whether the heartbeat's thread gets its turn is not the question here.
+    queue = bench.queue(handler_timeout=25, visibility_timeout=86400)
+    definition = define("orders")
+    definition.handler(lambda body: body)
+    let_go = threading.Event()
+    called: list[int] = []
+
+    @definition.on_complete
+    def hangs(message, result, context) -> None:
+        called.append(result)
+        let_go.wait(PATIENCE)
+
+    worker = Worker(queue, definition, concurrency=1, sweep=False)
+    hurry(worker)
+    paths = [queue.enqueue(str(number)) for number in range(10)]
+    worker.start()
+    try:
+
+        def are_completed() -> bool:
+            bench.clock.advance(5)
+            return worker.stats()["succeeded"] == len(paths)
+
+        eventually(are_completed)
+        assert len(called) < len(paths)
+        assert "hook given up after 25 s, the outcome stands: test_a_hook_that_hangs" in caplog.text
+        assert f"hangs: message.completed: orders/{paths[0]}" in caplog.text
+        assert "let_go.wait" in caplog.text  # where it hangs
+        assert "hook not called, 3 calls of it hang" in caplog.text
+        assert worker.stop(PATIENCE)
+    finally:
+        let_go.set()
+        worker.stop(PATIENCE)
+    assert all(queue.status(path).state == "completed" for path in paths)
+
+
+def test_a_hook_that_has_returned_at_last_is_called_again(queue):
+    queue.settings = dataclasses.replace(queue.settings, handler_timeout=timedelta(seconds=0.01))
+    queue.clock = SystemClock()
+    calls = HookCalls(queue)
+    queue.events.call_through(calls)
+    let_go, told = threading.Event(), []
+
+    def hook(fields: Any) -> None:
+        told.append(fields["path"])
+        let_go.wait(PATIENCE)
+
+    queue.events.on("claim.lost", hook)
+    for path in range(MOST_HUNG + 1):
+        queue.events.emit("claim.lost", path=path)
+    assert told == [*range(MOST_HUNG)]
+    let_go.set()
+    eventually(lambda: not calls._hung[id(hook)])
+    queue.events.emit("claim.lost", path=7)
+    assert told == [*range(MOST_HUNG), 7]
+
+
+def test_hooks_of_a_worker_run_in_one_thread_that_knows_the_callers_context(queue):
+    """What a hook keeps between messages, a connection or an event loop, stays usable."""
+    queue.events.call_through(calls := HookCalls(queue))
+    current: ContextVar[str] = ContextVar("current", default="nothing")
+    told: list[tuple[int, str]] = []
+    queue.events.on("claim.lost", lambda fields: told.append((threading.get_ident(), current.get())))
+
+    current.set("a span")
+    for _ in range(5):
+        queue.events.emit("claim.lost")
+    assert told == [(told[0][0], "a span")] * 5
+    assert told[0][0] != threading.get_ident()
+    thread = calls._idle[0]
+    calls.end()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    queue.events.emit("claim.lost")  # a stopped worker's queue still has its hooks
+    assert len(told) == 6
+    calls.end()
+
+
+def test_hooks_are_called_where_they_are_told_if_no_thread_can_be_started(queue, monkeypatch):
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    queue.events.call_through(HookCalls(queue))
+    told: list[int] = []
+    queue.events.on("claim.lost", lambda fields: told.append(threading.get_ident()))
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    queue.events.emit("claim.lost")
+    assert told == [threading.get_ident()]
 
 
 def test_events_carry_duration_attempts_and_sizes_but_no_result(bench, queue, definition):
