@@ -143,7 +143,7 @@ SIMPLE = {
     },
     "s3queue.worker": {
         *("application", "context", "definition", "hooks", "invocation", "loop", "notifications", "own_retries"),
-        *("parsing", "processor", "spans", "unknown", "unserved"),
+        *("parsing", "processor", "signatures", "spans", "unknown", "unserved"),
     },
 }
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import json
 import typing
 from collections.abc import Callable, Iterable
-from typing import IO, Any, BinaryIO, get_args, get_origin, get_type_hints
+from typing import IO, Any, BinaryIO, get_args, get_origin
 
 from s3queue.documents.message import Message
 from s3queue.errors import InvalidRequest, Reject
@@ -18,6 +17,7 @@ from s3queue.settings import QueueSettings
 from .hooks import complete_hook, error_hook
 from .loop import loop
 from .parsing import described, parser
+from .signatures import accepts, code_of, first_annotation, parameters
 
 if typing.TYPE_CHECKING:
     from s3queue.documents.schedule import Missed, Schedule
@@ -72,20 +72,27 @@ class Definition:
         backoff; after `Retry(after=30)` in 30 seconds. After `Reject` the message is dead at once.
         """
         if self.function is not None:
-            raise InvalidRequest(f"queue {self.name!r} already has a handler: {self.function.__qualname__}")
-        is_plain = inspect.isroutine(function) or isinstance(function, functools.partial)
-        code = function if is_plain else type(function).__call__
+            raise InvalidRequest(f"queue {self.name!r} already has a handler: {_name(self.function)}")
+        code = code_of(function)
         if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
             raise InvalidRequest(
                 f"the handler of {self.name!r} is a generator: calling it runs nothing; write a function that returns"
             )
-        parameters = list(inspect.signature(function).parameters.values())
-        if not 1 <= len(parameters) <= 2:
+        if not (accepts(function, 1) or accepts(function, 2)):
             raise InvalidRequest(
-                f"the handler of {self.name!r} must take one or two parameters: the message and, if needed, the context"
+                f"the handler of {self.name!r} must take one or two parameters, by position: the message and, if "
+                f"needed, the context; not {_name(function)}"
             )
-        self._wants_context = len(parameters) == 2
-        annotation = get_type_hints(function).get(parameters[0].name, Any)
+        # `*args` alone may stand for one parameter of a function behind it.
+        self._wants_context = len(parameters(function)) > 1 and accepts(function, 2)
+        try:
+            annotation = first_annotation(function)
+        except Exception as error:
+            raise InvalidRequest(
+                f"the annotation of the first parameter of {_name(function)} cannot be evaluated "
+                f"({type(error).__name__}: {error}): it says how the payloads of {self.name!r} are parsed, so its "
+                "module must define or import that, also at run time, before the handler"
+            ) from error
         self.takes_stream = annotation in _STREAMS
         self.takes_list = get_origin(annotation) is list and bool(get_args(annotation))
         if self.settings.collect and not self.takes_list:
@@ -257,6 +264,11 @@ class Definition:
         if inspect.isgenerator(result) or inspect.isasyncgen(result):
             raise TypeError(f"the handler of {self.name!r} returned a generator, which has run nothing")
         return loop.run(result) if inspect.isawaitable(result) else result
+
+
+def _name(function: Handler) -> str:
+    called: str = getattr(function, "__qualname__", None) or repr(function)
+    return called
 
 
 def definition_for(queue: Queue, handler: Definition | Handler) -> Definition:

@@ -17,6 +17,7 @@ from s3queue.protocol.claim import Claim
 
 from .context import Context
 from .loop import loop
+from .signatures import accepts
 
 
 def error_hook(hook: Callable[..., Any]) -> Hook:
@@ -37,8 +38,8 @@ def _hook(
     hook: Callable[..., Any], name: str, takes: str, arguments: Callable[[InProcess, Context], tuple[Any, ...]]
 ) -> Hook:
     # One that could take both, with defaults or `*args`, is told all.
-    wants_fields = _accepts(hook, 1) and not _accepts(hook, 3)
-    if not wants_fields and not _accepts(hook, 3):
+    wants_fields = accepts(hook, 1) and not accepts(hook, 3)
+    if not wants_fields and not accepts(hook, 3):
         raise InvalidRequest(f"a hook of {name} must take ({takes}), or the event's fields alone: {hook!r}")
 
     def call(fields: Mapping[str, Any]) -> None:
@@ -54,16 +55,6 @@ def _hook(
 
     call.__qualname__ = getattr(hook, "__qualname__", repr(hook))  # the log names a hook that hangs
     return call
-
-
-def _accepts(hook: Callable[..., Any], count: int) -> bool:
-    try:
-        inspect.signature(hook).bind(*range(count))
-    except TypeError:
-        return False
-    except ValueError:
-        return count == 1  # a built-in that does not say what it takes
-    return True
 
 
 def _context(claim: Claim, fields: Mapping[str, Any]) -> Context:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from typing import IO, Any, BinaryIO
 
 import pytest
 
 from s3queue import (
+    Context,
     DeadLetters,
     Definition,
     InvalidRequest,
@@ -299,3 +301,101 @@ def test_a_workers_queue_stores_the_sends_of_its_definition_and_no_others(bench,
     definition_for(queue, handler)
 
     assert queue.sends_to == allowed
+
+
+class Shop:
+    """Callable, with an annotated attribute, which says nothing of its `__call__`."""
+
+    person: str = "attribute"
+
+    def __call__(self, person: Person) -> list[Any]:
+        return [person]
+
+    def method(self, person: Person, context: Context) -> list[Any]:
+        return [person, context]
+
+
+class AsyncShop:
+    async def __call__(self, person: Person, context: Context) -> list[Any]:
+        return [person, context]
+
+
+def with_database(person: Person, db: str) -> list[Any]:
+    return [person, db]
+
+
+def with_all(person: Person, context: Context, db: str) -> list[Any]:
+    return [person, context, db]
+
+
+def after_its_database(db: str, person: Person) -> list[Any]:
+    return [person, db]
+
+
+def with_rest(person: Person, **rest: Any) -> list[Any]:
+    return [person, *rest]
+
+
+def decorated(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **options: Any) -> Any:
+        return function(*args, **options)
+
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    ("handler", "takes"),
+    [
+        (Shop(), [Person]),
+        (Shop().method, [Person, Context]),
+        (AsyncShop(), [Person, Context]),
+        (functools.partial(with_database, db="db"), [Person, str]),
+        (functools.partial(with_all, db="db"), [Person, Context, str]),
+        (functools.partial(after_its_database, "db"), [Person, str]),
+        (functools.partial(functools.partial(with_all), db="db"), [Person, Context, str]),
+        (functools.partial(Shop()), [Person]),
+        (with_rest, [Person]),
+        (decorated(with_rest), [Person]),
+        (decorated(functools.partial(with_all, db="db")), [Person, Context, str]),
+        (lambda *args: [*args], [dict]),
+    ],
+)
+def test_whatever_can_be_called_is_a_handler_and_its_first_annotation_counts(bench, queue, handler, takes):
+    path = queue.enqueue({"name": "Ada", "address": {"city": "London", "zip": 1}})
+    got: list[Any] = []
+    definition = define("orders")
+    definition.handler(handler)
+    definition.on_complete(lambda message, result, context: got.extend(result))
+    definition.events.pass_on(queue.events)
+
+    assert Processor(queue=queue, definition=definition).run(path) == "completed"
+    assert [type(one) for one in got] == takes
+    with pytest.raises(InvalidRequest, match="already has a handler"):
+        definition.handler(handler)
+
+
+def keyword_context(person: Person, *, context: Context) -> None: ...
+
+
+def three(person: Person, context: Context, more: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "handler", [lambda: None, keyword_context, three, functools.partial(three, more=1, person=2), 7]
+)
+def test_a_handler_that_no_message_could_call_is_refused_where_it_is_written(handler):
+    with pytest.raises(InvalidRequest, match="must take one or two parameters, by position"):
+        define("orders").handler(handler)
+
+
+def test_only_the_first_annotation_has_to_exist_at_run_time():
+    def context_for_type_checkers(person: dict, context: NotImported) -> None: ...  # noqa: F821
+
+    def payload_for_type_checkers(person: list[NotImported]) -> None: ...  # noqa: F821
+
+    define("orders").handler(context_for_type_checkers)
+    with pytest.raises(
+        InvalidRequest, match=r"payload_for_type_checkers cannot be evaluated.*'NotImported'.*at run time"
+    ):
+        define("orders").handler(payload_for_type_checkers)

@@ -1,0 +1,60 @@
+"""What handlers and hooks take: functions, methods, `functools.partial`, and objects that can be called."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, get_type_hints
+
+
+def accepts(function: Callable[..., Any], count: int) -> bool:
+    """Whether it can be called with so many arguments by position."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:
+        return count == 1  # a built-in that does not say what it takes
+    return True
+
+
+def code_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function whose code runs when it is called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isclass(function):
+        return function.__init__
+    called: Callable[..., Any] = function if inspect.isroutine(function) else type(function).__call__
+    return called
+
+
+def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Of what it still takes; none of a built-in that does not say."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except ValueError:
+        return []
+
+
+def first_annotation(function: Callable[..., Any]) -> Any:
+    """What the first parameter is annotated as, Any if it is not. Others may name what exists for type checkers alone.
+
+    Raises:
+        Exception: the annotation is text, and cannot be evaluated: NameError, most often.
+    """
+    taken = parameters(function)
+    if not taken or taken[0].annotation is inspect.Parameter.empty:
+        return Any
+    # Read by `get_type_hints`, which also evaluates the text within `list["Order"]`.
+    first = SimpleNamespace(__annotations__={"first": taken[0].annotation})
+    return get_type_hints(first, globalns=_globals(function))["first"]
+
+
+def _globals(function: Callable[..., Any]) -> dict[str, Any]:
+    """Of the module that its signature is written in: decorators and partials may be around each other."""
+    while (inner := inspect.unwrap(code_of(function))) is not function:
+        function = inner
+    found: dict[str, Any] = getattr(function, "__globals__", {})
+    return found
