@@ -65,7 +65,7 @@ def test_work_runs_the_handler_of_a_module(cli, module):
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("x = 1", "defines no queue"),
+        ("x = 1", "defines no queue; add `queue = define('broken')`"),
         ("from s3queue import define\na = define('a')\nb = define('b')", ":a"),
         ("from s3queue import define\nqueue = define('orders')", "has no handler"),
         ("1 / 0", "cannot be imported: ZeroDivisionError"),

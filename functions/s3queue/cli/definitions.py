@@ -32,7 +32,8 @@ def load(module: str) -> Definition:
         return definition
     definitions = {id(value): (key, value) for key, value in vars(found).items() if isinstance(value, Definition)}
     if not definitions:
-        raise InvalidRequest(f"{name} defines no queue; add `queue = define('{name.rpartition('.')[2]}')`")
+        queue = Path(name).stem if name.endswith(".py") else name.rpartition(".")[2]
+        raise InvalidRequest(f"{name} defines no queue; add `queue = define('{queue}')`")
     if len(definitions) > 1:
         names = ", ".join(f"{name}:{key}" for key, _ in definitions.values())
         raise InvalidRequest(f"{name} defines several queues; choose one: {names}")
