@@ -1,20 +1,24 @@
 """Dataclasses from JSON: what `plain.py` wrote for one is read back as it was, and an error names the field.
 
-Dates, UUIDs, Decimals, bytes, enumerations, nested dataclasses, and lists, sets, tuples and dicts of them.
+Dates, UUIDs, Decimals, bytes, enumerations, nested dataclasses, and lists, sets, tuples and dicts of them; a Sequence
+is read as a list, a Mapping as a dict. Of any other kind, the handler gets what JSON has.
 """
 
 from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from enum import Enum
 from functools import cache, partial
 from typing import Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
+
+from s3queue.plain import encode_payload
 
 from .parsing import as_kind, is_dataclass
 
@@ -77,13 +81,17 @@ def _reader(kind: Any) -> Reader:
         others = [argument for argument in arguments if argument is not type(None)]
         # Of several kinds, nothing says which one was meant.
         return partial(_as_optional, _reader(others[0])) if len(others) == 1 < len(arguments) else _as_found
+    if origin in (Sequence, MutableSequence):
+        items = partial(_as_items, list, _reader(arguments[0]))
+        # A text is a sequence of texts.
+        return partial(_as_text_or, items) if origin is Sequence and arguments[0] is str else items
     if origin in (list, set, frozenset) and arguments:
         return partial(_as_items, origin, _reader(arguments[0]))
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         return partial(_as_items, tuple, _reader(arguments[0]))
     if origin is tuple and arguments:
         return partial(_as_row, [_reader(argument) for argument in arguments])
-    if origin is dict and len(arguments) == 2:
+    if origin in (dict, Mapping, MutableMapping) and len(arguments) == 2:
         return partial(_as_values, _key(arguments[0]), _reader(arguments[1]))
     return _as_found
 
@@ -124,7 +132,18 @@ def _as_bytes(found: Any) -> bytes:
 
 
 def _as_enumeration(kind: type[Enum], found: Any) -> Enum:
-    return kind(tuple(found) if isinstance(found, list) else found)
+    try:
+        return kind(tuple(found) if isinstance(found, list) else found)
+    except ValueError:
+        # Its value may be what JSON does not know: a timedelta, a Decimal.
+        for member in kind:
+            if json.loads(encode_payload(member.value)) == found:
+                return member
+        raise
+
+
+def _as_text_or(inner: Reader, found: Any) -> Any:
+    return found if isinstance(found, str) else inner(found)
 
 
 def _as_optional(inner: Reader, found: Any) -> Any:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
 from dataclasses import InitVar, dataclass
-from enum import IntEnum, StrEnum
+from datetime import date, timedelta
+from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
 from typing import NewType
+from uuid import UUID
 
 import pytest
 
@@ -87,3 +91,40 @@ def test_a_class_that_needs_what_is_not_kept_is_refused_and_says_why():
         as_dataclass(Scaled, {"value": 1})
 
     assert as_dataclass(Defaulted, {"value": 2}) == Defaulted(2)
+
+
+class Pause(Enum):
+    SHORT = timedelta(seconds=30)
+    EXACT = Decimal("1.50")
+    PAIR = (1, 2)
+
+
+@dataclass
+class Abstract:
+    ids: Sequence[UUID]
+    prices: Mapping[str, Decimal]
+    days: MutableSequence[date]
+    stock: MutableMapping[int, Sequence[Decimal]]
+    names: Sequence[str]
+    text: Sequence[str]
+    pauses: list[Pause]
+
+
+def test_a_sequence_a_mapping_and_an_enumeration_of_what_json_does_not_know_are_read_back():
+    sent = Abstract(
+        ids=[UUID(int=1)],
+        prices={"a": Decimal("9.90")},
+        days=[date(2026, 1, 5)],
+        stock={7: [Decimal("1.0")]},
+        names=["a", "b"],
+        text="a text is a sequence of texts",
+        pauses=[*Pause],
+    )
+
+    found = as_dataclass(Abstract, json.loads(encode_payload(sent)))
+
+    assert found == sent
+    assert repr(found) == repr(sent)
+    for wrong in ({"ids": "text"}, {"ids": [7]}, {"prices": []}, {"pauses": [31.0]}):
+        with pytest.raises(TypeError, match=rf"Abstract\.{next(iter(wrong))}"):
+            as_dataclass(Abstract, json.loads(encode_payload(sent)) | wrong)
