@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from s3queue.dashboard.overview import overview
+from s3queue.settings import QueueSettings
 
 
 def test_the_list_says_what_the_overview_says(cli):
@@ -74,6 +75,21 @@ def test_a_mistake_among_several_settings_changes_nothing(cli):
     refused = cli("configure", "orders", "messages_per_run=12000", code=2)
     assert "messages_per_run must be at most 1000, not 12000" in refused.err
     assert cli.queue().overrides() == {}
+
+
+def test_a_setting_that_does_not_suit_is_shown_as_such_and_hinders_no_pause(cli):
+    cli("create", "orders", "max_attempts=1")
+    cli.queue(settings=QueueSettings.of(partitions=2, collect=10)).publish_settings("deployment")
+    cli("pause", "orders")
+
+    shown = cli("configure", "orders", "--json").json
+    assert (shown["settings"]["max_attempts"], shown["origins"]["max_attempts"]) == (3, "default")
+    assert (shown["settings"]["paused"], shown["overrides"]) == (True, {"max_attempts": 1, "paused": True})
+    assert "queue.json has max_attempts, which does not apply: collect needs" in cli("configure", "orders").err
+    checks = cli("doctor", "orders", "--races", "0", "--json", code=None).json["checks"]
+    (found,) = [one for one in checks if one["check"] == "queue.json"]
+    assert found["verdict"] == "warning"
+    assert "max_attempts does not apply" in found["found"]
 
 
 def test_pause_and_resume(cli):
