@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, unquote
 
 from .encoding import MOST_LINES
-from .errors import InvalidName, InvalidPriority
+from .errors import InvalidName, InvalidPriority, InvalidRequest
 
 #: What follows the name of a batch in the name of its dead lines.
 LINES = ".lines"
@@ -215,6 +215,17 @@ def named_at(path: str) -> datetime | None:
     stem = _NAMED_LINES.sub("", path.rpartition("/")[2]).removesuffix(".ndjson")
     name = _UUID.fullmatch(stem)
     return datetime.fromtimestamp(int(name[1] + name[2], 16) / 1000, UTC) if name else None
+
+
+def check_path(path: str) -> str:
+    """The path itself, if it can be that of a message: what else lies in a queue is nobody's to claim or to cancel.
+
+    Raises:
+        InvalidRequest: it is that of a lease, a record, a dead letter, settings or anything else.
+    """
+    if not isinstance(path, str) or not path.startswith(("messages/", "delayed/")):
+        raise InvalidRequest(f"{path!r} is not the path of a message: it starts with messages/ or delayed/")
+    return path
 
 
 def check_name(name: str) -> str:

@@ -19,7 +19,7 @@ from s3queue.documents.once import is_once, was_finished
 from s3queue.documents.record import Record
 from s3queue.encoding import put_id_of
 from s3queue.errors import Cancelled, Conflict, CorruptState, InvalidRequest, MessageNotFound, NewerFormat, Unavailable
-from s3queue.paths import named_at, partition_of
+from s3queue.paths import check_path, named_at, partition_of
 from s3queue.protocol.claim import Claim
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.protocol.outcomes import Outcomes
@@ -44,7 +44,7 @@ def check_cancelled(outcomes: Outcomes, claim: Claim) -> None:
 def cancel(leases: LeaseProtocol, path: str) -> Record:
     """See `Queue.cancel`."""
     queue = leases.queue
-    if partition_of(path):
+    if partition_of(check_path(path)):
         from .partition_operating import cancel_in_partition
 
         return cancel_in_partition(leases, path)
@@ -215,6 +215,5 @@ def _emit(leases: LeaseProtocol, record: Record) -> None:
 def _finished(leases: LeaseProtocol, path: str) -> Record:
     record = leases.outcomes.read(path)
     if record is None:
-        hint = "" if path.startswith(("messages/", "delayed/")) else "; a path starts with messages/ or delayed/"
-        raise MessageNotFound(f"nothing to cancel: no message and no record has the path {path}{hint}")
+        raise MessageNotFound(f"nothing to cancel: no message and no record has the path {path}")
     return record

@@ -15,7 +15,7 @@ from s3queue.clock import whole_second
 from s3queue.documents.lease import StoredLease
 from s3queue.encoding import format_instant
 from s3queue.errors import Conflict, InvalidRequest, MessageNotFound
-from s3queue.paths import partition_of
+from s3queue.paths import check_path, partition_of
 from s3queue.protocol.lease_protocol import LeaseProtocol
 
 
@@ -72,7 +72,7 @@ def release_held(leases: LeaseProtocol, path: str) -> ReleasedClaim:
 def _held(leases: LeaseProtocol, path: str) -> StoredLease:
     """The lease under which someone works on the message."""
     queue = leases.queue
-    if queue.store.head(queue.keys.message(path)) is None:
+    if queue.store.head(queue.keys.message(check_path(path))) is None:
         raise MessageNotFound(f"{queue.name}/{path} is not in the queue; s3queue show tells what became of it")
     if partition_of(path):
         raise InvalidRequest(

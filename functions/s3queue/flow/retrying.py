@@ -11,7 +11,7 @@ from s3queue.documents.lease import NEVER, Lease, StoredLease
 from s3queue.documents.record import Attempt, Failure
 from s3queue.encoding import format_instant
 from s3queue.errors import InvalidRequest, MessageNotFound
-from s3queue.paths import due_of, partition_of
+from s3queue.paths import check_path, due_of, partition_of
 from s3queue.protocol.access import QueueAccess
 from s3queue.protocol.lease_protocol import LeaseProtocol
 from s3queue.store import ObjectInfo
@@ -51,7 +51,7 @@ class RetryInfo:
 
 def retry_info(queue: QueueAccess, path: str) -> RetryInfo:
     """See `Queue.retry_info`. HEAD message, GET lease."""
-    if partition_of(path):
+    if partition_of(check_path(path)):
         from .partition_operating import found_in_partition
 
         return _described(queue, path, found_in_partition(queue, path)[1])
@@ -61,7 +61,7 @@ def retry_info(queue: QueueAccess, path: str) -> RetryInfo:
 def retry_now(leases: LeaseProtocol, path: str) -> RetryInfo:
     """See `Queue.retry`. HEAD message, GET lease, PUT lease `If-Match`, PUT reminder: no attempt is used.  [P5]"""
     queue = leases.queue
-    if partition_of(path):
+    if partition_of(check_path(path)):
         return _retry_in_partition(leases, path)
     stored, held = _found(queue, path)
     info = _info(queue, path, stored, held)

@@ -27,7 +27,7 @@ from s3queue.errors import (
     NotSent,
     QueueError,
 )
-from s3queue.paths import due_of, partition_of
+from s3queue.paths import check_path, due_of, partition_of
 from s3queue.store import Written, delete_unique
 
 from .access import QueueAccess
@@ -66,7 +66,7 @@ class Claiming:
         After an event, nothing is read before the lease is written: most messages are free, and a lost try costs only
         one PUT.
         """
-        problem = self.queue.keys.problem(path)
+        problem = self.queue.keys.problem(check_path(path))
         if partition_of(path):
             name, way_out = self.queue.name, "run it with Worker(queue, handler), or `s3queue work {}`"
             if self.queue.settings.engine == "spark":

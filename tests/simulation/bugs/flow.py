@@ -12,6 +12,20 @@ BUGS = (
         "return held, True",
     ),
     Mutation(
+        "what is no message is cancelled",
+        "flow/cancel.py",
+        "    if partition_of(check_path(path)):\n",
+        "    if partition_of(path):\n",
+        test="tests/unit/flow/test_cancel.py::test_what_is_no_message_is_nobodys_to_take",
+    ),
+    Mutation(
+        "what is no message is claimed",
+        "protocol/claiming.py",
+        "self.queue.keys.problem(check_path(path))",
+        "self.queue.keys.problem(path)",
+        test="tests/unit/flow/test_cancel.py::test_what_is_no_message_is_nobodys_to_take",
+    ),
+    Mutation(
         "a message that nobody works on is cancelled without a lease",
         "flow/cancel.py",
         'return held, held is None or held.lease.state == "waiting"',

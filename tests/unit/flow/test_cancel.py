@@ -223,10 +223,25 @@ def test_what_is_finished_keeps_its_outcome(bench, queue, how):
     assert bench.read(f"orders/records/{path}") == before
 
 
-@pytest.mark.parametrize("path", ["messages/never", "nonsense"])
-def test_what_never_was_is_not_found(queue, path):
-    with pytest.raises(MessageNotFound, match=path):
-        queue.cancel(path)
+def test_what_never_was_is_not_found(queue):
+    with pytest.raises(MessageNotFound, match="messages/never"):
+        queue.cancel("messages/never")
+
+
+@pytest.mark.parametrize("act", ["cancel", "claim", "retry", "retry_info", "release_held", "holder"])
+def test_what_is_no_message_is_nobodys_to_take(bench, queue, act):
+    """[P1] [P2] A dead letter, a lease, settings: pasted from `aws s3 ls`, it is neither claimed nor cancelled."""
+    queue.configure(paused=True)
+    queue.fail(queue.claim(queue.enqueue({}, name="dead")), "no", dead=True)
+    queue.claim(queue.enqueue({}, name="held"))
+    before = {key: bench.read(key) for key in bench.keys("")}
+
+    for key in [*before, None, "nonsense"]:
+        if key is None or not key.startswith(("orders/messages/", "orders/delayed/")):
+            with pytest.raises(InvalidRequest, match="not the path of a message"):
+                getattr(queue, act)(key and key.removeprefix("orders/"))
+
+    assert {key: bench.read(key) for key in bench.keys("")} == before
 
 
 def test_a_name_that_is_put_anew_after_a_cancellation_runs(bench, queue):
