@@ -231,7 +231,8 @@ class ScheduleFiring:
         if schedule.missed == "skip":
             passed = [at for at in passed if now - at <= GRACE]
         elif schedule.missed == "last":
-            passed = passed[-1:]
+            late = [at for at in passed if now - at > GRACE]
+            passed = late[-1:] + passed[len(late) :]
         elif len(passed) == MOST_MISSED:
             _log.warning(
                 "schedule missed many times, the last %d are put: %s/%s", MOST_MISSED, self.queue.name, schedule.name

@@ -12,7 +12,7 @@ import pytest
 
 from s3queue import Unavailable, define
 from s3queue.flow.schedule_firing import LEAD, MOST_MISSED
-from s3queue.paths import runs_once
+from s3queue.paths import due_of, runs_once
 from s3queue.stores.memory import MemoryStore
 from support.forged_documents import forgeries
 from support.manual_clock import ManualClock
@@ -128,6 +128,19 @@ def test_a_sweeper_that_is_a_little_late_has_missed_nothing(bench, queue, missed
     Sweeps(bench, queue).once()
 
     assert ran(bench) == ["20261116T102000Z/scheduled-report"]
+
+
+@pytest.mark.parametrize("missed", ["last", "all", "skip"])
+def test_a_sweeper_that_is_late_for_several_instants_misses_none(bench, queue, missed):
+    """Each of them passed less than a minute ago."""
+    bench.clock.advance(50)
+    queue.every("* * * * *", name="report", missed=missed)
+    bench.clock.advance(70)
+
+    Sweeps(bench, queue).once()
+
+    put = {due_of(f"delayed/{path}") for path in (*delayed(bench), *ran(bench))}
+    assert {datetime(2026, 11, 16, 10, minute, tzinfo=UTC) for minute in (16, 17)} <= put
 
 
 def test_all_has_a_limit_however_long_the_outage(bench, queue, caplog):
