@@ -23,6 +23,8 @@ ListedState = Literal["pending", "delayed", "processing", "waiting", "completed"
 STATES: tuple[ListedState, ...] = ListedState.__args__  # type: ignore[attr-defined]
 #: Rows of one answer.
 MOST_ROWS = 1000
+#: Begins the paths of all messages of partitions.
+_IN_PARTITIONS = f"messages/{PARTITION}"
 #: LISTs of one answer: in a large queue, few of a page may have the state that is asked for.
 MOST_PAGES = 20
 #: Documents that are read at the same time.
@@ -111,6 +113,10 @@ def start_of(queue: QueueAccess, kind: str, prefix: str) -> str:
     if kind in ("leases", "records") and (partition := partition_of(prefix)):
         # Documents of a partition are not under the paths of its messages.
         return queue.keys.journals(partition) if kind == "records" else queue.keys.lease(partition_path(partition))
+    if kind in ("leases", "records") and prefix.startswith(_IN_PARTITIONS):
+        return queue.keys.prefix(kind) + prefix.removeprefix("messages/")
+    if kind in ("leases", "records") and _IN_PARTITIONS.startswith(prefix):
+        return queue.keys.prefix(kind)
     return (queue.keys.prefix(kind) if kind else queue.keys.root) + prefix
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from s3queue import InvalidRequest
+from s3queue import InvalidRequest, Retry, Worker
 
 
 @pytest.fixture
@@ -90,6 +90,27 @@ def test_a_prefix_narrows_it_down(bench):
     assert [one.path for one in queue.list("pending", prefix="messages/p200/").messages] == [urgent]
     with pytest.raises(InvalidRequest, match="prefix"):
         queue.list("pending", prefix="delayed/")
+
+
+@pytest.mark.parametrize("state", ["completed", "waiting"])
+def test_a_prefix_finds_what_is_in_partitions_too(bench, state):
+    queue = bench.queue(max_attempts=2)
+    paths = [queue.enqueue({}, group="customer-42"), queue.enqueue({}, group="other"), queue.enqueue({}, name="a-1")]
+
+    def handle(message):
+        if state == "waiting":
+            raise Retry(after=3600)
+
+    Worker(queue, handle).run_until_empty()
+
+    def found(prefix):
+        return sorted(one.path for one in queue.list(state, prefix=prefix).messages)
+
+    for prefix in ("", "mess", "messages/"):
+        assert found(prefix) == sorted(paths)
+    for prefix in ("messages/@", "messages/@customer", "messages/@customer-42/", paths[0]):
+        assert found(prefix) == [path for path in paths[:2] if path.startswith(prefix)], prefix
+    assert found("messages/a-") == paths[2:]
 
 
 def test_a_lease_that_cannot_be_read_is_shown_as_that(bench):
