@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from s3queue.documents.batch import most_lines
 from s3queue.documents.dead_lines import messages_of
 from s3queue.documents.record import Failure
 from s3queue.encoding import MOST_LINES
@@ -328,7 +329,7 @@ def read_message(
     with found.stream as stream:
         for number, line in messages_of(path, stream, max_bytes):
             # As in `spooled`, a last line without an end is not counted.
-            if number > max_lines + 1:
+            if number > most_lines(path, max_lines) + 1:
                 yield path, ENDLESS, None, attempt, enqueued_at
                 return
             if number not in skipped:

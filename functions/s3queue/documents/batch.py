@@ -15,10 +15,11 @@ from typing import IO, Any, overload
 
 from s3queue.encoding import MOST_LINES, as_list, as_object, as_stored, as_whole
 from s3queue.errors import MessageTooLarge, NoSpace
+from s3queue.paths import name_of
 
 from .message import INLINE_BYTES, payload_json
 from .record import Failure
-from .sends import Send, part_names
+from .sends import MARK, MERGED_FROM, Send, part_names
 
 #: Different errors that the lines of one batch keep; the texts of further ones are dropped.
 ERRORS_KEPT = 1000
@@ -134,6 +135,15 @@ def spooled(stream: IO[bytes], *, max_lines: int | None = None) -> IO[bytes]:
     return spool
 
 
+def most_lines(path: str, most: int) -> int:
+    """How many lines the batch at this path may have, where `most` is what the queue allows.
+
+    Many messages that a handler sent share an object: each of them is one that the queue takes.  [P7]
+    """
+    is_sent = name_of(path).rpartition("/")[2].startswith(MARK)
+    return max(most, MERGED_FROM) if is_sent else most
+
+
 def check_lines(count: int, most: int | None) -> None:
     """Raises MessageTooLarge if a batch has more lines than it may have."""
     if most is not None and count > most:
@@ -157,9 +167,12 @@ def join_lines(bodies: Iterable[Any]) -> bytes:
     for body in bodies:
         if isinstance(body, str):
             body = body.encode()
-        if isinstance(body, bytes):
+        if isinstance(body, (bytes, bytearray, memoryview)):
+            body = bytes(body)
             if b"\n" in body or b"\r" in body or not body.strip():
                 raise ValueError("a body must be a single line, and not blank")
+            if body.startswith(_BOM):
+                raise ValueError("a body must not begin with a byte order mark, which a batch's first line loses")
             lines.append(body)
         else:
             lines.append(payload_json(body).encode())

@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import IO, Any
 
-from s3queue.documents.batch import LongLine, check_lines, spooled
+from s3queue.documents.batch import LongLine, check_lines, most_lines, spooled
 from s3queue.documents.dead_lines import messages_of
 from s3queue.documents.message import INLINE_BYTES
 from s3queue.documents.record import Failure
@@ -92,9 +92,10 @@ class BatchRun:
         message, settings = self.claim.message, self._queue.settings
         if message.size > settings.max_batch_size:
             raise MessageTooLarge(f"{message.size} bytes, max_batch_size is {settings.max_batch_size}")
+        most = most_lines(self.claim.path, settings.max_batch_lines)
         if message.inline is None:
-            return spooled(message.open(), max_lines=settings.max_batch_lines)
-        check_lines(message.inline.count(b"\n"), settings.max_batch_lines)
+            return spooled(message.open(), max_lines=most)
+        check_lines(message.inline.count(b"\n"), most)
         return io.BytesIO(message.inline)
 
     def _chunks(self, lines: Iterator[tuple[int, Line]]) -> Iterator[list[tuple[int, Line]]]:

@@ -97,6 +97,16 @@ def test_what_is_not_one_line_is_refused(body):
         join_lines([body])
 
 
+@pytest.mark.parametrize("body", ["\ufeff", "\ufeff{}", b"\xef\xbb\xbf1"])
+def test_no_line_begins_with_what_the_first_line_of_a_batch_loses(body):
+    with pytest.raises(ValueError, match="byte order mark"):
+        join_lines(["1", body])
+
+
+def test_any_bytes_in_a_batch_are_a_line_already():
+    assert join_lines([bytearray(b"[1]"), memoryview(b"[2]")]) == b"[1]\n[2]\n"
+
+
 def test_lines_are_numbered_as_an_editor_shows_them():
     body = b'\xef\xbb\xbf{"a":1}\r\n\r\n  \n{"b":2}\n\n{"c":3}'
 

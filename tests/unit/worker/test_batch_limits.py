@@ -14,6 +14,7 @@ import pytest
 from s3queue import DeadLetters, InvalidRequest, QueueSettings, Retry
 from s3queue.documents.batch import LongLine, read_lines, spooled
 from s3queue.documents.message import INLINE_BYTES
+from s3queue.documents.sends import MERGED_FROM
 from s3queue.encoding import LONGEST, MOST_LINES
 from s3queue.errors import MessageTooLarge, NoSpace
 from support.payloads import put_batch
@@ -37,6 +38,21 @@ def test_a_line_longer_than_a_message_may_be_dies_alone_with_the_reason(bench):
     (letter,) = DeadLetters(queue).list()
     assert letter.error_type == "MessageTooLarge"
     assert not bench.keys("orders/messages/")
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"), [("sent-0-0.ndjson", True), ("p200/sent-0-0.ndjson", True), ("0.ndjson", False)]
+)
+def test_many_sends_in_one_object_are_no_batch_that_is_too_long(bench, name, runs):
+    """[P7] Each of them is a message that the queue takes; its own batches may have fewer lines."""
+    queue = bench.queue(max_batch_lines=50)
+    bench.put(f"orders/messages/{name}", b"1\n" * MERGED_FROM)
+    seen: list[Any] = []
+
+    bench.processor(queue, seen.append).run(f"messages/{name}")
+
+    assert len(seen) == (MERGED_FROM if runs else 0)
+    assert queue.status(f"messages/{name}").state == ("completed" if runs else "dead")
 
 
 @pytest.mark.parametrize("kind", [bytes, BinaryIO, list[dict]])
