@@ -51,6 +51,7 @@ PUT_ID = "s3queue-put-id"
 _ENCODED = "utf-8''"
 #: Made once: with options, json.dumps makes a new encoder for every call.
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_encode_result = json.JSONEncoder(allow_nan=False).encode
 
 
 def dump(document: Mapping[str, Any]) -> bytes:
@@ -207,33 +208,53 @@ def as_object(value: Any) -> dict[str, Any]:
     return value
 
 
-def size_of_result(result: Any) -> int:
-    """The bytes of a handler's result, as a document that can be read back keeps it.
+def _text_of_result(result: Any) -> str:
+    """A handler's result as JSON that can be read back.
 
     Raises:
         TypeError, ValueError, RecursionError: no document can keep it.
     """
-    text = json.dumps(result, allow_nan=False)
+    text = _encode_result(result)
     if text.count("[") + text.count("{") > DEPTH:
         check_depth(result)
-    return len(text)
+    return text
 
 
 def as_stored(result: Any) -> tuple[Any, int]:
     """A handler's result as a document keeps it, and its bytes. JSON stays what it is; `plain.py` says what becomes of
     models, dates and the like.
 
+    The handler may use a list or an object for its next message before this one's outcome is written, so it is copied;
+    not one that is larger than any record keeps.
+
     Raises:
         TypeError, ValueError, RecursionError: no document can keep it.
     """
     try:
-        return result, size_of_result(result)
+        text = _text_of_result(result)
     except TypeError:
         # Not before: most results are JSON, and every module that is loaded costs a cold start.
         from .plain import encode_result
 
         result = json.loads(encode_result(result))
-        return result, size_of_result(result)
+        return result, len(_text_of_result(result))
+    is_copied = isinstance(result, (dict, list, tuple)) and len(text) <= RESULT_BYTES
+    return json.loads(text) if is_copied else result, len(text)
+
+
+class Returned:
+    """What a handler returned, for whoever writes the outcome later: its JSON was made when the handler returned."""
+
+    __slots__ = ("kept", "problem", "size", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.kept, self.problem, self.size = sized_result(value)
+
+
+def returned(result: Any) -> Any:
+    """The result itself, if nobody can change it; else `Returned`."""
+    return result if result is None or isinstance(result, (str, int, float)) else Returned(result)
 
 
 class Unstorable:
@@ -251,6 +272,8 @@ def storable(result: Any) -> tuple[Any, str]:
 
 def sized_result(result: Any) -> tuple[Any, str, int]:
     """As `storable`, and how many bytes are kept."""
+    if isinstance(result, Returned):
+        return result.kept, result.problem, result.size
     if isinstance(result, Unstorable):
         return None, result.reason, 0
     try:

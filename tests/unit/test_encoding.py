@@ -133,6 +133,15 @@ def test_a_result_that_refers_to_itself_or_is_too_large_is_left_out_with_the_rea
     assert storable(Unstorable("too large, said the executor")) == (None, "too large, said the executor")
 
 
+@pytest.mark.parametrize("result", [{"n": [1]}, [[1]], ([1],)], ids=repr)
+def test_what_a_handler_changes_afterwards_is_stored_as_it_was(result):
+    kept, reason = storable(result)
+    before = json.dumps(result)
+    next(iter(result.values() if isinstance(result, dict) else result)).append(2)
+
+    assert (json.dumps(kept), reason) == (before, "")
+
+
 @given(values)
 def test_a_body_is_json_unless_it_is_bytes_or_text(body):
     if "\\ud" in json.dumps(body):

@@ -19,7 +19,7 @@ from s3queue.documents.message import Generation
 from s3queue.documents.once import is_once
 from s3queue.documents.record import Failure, Outcome, Record
 from s3queue.documents.sends import Send, are_large
-from s3queue.encoding import sized_result
+from s3queue.encoding import Returned, sized_result
 from s3queue.errors import AccessDenied, AttemptFailed, InvalidRequest, LeaseLost, Reject, Unavailable
 from s3queue.events import Event, InProcess
 from s3queue.store import ObjectInfo
@@ -82,7 +82,8 @@ class LeaseProtocol(LeaseWrites):
             self.stage(claim)
         kept, problem, size = sized_result(result)
         record = replace(self._record(claim, "completed"), result=kept, result_error=problem)
-        return self._complete(claim, record, result, size, clear=clear)
+        value = result.value if isinstance(result, Returned) else result
+        return self._complete(claim, record, value, size, clear=clear)
 
     def complete_lines(self, claim: Claim, total: int, *, clear: bool = True) -> Record:
         """As `complete`; if a line is dead, as `bury`: a burying lease first, then the dead letters.  [P1] [P3]"""

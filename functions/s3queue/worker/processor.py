@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from s3queue.documents.lease import Lease
 from s3queue.documents.record import Failure, Record
 from s3queue.documents.sends import MOST_PARTS, Send
-from s3queue.encoding import LONGEST
+from s3queue.encoding import LONGEST, returned
 from s3queue.errors import Cancelled, InvalidRequest, LeaseLost, Postpone, QueueError, Retry, Unavailable
 from s3queue.paths import partition_of
 from s3queue.protocol.claim import Claim
@@ -134,7 +134,8 @@ class Processor:
             sends = self.sends_of(context, result)
         except failures() as error:
             return partial(self.end, claim, error, is_called=is_called)
-        return partial(self.end, claim, None, result=result, sends=sends)
+        # Not later: the thread may run its next message while the outcome of this one is written.
+        return partial(self.end, claim, None, result=returned(result), sends=sends)
 
     def end(
         self,

@@ -69,6 +69,21 @@ BUGS = (
         test=f"{_BACKGROUND}test_a_lease_is_kept_while_its_outcome_is_written",
     ),
     Mutation(
+        "what a handler returns is kept by reference until it is written",
+        "encoding.py",
+        "is_copied = isinstance(result, (dict, list, tuple)) and",
+        "is_copied = isinstance(result, ()) and",
+        test="tests/unit/worker/test_partition_runs.py::"
+        "test_each_message_has_its_own_result_although_the_handler_uses_one_object_for_all",
+    ),
+    Mutation(
+        "what a handler returns is made JSON when it is written",
+        "worker/processor.py",
+        "result=returned(result), sends=sends)",
+        "result=result, sends=sends)",
+        test=f"{_BACKGROUND}test_a_result_that_is_written_late_is_the_one_that_was_returned",
+    ),
+    Mutation(
         "any number of outcomes waits to be written",
         "worker/background.py",
         "            is_free = self._under_way < self._most\n",

@@ -6,7 +6,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from s3queue import AccessDenied, Worker
+from s3queue import AccessDenied, Context, Definition, Worker
+from s3queue.documents.sends import INLINE_SENDS
 from s3queue.protocol.liveness import HeartbeatWriter
 from s3queue.worker.background import PER_HANDLER, Background
 from support.threads import PATIENCE
@@ -36,6 +37,37 @@ def test_a_handler_runs_while_the_outcome_of_the_last_one_is_written(bench):
     assert sorted(seen) == [0, 1, 2]
     assert worker.stats()["succeeded"] == 3
     assert all(queue.status(path).state == "completed" for path in paths)
+
+
+def test_a_result_that_is_written_late_is_the_one_that_was_returned(bench):
+    """The handler uses one object for all messages, and the first one's outcome waits for what it has sent."""
+    queue = bench.queue(concurrency=1)
+    paths = [queue.enqueue(str(number)) for number in range(2)]
+    second = threading.Event()
+    definition = Definition(queue.name, queue.settings, ["sink"])
+    seen: list[int] = []
+    last: dict[str, int] = {}
+
+    @definition.handler
+    def handler(number: int, context: Context) -> dict:
+        seen.append(number)
+        last["number"] = number
+        if len(seen) == 2:
+            second.set()
+        context.send("sink", b"x" * 2 * INLINE_SENDS)
+        return last
+
+    real_put = queue.store.put
+
+    def slow_put(key: str, body: bytes, **options: Any) -> Any:
+        if "/outbox/" in key:
+            assert second.wait(PATIENCE)
+        return real_put(key, body, **options)
+
+    queue.store.put = slow_put
+    Worker(queue, definition, sweep=False).run_until_empty()
+
+    assert [queue.status(path).record.result["number"] for path in paths] == [0, 1]
 
 
 def test_no_more_outcomes_wait_than_there_are_threads_for_them(bench):

@@ -37,6 +37,18 @@ def test_every_line_of_a_batch_is_a_message_and_keeps_its_number(bench, queue):
     }
 
 
+def test_each_line_has_its_own_result_although_the_handler_uses_one_object_for_all(bench, queue):
+    path = put_batch(bench, [1, 2, 3])
+    last: dict[str, Any] = {}
+
+    def handler(body: int) -> dict:
+        last["n"] = body
+        return last
+
+    assert bench.processor(queue, handler).run(path) == "completed"
+    assert queue.status(path).record.lines["results"] == [[1, {"n": 1}], [2, {"n": 2}], [3, {"n": 3}]]
+
+
 @pytest.mark.parametrize(
     ("body", "lines"),
     [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -70,6 +72,27 @@ def test_the_threads_of_a_worker_share_a_partition_without_order(bench):
     worker.run_until_empty()
 
     assert worker.stats()["succeeded"] == 40
+
+
+@pytest.mark.parametrize(
+    ("last_value", "stored"),
+    [(2, 2), (datetime(2026, 11, 18, tzinfo=UTC), "2026-11-18T00:00:00Z")],
+    ids=["JSON", "a date"],
+)
+def test_each_message_has_its_own_result_although_the_handler_uses_one_object_for_all(bench, last_value, stored):
+    queue = bench.queue(concurrency=1, partitions=1)
+    paths = [queue.enqueue(json.dumps(number)) for number in range(3)]
+    values, seen = [0, 1, last_value], list[int]()
+    last: dict[str, Any] = {}
+
+    def handler(number: int) -> dict:
+        last["value"] = values[len(seen)]
+        seen.append(number)
+        return last
+
+    Worker(queue, handler, sweep=False).run_until_empty()
+
+    assert [queue.outcome_of(paths[number]).result["value"] for number in seen] == [0, 1, stored]
 
 
 def test_more_groups_than_a_page_shows_and_one_long_group(bench):
