@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -159,7 +160,18 @@ class Context:
             _log.warning("not known whether it was cancelled: %s/%s: %s", self.queue, self.path, error)
 
     def progress(self, fraction: float, text: str = "") -> None:
-        """Report how much is done, for operators. Stored every few seconds at most."""
+        """Report how much is done, for operators. Stored every few seconds at most.
+
+        Raises:
+            TypeError, ValueError: the fraction is not a finite number, or the text is not text.
+            LeaseLost, Cancelled: as `extend`.
+        """
+        # Checked here: the heartbeat is written in another thread, for all messages that the worker holds.
+        fraction = float(fraction)
+        if not math.isfinite(fraction):
+            raise ValueError(f"the fraction that is done must be a finite number, not {fraction}")
+        if not isinstance(text, str):
+            raise TypeError(f"the text of a progress must be a str, not {type(text).__name__}")
         self.claim.lease = replace(self.claim.lease, progress=(max(0.0, min(1.0, fraction)), text[:200]))
         now = self.claim.clock.monotonic()
         if now - self._reported >= PROGRESS_SECONDS:

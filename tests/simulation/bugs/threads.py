@@ -84,6 +84,21 @@ BUGS = (
         test=f"{_BACKGROUND}test_a_result_that_is_written_late_is_the_one_that_was_returned",
     ),
     Mutation(
+        "what a handler reports as its progress may be no number that can be written",
+        "worker/context.py",
+        "        fraction = float(fraction)\n",
+        "",
+        test="tests/unit/worker/test_processor.py::test_progress_in_any_kind_of_number_can_be_written",
+    ),
+    Mutation(
+        "what a handler reports as its progress may be no text",
+        "worker/context.py",
+        "        if not isinstance(text, str):\n",
+        "        if text is None:\n",
+        test="tests/unit/worker/test_processor.py::"
+        "test_progress_that_cannot_be_written_is_a_failure_of_its_own_attempt_alone",
+    ),
+    Mutation(
         "any number of outcomes waits to be written",
         "worker/background.py",
         "            is_free = self._under_way < self._most\n",

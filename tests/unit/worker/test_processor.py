@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 
@@ -12,6 +14,7 @@ from s3queue import (
     Retry,
     Unavailable,
 )
+from s3queue.protocol.liveness import HeartbeatWriter
 
 
 def test_what_a_handler_returns_is_its_result(bench, queue):
@@ -189,6 +192,41 @@ def test_progress_is_shown_to_operators_while_the_handler_runs(bench, queue):
         assert bench.queue().status(path).lease.progress == (0.4, "loading")
 
     assert bench.processor(queue, handler).run(path) == "completed"
+
+
+@pytest.mark.parametrize("fraction", [Decimal("0.5"), Fraction(1, 2), 0.5], ids=["Decimal", "Fraction", "float"])
+def test_progress_in_any_kind_of_number_can_be_written(bench, queue, fraction):
+    path = queue.enqueue(b"x")
+    heartbeat = HeartbeatWriter(queue)
+
+    def handler(body: bytes, context: Context) -> None:
+        heartbeat.hold(context.claim)
+        context.progress(fraction)
+        assert bench.queue().status(path).lease.progress == (0.5, "")
+        assert heartbeat.beat({})
+
+    assert bench.processor(queue, handler).run(path) == "completed"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [(0.5, b"half"), (0.5, 7), (0.5, None), (None,), ("half",), (1j,), (float("nan"),), (float("inf"),)],
+    ids=repr,
+)
+def test_progress_that_cannot_be_written_is_a_failure_of_its_own_attempt_alone(bench, queue, said):  # [P2]
+    path, other = queue.enqueue(b"x"), queue.claim(queue.enqueue(b"y"))
+    heartbeat = HeartbeatWriter(queue)
+    heartbeat.hold(other)
+
+    def handler(body: bytes, context: Context) -> None:
+        heartbeat.hold(context.claim)
+        try:
+            context.progress(*said)
+        finally:
+            assert heartbeat.beat({}), "the heartbeat of the other message cannot be written either"
+
+    assert bench.processor(queue, handler).run(path) == "retried"
+    assert queue.status(path).lease.failure.type in ("TypeError", "ValueError")
 
 
 def test_no_handler_starts_on_a_lease_that_is_over(bench, queue):  # [P4]
