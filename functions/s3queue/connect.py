@@ -43,7 +43,7 @@ def connect(
     used unchanged.
 
     Raises:
-        InvalidRequest, InvalidName: the URL does not name a queue.
+        InvalidRequest, InvalidName: the URL does not name a queue, or the worker id cannot be part of a key.
     """
     opened, name = open_store(url, endpoint_url=endpoint_url, region=region, store=store, client=client)
     if not name:

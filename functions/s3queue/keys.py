@@ -245,6 +245,20 @@ class Keys:
     def worker(self, worker_id: str) -> str:
         return f"{self.queue}/workers/{worker_id}"
 
+    def check_worker(self, worker_id: str) -> str:
+        """The id itself.
+
+        Raises:
+            InvalidName: no lease can name this worker, or its heartbeat can have no key.
+        """
+        try:
+            if isinstance(worker_id, str) and len(self.worker(worker_id).encode()) <= MAX_KEY_BYTES:
+                return worker_id
+        except UnicodeEncodeError:
+            pass
+        most = MAX_KEY_BYTES - len(self.worker(""))
+        raise InvalidName(f"worker id {str(worker_id)[:80]!r} is not valid: use text of at most {most} bytes")
+
     def schedule(self, name: str) -> str:
         return f"{self.queue}/schedules/{name}.json"
 

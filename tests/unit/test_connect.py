@@ -32,6 +32,12 @@ def test_a_url_with_a_bad_queue_name_is_refused():
         connect("memory://x/Not A Queue")
 
 
+@pytest.mark.parametrize("worker_id", [7, b"worker", "worker-\udce9", "w" * 1020], ids=lambda value: repr(value)[:12])
+def test_a_worker_id_that_no_heartbeat_can_have_is_refused(worker_id):
+    with pytest.raises(InvalidName, match="worker id"):
+        connect("memory://x/emails", worker_id=worker_id)
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -73,7 +73,7 @@ class QueueAccess:
     def __post_init__(self) -> None:
         self.keys = Keys(self.name)
         self.defined = self.settings
-        self.worker_id = self.worker_id or f"worker-{self.chance.token()}"
+        self.worker_id = self.keys.check_worker(self.worker_id) or f"worker-{self.chance.token()}"
         _of_this_process[id(self)] = self
 
     def new_worker_id(self, chance: Chance | None = None) -> str:
