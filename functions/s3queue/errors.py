@@ -147,21 +147,40 @@ class Retry(Exception):
     """Raised by a handler: try again after `after`, or after the retry policy's delay if it is not given.
 
     It counts as an attempt, like any other failure.
+
+    Raises:
+        TypeError, ValueError, OverflowError: `after` is no number of seconds and no timedelta, so the attempt fails.
     """
+
+    #: Also of a subclass that does not call this class's `__init__`.
+    after: timedelta | None = None
 
     def __init__(self, message: str = "retry asked by the handler", *, after: float | timedelta | None = None) -> None:
         super().__init__(message)
-        self.after = timedelta(seconds=after) if isinstance(after, (int, float)) else after
+        self.after = None if after is None else _delay("Retry", after)
 
 
 class Postpone(Exception):
     """Raised by a handler: run this message again after `after`; this is no failure, and does not count as an attempt.
 
     After `max_postpones` of them, which is 1,000 unless the queue says otherwise, each is a failed attempt.
+
+    Raises:
+        TypeError, ValueError, OverflowError: as `Retry`.
     """
 
-    def __init__(
-        self, message: str = "postponed by the handler", *, after: float | timedelta = timedelta(seconds=1)
-    ) -> None:
+    #: As `Retry.after`.
+    after: timedelta = timedelta(seconds=1)
+
+    def __init__(self, message: str = "postponed by the handler", *, after: float | timedelta = after) -> None:
         super().__init__(message)
-        self.after = timedelta(seconds=after) if isinstance(after, (int, float)) else after
+        self.after = _delay("Postpone", after)
+
+
+def _delay(asked: str, after: float | timedelta) -> timedelta:
+    """Checked while the handler runs: a mistake is its own failed attempt, and not an outcome that nobody can write."""
+    if isinstance(after, timedelta):
+        return after
+    if isinstance(after, (int, float)):
+        return timedelta(seconds=after)
+    raise TypeError(f"{asked}(after=…) takes a number of seconds or a timedelta, not {after!r}")

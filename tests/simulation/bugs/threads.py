@@ -6,6 +6,7 @@ from simulation.mutations import Mutation
 
 _HOOKS = "tests/unit/worker/test_hooks.py::"
 _BACKGROUND = "tests/unit/worker/test_background.py::"
+_PROCESSOR = "tests/unit/worker/test_processor.py::"
 _JOURNALS = "tests/unit/flow/test_partition_journals.py::"
 _BUFFER = "tests/unit/flow/test_buffer.py::"
 _INTERRUPTED = "tests/unit/flow/test_buffer_interrupted.py::"
@@ -88,15 +89,21 @@ BUGS = (
         "worker/context.py",
         "        fraction = float(fraction)\n",
         "",
-        test="tests/unit/worker/test_processor.py::test_progress_in_any_kind_of_number_can_be_written",
+        test=f"{_PROCESSOR}test_progress_in_any_kind_of_number_can_be_written",
     ),
     Mutation(
         "what a handler reports as its progress may be no text",
         "worker/context.py",
         "        if not isinstance(text, str):\n",
         "        if text is None:\n",
-        test="tests/unit/worker/test_processor.py::"
-        "test_progress_that_cannot_be_written_is_a_failure_of_its_own_attempt_alone",
+        test=f"{_PROCESSOR}test_progress_that_cannot_be_written_is_a_failure_of_its_own_attempt_alone",
+    ),
+    Mutation(
+        "what a handler says about when to run its message again is taken for a time unread",
+        "errors.py",
+        '    raise TypeError(f"{asked}(after=…)',
+        '    return after\n    raise TypeError(f"{asked}(after=…)',
+        test=f"{_PROCESSOR}test_a_delay_that_is_none_is_a_failed_attempt_of_its_own_message_alone",
     ),
     Mutation(
         "any number of outcomes waits to be written",

@@ -10,11 +10,13 @@ import pytest
 
 from s3queue import (
     Context,
+    Postpone,
     Reject,
     Retry,
     Unavailable,
 )
 from s3queue.protocol.liveness import HeartbeatWriter
+from support.payloads import put_batch
 
 
 def test_what_a_handler_returns_is_its_result(bench, queue):
@@ -82,6 +84,68 @@ def test_retry_without_a_time_waits_as_the_policy_says(bench, queue):
     bench.processor(queue, handler).run(path)
 
     assert queue.status(path).lease.retry_at == bench.clock.now() + timedelta(seconds=1)
+
+
+BAD_DELAYS = {
+    "text": lambda: Retry(after="30"),
+    "a Decimal": lambda: Retry(after=Decimal(30)),
+    "NaN": lambda: Retry(after=float("nan")),
+    "no time": lambda: Postpone(after=None),
+    "a unit": lambda: Postpone(after="10m"),
+    "for ever": lambda: Postpone(after=float("inf")),
+}
+
+
+@pytest.mark.parametrize("partitions", [0, 1])
+@pytest.mark.parametrize("ask", BAD_DELAYS.values(), ids=BAD_DELAYS)
+def test_a_delay_that_is_none_is_a_failed_attempt_of_its_own_message_alone(bench, ask, partitions):
+    queue = bench.queue(partitions=partitions)
+    paths = [queue.enqueue(str(number)) for number in range(3)]
+    seen: list[int] = []
+
+    def handler(number: int) -> None:
+        seen.append(number)
+        if number == 1:
+            raise ask()
+
+    processor = bench.processor(queue, handler)
+    for path in paths:
+        processor.run(path)
+
+    assert sorted(seen) == [0, 1, 2]
+    found = [queue.status(path) for path in paths]
+    assert [one.state for one in found] == ["completed", "waiting", "completed"]
+    assert found[1].attempts[0].failure.type in ("TypeError", "ValueError", "OverflowError")
+
+
+@pytest.mark.parametrize("ask", BAD_DELAYS.values(), ids=BAD_DELAYS)
+def test_a_delay_that_is_none_is_a_failure_of_its_own_line_alone(bench, queue, ask):
+    def handler(number: int) -> None:
+        if number == 2:
+            raise ask()
+
+    path = put_batch(bench, [1, 2, 3])
+
+    assert bench.processor(queue, handler).run(path) == "retried"
+    lines = queue.status(path).lease.lines
+    assert (list(lines.done), list(lines.failed)) == ([1, 3], [2])
+
+
+def test_a_subclass_of_retry_or_postpone_need_not_call_its_init(bench, queue):
+    class Busy(Retry):
+        def __init__(self) -> None:
+            self.said = "busy"
+
+    class Later(Postpone):
+        def __init__(self) -> None:
+            self.said = "later"
+
+    def handler(asked: str) -> None:
+        raise (Busy if asked == "retry" else Later)
+
+    processor = bench.processor(queue, handler)
+    assert processor.run(queue.enqueue("retry")) == "retried"
+    assert processor.run(queue.enqueue("postpone")) == "postponed"
 
 
 def test_reject_is_death_at_once_with_its_reason(bench, queue):
