@@ -176,20 +176,22 @@ class Processor:
                 raise InvalidRequest(f"the lines of one batch have sent {MOST_PARTS} parts: use smaller batches")
         return context.sends
 
-    def time_out(self, claim: Claim, lines: Sequence[int], failure: Failure) -> AttemptEnding:
-        """End an attempt whose handler does not return. The other lines of a batch go on, without these."""
+    def time_out(self, claim: Claim, lines: Sequence[int], failure: Failure) -> list[AttemptEnding]:
+        """End an attempt whose handler does not return: how it ended, and then those of its companions. The other lines
+        of a batch go on, without these.
+        """
         try:
             if not claim.message.is_batch:
-                for companion in claim.companions:
-                    self.fail(companion, failure, after=None, is_called=False)  # it was one call
-                return self.fail(claim, failure, after=None)
+                # It was one call.
+                others = [self.fail(one, failure, after=None, is_called=False) for one in claim.companions]
+                return [self.fail(claim, failure, after=None), *others]
             from .batch_run import fail_lines
 
             fail_lines(self.queue, claim, lines, failure)
             self.queue.note_call(claim, failure.type)
-            return self.release(claim)
+            return [self.release(claim)]
         except (LeaseLost, Unavailable):
-            return "lost"
+            return lost(claim)
 
     def fail(
         self,
@@ -238,6 +240,11 @@ class Processor:
             look=self.queue.check,
             store=self.queue.store,
         )
+
+
+def lost(claim: Claim) -> list[AttemptEnding]:
+    """How a call ended whose outcome nobody can write: for its message, and for each of its companions."""
+    return ["lost"] * (1 + len(claim.companions))
 
 
 def failures() -> tuple[type[BaseException], ...]:

@@ -367,9 +367,10 @@ class Worker:
         self._crew.resize(self._concurrency)
         self._background.resize(self._concurrency)
 
-    def _given_up(self, claim: Claim, ending: AttemptEnding) -> None:
-        self.statistics.count(ending)
-        if claim.within and ending != "lost":
+    def _given_up(self, claim: Claim, endings: Sequence[AttemptEnding]) -> None:
+        for ending in endings:
+            self.statistics.count(ending)
+        if claim.within and endings[0] != "lost":
             self._work_on_partition(Candidate(claim.within.path, 0, self.queue.clock.now(), is_overdue=True))
             return
         if claim.within:

@@ -15,7 +15,7 @@ from s3queue.queue import Queue
 
 from .crew import Crew
 from .definition import Definition
-from .processor import AttemptEnding, Processor
+from .processor import AttemptEnding, Processor, lost
 from .renewal import renew_held
 from .watchdog import Call, Watchdog
 
@@ -35,11 +35,11 @@ class Supervisor:
         crew: Crew,
         *,
         is_stopping: Callable[[], bool],
-        ended: Callable[[Claim, AttemptEnding], None],
+        ended: Callable[[Claim, Sequence[AttemptEnding]], None],
         observe: Callable[[float], None],
     ) -> None:
-        """`ended` is called, in another thread, after the attempt of a handler that was given up; `observe` with the
-        seconds that each call of the handler took.
+        """`ended` is called, in another thread, after the attempt of a handler that was given up, with how it ended and
+        then how those of its companions did; `observe` with the seconds that each call of the handler took.
         """
         self._queue = queue
         self._watchdog = Watchdog(queue, observe)
@@ -124,14 +124,14 @@ class Supervisor:
             # No thread can be started now. The heartbeat must not keep the message; `follow` starts the thread later.
             _log.error("thread not started, lease will run out: %s/%s: %s", self._queue.name, claim.path, error)
             self._heartbeat.drop(claim)
-            self._ended(claim, "lost")
+            self._ended(claim, lost(claim))
 
     def _let_go(self, claim: Claim, lines: Sequence[int], failure: Failure) -> None:
-        ending: AttemptEnding = "lost"
+        endings = lost(claim)
         try:
-            ending = self.processor.time_out(claim, lines, failure)
+            endings = self.processor.time_out(claim, lines, failure)
         except Exception as error:
             _log.error("failure not written, lease will run out: %s/%s: %s", self._queue.name, claim.path, error)
         finally:
             self._heartbeat.drop(claim)
-            self._ended(claim, ending)
+            self._ended(claim, endings)

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from s3queue import Context, Queue, Worker
 from s3queue.errors import LeaseLost
 from s3queue.worker.watchdog import Call, Watchdog
@@ -164,6 +166,38 @@ def test_a_handler_that_says_that_it_is_alive_has_its_time_anew(bench):
     worker.run_until_empty()
 
     assert worker.stats()["succeeded"] == 1
+
+
+@pytest.mark.parametrize("ending", ["retried", "lost"])
+def test_every_message_of_a_call_that_hangs_is_counted(bench, monkeypatch, ending):
+    queue = bench.queue(handler_timeout=25, retry_base=200, partitions=1, collect=4, within=0)
+    for number in range(4):
+        queue.enqueue(str(number))
+    hangs, let_go, told = threading.Event(), threading.Event(), []
+    queue.events.on("message.retry", lambda fields: told.append(fields["path"]))
+
+    def handler(numbers: list[int]) -> None:
+        hangs.set()
+        let_go.wait(PATIENCE)
+
+    worker = Worker(queue, handler, concurrency=1, sweep=False)
+    hurry(worker)
+    worker.start()
+    try:
+        assert hangs.wait(PATIENCE)
+        if ending == "lost":
+            monkeypatch.setattr(threading.Thread, "start", _no_thread)
+        bench.clock.advance(26)
+        eventually(lambda: worker.stats()[ending] == 4)
+    finally:
+        monkeypatch.undo()
+        let_go.set()
+        assert worker.stop(PATIENCE)
+    assert len(told) == (4 if ending == "retried" else 0)
+
+
+def _no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 def test_the_watchdog_gives_a_handler_up_once_and_tells_it(bench):
