@@ -113,8 +113,8 @@ class Worker:
         self._in_hand: Counter[str] = Counter()
         self._is_refilling = False
         self._ends_empty = False
-        #: Made by `start`.
-        self._background: Background
+        #: Made anew by `start`: it ends for good.
+        self._background = Background(queue, self._heartbeat, self._concurrency, self._ended)
 
     @property
     def _concurrency(self) -> int:
@@ -151,12 +151,13 @@ class Worker:
     def stop(self, timeout: float | None = None) -> bool:
         """Stop claiming and wait for running handlers; True if all of them ended within `timeout`.
 
-        A handler that hangs is given up after `handler_timeout`, and is not waited for any longer.
+        A handler that hangs is given up after `handler_timeout`, and is not waited for any longer. A handler or a hook
+        that calls it does not wait, since it would wait for itself: False.
         """
         self._stopping.set()
         self._heartbeat.changed.set()
         self._partitions.wake()
-        if not join_all(lambda: (*self._crew.threads(), *self._threads), timeout, self._wake):
+        if self._is_own_thread() or not join_all(lambda: (*self._crew.threads(), *self._threads), timeout, self._wake):
             return False
         if self._threads:
             self._threads = []
@@ -169,6 +170,9 @@ class Worker:
             )
             self._hook_calls.end()
         return True
+
+    def _is_own_thread(self) -> bool:
+        return self._background.is_here() or threading.current_thread() in (*self._crew.threads(), *self._threads)
 
     def run(self) -> None:
         """Work until SIGTERM, SIGINT or `stop`, then stop gracefully. Call it from the main thread."""

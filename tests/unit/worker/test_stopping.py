@@ -14,7 +14,7 @@ import pytest
 
 import s3queue
 from s3queue import Worker
-from support.threads import PATIENCE, eventually
+from support.threads import PATIENCE, eventually, hurry
 
 
 def test_the_heartbeat_of_a_worker_that_stops_waits_for_a_handler_that_is_about_to_start(bench):
@@ -63,6 +63,30 @@ def test_stop_lets_running_handlers_finish_and_claims_nothing_more(bench):
     states = [queue.status(path).state for path in paths]
     assert states.count("completed") == len(ran)
     assert states.count("pending") == 20 - len(ran)
+
+
+@pytest.mark.parametrize("place", ["handler", "hook", "hook of a partition"])
+def test_a_handler_or_a_hook_may_stop_its_worker(bench, place):
+    queue = bench.queue(concurrency=1, partitions=1 if place == "hook of a partition" else 0)
+    paths = [queue.enqueue(str(number)) for number in range(100)]
+    answers: list[bool] = []
+
+    def stop(*told: Any) -> None:
+        answers.append(worker.stop())
+
+    worker = Worker(queue, stop if place == "handler" else lambda body: None, sweep=False)
+    if place != "handler":
+        queue.events.on("message.completed", stop)
+    hurry(worker)
+    worker.run_until_empty()
+
+    assert answers
+    assert not any(answers)
+    assert not worker.is_running
+    assert bench.keys("orders/workers/") == bench.keys("orders/leases/") == []
+    ended = [queue.outcome_of(path) for path in paths]
+    assert all(one.outcome == "completed" for one in ended if one)
+    assert len(answers) == sum(one is not None for one in ended)
 
 
 def test_stop_releases_the_rest_of_a_batch_without_an_attempt(bench):  # [P5]
