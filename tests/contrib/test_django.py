@@ -306,7 +306,8 @@ def test_what_is_no_task_becomes_a_dead_letter_and_names_nothing_that_runs(shop,
     [
         (["--queue-name", "nonsense"], "no queue 'nonsense' in TASKS['default']; its QUEUES are default, emails"),
         (["--backend", "other"], "TASKS['other'] is not of s3queue, but DummyBackend"),
-        (["--concurrency", "0"], "--concurrency must be at least 1"),
+        (["--concurrency", "0"], "concurrency must be at least 1"),
+        (["--poll-interval", "nan"], "poll_interval must be a number of seconds"),
         (["--backend", "nonsense"], "nonsense"),
     ],
 )

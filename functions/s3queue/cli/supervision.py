@@ -53,7 +53,7 @@ class ChildOptions:
         flags = {"--until-empty": self.until_empty, "--quiet": session.quiet, "--debug": session.debug}
         return [
             *("work", *self.modules),
-            *("--poll-interval", f"{round(self.poll_interval.total_seconds() * 1000)}ms"),
+            *("--poll-interval", f"{max(round(self.poll_interval.total_seconds() * 1000), 1)}ms"),
             "--sweep" if self.sweep else "--no-sweep",
             *(text for name, value in numbers.items() if value is not None for text in (name, str(value))),
             *(name for name, is_set in flags.items() if is_set),

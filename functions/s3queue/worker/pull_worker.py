@@ -7,10 +7,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 
-from s3queue.clock import SystemClock
-from s3queue.errors import QueueError
+from s3queue.clock import SystemClock, as_positive_duration
+from s3queue.errors import InvalidRequest, QueueError
 from s3queue.paths import partition_of, partition_path, priority_of
 from s3queue.protocol.backlog import Backlog, Candidate
 from s3queue.protocol.claim import Claim
@@ -42,6 +43,20 @@ LOW = 8
 INBOX = 100
 
 
+def check_pace(concurrency: int | None, poll_interval: float | timedelta) -> float:
+    """How many seconds the interval has.
+
+    Raises:
+        InvalidRequest: no worker can have these; the text says which of them.
+    """
+    if concurrency is not None:
+        if isinstance(concurrency, bool) or not isinstance(concurrency, int):
+            raise InvalidRequest(f"concurrency must be a whole number or None, not {concurrency!r}")
+        if concurrency < 1:
+            raise InvalidRequest(f"concurrency must be at least 1, not {concurrency}")
+    return as_positive_duration(poll_interval, "poll_interval").total_seconds()
+
+
 class Worker:
     """Runs a handler on a queue's messages until it is told to stop.
 
@@ -58,15 +73,16 @@ class Worker:
         handler: Definition | Handler,
         *,
         concurrency: int | None = None,
-        poll_interval: float = 1.0,
+        poll_interval: float | timedelta = 1.0,
         sweep: bool = True,
     ) -> None:
         """Without `concurrency`, there are as many threads as the settings say, also if `queue.json` changes that.
         A definition brings its settings along, unless the queue was made with settings of its own: those win.
 
         Raises:
-            InvalidRequest: the definition is another queue's.
+            InvalidRequest: the definition is another queue's, or a number makes no sense.
         """
+        poll_interval = check_pace(concurrency, poll_interval)
         #: Its own: of the second worker of a `Queue` the same one, in another worker's name.
         self.queue = queue = own_queue(queue)
         definition = definition_for(queue, handler)
@@ -118,7 +134,7 @@ class Worker:
 
     @property
     def _concurrency(self) -> int:
-        return self._own_concurrency or self.queue.settings.concurrency
+        return self.queue.settings.concurrency if self._own_concurrency is None else self._own_concurrency
 
     @property
     def is_running(self) -> bool:

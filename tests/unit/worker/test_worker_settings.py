@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from datetime import timedelta
 
@@ -94,6 +95,36 @@ def test_a_queues_own_settings_win_over_the_definitions(bench):
     queue = bench.queue(visibility_timeout=11)
     Worker(queue, definition, sweep=False)
     assert queue.settings.visibility_timeout == timedelta(seconds=11)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"concurrency": 0}, "concurrency must be at least 1, not 0"),
+        ({"concurrency": -1}, "concurrency must be at least 1, not -1"),
+        ({"concurrency": "2"}, "concurrency must be a whole number or None, not '2'"),
+        ({"concurrency": 2.5}, "concurrency must be a whole number or None, not 2.5"),
+        ({"concurrency": True}, "concurrency must be a whole number or None, not True"),
+        ({"poll_interval": 0}, "poll_interval must be more than 0 seconds, not 0"),
+        ({"poll_interval": "1"}, "poll_interval must be a number of seconds or a timedelta, not '1'"),
+        ({"poll_interval": None}, "poll_interval must be a number of seconds or a timedelta, not None"),
+        ({"poll_interval": float("nan")}, "poll_interval must be a number of seconds or a timedelta, not nan"),
+        ({"poll_interval": 1e10}, "poll_interval must be at most"),
+    ],
+    ids=lambda value: repr(value) if isinstance(value, dict) else "",
+)
+def test_numbers_that_no_worker_can_have_are_refused(bench, options, said):
+    with pytest.raises(InvalidRequest, match=re.escape(said)):
+        Worker(bench.queue(), lambda body: None, **options)
+
+
+def test_a_poll_interval_may_be_a_timedelta(bench):
+    queue = bench.queue()
+    queue.enqueue(b"1")
+    worker = Worker(queue, lambda body: None, poll_interval=timedelta(milliseconds=5), sweep=False)
+    worker.run_until_empty()
+
+    assert worker.stats()["succeeded"] == 1
 
 
 def test_another_queues_definition_is_refused(bench):

@@ -31,7 +31,7 @@ from s3queue.settings import QueueSettings
 from s3queue.sweeper.sweeper import Sweeper
 from s3queue.worker.definition import Definition
 from s3queue.worker.processes import RECYCLED
-from s3queue.worker.pull_worker import Worker
+from s3queue.worker.pull_worker import Worker, check_pace
 from s3queue.worker.several import SeveralWorkers
 
 PANEL = "Work"
@@ -114,6 +114,8 @@ def work(
     session = Session.of(ctx)
     if not (modules or everything) or (modules and everything):
         raise InvalidRequest("give a MODULE, or several, or --all")
+    # Now, and not in each of several processes, which would be started again and again.
+    seconds = check_pace(concurrency, poll_interval)
     if processes is None and parent is None and (max_messages or max_mib):
         raise InvalidRequest("a process is replaced only with --processes")
     if processes is not None and not session.is_s3:
@@ -144,7 +146,6 @@ def work(
         queue.refresh()
         if parent is None:
             queue.publish_settings("worker")
-        seconds = poll_interval.total_seconds()
         workers.append(Worker(queue, definition, concurrency=concurrency, poll_interval=seconds, sweep=sweep))
         if not session.quiet:
             for name in _TOLD:

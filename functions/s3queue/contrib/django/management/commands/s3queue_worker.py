@@ -14,7 +14,7 @@ from s3queue.contrib.django.backend import S3QueueBackend
 from s3queue.contrib.django.running import handler_of
 from s3queue.contrib.django.tasks import task_backends
 from s3queue.errors import QueueError
-from s3queue.worker.pull_worker import Worker
+from s3queue.worker.pull_worker import Worker, check_pace
 from s3queue.worker.several import SeveralWorkers
 
 
@@ -65,10 +65,7 @@ class Command(BaseCommand):
         backend = task_backends[alias]
         if not isinstance(backend, S3QueueBackend):
             raise CommandError(f"TASKS[{alias!r}] is not of s3queue, but {type(backend).__name__}")
-        if concurrency is not None and concurrency < 1:
-            raise CommandError(f"--concurrency must be at least 1, not {concurrency}")
-        if interval <= 0:
-            raise CommandError(f"--poll-interval must be more than 0, not {interval}")
+        check_pace(concurrency, interval)
         names = options["queue_name"] or sorted(backend.queues)
         if unknown := [name for name in names if backend.queues and name not in backend.queues]:
             known = ", ".join(sorted(backend.queues))
