@@ -37,7 +37,8 @@ LONGEST_STEP_SECONDS = 3600.0
 
 
 class MemoryBucket:
-    """A bucket whose queues run in this thread, when the test says so: `run`, or `clock.advance`.
+    """A bucket whose queues run in this thread, when the test says so: `run`, or `clock.advance`. In an `async`
+    test, `async` handlers run in another one, in a loop of their own, and the test's loop waits.
 
     orders = bucket.serve(definition)
     path = orders.enqueue({"id": 17})

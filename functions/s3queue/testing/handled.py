@@ -61,6 +61,8 @@ def run(
     settings and `sends_to`. The body is what `enqueue` takes; it is parsed as the handler's annotation says. The
     attempts before `attempt` have failed. Limits of the queue (rate, breaker, partitions) do not count.
 
+    In an `async` test, an `async` handler runs in another thread, in a loop of its own, and the test's loop waits.
+
     Raises:
         InvalidRequest: the definition has no handler, or fewer attempts; the body or the metadata cannot be stored.
     """

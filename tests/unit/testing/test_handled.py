@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ import pytest
 from aws_lambda_powertools import Logger
 
 from s3queue import Breaker, Context, InvalidRequest, Postpone, Reject, Retry, define
-from s3queue.testing import Sent, VirtualClock, run
+from s3queue.testing import Run, Sent, VirtualClock, run
 
 orders = define("orders", sends_to=["emails"], max_attempts=4, retry_base=10, rate="1/hour")
 
@@ -99,6 +100,25 @@ def test_a_plain_function_may_be_async_and_takes_what_its_annotation_says():
         return len(body)
 
     assert run(count, b"\x00\x01").result == 2
+
+
+def test_an_async_handler_runs_also_in_an_async_test(bucket):
+    queue = define("counts")
+
+    @queue.handler
+    async def count(body: str) -> int:
+        logging.getLogger("shop").info("counting")
+        return len(body)
+
+    path = bucket.serve(queue).enqueue("four")
+
+    async def test() -> Run:
+        assert bucket.run() == 1
+        return run(queue, "three")
+
+    ended = asyncio.run(test())
+    assert (ended.outcome, ended.result, ended.logs) == ("completed", 5, ["counting"])
+    assert bucket.queue("counts").status(path).record.result == 4
 
 
 def test_a_send_that_the_definition_does_not_name_fails_the_attempt():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -55,6 +56,32 @@ def test_the_lines_of_a_batch_run_one_after_the_other_in_one_loop(bench: Workben
     (path,) = queue.enqueue_many([1, 2, 3])
     assert bench.processor(queue, handler).run(path) == "completed"
     assert len(loops) == 1
+
+
+def test_a_coroutine_runs_also_where_a_loop_is_running(bench: Workbench) -> None:
+    """In an `async` test, say. Its own loop is one for all messages, as elsewhere."""
+    queue = bench.queue(max_attempts=2)
+    told: ContextVar[str] = ContextVar("told")
+    seen: list[tuple[int, str]] = []
+
+    async def handler(body: int) -> int:
+        await asyncio.sleep(0)
+        seen.append((id(asyncio.get_running_loop()), told.get()))
+        if body == 2:
+            raise ConnectionError("later")
+        return body
+
+    async def main() -> tuple[int, list[str | None]]:
+        told.set("by the test")
+        return id(asyncio.get_running_loop()), [processor.run(path) for path in paths]
+
+    processor, paths = bench.processor(queue, handler), [queue.enqueue(str(number)) for number in range(3)]
+    outer, endings = asyncio.run(main())
+
+    assert endings == ["completed", "completed", "retried"]
+    assert [queue.status(path).record.result for path in paths[:2]] == [0, 1]
+    assert {what for _, what in seen} == {"by the test"}
+    assert len({loop for loop, _ in seen} | {outer}) == 2
 
 
 class Callee:
