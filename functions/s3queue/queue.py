@@ -410,6 +410,13 @@ class Queue(AsyncQueue, OperatedQueue):
         """From now on, leave out of `queue.json` what the deployed function that this process is cannot keep."""
         self._overrides.serve_function()
 
+    def define_as_published(self) -> bool:
+        """`define` what a deployment or a worker published of the definition; False if nobody has. One GET."""
+        published = self.published_settings()
+        if published:
+            self.define(published.settings)
+        return published is not None
+
     def overrides(self) -> dict[str, Any]:
         """The content of `queue.json`, also what does not suit the queue's definition and is not applied.
 

@@ -44,6 +44,14 @@ def test_an_empty_bucket_is_no_error(ask: Ask) -> None:
     assert (answer.status, answer.body["verdict"]["health"]) == (200, "idle")
 
 
+def test_a_queue_that_was_not_deployed_here_is_judged_by_its_published_settings(bench: Workbench, ask: Ask) -> None:
+    queue = bench.queue(paused=True)
+    queue.publish_settings()
+    queue.enqueue("x")
+    (listed,) = ask("GET", "/api/queues").body["queues"]
+    assert (listed["health"], listed["paused"]) == ("paused", True)
+
+
 def test_a_message_is_enqueued_found_and_read(bench: Workbench, ask: Ask) -> None:
     bench.queue().configure(max_attempts=3)
     sent = ask("POST", f"{ORDERS}/messages", body={"body": {"n": 1}, "priority": 200, "metadata": {"from": "Zoë"}})

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from s3queue import QueueSettings
 from s3queue.dashboard.overview import overview
 from s3queue.settings import QueueSettings
 
@@ -27,6 +28,15 @@ def test_the_list_says_what_the_overview_says(cli):
     shown = cli("queues").out
     assert "failing" in shown
     assert "2 dead letters wait for a decision" in shown
+
+
+def test_a_queue_is_judged_by_the_settings_that_its_worker_published(cli):
+    queue = cli.queue("held", settings=QueueSettings(paused=True))
+    queue.publish_settings("worker")
+    queue.enqueue("x")
+    (listed,) = cli("queues", "--json").json
+    assert (listed["health"], listed["paused"]) == ("paused", True)
+    assert cli("stats", "held", "--json").json["health"] == "paused"
 
 
 def test_create_writes_settings_once(cli):

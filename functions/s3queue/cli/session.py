@@ -150,10 +150,9 @@ class Session(Output):
     def _find(self, queue: Queue, may_be_new: bool) -> None:
         """Use what is published of the queue. A producer who may only PUT is not told whether it exists."""
         try:
-            published = queue.published_settings()
-            if published:
-                queue.define(published.settings)
-            elif not may_be_new and not queue.store.list(queue.keys.root, limit=1).objects:
+            if queue.define_as_published() or may_be_new:
+                return
+            if not queue.store.list(queue.keys.root, limit=1).objects:
                 raise QueueNotFound(queue.name, self.names_like(queue.name))
         except AccessDenied:
             return

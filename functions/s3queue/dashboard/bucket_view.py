@@ -61,12 +61,9 @@ class BucketView:
         settings = self.defined.get(name, QueueSettings())
         # An operator sends nothing: what a record has sent is its worker's and the sweeper's to store.
         queue = Queue(store=self.store, name=name, settings=settings, clock=self.clock, sends_to=())
-        if name not in self.defined:
-            published = queue.published_settings()
-            if published:
-                queue.define(published.settings)
-            elif not self.store.list(queue.keys.root, limit=1).objects:
-                raise QueueNotFound(name, similar_names(name, self.names()))
+        is_known = name in self.defined or queue.define_as_published()
+        if not is_known and not self.store.list(queue.keys.root, limit=1).objects:
+            raise QueueNotFound(name, similar_names(name, self.names()))
         queue.refresh()
         return queue
 

@@ -89,8 +89,13 @@ def queue_names(store: ObjectStore) -> list[str]:
 def overview(
     store: ObjectStore, name: str, *, settings: QueueSettings | None = None, pages: int | None = 2
 ) -> QueueOverview:
-    """Count one queue and judge it. `pages` limits the LISTs per kind of object, so that a huge queue stays cheap."""
+    """Count one queue and judge it. `pages` limits the LISTs per kind of object, so that a huge queue stays cheap.
+
+    Without `settings`, those are read that its deployment or a worker published: a verdict depends on them.
+    """
     queue = Queue(store=store, name=name, settings=settings or QueueSettings())
+    if settings is None:
+        queue.define_as_published()
     problem = ""
     try:
         queue.settings = queue.defined.with_overrides(queue.overrides())

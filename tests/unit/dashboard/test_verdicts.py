@@ -216,3 +216,30 @@ def test_without_a_trend_nothing_is_taken_to_be_better_than_it_looks():
 def test_what_nobody_runs_comes_before_what_nobody_could_run():
     assert SEVERITY.index("behind") < SEVERITY.index("failing")
     assert SEVERITY.index("stuck") < SEVERITY.index("failing")
+
+
+def test_a_queue_that_nobody_here_defines_is_judged_by_its_published_settings(bench):
+    queue = bench.queue(paused=True)
+    queue.publish_settings()
+    queue.enqueue("x")
+    bench.clock.advance(600)
+    found = overview(bench.memory, "orders")
+    assert (found.health, found.settings.paused) == ("paused", True)
+
+    # What an operator changed at run time still wins.
+    queue.configure(paused=False)
+    found = overview(bench.memory, "orders")
+    assert (found.health, found.settings.paused) == ("stuck", False)
+
+
+def test_outcomes_without_records_are_not_said_to_be_none(bench):
+    queue = bench.queue(history=False)
+    queue.publish_settings()
+    paths = [queue.enqueue(number) for number in range(120)]
+    bench.clock.advance(360)
+    for path in paths[:60]:
+        queue.complete(queue.claim(path))
+    queue.claim(paths[60])
+    found = overview(bench.memory, "orders")
+    assert "finished" not in found.reason
+    assert found == overview(bench.memory, "orders", settings=queue.settings)
