@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from s3queue import QueueSettings
+from s3queue.clock import SystemClock
 from s3queue.dashboard.overview import overview
 from s3queue.settings import QueueSettings
 
@@ -165,9 +166,24 @@ def test_cleanup_keeps_what_is_within_retention(cli, words):
     cli.work(lambda body: None)
     assert cli("cleanup", "orders", *words, "--json").json["deleted"] == 0
     cli("configure", "orders", "record_retention=0.1s")
-    from s3queue.clock import SystemClock
-
     SystemClock().sleep(1.2)
     cleaned = cli("cleanup", "orders", *words, "--json").json
     assert cleaned == {"queue": "orders", "deleted": 1, "dry_run": words == ["--dry-run"]}
     assert len(cli.stored_keys("orders/records/")) == (words == ["--dry-run"])
+
+
+def test_cleanup_deletes_what_it_asks_about_also_kept_payloads_and_parts_of_sends(cli):
+    queue = cli.queue("kept", settings=QueueSettings(keep_payload=True))
+    queue.publish_settings("worker")
+    done, alone = queue.enqueue("1"), queue.enqueue("2")
+    for path in (done, alone):
+        queue.complete(queue.claim(path))
+    queue.store.delete(queue.keys.record(alone))
+    cli("configure", "kept", "record_retention=0.1s")
+    SystemClock().sleep(1.2)
+
+    asked = cli("cleanup", "kept", "--dry-run")
+    assert "3 objects past retention" in asked.out + asked.err
+    assert all(f"{kind} for" in asked.out + asked.err for kind in ("records", "done", "dedup", "dead", "outbox"))
+    assert cli("cleanup", "kept", "--yes", "--json").json["deleted"] == 3
+    assert cli.stored_keys("kept/done/") == cli.stored_keys("kept/records/") == []

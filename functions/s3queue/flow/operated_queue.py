@@ -269,7 +269,8 @@ class OperatedQueue(QueueAccess):
         return Schedules(self)
 
     def cleanup(self) -> int:
-        """Delete records, dead letters and markers of dedup ids past their retention; returns how many.
+        """Delete what is past its retention; returns how many objects: records, kept payloads, markers of dedup ids,
+        dead letters, and parts of sends that nobody finished.
 
         For buckets without lifecycle rules.
         """

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from s3queue import Lock
 from s3queue.protocol.liveness import HeartbeatWriter
+from s3queue.protocol.removal import Removal
 from s3queue.spark_runs.slots import as_run
 from support.heavy_queue import SPARK, launcher
 
@@ -25,6 +26,23 @@ def test_cleanup_deletes_what_is_past_its_retention_only(bench):
     bench.clock.advance(1000)
     assert queue.cleanup() == 2
     assert bench.keys() == [f"orders/{pending}"]
+
+
+def test_a_letter_that_came_back_since_it_was_listed_is_kept(bench):
+    """Equal bytes, so its ETag is the one that was listed; it has all its days before it."""
+    queue = bench.queue(dead_retention=1000)
+    path = queue.enqueue(b"x")
+    queue.fail(queue.claim(path), "no", dead=True)
+    bench.clock.advance(1001)
+    removal = Removal(queue)
+    (listed,) = removal.expired()
+    queue.replay(path)
+    bench.clock.advance(5)
+    queue.fail(queue.claim(path), "no", dead=True)
+
+    assert [entry.etag for entry in bench.memory.list("orders/dead/").objects] == [listed.etag]
+    assert not removal.delete_expired(listed)
+    assert bench.keys("orders/dead/")
 
 
 def test_a_run_is_kept_for_as_long_as_it_has_a_heartbeat(bench, jobs):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +18,7 @@ from s3queue.cli.words import age, at_least, clean, counted, when
 from s3queue.dashboard.overview import QueueOverview, overview, queue_names
 from s3queue.dashboard.verdicts import SEVERITY
 from s3queue.errors import Conflict
+from s3queue.protocol.removal import Removal
 from s3queue.queue import Queue
 from s3queue.store import ObjectInfo, listing
 
@@ -171,23 +171,17 @@ def purge(ctx: typer.Context, queue: QueueName = None, yes: Yes = False, dry_run
 
 @command(program, "cleanup orders --dry-run", "cleanup orders --yes", panel=PANEL)
 def cleanup(ctx: typer.Context, queue: QueueName = None, yes: Yes = False, dry_run: DryRun = False) -> None:
-    """Delete records, dead letters and dedup markers past their retention. For buckets without lifecycle rules.
+    """Delete what is past its retention: records, kept payloads (done), dedup markers, dead letters, and parts of sends
+    that nobody finished (outbox). For buckets without lifecycle rules.
 
     JSON: queue, deleted, dry_run.
     """
     session = Session.of(ctx)
     cleaned = session.queue(queue)
     cleaned.refresh()
-    retentions: dict[str, timedelta] = {
-        "records": cleaned.settings.record_retention,
-        "dedup": cleaned.settings.record_retention,
-        "dead": cleaned.settings.dead_retention,
-    }
-    old: list[ObjectInfo] = []
-    for kind, retention in retentions.items():
-        for page in listing(cleaned.store, cleaned.keys.prefix(kind)):
-            old += [entry for entry in page.objects if page.at - entry.modified_at > retention]
-    kept = ", ".join(f"{kind} for {age(retention)}" for kind, retention in retentions.items())
+    removal = Removal(cleaned)
+    old = list(removal.expired())
+    kept = ", ".join(f"{kind} for {age(retention)}" for kind, retention in removal.retentions().items())
     if not old or dry_run:
         described = f"{cleaned.name}: {counted(len(old), 'object')} past retention ({kept})"
         session.done({"queue": cleaned.name, "deleted": len(old), "dry_run": dry_run}, described)
@@ -198,9 +192,7 @@ def cleanup(ctx: typer.Context, queue: QueueName = None, yes: Yes = False, dry_r
         f"{when(oldest.modified_at, oldest.at)}? The retention is {kept}.",
         yes=yes,
     )
-    with session.progress("clean up", len(old)) as bar:
-        deleted = cleaned.cleanup()
-        bar.update(bar.task_ids[0], completed=deleted)
+    deleted = sum(gone for _, gone in session.each("clean up", old, removal.delete_expired))
     session.done(
         {"queue": cleaned.name, "deleted": deleted, "dry_run": False},
         f"{cleaned.name}: {counted(deleted, 'object')} deleted",
