@@ -148,19 +148,21 @@ class CountedLetters:
     messages: int = 0
     objects: int = 0
     acknowledged: int = 0
-    #: How many of the outcomes that records hold these are, and of how many objects.
+    #: How many of the outcomes that the counted records hold these are, and of how many objects.
     recorded: int = 0
     recorded_objects: int = 0
     at_least: set[str] = field(default_factory=set)
     _read: int = 0
 
-    def add(self, page: Page, seen: Acknowledgements) -> None:
+    def add(self, page: Page, seen: Acknowledgements, records: CountedRecords) -> None:
         for entry in page.objects:
             path = self.keys.path_under("dead", entry.key)
             lines = self.lines(entry)
             self.messages += lines
             self.objects += 1
             self.acknowledged += lines if path and seen.covers(path, entry.modified_at) else 0
+            if not records.may_have(entry.modified_at):
+                continue
             origin = without_mark(entry.key)
             if not is_lines(origin):
                 self.recorded += 1
@@ -198,12 +200,20 @@ class CountedRecords:
     recent: int = 0
     is_cut: bool = False
     at_least: set[str] = field(default_factory=set)
+    _oldest: datetime | None = None
 
     def add(self, page: Page) -> None:
         for entry in page.objects:
+            self._oldest = min(self._oldest or entry.modified_at, entry.modified_at)
             many = self.keys.records_at(entry.key)
             self.outcomes += many
             self.objects += 1 if is_batch(entry.key) else many
             self.recent += many if page.at - entry.modified_at <= _MINUTE else 0
             if lines_of(entry.key) is None:
                 self.at_least.add("completed")
+
+    def may_have(self, died_at: datetime) -> bool:
+        """Whether the outcome of a letter that was written then can be one of these: records expire by their age, and
+        letters later. A record is written before its letter, a journal after those of its commit.
+        """
+        return self._oldest is not None and died_at >= self._oldest - _MINUTE

@@ -53,7 +53,8 @@ class Stats:
     processing: int = 0
     #: Failed at least once, and waits for its next attempt.
     failed: int = 0
-    #: Records without a dead letter, until their retention is over: also of what was cancelled, or died without one.
+    #: Outcomes on record that have no dead letter, until the retention of records is over: also of what was cancelled,
+    #: or died without a letter.
     completed: int = 0
     #: Dead messages; each dead line of a batch counts.
     dead: int = 0
@@ -140,7 +141,7 @@ def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Sta
             elif kind in ("messages", "delayed"):
                 counter.add(page.objects, leases.paths)
             elif kind == "dead":
-                letters.add(page, seen)
+                letters.add(page, seen, records)
             elif kind == "records":
                 records.add(page)
         if last and last.next_after is not None:

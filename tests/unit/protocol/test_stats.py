@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from s3queue import Queue, Stats
-from s3queue.paths import batch_suffix, lines_of, named_at
+from s3queue.paths import batch_suffix, lines_of, named_at, partition_of
 from s3queue.protocol import counting
+from s3queue.worker.partition_run import run_partition
 from support.workbench import Workbench
 
 
@@ -160,3 +164,68 @@ def test_the_library_s_names_tell_their_lines_and_when_they_were_made(bench, que
     assert path.endswith(batch_suffix(3))
     assert named_at(path) == bench.clock.now()
     assert queue.stats().pending == 5
+
+
+def _outcomes(bench: Workbench, queue: Queue, *, dead: int = 0, completed: int = 0) -> None:
+    for number in range(dead + completed):
+        claim = queue.claim(queue.enqueue(number))
+        assert claim
+        _ = queue.fail(claim, "no", dead=True) if number < dead else queue.complete(claim)
+        bench.clock.advance(1)
+
+
+def test_letters_that_outlive_their_records_hide_no_completed_message(bench):
+    queue = bench.queue(record_retention=100, dead_retention=1000)
+    _outcomes(bench, queue, dead=3)
+    _batch(bench, bench.queue(max_attempts=1), 10, bad=4)
+    assert (queue.stats().completed, queue.stats().dead) == (6, 7)
+    bench.clock.advance(101)
+    assert queue.cleanup() == 4
+
+    _outcomes(bench, queue, dead=1, completed=3)
+    stats = queue.stats()
+    assert (stats.completed, stats.dead, stats.finished_objects) == (3, 8, 8)
+    assert stats.at_least == ()
+
+
+def test_a_letter_of_a_group_outlives_its_journal(bench):
+    queue = bench.queue(record_retention=100, dead_retention=1000, max_attempts=1)
+
+    def run(many: int, *, bad: int) -> None:
+        paths = [queue.enqueue({"n": number}, group="ada") for number in range(many)]
+
+        def handle(body: dict[str, int]) -> None:
+            if body["n"] < bad:
+                raise ValueError("no")
+
+        run_partition(
+            bench.processor(queue, handle), partition_of(paths[0]), should_stop=lambda: False, count=lambda _: None
+        )
+
+    run(3, bad=3)
+    assert (queue.stats().completed, queue.stats().dead) == (0, 3)
+    bench.clock.advance(101)
+    queue.cleanup()
+    run(4, bad=1)
+    assert (queue.stats().completed, queue.stats().dead) == (3, 4)
+
+
+def test_letters_that_are_older_than_their_journal_are_no_completions(bench):
+    """A holder writes the letters of a commit one by one, and then the journal."""
+    queue = bench.queue(max_attempts=1)
+    paths = [queue.enqueue(number, group="ada") for number in range(5)]
+
+    def slow(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if key.startswith("orders/dead/"):
+            bench.clock.advance(3)
+        return perform()
+
+    def handle(body: int) -> None:
+        raise ValueError("no")
+
+    bench.around = slow
+    run_partition(
+        bench.processor(queue, handle), partition_of(paths[0]), should_stop=lambda: False, count=lambda _: None
+    )
+    bench.around = None
+    assert (queue.stats().completed, queue.stats().dead) == (0, 5)
