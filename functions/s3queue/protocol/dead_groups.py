@@ -100,7 +100,6 @@ def acknowledge(queue: QueueAccess, letters: Iterable[DeadLetter], selection: Se
     at = queue.store.list(queue.keys.prefix("dead"), limit=1).at
     chosen = [(letter, parts_of(queue, letter)) for letter in letters]
     keys = {key for _, parts in chosen for key in parts if selection.has(key)}
-    present = _present(queue)
 
     def change(known: Acknowledgements) -> Acknowledgements:
         if undo:
@@ -110,6 +109,8 @@ def acknowledge(queue: QueueAccess, letters: Iterable[DeadLetter], selection: Se
         wanted = replace(known, groups=latest_groups([*known.groups.items(), *((key, at) for key in keys)]))
         whole = [letter for letter, parts in chosen if _is_whole(letter, parts, wanted, selection)]
         marks = {letter_mark(letter.path, letter.written_at or at) for letter in whole}
+        # After `known` was read: whatever another operator has marked in it is listed, unless it is gone.
+        present = _present(queue)
         kept = (known.letters if present is None else known.letters & present) | marks
         if len(kept) > MOST_LETTERS:
             raise InvalidRequest(
@@ -125,21 +126,24 @@ def acknowledge(queue: QueueAccess, letters: Iterable[DeadLetter], selection: Se
 
 def acknowledge_everything(queue: QueueAccess, *, undo: bool = False) -> int:
     """Everything that has died so far; returns how many letters there are. With `undo`, nothing is acknowledged."""
-    before: datetime | None = None
-    marks: set[str] = set()
     count = 0
-    for page in listing(queue.store, queue.keys.prefix("dead")):
-        before = before or page.at.replace(microsecond=0)
-        count += len(page.objects)
-        # S3 dates letters by whole seconds: of this second's, those that were listed, and none that dies after it.
-        recent = [entry for entry in page.objects if entry.modified_at >= before]
-        marks |= _marks(queue, recent)
 
     def change(known: Acknowledgements) -> Acknowledgements:
+        """Listed after the document was read, so that it has all that another operator has acknowledged in that."""
+        nonlocal count
+        before: datetime | None = None
+        marks: set[str] = set()
+        count = 0
+        for page in listing(queue.store, queue.keys.prefix("dead")):
+            before = before or page.at.replace(microsecond=0)
+            count += len(page.objects)
+            # S3 dates letters by whole seconds: of this second's, those that were listed, and none that dies after it.
+            recent = [entry for entry in page.objects if entry.modified_at >= before]
+            marks |= _marks(queue, recent)
         if undo:
             return Acknowledgements()
         if before and known.before and known.before > before:
-            # Another operator was faster, and has seen more: what he acknowledged stays so.
+            # Another operator has asked a server of S3 whose clock is ahead.
             return replace(known, letters=known.letters | marks)
         return Acknowledgements(before=before, letters=frozenset(marks))
 

@@ -324,3 +324,25 @@ def test_a_forged_line_of_a_letter_hides_no_others(bench, queue, letters, text):
     forged = b'{"line": 9, "error_type": "' + text + b'", "error": "x", "body": "1"}\n'
     bench.memory.put(key, forged + found.read() + forged, metadata=found.metadata)
     assert counts(letters) == {"one": (1, 0), "two": (1, 0)}
+
+
+@pytest.mark.parametrize("wanted", [{"message": "a *"}, {"everything": True}], ids=["group", "everything"])
+def test_what_died_and_was_acknowledged_while_another_operator_looked_stays_so(bench, letters, wanted):
+    """It is not in the first one's LIST, and is not taken for a letter that is gone."""
+    die(bench, Reject("a 1"))
+    came = []
+
+    def another_comes_between(operation, key, perform):
+        # Before the first one reads what is acknowledged, and after what he has listed until then.
+        if operation == "get" and key == "orders/queue-acknowledged.json" and not came:
+            came.append(key)
+            bench.clock.advance(10)
+            die(bench, Reject("late 1"))
+            DeadLetters(bench.queue()).acknowledge(message="late *")
+        return perform()
+
+    bench.around = another_comes_between
+    letters.acknowledge(**wanted)
+    bench.around = None
+    assert came
+    assert counts(letters) == {"a *": (1, 1), "late *": (1, 1)}
