@@ -44,14 +44,15 @@ class Acknowledgements:
 
     def covers(self, path: str, written_at: datetime) -> bool:
         """Whether all of this letter is acknowledged."""
-        return self._is_before(written_at) or letter_mark(path, written_at) in self.letters
+        return self.is_before(written_at) or letter_mark(path, written_at) in self.letters
 
     def covers_group(self, key: GroupKey, written_at: datetime) -> bool:
         """Whether the lines of this group are, in the letter of a batch that was written then."""
         at = self.groups.get(key)
-        return self._is_before(written_at) or (at is not None and written_at <= at)
+        return self.is_before(written_at) or (at is not None and written_at <= at)
 
-    def _is_before(self, written_at: datetime) -> bool:
+    def is_before(self, written_at: datetime) -> bool:
+        """Whether it is, as everything was that had died by an instant."""
         return self.before is not None and written_at < self.before
 
     def to_bytes(self, nonce: str) -> bytes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from s3queue.documents.acknowledgements import (
     ACKNOWLEDGED_BYTES,
@@ -37,6 +37,8 @@ READERS = 16
 TRIES = 20
 #: LISTs to find out which marks are of letters that are gone; with more letters than that, old marks are kept.
 PAGES = 20
+_UNDO = "undo everything, then acknowledge by group what may stay"
+_INSTANT = timedelta(microseconds=1)
 
 
 def parts_of(queue: QueueAccess, letter: DeadLetter) -> Mapping[GroupKey, tuple[int, str]]:
@@ -103,21 +105,19 @@ def acknowledge(queue: QueueAccess, letters: Iterable[DeadLetter], selection: Se
 
     def change(known: Acknowledgements) -> Acknowledgements:
         if undo:
+            others = {key for _, parts in chosen for key in parts} - keys
+            if any(letter.written_at and known.is_before(letter.written_at) for letter, _ in chosen):
+                known = _one_by_one(queue, known, others)
             marks = {letter_mark(letter.path, letter.written_at or at) for letter, _ in chosen}
             groups = {key: since for key, since in known.groups.items() if key not in keys}
-            return replace(known, letters=known.letters - marks, groups=groups)
+            return _checked(queue, replace(known, letters=known.letters - marks, groups=groups), _UNDO)
         wanted = replace(known, groups=latest_groups([*known.groups.items(), *((key, at) for key in keys)]))
         whole = [letter for letter, parts in chosen if _is_whole(letter, parts, wanted, selection)]
         marks = {letter_mark(letter.path, letter.written_at or at) for letter in whole}
         # After `known` was read: whatever another operator has marked in it is listed, unless it is gone.
         present = _present(queue)
-        kept = (known.letters if present is None else known.letters & present) | marks
-        if len(kept) > MOST_LETTERS:
-            raise InvalidRequest(
-                f"{queue.name}: {len(kept)} dead letters, and at most {MOST_LETTERS} can be acknowledged by group; "
-                "acknowledge everything, or delete or replay some"
-            )
-        return replace(wanted, letters=kept)
+        kept = (known.letters if present is None else known.letters & present.keys()) | marks
+        return _checked(queue, replace(wanted, letters=kept), "acknowledge everything, or delete or replay some")
 
     if chosen:
         _change(queue, change)
@@ -139,7 +139,7 @@ def acknowledge_everything(queue: QueueAccess, *, undo: bool = False) -> int:
             count += len(page.objects)
             # S3 dates letters by whole seconds: of this second's, those that were listed, and none that dies after it.
             recent = [entry for entry in page.objects if entry.modified_at >= before]
-            marks |= _marks(queue, recent)
+            marks |= _marks(queue, recent).keys()
         if undo:
             return Acknowledgements()
         if before and known.before and known.before > before:
@@ -151,6 +151,31 @@ def acknowledge_everything(queue: QueueAccess, *, undo: bool = False) -> int:
     return count
 
 
+def _one_by_one(queue: QueueAccess, known: Acknowledgements, others: Set[GroupKey]) -> Acknowledgements:
+    """The same, with a mark for each letter instead of an instant that covers them all, so that some can be taken out.
+
+    `others`: groups of lines, in the letters that are taken out, that stay acknowledged.
+    """
+    present = _present(queue)
+    if known.before is None or present is None:
+        raise InvalidRequest(f"{queue.name} has too many dead letters to count some of them again; {_UNDO}")
+    covered = {mark for mark, written_at in present.items() if known.is_before(written_at)}
+    last = known.before - _INSTANT
+    groups = [*known.groups.items(), *((key, max(last, known.groups.get(key, last))) for key in others)]
+    letters = (known.letters & present.keys()) | covered
+    return Acknowledgements(letters=letters, groups=latest_groups(groups))
+
+
+def _checked(queue: QueueAccess, wanted: Acknowledgements, way_out: str) -> Acknowledgements:
+    """Raises InvalidRequest if the document has no room for it."""
+    if len(wanted.letters) > MOST_LETTERS:
+        raise InvalidRequest(
+            f"{queue.name}: {len(wanted.letters)} dead letters, and at most {MOST_LETTERS} can be acknowledged by "
+            f"group; {way_out}"
+        )
+    return wanted
+
+
 def _is_whole(
     letter: DeadLetter, parts: Mapping[GroupKey, tuple[int, str]], known: Acknowledgements, selection: Selection
 ) -> bool:
@@ -159,19 +184,19 @@ def _is_whole(
     return all(selection.has(key) or _covers_lines(known, letter, key) for key in parts)
 
 
-def _present(queue: QueueAccess) -> frozenset[str] | None:
-    """The marks of all letters that there are; None if they are too many to list."""
-    marks: set[str] = set()
+def _present(queue: QueueAccess) -> dict[str, datetime] | None:
+    """The marks of all letters that there are, and when each was written; None if they are too many to list."""
+    marks: dict[str, datetime] = {}
     last = None
     for page in listing(queue.store, queue.keys.prefix("dead"), pages=PAGES):
         last = page
         marks |= _marks(queue, page.objects)
-    return None if last is not None and last.next_after is not None else frozenset(marks)
+    return None if last is not None and last.next_after is not None else marks
 
 
-def _marks(queue: QueueAccess, entries: Iterable[ObjectInfo]) -> set[str]:
+def _marks(queue: QueueAccess, entries: Iterable[ObjectInfo]) -> dict[str, datetime]:
     paths = ((queue.keys.path_under("dead", entry.key), entry.modified_at) for entry in entries)
-    return {letter_mark(path, written_at) for path, written_at in paths if path}
+    return {letter_mark(path, written_at): written_at for path, written_at in paths if path}
 
 
 def _change(queue: QueueAccess, change: Callable[[Acknowledgements], Acknowledgements]) -> None:

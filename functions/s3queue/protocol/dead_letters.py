@@ -130,10 +130,11 @@ class DeadLetters:
         """Let the letters of a group stay without counting for the verdict any more; returns how many were selected.
 
         What dies later counts again, also in the same group. Of a batch, all lines have to be acknowledged before its
-        letter is. With `undo`, they count again.
+        letter is. With `undo`, they count again, also if everything was acknowledged.
 
         Raises:
-            InvalidRequest: nothing was named, or more letters than the document has room for.
+            InvalidRequest: nothing was named, or more letters than the document has room for: after `everything`, the
+                undoing of a group needs room for all others.
             Unavailable: unknown whether it was written; calling again is safe.
         """
         from .dead_groups import acknowledge, acknowledge_everything

@@ -187,6 +187,48 @@ def test_an_acknowledgement_can_be_undone(bench, queue, letters):
     assert queue.stats().acknowledged == 0
 
 
+def test_a_group_counts_again_after_everything_was_acknowledged(bench, queue, letters):
+    die(bench, Reject("a 1"), Reject("b 1"))
+    bench.clock.advance(60)
+    letters.acknowledge(everything=True)
+    bench.clock.advance(60)
+    die(bench, Reject("b 2"))
+
+    assert letters.acknowledge(message="a *", undo=True) == 1
+
+    assert counts(letters) == {"a *": (1, 0), "b *": (2, 1)}
+    assert queue.stats().acknowledged == 1
+
+
+def test_of_a_batch_the_lines_of_other_groups_stay_acknowledged(bench, queue, letters):
+    batch(bench, Reject("a 1"), Reject("b 1"))
+    die(bench, Reject("c 1"))
+    bench.clock.advance(60)
+    letters.acknowledge(everything=True)
+
+    letters.acknowledge(message="a *", undo=True)
+    assert counts(letters) == {"a *": (1, 0), "b *": (1, 1), "c *": (1, 1)}
+
+    batch(bench, Reject("b 9"), Reject("b 8"))
+    assert counts(letters)["b *"] == (3, 1)
+    letters.acknowledge(message="a *")
+    assert counts(letters) == {"a *": (1, 1), "b *": (3, 1), "c *": (1, 1)}
+
+
+@pytest.mark.parametrize(("limit", "more"), [("MOST_LETTERS", 0), ("PAGES", 1000)])
+def test_a_group_among_too_many_letters_is_not_said_to_count_again(bench, queue, letters, monkeypatch, limit, more):
+    die(bench, *(Reject(f"{name} 1") for name in "abc"))
+    bench.clock.advance(60)
+    letters.acknowledge(everything=True)
+    monkeypatch.setattr(f"s3queue.protocol.dead_groups.{limit}", 1)
+    for number in range(more):
+        bench.put(f"orders/dead/messages/x{number}", b"")
+
+    with pytest.raises(InvalidRequest, match="undo everything"):
+        letters.acknowledge(message="a *", undo=True)
+    assert queue.stats().acknowledged == 3
+
+
 def test_marks_of_letters_that_are_gone_are_forgotten(bench, queue, letters):
     die(bench, Reject("a 1"), Reject("b 1"))
     letters.acknowledge(message="a *")
