@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from s3queue import Queue
+from s3queue.costs.prices import requests_cost
 from s3queue.dashboard import journals, live_tail
 from s3queue.dashboard.overview import overview
 from s3queue.dashboard.recent import BUDGET, PARTITION_PAGES, Recent
@@ -58,6 +59,22 @@ def test_a_partition_that_drains_is_healthy_and_its_outcomes_are_in_the_chart(
     assert sum(minute.finished for minute in found.minutes) == 60
     assert [minute.entered for minute in found.minutes if minute.entered] == [90]
     assert (found.exact, found.unknown_entries) == (True, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_partition_has_cost_at_least_what_is_shown_and_not_much_more(
+    bench: Workbench, ask: Ask, kind: dict[str, Any]
+) -> None:
+    queue, paths = _burst(bench, 90, **kind)
+    _run(bench, queue, paths[0], 90)
+    sent = bench.store.take()
+    writes, reads = (sum(sent.get(verb, 0) for verb in verbs) for verbs in (("put", "list"), ("get", "head")))
+    really = requests_cost(puts=writes, gets=reads)
+
+    (listed,) = ask("GET", "/api/queues").body["queues"]
+    assert listed["stats"]["journaled_objects"] == 90
+    assert listed["stats"]["journals"] == len(bench.keys("orders/records/"))
+    assert 0.8 * really < listed["cost"]["dollars"] <= really
 
 
 @pytest.mark.parametrize("kind", KINDS)

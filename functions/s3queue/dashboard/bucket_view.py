@@ -116,15 +116,20 @@ class BucketView:
 
 FORMULA = (
     "(completed + dead) * (3 PUT + 1 GET) + (processing + waiting for a retry) * (2 PUT + 1 GET) "
-    f"+ (pending + delayed) * 1 PUT, at ${PRICES.s3_write:.2f} per million PUT, ${PRICES.s3_read:.2f} per million GET. "
+    "+ (pending + delayed) * 1 PUT; of groups and partitions, finished messages * (1 PUT + 1 GET) + journals * 2 PUT; "
+    f"at ${PRICES.s3_write:.2f} per million PUT, ${PRICES.s3_read:.2f} per million GET. "
     "Counts the objects that are stored or on record, a batch as one; retries, sweeps and Lambda are extra."
 )
 
 
 def cost_of(stats: Stats) -> Cost:
-    """The S3 requests of the messages on record, without failures: they have cost at least this much."""
+    """The S3 requests of the messages on record, without failures: they have cost at least this much.
+
+    Messages of a partition share the PUTs of its lease and of a journal; what deletes them is free.
+    """
     finished, running = stats.finished_objects, stats.processing_objects
-    writes = 3 * finished + 2 * running + stats.pending_objects
+    alone = finished - stats.journaled_objects
+    writes = 3 * alone + stats.journaled_objects + 2 * stats.journals + 2 * running + stats.pending_objects
     return Cost(dollars=requests_cost(puts=writes, gets=finished + running), formula=FORMULA)
 
 

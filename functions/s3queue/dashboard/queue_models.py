@@ -34,6 +34,10 @@ class Counts(Answer):
     pending_objects: int = Field(default=0, description="Pending and delayed, as objects: a batch is one.")
     processing_objects: int = Field(default=0, description="Processing and failed, as objects.")
     finished_objects: int = Field(default=0, description="Completed and dead, as objects.")
+    journaled_objects: int = Field(
+        default=0, description="Of the finished ones, messages of groups and partitions: their outcomes share journals."
+    )
+    journals: int = Field(default=0, description="How many journals these outcomes lie in.")
     acknowledged: int = Field(description="Dead letters that an operator acknowledged; `health` does not count them.")
     busy_seconds: float | None = Field(description="Age of the oldest object of an unfinished message.")
     total: int

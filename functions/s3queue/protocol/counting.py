@@ -196,6 +196,9 @@ class CountedRecords:
     outcomes: int = 0
     #: A batch is one; a message of a partition is one, too.
     objects: int = 0
+    #: Of these, the messages of partitions; and the journals that hold their outcomes.
+    journaled: int = 0
+    journals: int = 0
     #: Outcomes of the last minute.
     recent: int = 0
     is_cut: bool = False
@@ -207,7 +210,11 @@ class CountedRecords:
             self._oldest = min(self._oldest or entry.modified_at, entry.modified_at)
             many = self.keys.records_at(entry.key)
             self.outcomes += many
-            self.objects += 1 if is_batch(entry.key) else many
+            objects = 1 if is_batch(entry.key) else many
+            self.objects += objects
+            if self.keys.path_under("records", entry.key) is None:
+                self.journaled += objects
+                self.journals += 1
             self.recent += many if page.at - entry.modified_at <= _MINUTE else 0
             if lines_of(entry.key) is None:
                 self.at_least.add("completed")

@@ -74,6 +74,9 @@ class Stats:
     pending_objects: int = 0
     processing_objects: int = 0
     finished_objects: int = 0
+    #: Of the finished ones, messages of partitions, whose outcomes share a journal; and how many journals there are.
+    journaled_objects: int = 0
+    journals: int = 0
     #: Of the dead letters, those that an operator has acknowledged: they do not count for the verdict.
     acknowledged: int = 0
     #: Age of the oldest object that belongs to an unfinished message; None if there is none.
@@ -165,6 +168,8 @@ def measure(store: ObjectStore, keys: Keys, *, pages: int | None = PAGES) -> Sta
         pending_objects=counter.objects,
         processing_objects=len(leases.paths),
         finished_objects=max(0, records.objects - letters.recorded_objects) + letters.objects,
+        journaled_objects=records.journaled,
+        journals=records.journals,
         acknowledged=letters.acknowledged,
         busy_seconds=counter.age(counter.busy_since),
         at=root.at,
