@@ -556,3 +556,10 @@ def test_a_count_without_a_body_sends_numbered_test_messages(cli):
     queue = cli.queue()
     bodies = {queue.store.open(f"orders/{row.path}").read() for row in queue.list("pending").messages}
     assert bodies == {b'{"test": true, "n": %d}' % number for number in (1, 2, 3)}
+
+
+def test_a_body_that_is_no_text_is_refused(cli):
+    assert "not valid Unicode" in cli("send", "orders", "\ud800", code=2).err
+    # Müller in Latin-1, as Python hands over an argument that is not UTF-8: the bytes are sent.
+    (path,) = cli("send", "orders", "M\udcfcller", "--json").json["paths"]
+    assert cli.queue().store.open(f"orders/{path}").read() == b"M\xfcller"

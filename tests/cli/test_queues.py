@@ -103,6 +103,16 @@ def test_a_setting_that_does_not_suit_is_shown_as_such_and_hinders_no_pause(cli)
     assert "max_attempts does not apply" in found["found"]
 
 
+@pytest.mark.parametrize("number", ["²", "9" * 5000, "1e5", ""], ids=["sup", "long", "exponent", "empty"])
+def test_what_only_looks_like_a_number_is_refused(cli, number):
+    cli("create", "orders")
+    if number:
+        for setting in ("max_depth", "max_attempts", "max_message_size", "heavy_above"):
+            assert setting in cli("configure", "orders", f"{setting}={number}", code=2).err
+    assert "N must be a whole number" in cli("set-concurrency", "orders", number, code=2).err
+    assert cli.queue().overrides() == {}
+
+
 def test_pause_and_resume(cli):
     cli("send", "orders", "a")
     assert cli("pause", "orders", "--json").json == {"queue": "orders", "paused": True}

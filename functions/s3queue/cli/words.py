@@ -58,6 +58,12 @@ def size(text: str) -> int:
         raise typer.BadParameter(str(error)) from None
 
 
+def whole_number(text: str) -> int | None:
+    """`17`, `-1`; None if it is no such number. `isdigit` takes more than `int` does: ², and any number of digits."""
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
+
+
 def pair(text: str) -> tuple[str, str]:
     """`key=value`."""
     name, equals, value = text.partition("=")

@@ -14,7 +14,8 @@ from s3queue.cli.aws import reserve_concurrency, worker_function
 from s3queue.cli.command import command, program
 from s3queue.cli.output import table
 from s3queue.cli.session import Session, shifted
-from s3queue.cli.words import duration, pair
+from s3queue.cli.words import duration, pair, whole_number
+from s3queue.encoding import cut
 from s3queue.errors import InvalidRequest, QueueError
 from s3queue.flow.effective_settings import effective
 from s3queue.queue import Queue
@@ -60,12 +61,11 @@ def _value(setting: str, value: str, default: Any) -> Any:
         if value.lower() not in (*_YES, *_NO):
             raise InvalidRequest(f"{setting} must be true or false, not {value!r}")
         return value.lower() in _YES
-    if isinstance(default, int) and setting not in ("max_message_size", "max_batch_size"):
-        try:
-            return int(value)
-        except ValueError:
-            raise InvalidRequest(f"{setting} must be a whole number, not {value!r}") from None
-    return int(value) if value.isdigit() else value
+    number = whole_number(value)
+    is_whole = isinstance(default, int) and setting not in ("max_message_size", "max_batch_size")
+    if is_whole and number is None:
+        raise InvalidRequest(f"{setting} must be a whole number, not {cut(value)}")
+    return value if number is None else number
 
 
 @command(
@@ -144,10 +144,10 @@ def set_concurrency(
     """
     session = Session.of(ctx)
     name, wanted = shifted(session, queue, concurrency, "the number N")
-    if not wanted.isdigit():
-        raise InvalidRequest(f"N must be a whole number, not {wanted!r}; -h shows an example")
+    number = whole_number(wanted)
+    if number is None:
+        raise InvalidRequest(f"N must be a whole number, not {cut(wanted)}; -h shows an example")
     changed = session.queue(name)
-    number = int(wanted)
     changed.configure(concurrency=number)
     known = function or worker_function(session, changed.name)
     if known:

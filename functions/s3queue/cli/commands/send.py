@@ -266,7 +266,11 @@ def payload_of(body: str | None, count: int) -> Payload:
         except OSError as error:
             raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from None
         return Payload(read, _type_of(read), is_batch=file.suffix == ".ndjson")
-    encoded = body.encode("utf-8", "surrogateescape")
+    try:
+        # An argument that is not UTF-8 is sent as the bytes that it came in.
+        encoded = body.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise InvalidRequest("BODY is not valid Unicode; put it into a file, and send @file") from None
     return Payload(encoded, _type_of(encoded))
 
 
