@@ -298,8 +298,10 @@ class Queue(AsyncQueue, OperatedQueue):
         Raises:
             LeaseLost: someone else has the message by now.
         """
-        self._leases_of(claim).release(claim)
-        self.note_undecided(claim)
+        try:
+            self._leases_of(claim).release(claim)
+        finally:
+            self.note_undecided(claim)  # also if that fails: a worker that is told to stop does not come back to it
 
     def postpone(self, claim: Claim, after: float | timedelta) -> Lease | Record:
         """Give the message back, to run again after `after`; this does not count as an attempt.  [P5]
@@ -343,14 +345,14 @@ class Queue(AsyncQueue, OperatedQueue):
     def note_call(self, claim: Claim, error: BaseException | str | None) -> None:
         """Tell the queue's breaker how a call of the handler ended; `complete` and `fail` do so by themselves."""
         if limits := self._followed():
-            limits.ended(claim.path, error)
+            limits.ended(claim.fence, error)
 
     def note_undecided(self, claim: Claim) -> None:
         """Tell the queue's breaker that no call was made for this message, or none that says anything: if it was the
         one to decide, another one may. Does nothing if a call was noted.
         """
         if limits := self._limits:
-            limits.gave_back(claim.path)
+            limits.gave_back(claim.fence)
 
     def is_stopped(self) -> bool:
         """Whether an operator has forced the queue's breaker open, as far as this process knows; sends no request."""

@@ -39,9 +39,9 @@ class Probe:
 
     stored: StoredBreaker
     until: datetime
-    #: The message, once it is claimed; until then any thread may use the right.
-    path: str = ""
-    is_free: bool = False
+    path: str
+    #: Of its claim, once it has one. The same message may be claimed again, as another probe, before this one ends.
+    fence: str = ""
 
 
 @dataclass(slots=True)
@@ -52,8 +52,9 @@ class QueueBreaker:
     _time: StoreTime = field(init=False)
     _known: StoredBreaker | None = None
     _looked_at: float = float("-inf")
-    _probe: Probe | None = None
-    #: Path → the probe that it is, until it has ended; also probes that others have taken over since.
+    #: A probe that was to be ended, but that write failed: this process's next claim may use it, if nobody else does.
+    _kept: Probe | None = None
+    #: Fence of a claim → the probe that it is, until it has ended; also probes that others have taken over since.
     _used: dict[str, Probe] = field(default_factory=dict)
     _is_asking: bool = False
     _mutex: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -63,21 +64,23 @@ class QueueBreaker:
 
     # Before a claim
 
-    def look(self) -> None:
-        """Read it. If that fails, what is known stays."""
+    def look(self) -> bool:
+        """Read it, and whether that was possible. If not, what is known stays."""
         self._looked_at = self.queue.clock.monotonic()
         try:
             self._read()
         except QueueError as error:
             _log.warning("queue-breaker.json not read, state kept: %s: %s", self.queue.name, error)
+            return False
+        return True
 
     def wait(self) -> float:
         """Seconds until asking makes sense; 0.0 while it is closed, or this process may probe. Sends no request."""
         known = self._known
-        probe = self._probe
+        kept = self._kept
         if known is None or known.document.state == "closed":
             return 0.0
-        if probe and probe.is_free and self._time.now() < probe.until:
+        if kept and self._time.now() < kept.until:
             return 0.0
         since = self.queue.clock.monotonic() - self._looked_at
         if known.until is None:
@@ -98,13 +101,12 @@ class QueueBreaker:
     def enter(self, path: str) -> Probe | bool:
         """Whether this message may be claimed; a Probe if it is the one that decides."""
         since = self.queue.clock.monotonic() - self._looked_at
-        if self._known is None or since >= REFRESH_SECONDS or (self._is_shut() and self.wait() == 0.0):
-            if (probe := self._free_probe(path)) is not None:
-                return probe
-            self.look()
+        is_old = self._known is None or since >= REFRESH_SECONDS or (self._is_shut() and self.wait() == 0.0)
+        if is_old and not self.look() and self._kept and self._is_shut():
+            return False  # it may have been given back, and be another worker's
         if not self._is_shut():
             return True
-        if (probe := self._free_probe(path)) is not None:
+        if (probe := self._kept_probe(path)) is not None:
             return probe
         known = self._known
         if known is None or known.until is None or self._time.seen_at < known.until or self._is_asking:
@@ -122,7 +124,10 @@ class QueueBreaker:
         """Whether the handler of a claimed batch may be called for its next line."""
         if self.queue.clock.monotonic() - self._looked_at >= REFRESH_SECONDS:
             self.look()
-        return not self._is_shut() or path in self._used
+        if not self._is_shut():
+            return True
+        with self._mutex:
+            return any(probe.path == path for probe in self._used.values())
 
     def is_forced_open(self) -> bool:
         """Whether an operator holds it open, as far as this process knows: nobody knows until when."""
@@ -132,23 +137,15 @@ class QueueBreaker:
     def _is_shut(self) -> bool:
         return self._known is not None and self._known.document.state != "closed"
 
-    def _free_probe(self, path: str) -> Probe | None:
-        """The right to probe that this process has and does not use."""
+    def _kept_probe(self, path: str) -> Probe | None:
+        """The right to probe that this process could not give back, if what was read shows that it still has it."""
         with self._mutex:
-            probe = self._probe
-            if probe and probe.is_free and self._time.now() >= probe.until:
-                self._probe = None
-            if probe is None or not probe.is_free or self._probe is None:
-                return None
-            probe.is_free = False
-            self._note_used(probe, path)
-            return probe
-
-    def _note_used(self, probe: Probe, path: str) -> None:
-        probe.path = path
-        self._used[path] = probe
-        if len(self._used) > MOST_USED:
-            del self._used[next(iter(self._used))]
+            probe, self._kept = self._kept, None
+        known = self._known
+        if probe is None or known is None or known.etag != probe.stored.etag or self._time.now() >= probe.until:
+            return None
+        probe.path, probe.fence = path, ""
+        return probe
 
     def _take_probe(self, known: StoredBreaker, path: str) -> Probe | None:
         settings = self.queue.settings
@@ -167,35 +164,39 @@ class QueueBreaker:
             return None
         if written.until is None:
             return None  # nobody knows when it was written: its time runs out
-        with self._mutex:
-            self._probe = probe = Probe(written, written.until - GRAIN)
-            self._note_used(probe, path)
-            return probe
+        return Probe(written, written.until - GRAIN, path)
 
-    def use(self, probe: Probe, at: datetime) -> bool:
+    def use(self, probe: Probe, at: datetime, fence: str) -> bool:
         """Whether the claim of the probe's message came in time: later, another worker may probe."""
-        return at < probe.until
+        if at >= probe.until:
+            return False
+        with self._mutex:
+            self._used.pop(probe.fence, None)
+            probe.fence = fence
+            self._used[fence] = probe
+            if len(self._used) > MOST_USED:
+                del self._used[next(iter(self._used))]
+        return True
 
     def cancel(self, probe: Probe) -> None:
-        """Its message could not be claimed: another one may be the probe."""
-        with self._mutex:
-            self._used.pop(probe.path, None)
-            probe.path, probe.is_free = "", True
+        """Its message could not be claimed: another one may be the probe, at once and of any worker.
 
-    def _end(self, path: str) -> Probe | None:
-        """The probe that this message was, if it was one; it is used up."""
+        This process may never claim again: a function has only the messages that it was told of.
+        """
+        self._end(probe.fence)
+        self._give_back(probe)
+
+    def _end(self, fence: str) -> Probe | None:
+        """The probe that this claim was, if it was one; it is used up."""
         with self._mutex:
-            probe = self._used.pop(path, None)
-            if probe is self._probe:
-                self._probe = None
-            return probe
+            return self._used.pop(fence, None)
 
     # After a call
 
-    def ended(self, path: str, error: BaseException | str | None) -> None:
+    def ended(self, fence: str, error: BaseException | str | None) -> None:
         """Count how a call of the handler ended. Nothing is raised: a lost count does no harm."""
         settings = self.queue.settings.breaker
-        probe = self._end(path)
+        probe = self._end(fence)
         if settings is None:
             return  # someone has switched it off meanwhile
         is_failure = error is not None and settings.counts(error)
@@ -211,18 +212,23 @@ class QueueBreaker:
             self.look()
         except QueueError as failed:
             _log.warning("queue-breaker.json not written, call not counted: %s: %s", self.queue.name, failed)
+            self._kept = probe or self._kept
 
-    def gave_back(self, path: str) -> None:
+    def gave_back(self, fence: str) -> None:
         """The handler of a claimed message was not called, or did not decide: another one may do so at once."""
-        probe = self._end(path)
+        probe = self._end(fence)
         if probe:
-            undecided = replace(probe.stored.document, state="open", owner="", lasts=timedelta())
-            try:
-                self._write(undecided, probe.stored)
-            except Conflict:
-                self.look()  # another one probes already
-            except QueueError as error:
-                _log.warning("probe not given back, its time will run out: %s: %s", self.queue.name, error)
+            self._give_back(probe)
+
+    def _give_back(self, probe: Probe) -> None:
+        undecided = replace(probe.stored.document, state="open", owner="", lasts=timedelta())
+        try:
+            self._write(undecided, probe.stored)
+        except Conflict:
+            self.look()  # another one probes already
+        except QueueError as error:
+            _log.warning("probe not given back, kept for the next claim: %s: %s", self.queue.name, error)
+            self._kept = probe
 
     def _decide(self, probe: Probe, settings: Breaker, error: BaseException | str | None) -> bool:
         """Open or close it as the probe ended; False if that was not for this probe to say.

@@ -19,9 +19,9 @@ class QueuePermit:
     token: Token | None
     probe: Probe | None
 
-    def confirm(self, at: datetime) -> bool:
+    def confirm(self, at: datetime, fence: str) -> bool:
         is_in_time = self.token is None or self.token.confirm(at)
-        return is_in_time and (self.probe is None or self.breaker.use(self.probe, at))
+        return is_in_time and (self.probe is None or self.breaker.use(self.probe, at, fence))
 
     def cancel(self) -> None:
         if self.token:
@@ -101,10 +101,10 @@ class QueueGate:
         token.cancel()
         return False
 
-    def ended(self, path: str, error: BaseException | str | None) -> None:
-        """A call of the handler ended: with this error, or well."""
-        self.breaker.ended(path, error)
+    def ended(self, fence: str, error: BaseException | str | None) -> None:
+        """A call of the handler for the claim of this fence ended: with this error, or well."""
+        self.breaker.ended(fence, error)
 
-    def gave_back(self, path: str) -> None:
+    def gave_back(self, fence: str) -> None:
         """A claimed message has ended, or was given back, and its handler has decided nothing."""
-        self.breaker.gave_back(path)
+        self.breaker.gave_back(fence)

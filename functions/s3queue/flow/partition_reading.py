@@ -51,7 +51,7 @@ class PartitionReading:
         claim: Claim | None = None
         try:
             claim = self._read(path, info, before)
-            if claim and permit and not permit.confirm(claim.claimed_at):
+            if claim and permit and not permit.confirm(claim.claimed_at, claim.fence):
                 queue.hold_back(path)
                 self._hold.put_back(path)
                 claim = None

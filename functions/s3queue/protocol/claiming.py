@@ -241,7 +241,7 @@ class Claiming:
 
     def _is_late(self, path: str, lease: Lease, written: Written, permit: Permit | None) -> bool:
         """Whether the lease was written so late that the limit counts this call no more; then it was given back."""
-        if permit is None or permit.confirm(written.at):
+        if permit is None or permit.confirm(written.at, lease.fence):
             return False
         self.queue.held_back += 1
         with contextlib.suppress(LeaseLost):

@@ -9,8 +9,11 @@ from typing import Protocol
 class Permit(Protocol):
     """The permission to claim one message and call its handler once."""
 
-    def confirm(self, at: datetime) -> bool:
-        """Whether it still counted when the lease was written, by S3's clock. If not, the claim has to be undone."""
+    def confirm(self, at: datetime, fence: str) -> bool:
+        """Whether it still counted when the lease was written, by S3's clock. If not, the claim has to be undone.
+
+        If so, it is the permit of the claim with this fence.
+        """
         ...
 
     def cancel(self) -> None:

@@ -34,8 +34,7 @@ def process_together(processor: Processor, claims: Sequence[Claim]) -> list[Atte
     if parsed:
         endings |= _call(processor, parsed)
     for claim in claims:
-        if endings[claim.path] != "lost":
-            processor.queue.note_undecided(claim)  # unless its call was noted, as in `Processor.process`
+        processor.queue.note_undecided(claim)  # unless its call was noted, as in `Processor.conclude`
     return [endings[claim.path] for claim in claims]
 
 

@@ -100,8 +100,7 @@ class Processor:
     def conclude(self, claim: Claim, step: Step) -> AttemptEnding:
         """Write the outcome of a call."""
         ending = self._conclude(claim, step)
-        if ending != "lost":
-            self.queue.note_undecided(claim)  # unless a call was noted: cancelled, not readable, no line to run
+        self.queue.note_undecided(claim)  # unless a call was noted: cancelled, lost, not readable, no line to run
         return ending
 
     def _conclude(self, claim: Claim, step: Step) -> AttemptEnding:
@@ -149,7 +148,8 @@ class Processor:
         """Write how the call of the handler ended for a single message: what it raised, or returned and sent."""
         if error is None:
             self.queue.leases.log_step("handler returned", claim)
-            return self.known(lambda: self.queue.complete(claim, result, sends=sends, clear=self.clears)).outcome
+            step = partial(self.queue.complete, claim, result, sends=sends, clear=self.clears)
+            return self._ended(claim, None, step).outcome
         self.queue.leases.log_step("handler raised", claim, type(error).__name__)
         check_ours(claim, error)
         if isinstance(error, Postpone):
@@ -207,8 +207,20 @@ class Processor:
         after = min(max(after, timedelta()), LONGEST) if after is not None else None
         # A handler that was not called says nothing to the breaker.
         fail = self.queue.fail if is_called else (claim.leases or self.queue.leases).fail
-        ended: Lease | Record = self.known(lambda: fail(claim, error, retry_after=after, dead=dead))
+        step = partial(fail, claim, error, retry_after=after, dead=dead)
+        is_told = is_called and not claim.message.is_batch
+        ended: Lease | Record = self._ended(claim, error, step) if is_told else self.known(step)
         return "retried" if isinstance(ended, Lease) else ended.outcome
+
+    def _ended(self, claim: Claim, error: BaseException | Failure | None, step: Callable[[], T]) -> T:
+        """What the step returns, which writes the outcome. The breaker is told how the call ended also if that fails:
+        all others wait for a probe, and the handler has said what they want to know.
+        """
+        try:
+            return self.known(step)
+        except QueueError:
+            self.queue.note_call(claim, error.type if isinstance(error, Failure) else error)
+            raise
 
     def postpone(self, claim: Claim, after: timedelta) -> AttemptEnding:
         """The handler has asked for a later time; that costs no attempt."""

@@ -6,6 +6,7 @@ from simulation.mutations import Mutation
 
 _RATES = "tests/simulation/test_rates.py::test_twenty_workers_keep_a_rate_and_use_it[100/min-60-5]"
 _BREAKER = "tests/simulation/test_breaker.py::test_a_breaker_opens_for_everyone_probes_with_one_message_and_closes[0]"
+_PROBES = "tests/unit/flow/test_breaker_probes.py::"
 
 BUGS = (
     Mutation(
@@ -93,6 +94,67 @@ BUGS = (
         "        if error is not None:\n                document",
         "        if error is None:\n                document",
         test=_BREAKER,
+    ),
+    Mutation(
+        "a probe is kept by a process whose claim found nothing",
+        "flow/breaker.py",
+        "        self._end(probe.fence)\n        self._give_back(probe)\n",
+        "        self._end(probe.fence)\n        self._kept = probe\n",
+        test="tests/unit/flow/test_breaker.py::test_a_probe_that_decides_nothing_lets_another_message_probe[gone]",
+    ),
+    Mutation(
+        "a probe is kept if its outcome could not be written",
+        "worker/processor.py",
+        "        self.queue.note_undecided(claim)  # unless",
+        '        ending == "lost" or self.queue.note_undecided(claim)  # unless',
+        test=f"{_PROBES}test_a_probe_whose_outcome_cannot_be_written_decides_nevertheless[postponed-open]",
+    ),
+    Mutation(
+        "a probe is kept if its partition was lost",
+        "worker/collecting.py",
+        "        processor.queue.note_undecided(claim)  # unless",
+        '        endings[claim.path] == "lost" or processor.queue.note_undecided(claim)  # unless',
+        test="tests/unit/worker/test_collecting.py::"
+        "test_a_probe_whose_partition_is_lost_meanwhile_does_not_keep_the_others_waiting[raises]",
+    ),
+    Mutation(
+        "a probe is kept if its message could not be released",
+        "queue.py",
+        "        finally:\n            self.note_undecided(claim)  # also",
+        "        finally:\n            pass  # also",
+        test=f"{_PROBES}test_a_worker_that_stops_gives_its_probe_back_although_its_message_cannot_be_given_back",
+    ),
+    Mutation(
+        "a probe is forgotten that could not be given back",
+        "flow/breaker.py",
+        'kept for the next claim: %s: %s", self.queue.name, error)\n            self._kept = probe\n',
+        'kept for the next claim: %s: %s", self.queue.name, error)\n',
+        test=f"{_PROBES}test_a_probe_that_cannot_be_given_back_is_used_by_the_next_claim",
+    ),
+    Mutation(
+        "a probe is used again that may have been given back",
+        "flow/breaker.py",
+        "known is None or known.etag != probe.stored.etag or",
+        "known is None or",
+        test=f"{_PROBES}test_a_probe_that_was_given_back_by_a_write_without_an_answer_is_not_used_again",
+    ),
+    Mutation(
+        "a probe that was lost ends the next one of its message",
+        "flow/breaker.py",
+        "            self._used[fence] = probe\n",
+        "            self._used[probe.path] = probe\n",
+        more=(
+            ("queue.py", "limits.ended(claim.fence, error)", "limits.ended(claim.path, error)"),
+            ("queue.py", "limits.gave_back(claim.fence)", "limits.gave_back(claim.path)"),
+        ),
+        test=f"{_PROBES}test_a_probe_that_was_lost_does_not_end_the_next_one_of_the_same_message",
+    ),
+    Mutation(
+        "a probe says nothing if its outcome could not be written",
+        "worker/processor.py",
+        "            self.queue.note_call(claim, error.type if isinstance(error, Failure) else error)\n            raise\n",
+        "            raise\n",
+        test=f"{_PROBES}test_a_probe_whose_outcome_cannot_be_written_decides_nevertheless[well-closed]",
     ),
     Mutation(
         "a message that is postponed has used an attempt",

@@ -76,8 +76,8 @@ BUGS = (
     Mutation(
         "a probe that says nothing is kept",
         "worker/processor.py",
-        "            self.queue.note_undecided(claim)  # unless",
-        "            pass  # unless",
+        "        self.queue.note_undecided(claim)  # unless",
+        "        pass  # unless",
         test=f"{_PROBES}test_a_message_that_says_nothing_leaves_the_probe_to_another_one_at_once[empty batch]",
     ),
     Mutation(
@@ -90,8 +90,8 @@ BUGS = (
     Mutation(
         "a probe that is given back ends the one that followed",
         "flow/breaker.py",
-        "                self._write(undecided, probe.stored)\n",
-        "                self._write(undecided, self._read())\n",
+        "            self._write(undecided, probe.stored)\n",
+        "            self._write(undecided, self._read())\n",
         test=f"{_PROBES}test_a_probe_that_is_given_back_late_does_not_end_the_one_that_followed",
     ),
     Mutation(

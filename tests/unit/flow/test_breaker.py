@@ -122,18 +122,18 @@ def test_a_probe_that_fails_opens_it_for_another_pause(bench):
     assert 29 <= queue.held_for() <= 31
 
 
-@pytest.mark.parametrize("end", ["release", "postpone", "gone"])
+@pytest.mark.parametrize("end", ["release", "postpone", "gone", "lost"])
 def test_a_probe_that_decides_nothing_lets_another_message_probe(bench, end):
     queue, other = (bench.queue(breaker=Breaker(failures=1), worker_id=name) for name in ("one", "two"))
     path, second = queue.enqueue(b"{}"), queue.enqueue(b"{}")
     _fail(queue)
     bench.clock.advance(31)
-    if end == "gone":
-        assert queue.claim("messages/gone") is None
-        assert queue.claim(second)
-        return
-    claim = queue.claim(path)
-    if end == "release":
+    if end == "lost":
+        assert bench.queue(worker_id="rival").claim(path)
+    claim = queue.claim("messages/gone" if end == "gone" else path)
+    if end in ("gone", "lost"):
+        assert claim is None
+    elif end == "release":
         queue.release(claim)
     else:
         queue.postpone(claim, 600)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 
 import pytest
 
-from s3queue import Breaker, Context, Postpone, Reject
+from s3queue import Breaker, Context, LeaseLost, Postpone, Reject, Unavailable
 from s3queue.documents.breaker_document import BreakerDocument
 from s3queue.worker.invocation import InvocationRunner
 from s3queue.worker.notifications import Notification
@@ -144,6 +145,165 @@ def test_a_message_that_says_nothing_leaves_the_probe_to_another_one_at_once(ben
     assert _state(queue) == "probing"
     other.complete(probe)
     assert _state(queue) == "closed"
+
+
+def _unanswered(*parts: str):
+    """PUTs of these keys have no answer, and do not get through."""
+
+    def around(operation, key, perform):
+        if operation == "put" and any(part in key for part in parts):
+            raise Unavailable("no answer")
+        return perform()
+
+    return around
+
+
+def _silent(part: str):
+    """No request for these keys gets through."""
+
+    def around(operation, key, perform):
+        if part in key:
+            raise Unavailable("no answer")
+        return perform()
+
+    return around
+
+
+def _says(what: str):
+    def handler(body: bytes) -> None:
+        if what == "failed":
+            raise ConnectionError("still down")
+        if what == "postponed":
+            raise Postpone(after=60)
+
+    return handler
+
+
+@pytest.mark.parametrize(("what", "state"), [("well", "closed"), ("failed", "open"), ("postponed", "open")])
+def test_a_probe_whose_outcome_cannot_be_written_decides_nevertheless(bench, what, state):
+    queue, other = _queues(bench, "one", "two", visibility_timeout=3600)
+    path = queue.enqueue(b"{}")
+    _open(bench, queue)
+    claim = queue.claim(path)
+    bench.around = _unanswered("/records/", "/leases/")
+    assert bench.processor(queue, _says(what)).process(claim) == "lost"
+    bench.around = None
+
+    assert _state(queue) == state
+    bench.clock.advance(1)
+    claim = other.claim(other.enqueue(b"{}"))
+    assert (claim is not None) == (what != "failed"), "after a failure there is another pause"
+
+
+def test_a_probe_that_was_lost_does_not_end_the_next_one_of_the_same_message(bench):
+    """It was asleep until its message was claimed again, by another thread of its process, and probes once more."""
+    (queue,) = _queues(bench, "one", max_attempts=9)
+    path = queue.enqueue(b"{}")
+    _open(bench, queue)
+    first = queue.claim(path)
+    assert first
+    bench.clock.advance(40)
+    bench.sweeper(queue).sweep()
+    bench.clock.advance(40)
+    second = queue.claim(path, read_first=True)
+    assert second
+    assert _state(queue) == "probing"
+
+    assert bench.processor(queue, _says("well"), around_call=_given_up).process(first) == "lost"
+
+    assert _state(queue) == "probing"
+    queue.complete(second)
+    assert _state(queue) == "closed"
+
+
+@contextmanager
+def _given_up(claim, lines):
+    yield
+    claim.end()
+    raise LeaseLost("given up")
+
+
+def test_a_worker_that_stops_gives_its_probe_back_although_its_message_cannot_be_given_back(bench):
+    queue, other = _queues(bench, "one", "two", visibility_timeout=3600)
+    _open(bench, queue)
+    claim = queue.claim(queue.enqueue(b"{}"))
+    bench.around = _silent("/leases/")
+    with pytest.raises(Unavailable):
+        queue.release(claim)
+    bench.around = None
+
+    bench.clock.advance(1)
+    assert other.claim(other.enqueue(b"{}"))
+
+
+def _failed_claim(bench: Workbench, queue, around) -> None:
+    path = queue.enqueue(b"{}")
+    bench.around = around
+    with pytest.raises(Unavailable):
+        queue.claim(path)
+    bench.around = None
+
+
+def test_a_probe_that_cannot_be_given_back_is_used_by_the_next_claim(bench):
+    (queue,) = _queues(bench, "one", visibility_timeout=3600)
+    _open(bench, queue)
+    taken = []
+
+    def around(operation, key, perform):
+        if operation == "put" and "/leases/" in key:
+            taken.append(key)
+        if operation == "put" and taken:
+            raise Unavailable("no answer")
+        return perform()
+
+    _failed_claim(bench, queue, around)
+    assert _state(queue) == "probing"
+
+    claim = queue.claim(queue.enqueue(b"{}"))
+    assert claim
+    queue.complete(claim)
+    assert _state(queue) == "closed"
+
+
+def test_a_probe_that_was_given_back_by_a_write_without_an_answer_is_not_used_again(bench):
+    queue, other = _queues(bench, "one", "two", visibility_timeout=3600)
+    _open(bench, queue)
+    taken, given = [], []
+
+    def around(operation, key, perform):
+        if operation == "put" and "/leases/" in key:
+            taken.append(key)
+            raise Unavailable("no answer")
+        if taken and "breaker" in key:
+            if operation == "put" and not given:
+                given.append(perform())
+            raise Unavailable("no answer")
+        return perform()
+
+    _failed_claim(bench, queue, around)
+    assert given
+    assert _state(queue) == "open"
+    bench.clock.advance(1)
+    assert other.claim(other.enqueue(b"{}"))
+
+    bench.around = _silent("breaker")
+    assert queue.claim(queue.enqueue(b"{}")) is None, "nobody knows yet whose the probe is"
+    bench.around = None
+    assert queue.claim(queue.enqueue(b"{}")) is None
+
+
+def test_a_probe_without_a_token_is_another_workers_at_once(bench):
+    queue, other = _queues(bench, "one", "two", visibility_timeout=3600)
+    _open(bench, queue)
+    limited = queue.settings.with_overrides({"rate": "1/hour"})
+    queue.settings = limited
+    path = queue.enqueue(b"{}")
+    bench.put("orders/limits/queue.json", b"no limit")
+
+    assert queue.claim(path) is None
+
+    bench.clock.advance(1)
+    assert other.claim(path)
 
 
 def test_a_message_that_cannot_be_parsed_does_not_end_failures_in_a_row(bench):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 
@@ -283,6 +284,28 @@ def test_a_message_that_cannot_be_parsed_decides_nothing_for_the_breaker(bench):
     assert queue.outcome_of("messages/@=0/0000").outcome == "dead"
     bench.processor(queue, handler).run(paths[0])
     assert [len(call) for call in calls] == [2, 1], "the next one probes"
+
+
+@pytest.mark.parametrize("reaction", ["returns", "raises"])
+def test_a_probe_whose_partition_is_lost_meanwhile_does_not_keep_the_others_waiting(bench, reaction):
+    options = {"breaker": {"failures": 1, "pause_seconds": 30}, "visibility_timeout": 3600}
+
+    def fails(numbers: list[int]) -> None:
+        raise ConnectionError("no route")
+
+    queue, _ = _run(bench, _definition(fails), [1], **options)
+    bench.clock.advance(40)
+
+    def handler(numbers: list[int], context: Context) -> None:
+        bench.clock.advance(3601)
+        if reaction == "raises":
+            context.extend()
+
+    _run(bench, _definition(handler), [2], **(options | {"handler_timeout": 36000}))
+
+    document = queue.breaker().document
+    expected = ("closed", timedelta()) if reaction == "returns" else ("open", timedelta())
+    assert (document.state, document.lasts) == expected
 
 
 def test_while_one_process_gathers_the_events_of_others_find_the_partition_held(bench):
