@@ -51,6 +51,8 @@ class _Limit:
     at: int = -1
     left: int = 0
     used: int = 0
+    #: Second → tokens of this rate that were granted earlier and came back: the next write gives them back.
+    spare: dict[int, int] = field(default_factory=dict)
     chunk: int = 1
     #: For this rate, nobody has to ask before this time of the monotonic clock; and when S3's clock shows it.
     closed_for: Rate | None = None
@@ -58,6 +60,20 @@ class _Limit:
     free_at: datetime = _EPOCH
     #: A thread of this process asks right now.
     is_asking: bool = False
+
+    def come_back(self, at: int, tokens: int) -> None:
+        """Tokens that were granted for this second were not used."""
+        if at == self.at:
+            self.left += tokens
+        elif tokens:
+            self.spare[at] = self.spare.get(at, 0) + tokens
+
+    def receive(self, at: int, tokens: int) -> None:
+        """Tokens were granted. Others may have come back since they were asked for."""
+        former, self.at = self.at, at
+        left, self.left = self.left, tokens
+        self.come_back(former, left)
+        self.used = 0
 
 
 @dataclass(slots=True)
@@ -74,9 +90,10 @@ class Token:
 
     def cancel(self) -> None:
         with self.mutex:
-            if self.limit.at == self.at:
-                self.limit.left += 1
-                self.limit.used -= 1
+            if self.limit.rate == self.rate:
+                self.limit.used -= self.limit.at == self.at
+                self.limit.come_back(self.at, 1)
+                self.limit.closed_for = None  # what came back too late to be used may be granted anew
 
 
 class RateLimiter:
@@ -121,19 +138,19 @@ class RateLimiter:
             if limit.is_asking or is_closed:
                 return None
             limit.is_asking = True
+        granted, token = None, None
         try:
             granted = self._grant(key, limit, rate)
         except QueueError as error:
             _log.warning("limit not read or written, nothing claimed: %s: %s", self._queue.keys.limit(key), error)
-            granted = None
             self._close(limit, rate, UNKNOWN_SECONDS)
         finally:
-            limit.is_asking = False
-        with self._mutex:
-            if granted is not None:
-                limit.rate = rate
-                limit.at, limit.left, limit.used = granted[0], granted[1], 0
-            return self._from_hand(limit, rate) if granted is not None else None
+            with self._mutex:
+                limit.is_asking = False
+                if granted is not None:
+                    limit.receive(*granted)
+                token = self._from_hand(limit, rate)
+        return token
 
     def _key(self, path: str) -> str:
         return rate_key_of(path, self._queue.settings.shards) if self._queue.settings.rate_key == "folder" else ""
@@ -167,11 +184,27 @@ class RateLimiter:
         The same write gives back what is left of the last ones: nobody can use these any more.
         """
         with self._mutex:
-            # Those of another rate were granted in other units, and cannot be told apart any more: they count as used.
-            spare, limit.left = (limit.at, limit.left if limit.rate == rate else 0), 0
+            if limit.rate != rate:
+                # They were granted in other units, and cannot be told apart any more: they count as used.
+                limit.rate, limit.left, limit.spare = rate, 0, {}
+            left, limit.left = limit.left, 0
+            spare, limit.spare = limit.spare, {}
+            if left:
+                spare[limit.at] = left
         if limit.at >= 0:
-            limit.chunk = limit.chunk * 2 if not spare[1] else max(1, limit.used)
+            limit.chunk = limit.chunk * 2 if not left else max(1, limit.used)
         limit.chunk = min(limit.chunk, max(1, rate.calls // PART))
+        try:
+            return self._ask(key, limit, rate, spare)
+        finally:
+            with self._mutex:
+                if limit.left or limit.spare:
+                    limit.closed_for = None  # some came back since the limit was read
+                for at, tokens in spare.items():
+                    limit.come_back(at, tokens)
+
+    def _ask(self, key: str, limit: _Limit, rate: Rate, spare: dict[int, int]) -> tuple[int, int] | None:
+        """As `_grant`; what stays in `spare` was not given back."""
         clock, chance = self._queue.clock, self._queue.chance
         if clock.monotonic() - limit.written > KNOWN_SECONDS:
             limit.document = None
@@ -181,33 +214,35 @@ class RateLimiter:
             now = _second(self._time.now())
             document = limit.document.converted(rate, now)
             if limit.document.unit == rate.unit:
-                document = document.without(rate, *spare)
+                for second, tokens in spare.items():
+                    document = document.without(rate, second, tokens)
             at = max(now, document.latest)
             free = document.free(rate, at)
             if free <= 0 and limit.etag is not None:
                 # Others may have given some back, or someone has raised the rate: what is known may be old.
                 self._wait_for(limit, rate, document, at)
                 limit.document = None
-                limit.left = spare[1]
                 return None
             tokens = min(free, limit.chunk)
+            # From here on they may have been given back, until the answer says that they have not.
+            given = dict(spare)
+            spare.clear()
             try:
                 written = self._write(key, document.granted(rate, at, tokens), limit)
             except Conflict as conflict:
-                if conflict.retried:
-                    # They may have been given back: written, read by whoever was faster, and written over.
-                    spare = (-1, 0)
+                if not conflict.retried:
+                    # Else they may have been given back: written, read by whoever was faster, and written over.
+                    spare.update(given)
                 limit.document = None
                 clock.sleep(chance.uniform(0.0, PAUSE_SECONDS))
                 continue
-            spare = (-1, 0)
             if _second(written.at) == at - 1:
                 # Granted for the next second, by this estimate or another process's: not again, that would use all up.
                 clock.sleep(1.0)
                 return at, tokens
             if 0 <= _second(written.at) - at <= rate.usable:
                 return at, tokens
-        limit.left = spare[1]
+            spare[at] = tokens  # too late for all of them
         self._close(limit, rate, chance.uniform(0.0, BUSY_SECONDS))
         return None
 

@@ -6,6 +6,7 @@ from simulation.mutations import Mutation
 
 _RATES = "tests/simulation/test_rates.py::test_twenty_workers_keep_a_rate_and_use_it[100/min-60-5]"
 _BREAKER = "tests/simulation/test_breaker.py::test_a_breaker_opens_for_everyone_probes_with_one_message_and_closes[0]"
+_TOKENS = "tests/unit/flow/test_limiter.py::"
 _PROBES = "tests/unit/flow/test_breaker_probes.py::"
 
 BUGS = (
@@ -56,23 +57,79 @@ BUGS = (
     Mutation(
         "what was given back is given back again",
         "flow/limiter.py",
-        "            spare = (-1, 0)\n            if _second(written.at)",
-        "            limit.left = spare[1]\n            if _second(written.at)",
-        more=(
-            (
-                "flow/limiter.py",
-                "                limit.at, limit.left, limit.used = granted[0], granted[1], 0\n",
-                "                limit.at, limit.left, limit.used = granted[0], limit.left + granted[1], 0\n",
-            ),
-        ),
+        "            spare.clear()\n",
+        "",
         test="tests/unit/flow/test_limiter.py::test_what_is_given_back_is_granted_once",
     ),
     Mutation(
         "what may have been given back by a write without an answer is given back again",
         "flow/limiter.py",
-        "                if conflict.retried:\n",
-        "                if False:\n",
+        "                if not conflict.retried:\n",
+        "                if conflict:\n",
         test="tests/simulation/test_rates.py::test_a_token_is_given_back_once_whatever_becomes_of_the_answer[0]",
+    ),
+    Mutation(
+        "a token that comes back while others are asked for is dropped",
+        "flow/limiter.py",
+        "                for at, tokens in spare.items():\n                    limit.come_back(at, tokens)\n",
+        "                limit.left, limit.spare = spare.get(limit.at, 0), {}\n",
+        test=f"{_TOKENS}test_the_last_token_that_comes_back_while_another_thread_asks_is_not_lost",
+    ),
+    Mutation(
+        "a token that comes back while others are granted is dropped",
+        "flow/limiter.py",
+        "        self.come_back(former, left)\n",
+        "",
+        test=f"{_TOKENS}test_a_token_that_comes_back_while_another_one_is_granted_is_granted_anew",
+    ),
+    Mutation(
+        "a token that comes back after others were granted is dropped",
+        "flow/limiter.py",
+        "            self.spare[at] = self.spare.get(at, 0) + tokens\n",
+        "            pass\n",
+        test=f"{_TOKENS}test_a_token_that_comes_back_after_others_were_granted_is_granted_anew[0]",
+    ),
+    Mutation(
+        "a token that comes back is not asked for before the limit is free",
+        "flow/limiter.py",
+        "                self.limit.closed_for = None  # what",
+        "                pass  # what",
+        test=f"{_TOKENS}test_a_token_that_comes_back_after_others_were_granted_is_granted_anew[400]",
+    ),
+    Mutation(
+        "a token that comes back too late is not asked for if another thread has just asked",
+        "flow/limiter.py",
+        "                if limit.left or limit.spare:\n",
+        "                if limit.left < 0:\n",
+        test=f"{_TOKENS}test_a_token_that_comes_back_too_late_while_another_thread_asks_is_granted_anew",
+    ),
+    Mutation(
+        "a token of a former rate comes back",
+        "flow/limiter.py",
+        "            if self.limit.rate == self.rate:\n",
+        "            if self.limit:\n",
+        test=f"{_TOKENS}test_a_token_of_a_former_rate_does_not_come_back",
+    ),
+    Mutation(
+        "a token that was granted too late is not given back",
+        "flow/limiter.py",
+        "            spare[at] = tokens  # too late",
+        "            pass  # too late",
+        test=f"{_TOKENS}test_tokens_that_were_granted_too_late_to_be_used_are_given_back",
+    ),
+    Mutation(
+        "a token in hand is dropped if the limit cannot be read",
+        "flow/limiter.py",
+        "        try:\n            return self._ask(key, limit, rate, spare)\n        finally:\n",
+        "        answer = self._ask(key, limit, rate, spare)\n        if not answer:\n",
+        more=(
+            (
+                "flow/limiter.py",
+                "                    limit.come_back(at, tokens)\n",
+                "                    limit.come_back(at, tokens)\n        return answer\n",
+            ),
+        ),
+        test=f"{_TOKENS}test_unused_tokens_are_not_lost_if_the_limit_cannot_be_read",
     ),
     Mutation(
         "two workers probe",
@@ -152,8 +209,8 @@ BUGS = (
     Mutation(
         "a probe says nothing if its outcome could not be written",
         "worker/processor.py",
-        "            self.queue.note_call(claim, error.type if isinstance(error, Failure) else error)\n            raise\n",
-        "            raise\n",
+        "            self.queue.note_call(claim, error.type if isinstance(error, Failure) else error)\n  ",
+        "  ",
         test=f"{_PROBES}test_a_probe_whose_outcome_cannot_be_written_decides_nevertheless[well-closed]",
     ),
     Mutation(

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from s3queue import InvalidRequest, Unavailable, define
+from s3queue.flow.limiter import RateLimiter
 from s3queue.keys import Keys
 from s3queue.limits import parse_rate
 from s3queue.paths import rate_key_of
@@ -168,6 +169,118 @@ def test_tokens_are_not_given_back_again_if_another_worker_wrote_over_the_grant_
     # What the unanswered write has granted is lost, and nothing else.
     assert 84 <= started <= 100
     assert sum(tokens for _, tokens in json.loads(bench.read(LIMIT))["grants"]) == 100
+
+
+def _limiter(bench, rate):
+    return RateLimiter(bench.queue(rate=rate)), parse_rate(rate)
+
+
+def _during(bench, operation, act) -> None:
+    """Another thread acts while the next such request for the limit is on its way."""
+
+    def around(performed, key, perform):
+        answer = perform()
+        if performed == operation and key == LIMIT:
+            bench.around = None
+            act()
+        return answer
+
+    bench.around = around
+
+
+def test_the_last_token_that_comes_back_while_another_thread_asks_is_not_lost(bench):
+    limiter, rate = _limiter(bench, "1/hour")
+    token = limiter.take("messages/a", rate)
+    bench.clock.advance(2)
+    _during(bench, "get", token.cancel)
+
+    assert limiter.take("messages/b", rate)
+
+
+def test_a_token_that_comes_back_while_another_one_is_granted_is_granted_anew(bench):
+    limiter, rate = _limiter(bench, "2/hour")
+    token = limiter.take("messages/a", rate)
+    bench.clock.advance(2)
+    _during(bench, "put", token.cancel)
+
+    assert limiter.take("messages/b", rate)
+    assert limiter.take("messages/c", rate)
+    assert limiter.take("messages/d", rate) is None
+
+
+@pytest.mark.parametrize("later", [0, 400])
+def test_a_token_that_comes_back_after_others_were_granted_is_granted_anew(bench, later):
+    limiter, rate = _limiter(bench, "2/hour")
+    token = limiter.take("messages/a", rate)
+    bench.clock.advance(2)
+    assert limiter.take("messages/b", rate)
+    assert limiter.take("messages/c", rate) is None
+    bench.clock.advance(later)
+    token.cancel()
+
+    assert limiter.wait("messages/c") == 0
+    assert limiter.take("messages/c", rate)
+    assert limiter.take("messages/d", rate) is None
+
+
+def test_a_token_that_comes_back_too_late_while_another_thread_asks_is_granted_anew(bench):
+    limiter, rate = _limiter(bench, "1/hour")
+    token = limiter.take("messages/a", rate)
+    bench.clock.advance(400)
+    _during(bench, "get", token.cancel)
+
+    assert limiter.take("messages/b", rate) is None
+    assert limiter.wait("messages/b") == 0
+    assert limiter.take("messages/b", rate)
+
+
+def test_a_token_of_a_former_rate_does_not_come_back(bench):
+    limiter, rate = _limiter(bench, "2/hour")
+    token = limiter.take("messages/a", rate)
+    limiter._queue.settings = limiter._queue.settings.with_overrides({"rate": "3/hour"})
+    rate = parse_rate("3/hour")
+    assert limiter.take("messages/b", rate)
+    token.cancel()
+
+    assert limiter.take("messages/c", rate)
+    assert limiter.take("messages/d", rate) is None
+
+
+def test_unused_tokens_are_not_lost_if_the_limit_cannot_be_read(bench):
+    limiter, rate = _limiter(bench, "100/hour")
+    for _ in range(16):
+        assert limiter.take("messages/a", rate)
+    granted = sum(tokens for _, tokens in json.loads(bench.read(LIMIT))["grants"])
+    assert granted > 16, "some are in hand"
+    bench.clock.advance(400)
+    _during(bench, "get", _no_answer)
+    assert limiter.take("messages/a", rate) is None
+    bench.clock.advance(2)
+
+    taken = 16
+    while limiter.take("messages/a", rate):
+        taken += 1
+    assert taken == 100
+
+
+def _no_answer() -> None:
+    raise Unavailable("no answer")
+
+
+def test_tokens_that_were_granted_too_late_to_be_used_are_given_back(bench):
+    limiter, rate = _limiter(bench, "1/min")
+    bench.clock.advance(5)
+    paused = []
+
+    def slow(operation, key, perform):
+        if operation == "put" and key == LIMIT and not paused:
+            paused.append(key)
+            bench.clock.advance(10)
+        return perform()
+
+    bench.around = slow
+    assert limiter.take("messages/a", rate)
+    assert sum(tokens for _, tokens in json.loads(bench.read(LIMIT))["grants"]) == 1
 
 
 def test_grants_of_the_future_do_not_close_a_queue_for_good(bench):
