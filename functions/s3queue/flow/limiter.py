@@ -35,6 +35,9 @@ KNOWN_SECONDS = 1.0
 MOST_KNOWN = 10_000
 #: A process takes at most this part of the limit at a time, and at most twice of what it could use the last time.
 PART = 10
+#: A grant that is more seconds ahead of S3's clock was forged: whoever grants has just read that clock, and takes it
+#: for a second later than it is at most. One more, because dates are whole seconds.
+AHEAD = 2
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -262,7 +265,7 @@ class RateLimiter:
         now = _second(found.at)
         try:
             document = LimitDocument.read(found)
-            if document.latest > now + rate.kept:
+            if document.latest > now + AHEAD:
                 raise CorruptState(f"{name} has grants of the future")
         except NewerFormat as error:
             # All of it was granted when it was written. What no window can count any more may be written over: a newer

@@ -132,6 +132,13 @@ BUGS = (
         test=f"{_TOKENS}test_unused_tokens_are_not_lost_if_the_limit_cannot_be_read",
     ),
     Mutation(
+        "a token of the future is waited for by writes without end",
+        "flow/limiter.py",
+        "document.latest > now + AHEAD",
+        "document.latest > now + rate.kept",
+        test=f"{_TOKENS}test_grants_of_the_future_close_a_queue_for_one_window[1.02-60/hour]",
+    ),
+    Mutation(
         "two workers probe",
         "flow/breaker_access.py",
         "queue.keys.breaker, body, if_match=etag, if_absent=etag is None)",

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from s3queue import InvalidRequest, Unavailable, define
+from s3queue.documents.limit_document import LimitDocument
 from s3queue.flow.limiter import RateLimiter
 from s3queue.keys import Keys
 from s3queue.limits import parse_rate
@@ -281,6 +282,37 @@ def test_tokens_that_were_granted_too_late_to_be_used_are_given_back(bench):
     bench.around = slow
     assert limiter.take("messages/a", rate)
     assert sum(tokens for _, tokens in json.loads(bench.read(LIMIT))["grants"]) == 1
+
+
+@pytest.mark.parametrize("rate", ["60/min", "60/hour"])
+@pytest.mark.parametrize("ahead", [1.02, 0.5, 0.05])
+def test_grants_of_the_future_close_a_queue_for_one_window(bench, rate, ahead):
+    queue, found = bench.queue(rate=rate), parse_rate(rate)
+    path = queue.enqueue(b"{}")
+    at = int(bench.clock.now().timestamp() + ahead * found.window)
+    document = LimitDocument(found.unit, ((at // found.unit, 0),))
+    assert document.latest > bench.clock.now().timestamp() + 2
+    bench.put(LIMIT, document.to_bytes("forged"))
+    began = bench.clock.monotonic()
+
+    while not queue.claim(path):
+        bench.clock.advance(max(queue.held_for(), 0.05))
+    assert bench.clock.monotonic() - began <= found.kept
+    puts = [key for operation, key, *_ in bench.store.log if operation == "put" and key == LIMIT]
+    assert len(puts) <= 5, "nobody tries in vain, again and again, to grant what nobody can use yet"
+
+
+@pytest.mark.parametrize("ahead", [1, 2])
+def test_a_grant_of_an_estimate_that_is_ahead_is_no_forgery(bench, ahead):
+    queue = bench.queue(rate="2/min")
+    path = queue.enqueue(b"{}")
+    at = int(bench.clock.now().timestamp()) + ahead
+    bench.put(LIMIT, LimitDocument(1, ((at, 1),)).to_bytes("another's"))
+    began = bench.clock.monotonic()
+
+    while not queue.claim(path):
+        bench.clock.advance(max(queue.held_for(), 0.05))
+    assert bench.clock.monotonic() - began <= 3
 
 
 def test_grants_of_the_future_do_not_close_a_queue_for_good(bench):
