@@ -9,7 +9,6 @@ import pytest
 from s3queue import QueueSettings
 from s3queue.clock import SystemClock
 from s3queue.dashboard.overview import overview
-from s3queue.settings import QueueSettings
 
 
 def test_the_list_says_what_the_overview_says(cli):
