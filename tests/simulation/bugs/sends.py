@@ -8,11 +8,11 @@ BUGS = (
     Mutation(
         "a send is stored before its completion is recorded",
         "worker/processor.py",
-        '            self.queue.leases.log_step("handler returned", claim)\n            return self.known(',
+        '            self.queue.leases.log_step("handler returned", claim)\n            step = partial(',
         "            from dataclasses import replace\n"
         '            record = replace(self.queue.leases._record(claim, "completed"), sends=tuple(sends))\n'
         "            self.queue.perform(record)\n"
-        "            return self.known(",
+        "            step = partial(",
     ),
     Mutation(
         "the sweeper clears a completed message without storing its sends",
