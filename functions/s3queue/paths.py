@@ -214,7 +214,10 @@ def named_at(path: str) -> datetime | None:
     """When the library made this name, by the producer's clock; None if it is another's."""
     stem = _NAMED_LINES.sub("", path.rpartition("/")[2]).removesuffix(".ndjson")
     name = _UUID.fullmatch(stem)
-    return datetime.fromtimestamp(int(name[1] + name[2], 16) / 1000, UTC) if name else None
+    try:
+        return datetime.fromtimestamp(int(name[1] + name[2], 16) / 1000, UTC) if name else None
+    except (ValueError, OverflowError, OSError):
+        return None  # its digits go to the year 10889: a forger's
 
 
 def check_path(path: str) -> str:

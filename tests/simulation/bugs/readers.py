@@ -305,6 +305,13 @@ BUGS = (
         test=f"{_CANCEL}test_another_message_behind_one_that_was_claimed_in_the_same_second_is_not_cancelled",
     ),
     Mutation(
+        "a forged name of a year that there is not fails whoever cancels its message",
+        "paths.py",
+        "    except (ValueError, OverflowError, OSError):\n        return None  # its digits",
+        "    except ZeroDivisionError:\n        return None  # its digits",
+        test=f"{_CANCEL}test_a_forged_name_that_is_at_work_may_be_used_twice",
+    ),
+    Mutation(
         "a late repetition that cannot be read dies in the place of its outcome",
         "protocol/claiming.py",
         "        if record and known is not None and was_finished(path, known, record):\n",

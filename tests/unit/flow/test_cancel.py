@@ -526,6 +526,19 @@ def test_another_message_behind_one_that_was_claimed_in_the_same_second_is_not_c
     assert (ran, outcome(queue, path)) == ([], "cancelled")
 
 
+def test_a_forged_name_that_is_at_work_may_be_used_twice(bench, queue):
+    """Its digits are those of the year 10889: the library has not made it, and cannot say when it was made."""
+    path = "messages/ffffffff-ffff-7000-8000-000000000000"
+    bench.put(f"orders/{path}", b"x")
+    worker = bench.queue(worker_id="worker")
+    claim = worker.claim(path)
+
+    with pytest.raises(Conflict, match="same second"):
+        queue.cancel(path)
+
+    assert worker.complete(claim, "done").outcome == "completed"
+
+
 def test_a_lease_that_names_no_message_is_not_given_back_as_free_if_its_message_was_cancelled(bench, queue):
     """[P4] Whoever claims a message without a lease looks for no record."""
     path = queue.enqueue(b"x")

@@ -240,3 +240,15 @@ def test_names_tell_their_time(bench):
     now = bench.clock.now()
     assert named_at(f"messages/@a/{bench.chance.name(now)}") == now
     assert named_at("messages/@a/order-17") is None
+
+
+def test_a_forged_name_tells_no_time_and_fails_nobody_who_asks_for_it(bench, queue):
+    """Its digits are those of the year 10889."""
+    path = "messages/@a/ffffffff-ffff-7000-8000-000000000000"
+    assert named_at(path) is None
+
+    with pytest.raises(MessageNotFound):
+        queue.status(path)
+    bench.put(f"orders/{path}", b"{}")
+    assert queue.status(path).state == "pending"
+    assert queue.cancel(path).outcome == "cancelled"
