@@ -14,7 +14,7 @@ QueueError
 │   ├── InvalidName
 │   └── QueueFull       wait, or raise max_depth
 ├── NoSpace             the temporary folder is full; the attempt failed, others may succeed
-├── NotFound            no such bucket
+├── NotFound            no such bucket at this endpoint: check both
 │   ├── MessageNotFound
 │   └── QueueNotFound   nothing of that name; the text says what it may have been meant to be
 └── CorruptState        stored bytes cannot be read; stop, and check who wrote them
@@ -102,7 +102,7 @@ class NoSpace(QueueError):
 
 
 class NotFound(QueueError):
-    """The bucket does not exist in this account and region."""
+    """The bucket does not exist in this account and region, or the endpoint is no S3: check name and address."""
 
 
 class MessageNotFound(NotFound):

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from botocore.exceptions import ClientError
 
+from s3queue import Queue
 from s3queue.errors import (
     AccessDenied,
     Conflict,
@@ -20,7 +21,7 @@ from s3queue.errors import (
     NotFound,
     Unavailable,
 )
-from s3queue.store import ObjectStore, delete_unique, put_surely
+from s3queue.store import ObjectInfo, ObjectStore, delete_unique, put_surely
 from s3queue.stores import s3
 from s3queue.stores.direct import DirectStore
 from s3queue.stores.s3 import TRIES, S3Store, client
@@ -381,6 +382,103 @@ def test_a_missing_bucket_is_said_to_be_missing_by_moto_too(moto_endpoint, opera
             requests_of(missing)[operation]()
 
 
+#: A 404 of something else than a bucket: another web server, one whose page is XML, a gateway of S3's kind, S3 itself.
+FOREIGN = {
+    "page": Answer(404, page=b"Cannot PUT /jobs"),
+    "xml": Answer(404, page=b"<html><body><h1>Not Found</h1></body></html>"),
+    "gateway": Answer(404, "NoSuchRoute"),
+    "access point": Answer(404, "NoSuchAccessPoint"),
+}
+GONE = Answer(404, "NoSuchKey")
+ETAG = "0" * 32
+CONDITIONAL = {
+    "put": lambda store: store.put("q/a", b"x", if_match=ETAG),
+    "delete": lambda store: store.delete("q/a", if_match=ETAG),
+    "get": lambda store: store.open("q/a", if_match=ETAG),
+    "copy": lambda store: store.copy("q/b", "q/a", if_match=ETAG),
+}
+
+
+@pytest.mark.parametrize("operation", ["put", "get", "delete", "copy", "list"])
+@pytest.mark.parametrize("answer", FOREIGN.values(), ids=FOREIGN)
+def test_a_404_that_no_bucket_answers_names_bucket_and_endpoint(server, store, operation, answer):
+    """[P1] It means neither that someone was first, nor that nothing is there."""
+    server.expect(always=answer)
+
+    asked = [requests_of(store)[operation]]
+    if operation in CONDITIONAL:
+        asked.append(lambda: CONDITIONAL[operation](store))
+    for ask in asked:
+        with pytest.raises(NotFound) as raised:
+            ask()
+
+        for part in (f"{operation.upper()} s3://jobs/q/", "'jobs'", server.endpoint):
+            assert part in str(raised.value)
+
+
+@pytest.mark.parametrize("answer", [*FOREIGN.values(), GONE], ids=[*FOREIGN, "no such key"])
+@pytest.mark.parametrize("options", [{}, {"name": "n17"}, {"dedup_id": "n17"}], ids=["plain", "name", "dedup_id"])
+def test_a_message_whose_put_is_answered_404_is_not_called_stored(server, store, answer, options):
+    """[P1] Without If-Match, nobody can have been first."""
+    server.expect(always=answer)
+    queue = Queue(store=store, name="q")
+
+    with pytest.raises(NotFound):
+        queue.enqueue({"order": 17}, **options)
+    with pytest.raises(NotFound):
+        queue.enqueue_many([{"order": 17}, {"order": 18}])
+
+
+def test_a_412_to_a_put_that_has_no_condition_is_no_lost_race(server, store):
+    server.expect(always=Answer(412, "PreconditionFailed"))
+
+    with pytest.raises(InvalidRequest):
+        Queue(store=store, name="q").enqueue({"order": 17}, name="n17")
+
+
+def test_a_404_of_s3_to_an_etag_says_that_someone_else_was_first(server, store):
+    server.expect(always=GONE)
+
+    for operation in ("put", "delete"):
+        with pytest.raises(Conflict):
+            CONDITIONAL[operation](store)
+    for operation in ("get", "copy"):
+        assert CONDITIONAL[operation](store) is None
+
+
+def test_a_404_of_s3_says_that_nothing_is_there(server, store):
+    server.expect(always=GONE)
+
+    assert store.open("q/a") is None
+    assert store.head("q/a") is None
+    assert store.copy("q/b", "q/a") is None
+
+
+def test_a_delete_of_nothing_may_be_answered_404(server, direct_store):
+    """Some servers do: what was to go is gone."""
+    server.expect(GONE)
+
+    assert direct_store.delete("q/a") == datetime(2026, 11, 16, 10, 15, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("answer", FOREIGN.values(), ids=FOREIGN)
+def test_a_404_that_no_bucket_answers_does_not_say_what_became_of_the_try_before(server, store, answer):
+    server.expect(LOST, always=answer)
+
+    with pytest.raises(Unavailable, match="earlier try"):
+        store.put("q/a", b"x")
+
+
+def test_a_404_that_no_bucket_answers_deletes_none_of_many(server, store):
+    server.objects |= {"/jobs/q/a": b"x", "/jobs/q/b": b"x"}
+    server.expect(always=FOREIGN["page"])
+
+    with pytest.raises(NotFound):
+        store.delete_many({"q/a": ETAG, "q/b": ETAG})
+
+    assert len(server.objects) == 2
+
+
 def test_a_body_that_breaks_off_is_unknown_and_never_shorter(server, store):
     server.expect(always=Answer(200, broken_body=100_000))
 
@@ -448,6 +546,36 @@ def test_a_copy_in_parts_is_not_made_again_after_a_409(moto_endpoint, monkeypatc
         store.copy("large", "dead/a")
 
     assert sent == ["CopyObject", "CompleteMultipartUpload"]
+
+
+def test_a_copy_in_parts_whose_upload_is_gone_is_not_taken_for_one_whose_source_is(moto_endpoint, monkeypatch):
+    """[P1] The message would be deleted, and its letter never be written."""
+    client = s3_client(moto_endpoint)
+    store = S3Store(fresh_bucket(client), client=client)
+    store.put("large", b"0123456789abcdef" * 640 * 1024)
+    monkeypatch.setattr(s3, "COPY_BYTES", 1)
+
+    def answer(operation, status, code):
+        def send(**_: object) -> None:
+            raise ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, operation)
+
+        return send
+
+    monkeypatch.setattr(client, "copy_object", answer("CopyObject", 400, "InvalidRequest"))
+    monkeypatch.setattr(client, "complete_multipart_upload", answer("CompleteMultipartUpload", 404, "NoSuchUpload"))
+
+    with pytest.raises(Unavailable):
+        store.copy("large", "dead/a")
+
+    store.delete("large")
+    # A HEAD has no body: this is how the first request of such a copy says that there is no source.
+    monkeypatch.setattr(store, "head", lambda key: ObjectInfo(**_large(key)))
+    assert store.copy("large", "dead/a") is None
+
+
+def _large(key: str) -> dict[str, object]:
+    at = datetime(2026, 11, 16, tzinfo=UTC)
+    return {"key": key, "etag": ETAG, "size": 2, "modified_at": at, "at": at}
 
 
 def test_a_small_body_is_sent_without_asking_first_and_a_large_one_is_not(server, boto3_store):

@@ -28,6 +28,8 @@ class Answer:
     #: Promise this many bytes of body and break off after half of them.
     broken_body: int = 0
     headers: dict[str, str] = field(default_factory=dict)
+    #: What another web server says in the place of S3's error.
+    page: bytes = b""
 
 
 OK = Answer(200, applied=True)
@@ -143,9 +145,12 @@ def _handler(told: Callable[[], FaultyServer]) -> type[BaseHTTPRequestHandler]:
 
         def error(self, answer: Answer) -> bytes:
             return (
-                f"<?xml version='1.0' encoding='UTF-8'?><Error><Code>{answer.code or answer.status}</Code>"
-                "<Message>as told</Message></Error>"
-            ).encode()
+                answer.page
+                or (
+                    f"<?xml version='1.0' encoding='UTF-8'?><Error><Code>{answer.code or answer.status}</Code>"
+                    "<Message>as told</Message></Error>"
+                ).encode()
+            )
 
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = serve  # noqa: N815 (http.server's names)
 

@@ -17,14 +17,14 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote, unquote_plus
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
-from s3queue.errors import Contended, InvalidRequest, NotFound, Unavailable
+from s3queue.errors import Contended, InvalidRequest, Unavailable
 from s3queue.store import Object, ObjectInfo, Page, Written, cursor_after
 
 from .aws_environment import find_credentials, find_place
 from .connections import Answer, Broken, Connections
 from .many import BulkDelete, left_unknown, request_body
 from .place import Place
-from .s3_errors import COPY_BYTES, is_throttled, is_unknown, refusal
+from .s3_errors import COPY_BYTES, Condition, condition_of, is_throttled, is_unknown, refusal, says_nothing_there
 from .signature import Credentials, Headers
 from .wire import http_date, listed_date, quoted, unquoted, whole_etag
 
@@ -102,12 +102,12 @@ class DirectStore:
             headers.append(("if-match", quoted(if_match)))
         if if_absent:
             headers.append(("if-none-match", "*"))
-        answer = self._request("put", "PUT", key, headers, body, missing_is_conflict=True, once=once)
+        answer = self._request("put", "PUT", key, headers, body, condition=condition_of(if_match, if_absent), once=once)
         return Written(_etag(answer), _date(answer))
 
     def open(self, key: str, *, if_match: str | None = None) -> Object | None:
         headers = [] if if_match is None else [("if-match", quoted(if_match))]
-        answer = self._request("get", "GET", key, headers, streams=True)
+        answer = self._request("get", "GET", key, headers, streams=True, condition=condition_of(if_match))
         if answer.status == 404:
             return None
         return Object(**_description(key, answer), stream=answer.stream or io.BytesIO(answer.body))
@@ -118,7 +118,7 @@ class DirectStore:
 
     def delete(self, key: str, *, if_match: str | None = None) -> datetime:
         headers = [] if if_match is None else [("if-match", quoted(if_match))]
-        answer = self._request("delete", "DELETE", key, headers, missing_is_conflict=if_match is not None, once=True)
+        answer = self._request("delete", "DELETE", key, headers, condition=condition_of(if_match), once=True)
         return _date(answer)
 
     def delete_many(self, seen: Mapping[str, str]) -> frozenset[str]:
@@ -154,7 +154,9 @@ class DirectStore:
             headers += [("x-amz-metadata-directive", "REPLACE"), ("x-amz-tagging-directive", "REPLACE")]
             headers += [*_described(metadata), *([("content-type", content_type)] if content_type else [])]
         try:
-            answer = self._request("copy", "PUT", target, headers, once=True)
+            answer = self._request(
+                "copy", "PUT", target, headers, condition=condition_of(if_match, if_absent), once=True
+            )
         except InvalidRequest:
             info = self.head(source)
             if info is None or info.size <= COPY_BYTES:
@@ -174,8 +176,6 @@ class DirectStore:
         # In the order of their names, as the signature requires.
         query = "&".join(f"{name}={quote(value, safe='~')}" for name, value in sorted(asked.items()) if value)
         answer = self._request("list", "GET", prefix, [], query=query)
-        if answer.status == 404:
-            raise NotFound(f"LIST {self.url}/{prefix}: there is no bucket {self._bucket!r} here; check name and region")
         return _page(_parsed(answer, "ListBucketResult"), _date(answer))
 
     def presign_put(self, key: str, *, seconds: int, if_absent: bool = False) -> str:
@@ -203,10 +203,12 @@ class DirectStore:
         *,
         query: str = "",
         streams: bool = False,
-        missing_is_conflict: bool = False,
+        condition: Condition = "",
         once: bool = False,
     ) -> Answer:
         """One request, again while it is unknown what became of it, or while it meets other writers (409).
+
+        The answer is a success, or says that there is no such object (404).
 
         With `once`, only again if it surely was not carried out, which a 409 does not say.
         """
@@ -230,7 +232,12 @@ class DirectStore:
                     has_moved = True
                     continue
                 # After a 409, too: something between us and S3 may have repeated a write that had succeeded.
-                problem = refusal(status, code, said, verb, self._bucket, key, retried=unknown + contended > 0)
+                problem = refusal(
+                    *(status, code, said, verb, self._bucket, key),
+                    retried=unknown + contended > 0,
+                    condition=condition,
+                    endpoint=place.address,
+                )
             except Broken as error:
                 status, code, problem = 500, "", error
             may_be_done = not is_throttled(code) and getattr(problem, "was_sent", True)
@@ -245,7 +252,7 @@ class DirectStore:
                 if unknown >= self._tries or (once and may_be_done):
                     raise problem
                 self._clock.sleep(self._chance.uniform(0, 1) * 2 ** (unknown - 1))
-            elif status == 404 and code != "NoSuchBucket" and not missing_is_conflict:
+            elif says_nothing_there(status, code, verb, condition):
                 return answer
             else:
                 raise problem

@@ -14,15 +14,13 @@ from urllib.parse import urlsplit
 from s3queue.errors import Conflict, InvalidRequest, QueueError, Unavailable
 from s3queue.store import MANY, ObjectStore, delete_unique
 
-from .s3_errors import refusal
+from .s3_errors import NO_SUCH_KEY, refusal
 from .wire import quoted
 
 _log = logging.getLogger(__name__)
 #: Sends one DeleteObjects, once, and returns the keys of which its answer does not say that nothing lies there.
 Send = Callable[[Mapping[str, str]], frozenset[str]]
 _AWS = (".amazonaws.com", ".amazonaws.com.cn")
-#: How S3 says that there is no object.
-_MISSING = "NoSuchKey"
 #: XML 1.0 has no control characters, and its readers change line ends: such keys are deleted one by one.
 _NOT_IN_XML = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 _NO_ETAG = "0" * 32
@@ -134,6 +132,6 @@ def left_unknown(
         key, code = error.get("Key", ""), error.get("Code", "")
         if code == "AccessDenied":
             raise refusal(403, code, error.get("Message", ""), "delete", bucket, key, retried=False)
-        if code == _MISSING:
+        if code == NO_SUCH_KEY:
             known.add(key)
     return frozenset(seen) - known

@@ -14,14 +14,14 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from s3queue.clock import Chance, Clock, RandomChance, SystemClock
-from s3queue.errors import Conflict, Contended, InvalidRequest, NotFound, Unavailable
+from s3queue.errors import Conflict, Contended, InvalidRequest, Unavailable
 from s3queue.settings import aws_region
 from s3queue.store import Object, ObjectInfo, Page, Written
 
 from .bodies import RestOfStream
 from .many import BulkDelete, left_unknown
 from .presigned import PresignedUrls
-from .s3_errors import COPY_BYTES, is_throttled, is_unknown, refusal
+from .s3_errors import COPY_BYTES, Condition, condition_of, is_throttled, is_unknown, refusal, says_nothing_there
 from .sdk_answers import date_in, described_in, failure_of, opened_in, page_in, written_in
 from .wire import quoted
 
@@ -98,7 +98,8 @@ class S3Store(PresignedUrls):
                 **conditions,
             )
 
-        written: Written = self._request("put", key, send, written_in, missing_is_conflict=True, once=once)
+        condition = condition_of(if_match, if_absent)
+        written: Written = self._request("put", key, send, written_in, condition=condition, once=once)
         return written
 
     def open(self, key: str, *, if_match: str | None = None) -> Object | None:
@@ -107,7 +108,9 @@ class S3Store(PresignedUrls):
         def send() -> Any:
             return self._client.get_object(Bucket=self._bucket, Key=key, **conditions)
 
-        found: Object | None = self._request("get", key, send, partial(opened_in, key))
+        found: Object | None = self._request(
+            "get", key, send, partial(opened_in, key), condition=condition_of(if_match)
+        )
         return found
 
     def head(self, key: str) -> ObjectInfo | None:
@@ -125,7 +128,7 @@ class S3Store(PresignedUrls):
         def send() -> Any:
             return self._client.delete_object(Bucket=self._bucket, Key=key, **conditions)
 
-        at = self._request("delete", key, send, date_in, missing_is_conflict=if_match is not None, once=True)
+        at = self._request("delete", key, send, date_in, condition=condition_of(if_match), once=True)
         return at or self.list(key, limit=1).at
 
     def delete_many(self, seen: Mapping[str, str]) -> frozenset[str]:
@@ -166,9 +169,9 @@ class S3Store(PresignedUrls):
             into: dict[str, Any] = {"Bucket": self._bucket, "Key": target} | ({"IfNoneMatch": "*"} if if_absent else {})
             return self._client.copy_object(CopySource=origin, **into, **options)
 
-        read = partial(written_in, part="CopyObjectResult")
+        read, condition = partial(written_in, part="CopyObjectResult"), condition_of(if_match, if_absent)
         try:
-            copied: Written | None = self._request("copy", target, send, read, once=True)
+            copied: Written | None = self._request("copy", target, send, read, condition=condition, once=True)
             return copied
         except InvalidRequest:
             info = self.head(source)
@@ -182,7 +185,7 @@ class S3Store(PresignedUrls):
             return self._client.head_object(Bucket=self._bucket, Key=target)
 
         # Parts may be sent again, each of them, but not the whole: a 409 does not say that it was not carried out.
-        in_parts: Written = self._request("copy", target, send_parts, written_in, tries=1)
+        in_parts: Written | None = self._request("copy", target, send_parts, written_in, condition=condition, tries=1)
         return in_parts
 
     def list(self, prefix: str, *, after: str = "", delimiter: str = "", limit: int = 1000) -> Page:
@@ -193,9 +196,7 @@ class S3Store(PresignedUrls):
         def send() -> Any:
             return self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, MaxKeys=limit, **options)
 
-        page: Page | None = self._request("list", prefix, send, page_in)
-        if page is None:
-            raise NotFound(f"LIST {self.url}/{prefix}: there is no bucket {self._bucket!r} here; check name and region")
+        page: Page = self._request("list", prefix, send, page_in)
         return page
 
     def _request(
@@ -205,7 +206,7 @@ class S3Store(PresignedUrls):
         send: Callable[[], Any],
         understand: Callable[[Any], T],
         *,
-        missing_is_conflict: bool = False,
+        condition: Condition = "",
         once: bool = False,
         tries: int = TRIES,
     ) -> Any:
@@ -230,10 +231,17 @@ class S3Store(PresignedUrls):
                 said = error.response.get("Error", {}).get("Message", "")
                 # Kept once it is true: the SDK may have repeated a write that had succeeded, before it met a 409.
                 retried = retried or error.response["ResponseMetadata"].get("RetryAttempts", 0) > 0
-                if status == 404 and code != "NoSuchBucket" and not missing_is_conflict:
+                # A copy in parts asks for its source, and for what became of it, by HEAD.
+                asked = "head" if error.operation_name == "HeadObject" else verb
+                if says_nothing_there(status, code, asked, condition):
                     return None
                 if status != 409:
-                    raise refusal(status, code, said, verb, self._bucket, key, retried=retried) from error
+                    raise refusal(
+                        *(status, code, said, verb, self._bucket, key),
+                        retried=retried,
+                        condition=condition,
+                        endpoint=self._client.meta.endpoint_url,
+                    ) from error
                 problem = Contended(f"{what}: met other writers (409); try again")
             except BotoCoreError as error:
                 raise failure_of(error, verb, self._bucket, key) from error

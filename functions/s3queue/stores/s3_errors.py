@@ -1,9 +1,12 @@
 """What an error answer of S3 means; the only file that knows S3's error codes.
 
-404 and 412: the condition did not hold. 5xx and time-outs: the result is unknown. Everything else says what to change.
+412, and 404 NoSuchKey to an If-Match: the condition did not hold. 5xx and time-outs: the result is unknown. Everything
+else says what to change, and so does every 404 that does not say that there is no such object.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 from s3queue.errors import (
     AccessDenied,
@@ -20,6 +23,11 @@ from s3queue.keys import MAX_KEY_BYTES
 
 #: The permission that each request needs, for the text of an AccessDenied.
 _PERMISSIONS = {"put": "s3:PutObject", "get": "s3:GetObject", "head": "s3:GetObject", "delete": "s3:DeleteObject"}
+#: What a request asked for of the object that it writes, deletes or reads: nothing, that there is none, or an ETag.
+Condition = Literal["", "absent", "match"]
+#: How S3 says that there is no object. What answers in its place (another web server, a gateway, an access point that
+#: is gone) says something else.
+NO_SUCH_KEY = "NoSuchKey"
 #: CopyObject accepts 5 GB; a larger object is copied in parts.
 COPY_BYTES = 5 * 1000**3
 _UNKNOWN_CODES = {
@@ -30,6 +38,8 @@ _UNKNOWN_CODES = {
     "Throttling",
     "RequestTimeTooSkewed",
     "TemporaryRedirect",
+    # Of a copy in parts: completed by a try whose answer was lost, or given up by someone else.
+    "NoSuchUpload",
 }
 #: Codes that mean that the credentials themselves are refused: a permission would not help.
 _CREDENTIAL_CODES = {
@@ -53,22 +63,57 @@ def is_unknown(status: int, code: str) -> bool:
     return (status >= 500 and status != 501) or status in (408, 429) or code in _UNKNOWN_CODES
 
 
-def refusal(status: int, code: str, said: str, verb: str, bucket: str, key: str, *, retried: bool) -> QueueError:
+def condition_of(if_match: str | None, if_absent: bool = False) -> Condition:
+    """Of two, the one that a missing object can break."""
+    return "match" if if_match is not None else "absent" if if_absent else ""
+
+
+def says_nothing_there(status: int, code: str, verb: str, condition: Condition) -> bool:
+    """Whether this answer is no error: S3 says that there is no such object to read, to copy or to delete.
+
+    The answer to a HEAD has no body to tell by.
+    """
+    if status != 404:
+        return False
+    if verb == "delete":
+        return code == NO_SUCH_KEY and condition != "match"
+    return verb == "head" or (verb in ("get", "copy") and code == NO_SUCH_KEY)
+
+
+def refusal(
+    status: int,
+    code: str,
+    said: str,
+    verb: str,
+    bucket: str,
+    key: str,
+    *,
+    retried: bool,
+    condition: Condition = "",
+    endpoint: str = "",
+) -> QueueError:
     """What to raise for an error answer of the server."""
-    problem = _refusal(status, code, said, verb, bucket, key, retried=retried)
-    if retried and verb in ("put", "copy", "delete") and not isinstance(problem, (Conflict, Unavailable)):
+    where = f"{verb.upper()} s3://{bucket}/{key}"
+    # Without a condition nobody can have been first: the write of a message would count as one that was stored.  [P1]
+    if (status == 412 and condition) or (status == 404 and code == NO_SUCH_KEY and condition == "match"):
+        return Conflict(f"{where}: someone else was first", retried=retried)
+    if status == 404 and code not in ("NoSuchBucket", *_UNKNOWN_CODES):
+        what = " ".join(part for part in dict.fromkeys(("404", code, said)) if part)
+        at = f"the endpoint {endpoint}" if endpoint else "its endpoint"
+        problem: QueueError = NotFound(f"{where}: {what}; no bucket answers so: check the name {bucket!r}, and {at}")
+    else:
+        problem = _refusal(status, code, said, verb, bucket, key)
+    if retried and verb in ("put", "copy", "delete") and not isinstance(problem, Unavailable):
         # This try was refused, but the result of the one before is still unknown.
         return Unavailable(f"{problem}; an earlier try may have been carried out")
     return problem
 
 
-def _refusal(status: int, code: str, said: str, verb: str, bucket: str, key: str, *, retried: bool) -> QueueError:
+def _refusal(status: int, code: str, said: str, verb: str, bucket: str, key: str) -> QueueError:
     where = f"{verb.upper()} s3://{bucket}/{key}"
     said = said or code or str(status)
     if code in ("NoSuchBucket", "PermanentRedirect") or status == 301:
         return NotFound(f"{where}: there is no bucket {bucket!r} here; check name, region and endpoint")
-    if status in (404, 412):
-        return Conflict(f"{where}: someone else was first", retried=retried)
     if is_unknown(status, code):
         return Unavailable(f"{where}: {code or status}")
     if code in _CREDENTIAL_CODES:

@@ -76,6 +76,28 @@ BUGS = (
         test=_ONCE,
     ),
     Mutation(
+        "a PUT that is answered 404 counts as one that was stored",
+        "stores/s3_errors.py",
+        '(status == 404 and code == NO_SUCH_KEY and condition == "match")',
+        'status == 404 or code == "never"',
+        test="tests/contract/test_s3_errors.py::test_a_message_whose_put_is_answered_404_is_not_called_stored",
+    ),
+    Mutation(
+        "a 404 of another web server says that there is no object",
+        "stores/s3_errors.py",
+        '(verb in ("get", "copy") and code == NO_SUCH_KEY)',
+        'verb in ("get", "copy")',
+        test="tests/contract/test_s3_errors.py::test_a_404_that_no_bucket_answers_names_bucket_and_endpoint",
+    ),
+    Mutation(
+        "an upload that is gone says that the source of its copy is",
+        "stores/s3_errors.py",
+        '    "NoSuchUpload",\n',
+        '    "NoSuchUploadAtAll",\n',
+        test="tests/contract/test_s3_errors.py::"
+        "test_a_copy_in_parts_whose_upload_is_gone_is_not_taken_for_one_whose_source_is",
+    ),
+    Mutation(
         "a copy in parts is made again after a 409",
         "stores/s3.py",
         "send_parts, written_in, tries=1)",
