@@ -91,6 +91,19 @@ class Lease:
             return self.generation == present
         return self.leased_etag in ("", present.etag)
 
+    def is_ended_by(self, record: Record) -> bool:
+        """Whether this record is the outcome of what the attempts and lines of this lease belong to. Equal bytes that
+        were PUT after it, and before its message was deleted, have had none.  [P1] [P5]
+
+        S3's dates decide nothing. The first lease of a message names no generation, but the record has its fence.
+        """
+        return record.generation == self.generation or bool(record.fence and record.fence == self.fence)
+
+    def anew(self, message: Message) -> Lease:
+        """This claim, as the first one of what lies there: attempts belong to a generation.  [P5]"""
+        begun = replace(self, attempt=1, generation=message.generation, put_id=message.put_id, postponed=0)
+        return replace(begun, failure=None, attempts=(), lines=None, fence="")
+
     def on(self, message: Message, claimed_at: datetime) -> Lease:
         """This lease, on what lies there now.
 
@@ -121,6 +134,7 @@ class Lease:
             attempts=self.attempts,
             failure=Failure("MessageVanished", "someone deleted the message before it was finished; not s3queue"),
             put_id="" if self.put_id.startswith(MOVED) else self.put_id,
+            fence=self.fence,
         )
 
     def to_bytes(self) -> bytes:

@@ -132,6 +132,8 @@ class Record:
     stored: StoredSends = field(default_factory=StoredSends)
     #: The payload is copied to `done/` before the message is deleted, by whoever deletes it.
     keeps_payload: bool = False
+    #: Of the claim that came to this outcome; empty if there was none, or an older version wrote it.
+    fence: str = ""
     nonce: str = ""
     #: Of the answer of `Queue.cancel`, and not stored: nobody worked on the message when it was cancelled.
     is_withdrawn: bool = field(default=False, compare=False)
@@ -191,6 +193,7 @@ class Record:
             "outbox": list(self.outbox),
             "stored": self.stored.to_json(),
             "keeps_payload": self.keeps_payload or None,
+            "fence": self.fence or None,
             "nonce": self.nonce,
         }
 
@@ -234,6 +237,7 @@ class Record:
                 outbox=tuple(part_names(found.get("outbox", []))),
                 stored=StoredSends.from_json(found["stored"]) if found.get("stored") else StoredSends(),
                 keeps_payload=as_flag(found.get("keeps_payload", False)),
+                fence=as_text(found.get("fence") or ""),
                 nonce=as_text(found.get("nonce", "")),
             )
         except NONSENSE as error:

@@ -193,6 +193,7 @@ def _write(
         lines=lease.lines.summary() if lease and lease.lines else None,
         size=stored.size,
         put_id=put_id_of(stored.metadata),
+        fence=lease.fence if lease else "",
     )
     written = leases.outcomes.write_record(record, is_alive)
     if written.outcome == "cancelled" and written.worker == queue.worker_id:

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from s3queue.clock import as_positive_duration
 from s3queue.documents.batch import Lines
-from s3queue.documents.lease import Lease
+from s3queue.documents.lease import Lease, StoredLease
 from s3queue.documents.message import Generation, Message, is_placeholder
 from s3queue.documents.once import is_once, may_be_finished, told_by, was_finished
 from s3queue.documents.record import Failure
@@ -49,6 +49,8 @@ class _Taken:
 
     lease: Lease
     written: Written
+    #: The one that was taken over; None for the first claim of a message.
+    former: Lease | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class Claiming:
             fence="",
             is_cancelling=False,
         )
-        return self._take_permitted(path, mine, before, if_match=held.etag)
+        return self._take_permitted(path, mine, before, held)
 
     def claim_next(self, limit: int, *, timeout: float | timedelta | None = None) -> list[Claim]:
         """See `Queue.claim_next`, which checks for a pause first."""
@@ -179,7 +181,7 @@ class Claiming:
         if held is None or held.lease.state != "processing" or held.lease.owner != self.queue.worker_id:
             return None
         mine = replace(held.lease, claimed_at=held.lease.claimed_at or held.written_at)
-        return self._take(path, mine, before, if_match=held.etag)
+        return self._take(path, mine, before, held)
 
     def _claim_first(self, path: str, timeout: timedelta, etag: str) -> Claim | None:
         before = self.queue.clock.monotonic()
@@ -191,13 +193,13 @@ class Claiming:
             timeout=timeout,
             expected_etag=etag,
         )
-        return self._take_permitted(path, lease, before, if_match=None)
+        return self._take_permitted(path, lease, before, None)
 
-    def _take_permitted(self, path: str, lease: Lease, before: float, *, if_match: str | None) -> Claim | None:
+    def _take_permitted(self, path: str, lease: Lease, before: float, held: StoredLease | None) -> Claim | None:
         """Take the lease if the queue's limits permit it; a permit that is not used is given back."""
         gate = self.queue.gate
         if gate is None:
-            return self._take(path, lease, before, if_match=if_match)
+            return self._take(path, lease, before, held)
         permit = gate.enter(path)
         if permit is None:
             self.queue.held_back += 1
@@ -206,27 +208,27 @@ class Claiming:
         before = self.queue.clock.monotonic()
         claim: Claim | None = None
         try:
-            claim = self._take(path, lease, before, if_match=if_match, permit=permit)
+            claim = self._take(path, lease, before, held, permit)
         finally:
             if claim is None:
                 permit.cancel()
         return claim
 
     def _take(
-        self, path: str, lease: Lease, before: float, *, if_match: str | None, permit: Permit | None = None
+        self, path: str, lease: Lease, before: float, held: StoredLease | None, permit: Permit | None = None
     ) -> Claim | None:
         """Write the lease, then read the message. The deadline counts from before the request.  [P2] [P4]"""
         try:
-            lease, written = self.leases.put_lease(path, lease, if_match=if_match)
+            lease, written = self.leases.put_lease(path, lease, if_match=held.etag if held else None)
         except Conflict:
             _log.debug("claim lost: %s/%s: someone else has it", self.queue.name, path)
             self.queue.events.emit("claim.lost", queue=self.queue.name, path=path)
             return None
         if self._is_late(path, lease, written, permit):
             return None
-        taken = _Taken(lease, written)
+        taken = _Taken(lease, written, held.lease if held else None)
         try:
-            return self._read_message(path, taken, before, permit, is_first=if_match is None)
+            return self._read_message(path, taken, before, permit)
         except Conflict:
             return None  # it took so long that someone else has the lease by now
         except (NewerFormat, NotSent):
@@ -248,31 +250,25 @@ class Claiming:
             self.leases.give_back(path, lease, written.etag, written.at)
         return True
 
-    def _read_message(
-        self, path: str, taken: _Taken, before: float, permit: Permit | None, *, is_first: bool
-    ) -> Claim | None:
-        lease, written = taken.lease, taken.written
+    def _read_message(self, path: str, taken: _Taken, before: float, permit: Permit | None) -> Claim | None:
         try:
             found = self.queue.store.open(self.queue.keys.message(path))
         except AccessDenied as refused:
-            self._fail_unreadable(path, lease, written, before, refused, is_first=is_first)
+            self._fail_unreadable(path, taken, before, refused)
             self.queue.in_vain += 1  # not before: a claim that is given back is found again at once
             return None
         if found is None:
-            self._end_vanished(path, lease, written, before, is_first=is_first)
+            self._end_vanished(path, taken, before)
             return None
         message = message_of(self.queue, path, found)
-        expected = lease.leased_etag
+        expected = taken.lease.leased_etag
         if expected and expected != message.generation.etag:
             # The name was PUT anew, and attempts belong to a generation.  [P5]
-            anew = replace(lease, attempt=1, generation=message.generation, failure=None, attempts=(), lines=None)
-            lease = replace(anew, put_id=message.put_id, postponed=0, fence="")
-            lease, written = self.leases.put_lease(path, lease, if_match=written.etag)
-            taken.lease, taken.written = lease, written
-            if self._is_late(path, lease, written, permit):
+            self._write(path, taken, taken.lease.anew(message))
+            if self._is_late(path, taken.lease, taken.written, permit):
                 return None
-        claim = self._claimed(message, lease, written, before)
-        must_look = not is_first or is_once(path, message.metadata)
+        claim = self._claimed(message, taken.lease, taken.written, before)
+        must_look = taken.former is not None or is_once(path, message.metadata)
         record = self.leases.outcomes.read(path) if must_look else None
         if record and record.generation == message.generation:
             self.leases.finish(claim, record)
@@ -280,9 +276,23 @@ class Claiming:
         if record and was_finished(path, message.metadata, record):
             self.leases.clear_repeated(claim, record)
             return None
-        self.leases.log_step("claimed", claim, lease.owner)
+        if taken.lease.generation not in (None, message.generation):
+            # Equal bytes were PUT anew. They are one message, with its attempts, unless that has its outcome.  [P1]
+            # Named from now on: should that still come, by a zombie, these attempts are not what ended with it.  [P5]
+            lease = taken.lease.on(message, claim.lease.claimed_at or claim.claimed_at)
+            if record and taken.former and taken.former.is_ended_by(record):
+                self.queue.perform(record)
+                lease = taken.lease.anew(message)
+            self._write(path, taken, lease)
+            if self._is_late(path, taken.lease, taken.written, permit):
+                return None
+            claim = self._claimed(message, taken.lease, taken.written, before)
+        self.leases.log_step("claimed", claim, claim.lease.owner)
         self.leases.emit("message.claimed", claim)
         return claim
+
+    def _write(self, path: str, taken: _Taken, lease: Lease) -> None:
+        taken.lease, taken.written = self.leases.put_lease(path, lease, if_match=taken.written.etag)
 
     def _claimed(self, message: Message, lease: Lease, written: Written, before: float) -> Claim:
         lease = lease.on(message, lease.claimed_at or written.at)
@@ -298,42 +308,47 @@ class Claiming:
             lines=lease.lines or Lines(),
         )
 
-    def _end_vanished(self, path: str, lease: Lease, written: Written, before: float, *, is_first: bool) -> None:
+    def _end_vanished(self, path: str, taken: _Taken, before: float) -> None:
         """The message is gone: someone deleted it, or finished it and died before its lease was deleted.  [P1] [P7]"""
-        if not is_first:
+        lease, written = taken.lease, taken.written
+        if taken.former:
             until = before + lease.timeout.total_seconds()
             self.leases.record_vanished(path, lease, written.at, lambda: self.queue.clock.monotonic() < until)
         delete_unique(self.queue.store, self.queue.keys.lease(path), if_match=written.etag)
 
-    def _fail_unreadable(
-        self, path: str, lease: Lease, written: Written, before: float, refused: AccessDenied, *, is_first: bool
-    ) -> None:
+    def _fail_unreadable(self, path: str, taken: _Taken, before: float, refused: AccessDenied) -> None:
         """A message whose GET is refused has had an attempt: it would be claimed and given back for ever.  [P5]"""
         _log.error("message cannot be read, attempt failed: %s/%s: %s", self.queue.name, path, refused)
         info = self.queue.list_message(path)
         if info is None:
-            self._end_vanished(path, lease, written, before, is_first=is_first)
+            self._end_vanished(path, taken, before)
             return
-        generation = Generation(etag=info.etag, put_at=info.modified_at)
+        lease, generation = taken.lease, Generation(etag=info.etag, put_at=info.modified_at)
         # Its put id says who has to know what becomes of it: a flow, or whoever stores it a second time.  [P8]
         metadata = described_metadata(self.queue, path, generation.etag)
         message = Message(queue=self.queue.name, path=path, generation=generation, size=info.size)
         if metadata is not None:
             message = replace(message, metadata=metadata)
+        known = told_by(lease, generation) if metadata is None else metadata
         if lease.leased_etag not in ("", generation.etag):
             # The name was PUT anew; the attempt is its first. What becomes of it is written with the failure.  [P5]
-            lease = replace(lease, attempt=1, put_id="", failure=None, attempts=(), lines=None, postponed=0)
-        claim = self._claimed(message, lease, written, before)
+            lease = replace(lease.anew(message), fence=lease.fence)
+        claim = self._claimed(message, lease, taken.written, before)
         record = self.leases.outcomes.read(path)
         if record and record.generation == generation:
             self.leases.finish(claim, record)
             return
-        known = told_by(lease, generation) if metadata is None else metadata
-        is_last = not self.queue.settings.retry.can_retry(claim.attempt)
         if record and known is not None and was_finished(path, known, record):
             # A late repetition. Its death would take the place of the outcome.  [P3]
             self.leases.clear_repeated(claim, record)
-        elif is_last and known is None and may_be_finished(path, record):
+            return
+        if record and taken.former and taken.former.is_ended_by(record):
+            # Equal bytes that were PUT after the outcome: the attempt is their first, too.
+            self.queue.perform(record)
+            lease = replace(lease.anew(message), fence=lease.fence)
+            claim = self._claimed(message, lease, taken.written, before)
+        is_last = not self.queue.settings.retry.can_retry(claim.attempt)
+        if is_last and known is None and may_be_finished(path, record):
             self.leases.put_off(claim, Failure.of(refused))
         else:
             self.leases.fail(claim, refused)

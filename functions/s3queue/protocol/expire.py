@@ -60,6 +60,11 @@ def expire(leases: LeaseProtocol, path: str, held: StoredLease, *, because: Fail
         # A late repetition of what has run: see `Claiming`.
         leases.clear_repeated(claim, record)
         return "finished"
+    if record and lease.is_ended_by(record):
+        # Equal bytes, PUT after the message of this lease had its outcome, and before that was deleted.  [P1] [P5] [P7]
+        queue.perform(record)
+        _restart(leases, claim, held)
+        return "restarted"
     is_unstarted = because is None and lease.state == "processing" and has_not_started(queue, lease.owner, path)
     if lease.is_cancelling or (lease.state == "burying" and lease.failure is None) or is_unstarted:
         # The operator's process had recorded nothing yet; or the lease was taken over to clear what had an outcome, not

@@ -313,6 +313,8 @@ class LeaseProtocol(LeaseWrites):
             sends=tuple(claim.lines.sends) if is_sending else (),
             outbox=tuple(claim.lines.outbox) if is_sending else (),
             keeps_payload=self.queue.settings.keep_payload and outcome == "completed",
+            # The lease of a partition has its outcomes in itself: there is nothing to tell apart.
+            fence="" if claim.within else claim.lease.fence,
         )
 
 

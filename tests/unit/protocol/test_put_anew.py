@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from s3queue import DeadLetters, Queue, Unavailable
+from s3queue import AccessDenied, DeadLetters, Queue, Unavailable
 from support.workbench import Workbench
 
 
@@ -192,3 +192,251 @@ def test_a_claim_that_fails_after_its_name_was_put_anew_leaves_no_lease_and_no_a
     claim = queue.claim(path, read_first=True)
     assert claim is not None
     assert (claim.attempt, claim.message.body) == (1, b"b")
+
+
+class Crash(BaseException):
+    """Not an Exception: nothing catches it and goes on."""
+
+
+def crash_before_the_delete(
+    bench: Workbench, queue: Queue, path: str, handler: Callable[..., Any], **options: Any
+) -> None:
+    """A worker records the outcome of a message, and dies before it has deleted it."""
+    etag = bench.memory.head(f"orders/{path}").etag
+
+    def around(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "delete" and key == f"orders/{path}":
+            raise Crash
+        return perform()
+
+    bench.around = around
+    with pytest.raises(Crash):
+        bench.processor(queue, handler, **options).run(path, etag=etag)
+    bench.around = None
+
+
+def settled(bench: Workbench, queue: Queue) -> list[tuple[Any, int]]:
+    """What runs from now on, and as which attempt."""
+    ran: list[tuple[Any, int]] = []
+    bench.settle(queue, lambda body, context: ran.append((body, context.attempt)))
+    return ran
+
+
+@pytest.mark.parametrize("max_attempts", [1, 3])
+@pytest.mark.parametrize("started", [0, 90], ids=["PUT", "upload that was started before the claim"])
+@pytest.mark.parametrize("is_named", [False, True], ids=["first lease", "extended"])
+def test_equal_bytes_that_are_put_after_an_outcome_have_all_their_attempts(
+    bench: Workbench, max_attempts: int, started: float, is_named: bool
+) -> None:
+    """[P1] [P5] With one attempt, what was PUT was dead, and had never been started."""
+    queue = bench.queue(worker_id="dies", max_attempts=max_attempts)
+    bench.clock.advance(120)
+    bench.put("orders/messages/daily", b"1")
+
+    def handler(body: int, context: Any) -> None:
+        bench.clock.advance(3)
+        if is_named:
+            context.extend()
+
+    crash_before_the_delete(bench, queue, "messages/daily", handler)
+    bench.clock.advance(5)
+    upload(bench, "orders/messages/daily", b"1", started=started)
+    put_at = bench.memory.head("orders/messages/daily").modified_at
+
+    bench.clock.advance(60)
+    report = bench.sweeper(queue).sweep()
+
+    assert report.endings == {"restarted": 1}
+    assert settled(bench, bench.queue(max_attempts=max_attempts)) == [(1, 1)]
+    record = queue.status("messages/daily").record
+    assert (record.outcome, record.attempt, record.generation.put_at) == ("completed", 1, put_at)
+
+
+def test_equal_bytes_that_are_put_in_the_second_of_the_claim_have_all_their_attempts(bench: Workbench) -> None:
+    """[P1] The dates of lease and PUT are equal: only the fence in the record tells what it is about."""
+    queue = bench.queue(worker_id="dies", max_attempts=1)
+    bench.put("orders/messages/daily", b"1")
+    bench.clock.advance(1)
+    crash_before_the_delete(bench, queue, "messages/daily", lambda body: None)
+    bench.put("orders/messages/daily", b"1")
+
+    bench.clock.advance(60)
+
+    assert settled(bench, bench.queue(max_attempts=1)) == [(1, 1)]
+
+
+def test_a_worker_that_dies_with_what_was_put_after_an_outcome_is_charged_with_its_attempt(bench: Workbench) -> None:
+    """[P5] The record is of equal bytes, but not of the claim that ran out."""
+    queue = bench.queue(worker_id="first")
+    bench.put("orders/messages/daily", b"1")
+    queue.complete(queue.claim("messages/daily"))
+    bench.put("orders/messages/daily", b"1")
+    bench.clock.advance(1)
+    bench.put("orders/messages/daily", b"1")
+    assert bench.queue(worker_id="dies").claim("messages/daily")
+
+    bench.clock.advance(60)
+
+    assert settled(bench, queue) == [(1, 2)]
+
+
+def test_the_lines_of_a_batch_that_is_put_after_an_outcome_run(bench: Workbench) -> None:
+    """[P1] Those whose progress was stored were recorded as completed, and had not run."""
+    queue = bench.queue(worker_id="dies")
+    bench.put("orders/messages/day.ndjson", b"1\n2\n3\n4\n")
+    bench.clock.advance(1)
+
+    def slow(body: int) -> None:
+        bench.clock.advance(9)  # it extends its lease, with its progress, at half of the visibility timeout
+
+    crash_before_the_delete(bench, queue, "messages/day.ndjson", slow)
+    bench.clock.advance(2)
+    bench.put("orders/messages/day.ndjson", b"1\n2\n3\n4\n")
+
+    bench.clock.advance(60)
+
+    assert settled(bench, bench.queue()) == [(1, 1), (2, 1), (3, 1), (4, 1)]
+
+
+def zombie_that_completes(bench: Workbench, queue: Queue, before: Callable[[], None]) -> None:
+    """A worker stands still in the last line; its message is given back, and it completes it nevertheless."""
+    sweeper = bench.sweeper(bench.queue())
+
+    def slow(body: int) -> None:
+        bench.clock.advance(9)
+        if body == 4:
+            bench.clock.advance(60)
+            sweeper.sweep()
+            bench.clock.advance(2)
+            before()
+
+    bench.processor(queue, slow).run("messages/day.ndjson", etag=bench.memory.head("orders/messages/day.ndjson").etag)
+    assert queue.status("messages/day.ndjson").record.outcome == "completed"
+
+
+def test_what_is_put_after_a_zombies_completion_runs_as_a_whole(bench: Workbench) -> None:
+    """[P1] The lease that waits has the progress of what has its outcome by now."""
+    queue = bench.queue(worker_id="zombie")
+    bench.put("orders/messages/day.ndjson", b"1\n2\n3\n4\n")
+    bench.clock.advance(1)
+    zombie_that_completes(bench, queue, lambda: None)
+    bench.clock.advance(2)
+    bench.put("orders/messages/day.ndjson", b"1\n2\n3\n4\n")
+
+    claim = queue.claim("messages/day.ndjson", read_first=True)
+
+    assert (claim.attempt, claim.lines.done, claim.lease.attempts) == (1, type(claim.lines.done)(), ())
+    lease = queue.read_lease("messages/day.ndjson").lease
+    assert (lease.generation, lease.attempt, lease.lines) == (claim.message.generation, 1, None)
+
+
+def test_what_is_put_before_a_zombies_completion_keeps_its_attempts(bench: Workbench) -> None:
+    """[P5] Equal bytes are one message while it is at work, and whoever claims it says which of the two he has."""
+    queue = bench.queue(max_attempts=2)
+    bench.put("orders/messages/daily", b"1")
+    zombie = bench.queue(worker_id="zombie")
+    held = zombie.claim("messages/daily")
+    bench.clock.advance(60)
+    bench.sweeper(queue).sweep()
+    bench.clock.advance(2)
+    bench.put("orders/messages/daily", b"1")
+    dies = bench.queue(worker_id="dies", max_attempts=2)
+    claim = dies.claim("messages/daily", read_first=True)
+    assert (claim.attempt, dies.read_lease("messages/daily").lease.generation) == (2, claim.message.generation)
+    zombie.complete(held)
+
+    bench.clock.advance(60)
+    report = bench.sweeper(queue).sweep()
+
+    assert report.endings == {"dead": 1}
+
+
+@pytest.mark.parametrize("by", ["sweeper", "claim"])
+def test_what_a_message_has_sent_is_stored_before_it_begins_anew(bench: Workbench, by: str) -> None:
+    """[P7]"""
+    queue = bench.queue(worker_id="dies", max_attempts=2)
+    queue.sends_to = ("emails",)
+    bench.put("orders/messages/daily", b"1")
+
+    def around(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if key.startswith("emails/"):
+            raise Crash
+        return perform()
+
+    def handler(body: int, context: Any) -> None:
+        context.send("emails", {"to": "ada"})
+        if by == "claim":
+            bench.clock.advance(60)
+            bench.sweeper(queue).sweep()
+        bench.around = around
+
+    with pytest.raises(Crash):
+        bench.processor(queue, handler, sends_to=["emails"]).run("messages/daily")
+    bench.around = None
+    assert bench.keys("emails/") == []
+    bench.clock.advance(2)
+    bench.put("orders/messages/daily", b"1")
+    if by == "sweeper":
+        bench.clock.advance(60)
+        assert bench.sweeper(queue).sweep().endings == {"restarted": 1}
+    else:
+        assert queue.claim("messages/daily", read_first=True).attempt == 1
+
+    assert len(bench.keys("emails/messages/")) == 1
+
+
+@pytest.mark.parametrize("max_attempts", [1, 2])
+def test_the_second_put_of_a_dedup_id_that_is_finished_is_cleared_by_its_lease(
+    bench: Workbench, max_attempts: int
+) -> None:
+    """[P4] Equal put ids are one message, however often it is PUT."""
+    queue = bench.queue(worker_id="dies", max_attempts=max_attempts)
+    path = queue.enqueue(b"1", dedup_id="x", dedup_for=60)
+    metadata = bench.memory.head(f"orders/{path}").metadata
+    crash_before_the_delete(bench, queue, path, lambda body: None)
+    bench.clock.advance(2)
+    bench.put(f"orders/{path}", b"1", metadata=metadata)
+
+    bench.clock.advance(60)
+
+    assert settled(bench, bench.queue(max_attempts=max_attempts)) == []
+    assert queue.status(path).record.outcome == "completed"
+
+
+def test_a_cancellation_of_what_was_at_work_does_not_end_what_is_put_after_it(bench: Workbench) -> None:
+    queue = bench.queue(max_attempts=1)
+    bench.put("orders/messages/daily", b"1")
+    bench.clock.advance(2)
+    bench.queue(worker_id="dies", max_attempts=1).claim("messages/daily")
+    bench.clock.advance(2)
+    assert queue.cancel("messages/daily").outcome == "cancelled"
+    bench.clock.advance(2)
+    bench.put("orders/messages/daily", b"1")
+
+    bench.clock.advance(60)
+
+    assert settled(bench, queue) == [(1, 1)]
+
+
+def test_what_nobody_can_read_has_all_its_attempts_if_it_was_put_after_an_outcome(bench: Workbench) -> None:
+    """[P5]"""
+    queue = bench.queue(max_attempts=2)
+    bench.put("orders/messages/daily", b"1")
+    zombie = bench.queue(worker_id="zombie", max_attempts=2)
+    held = zombie.claim("messages/daily")
+    bench.clock.advance(60)
+    bench.sweeper(queue).sweep()
+    bench.clock.advance(2)
+    zombie.complete(held)
+    bench.put("orders/messages/daily", b"1")
+
+    def refuse(operation: str, key: str, perform: Callable[[], Any]) -> Any:
+        if operation == "get" and key == "orders/messages/daily":
+            raise AccessDenied("a foreign key")
+        return perform()
+
+    bench.around = refuse
+
+    assert queue.claim("messages/daily", read_first=True) is None
+    lease = queue.read_lease("messages/daily").lease
+    assert (lease.state, lease.attempt, len(lease.attempts)) == ("waiting", 1, 1)
