@@ -32,6 +32,8 @@ NAPS = (8.0, 9.0, 10.0, 11.0, 12.0)
 #: When, in a zombie's sleep, a producer PUTs the name again, and with which bytes: early enough for others to finish it
 #: before the zombie wakes, or too late for that.
 RE_PUTS = {"equal, early": 45.0, "equal, late": ASLEEP - 0.3, "other, late": ASLEEP - 0.3}
+#: As these, while the lease of a worker that died is still there.
+SOON = "equal, soon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def run_case(case: Case) -> Outcome:
             path = (OPERATIONS | UNDISTURBED)[case.operation](stage)
             begun = world.now
             if case.re_put:
-                world.at(begun + RE_PUTS[case.re_put], lambda: stage.put_again(path, case.re_put))
+                world.at(begun + (RE_PUTS | {SOON: 3.5})[case.re_put], lambda: stage.put_again(path, case.re_put))
             world.run(begun + 3.0)
             _repair(stage)
             check_quiet(world, judge, stage.cast)
@@ -158,12 +160,24 @@ def zombies(log: dict[str, list[tuple[str, str]]], operation: str) -> Iterator[C
             yield Case(operation, (("subject-1", number, "sleep before"),), nap)
 
 
+def deaths_before_a_put(log: dict[str, list[tuple[str, str]]], operation: str) -> Iterator[Case]:
+    """The subject is killed, and its name is PUT anew, with equal bytes, before anybody has repaired what it left."""
+    for number in range(1, len(log["subject-1"]) + 1):
+        yield Case(operation, (("subject-1", number, "crash before"),), re_put=SOON)
+
+
 def single_cases(operation: str) -> list[Case]:
     """Every case of one operation, without the pairs; to know its requests, it is carried out once."""
     if operation in UNDISTURBED:
         return [Case(operation)]
     log = run_case(Case(operation)).log
-    return [Case(operation), *singles(log, operation), *zombies(log, operation)]
+    # In this order: planted bugs are remembered by the number of the case that caught them.
+    return [
+        Case(operation),
+        *singles(log, operation),
+        *zombies(log, operation),
+        *deaths_before_a_put(log, operation),
+    ]
 
 
 def explore(operation: str, *, pairs_of: int = 1) -> Iterator[Outcome]:
@@ -176,5 +190,5 @@ def explore(operation: str, *, pairs_of: int = 1) -> Iterator[Outcome]:
         if number % pairs_of == 0:
             for pair in pairs(outcome):
                 yield run_case(pair)
-    for case in zombies(baseline.log, operation):
+    for case in (*zombies(baseline.log, operation), *deaths_before_a_put(baseline.log, operation)):
         yield run_case(case)

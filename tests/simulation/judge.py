@@ -153,8 +153,10 @@ class Judge:
             self.leased_at[after.etag] = self.world.now
         former = Lease.from_bytes(before.body, path) if before else None
         life = self.ledger.present.get(path)
-        if lease and lease.state == "processing" and (not former or _is_new_claim(former, lease)) and life:
-            life.claims += 1
+        if lease and lease.state == "processing" and (not former or _is_new_claim(former, lease)):
+            self.ledger.claimed[path].append(self.world.now)
+            if life:
+                life.claims += 1
         if life and after is None:
             life.given_back_at = self.world.now
         if before is None:
@@ -237,17 +239,18 @@ class Judge:
         ends = {life.end, *(one.end for one in self.ledger.lives[life.path] if life.end == "overwritten")}
         if record.failure and record.failure.type == "MessageVanished" and not ends & {"merged", "removed"}:
             self.broken("P1", f"{life.path} vanished before it was finished")
+        # Equal bytes are one message while they are at work; what was PUT after they had an outcome is another one.
+        alike, since = self.ledger.alike_since(life)
         if record.outcome != "completed":
-            alike = self.ledger.alike(life)
-            claims = sum(one.claims for one in alike)
+            claims = self.ledger.claims_of(life)
             # Claimed just before it was PUT anew, and read just after: then it is the one that ran. What was deleted by
             # hand is charged with a GET whose answer was lost.
             is_gone = record.failure is not None and record.failure.type == "MessageVanished"
-            if record.attempt > claims + is_gone and not any(one.runs for one in alike):
+            have_run = any(run.began_at >= since for one in alike for runs in one.runs.values() for run in runs)
+            if record.attempt > claims + is_gone and not have_run:
                 self.broken("P5", f"{life.path} died of attempt {record.attempt}, and was claimed {claims} times")
             return
-        alike = self.ledger.alike(life)
-        done = {line for line in life.lines if any(one.succeeded(line) for one in alike)}
+        done = {line for line in life.lines if any(one.succeeded(line, since) for one in alike)}
         if len(done) < len(life.lines) - record.dead_lines:
             self.broken("P1", f"{life.path} is recorded as completed, and not every handler succeeded")
 
@@ -382,6 +385,8 @@ class Judge:
             self.broken("unexpected", f"{claim.path} was claimed although the queue had been paused for long")
         if runs_once(claim.path) and any(one.record for one in self.ledger.lives[claim.path] if one is not life):
             self.broken("P10", f"{claim.path} has run, and runs again because it was put again")
+        if self.ledger.alike_since(life)[1] and claim.attempt > (claims := self.ledger.claims_of(life)):
+            self.broken("P5", f"{claim.path} starts as attempt {claim.attempt}, and was claimed {claims} times")
         runs = life.runs.setdefault(line, [])
         runs.append(run)
         given_back = sum(one.ended == "postponed" for one in runs) + self.releases.counts[claim.path]

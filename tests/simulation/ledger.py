@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,8 +80,9 @@ class Life:
         messages = messages_of(self.path, io.BytesIO(self.body))
         return {number: body for number, body in messages if isinstance(body, bytes)}
 
-    def succeeded(self, line: int) -> bool:
-        return any(run.ended == "ok" for run in self.runs.get(line, ()))
+    def succeeded(self, line: int, since: float = 0.0) -> bool:
+        """Whether a handler did that began no earlier than this."""
+        return any(run.ended == "ok" and run.began_at >= since for run in self.runs.get(line, ()))
 
 
 @dataclass(slots=True, eq=False)
@@ -99,6 +101,8 @@ class Ledger:
     def __init__(self) -> None:
         self.lives: dict[str, list[Life]] = {}
         self.present: dict[str, Life] = {}
+        #: Path → when a lease of it was taken, also if nothing lay there.
+        self.claimed: defaultdict[str, list[float]] = defaultdict(list)
         self._order = 0
 
     def put(self, path: str, stored: Any, now: float, *, was_leased: bool) -> Life:
@@ -138,6 +142,23 @@ class Ledger:
     def alike(self, life: Life) -> list[Life]:
         """Lives of the same name and the same bytes: S3's conditions cannot tell one from another."""
         return [other for other in self.lives[life.path] if other.etag == life.etag]
+
+    def alike_since(self, life: Life) -> tuple[list[Life], float]:
+        """Those that are one message with this one, and when that began: equal bytes that had their outcome before this
+        one was PUT are another message, and no claim, start or line of theirs counts for it.  [P1] [P5]
+        """
+        alike = self.alike(life)
+        if life.puts > 1:
+            return alike, 0.0  # S3 cannot tell which of the PUTs of one second an outcome is about
+        ended = [one for one in alike if one is not life and one.record and one.recorded_at <= life.began_at]
+        since = max((one.recorded_at for one in ended), default=0.0)
+        return [one for one in alike if one not in ended], since
+
+    def claims_of(self, life: Life) -> int:
+        """How many attempts may be charged to it."""
+        alike, since = self.alike_since(life)
+        # After an outcome, also those that were taken before it lay there: nobody knows what their GET would have met.
+        return sum(at >= since for at in self.claimed[life.path]) if since else sum(one.claims for one in alike)
 
     def of_group(self, life: Life) -> list[Life]:
         """Lives that may carry the same put id: those of its name, or of its whole group, where replays are renamed."""

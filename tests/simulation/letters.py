@@ -157,7 +157,8 @@ class Letters:
                 life.end = "merged"
                 return
             self._broken("P1", f"{life.path}: {done} of {len(lines)} done, {len(life.lettered)} dead letters")
-        if any(not any(one.succeeded(line) for one in alike) for line in missing):
+        one_message, since = self._ledger.alike_since(life)
+        if any(not any(one.succeeded(line, since) for one in one_message) for line in missing):
             self._broken("P1", f"{life.path}: a line is neither done nor a dead letter")
 
     def check_kept(self, world: World, root: str, life: Life, line: int) -> None:

@@ -370,8 +370,9 @@ def test_what_a_message_has_sent_is_stored_before_it_begins_anew(bench: Workbenc
             bench.sweeper(queue).sweep()
         bench.around = around
 
+    etag = bench.memory.head("orders/messages/daily").etag
     with pytest.raises(Crash):
-        bench.processor(queue, handler, sends_to=["emails"]).run("messages/daily")
+        bench.processor(queue, handler, sends_to=["emails"]).run("messages/daily", etag=etag)
     bench.around = None
     assert bench.keys("emails/") == []
     bench.clock.advance(2)
@@ -407,7 +408,8 @@ def test_a_cancellation_of_what_was_at_work_does_not_end_what_is_put_after_it(be
     queue = bench.queue(max_attempts=1)
     bench.put("orders/messages/daily", b"1")
     bench.clock.advance(2)
-    bench.queue(worker_id="dies", max_attempts=1).claim("messages/daily")
+    etag = bench.memory.head("orders/messages/daily").etag
+    bench.queue(worker_id="dies", max_attempts=1).claim("messages/daily", etag=etag)
     bench.clock.advance(2)
     assert queue.cancel("messages/daily").outcome == "cancelled"
     bench.clock.advance(2)
