@@ -100,8 +100,8 @@ BUGS = (
     Mutation(
         "a copy in parts is made again after a 409",
         "stores/s3.py",
-        "send_parts, written_in, tries=1)",
-        "send_parts, written_in)",
+        "send_parts, written_in, condition=condition, tries=1)",
+        "send_parts, written_in, condition=condition)",
         test="tests/contract/test_s3_errors.py::test_a_copy_in_parts_is_not_made_again_after_a_409",
     ),
     Mutation(

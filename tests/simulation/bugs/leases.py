@@ -212,21 +212,23 @@ BUGS = (
         # To save a round trip, a GET beside the PUT would have to be safe when it comes first.
         "a message is read beside the PUT of its lease, not after it",
         "protocol/claiming.py",
-        "        try:\n            lease, written = self.leases.put_lease(path, lease, if_match=if_match)\n",
+        "        try:\n"
+        "            lease, written = self.leases.put_lease(path, lease, if_match=held.etag if held else None)\n",
         "        early = None\n"
         "        with contextlib.suppress(QueueError):\n"
-        "            early = self.queue.store.open(self.queue.keys.message(path)) if if_match is None else None\n"
-        "        try:\n            lease, written = self.leases.put_lease(path, lease, if_match=if_match)\n",
+        "            early = self.queue.store.open(self.queue.keys.message(path)) if held is None else None\n"
+        "        try:\n"
+        "            lease, written = self.leases.put_lease(path, lease, if_match=held.etag if held else None)\n",
         more=(
             (
                 "protocol/claiming.py",
-                "before, permit, is_first=if_match is None)",
-                "before, permit, is_first=if_match is None, early=early)",
+                "self._read_message(path, taken, before, permit)",
+                "self._read_message(path, taken, before, permit, early=early)",
             ),
             (
                 "protocol/claiming.py",
-                "permit: Permit | None, *, is_first: bool\n",
-                "permit: Permit | None, *, is_first: bool, early=None\n",
+                "before: float, permit: Permit | None) -> Claim | None:\n        try:\n            found",
+                "before: float, permit: Permit | None, early=None) -> Claim | None:\n        try:\n            found",
             ),
             (
                 "protocol/claiming.py",
@@ -238,7 +240,7 @@ BUGS = (
     Mutation(
         "a claim that fails after its name was PUT anew gives back the lease before",
         "protocol/claiming.py",
-        "            taken.lease, taken.written = lease, written\n",
-        "",
+        "self.leases.give_back(path, taken.lease, taken.written.etag, taken.written.at)",
+        "self.leases.give_back(path, lease, written.etag, written.at)",
     ),
 )

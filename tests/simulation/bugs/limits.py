@@ -13,8 +13,8 @@ BUGS = (
     Mutation(
         "a token counts for a lease that is written anew, however late",
         "protocol/claiming.py",
-        "            if self._is_late(path, lease, written, permit):\n                return None\n        claim = ",
-        "        claim = ",
+        "if self._is_late(path, taken.lease, taken.written, permit):\n                return None\n        claim = ",
+        "pass\n        claim = ",
         # Schedules 115794 and 127658 met it.
         test="tests/unit/flow/test_limiter.py::test_a_token_does_not_count_for_a_lease_that_is_written_anew_too_late",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulation.mutations import Mutation
 
+_ANEW = "tests/unit/protocol/test_put_anew.py::"
 BUGS = (
     Mutation(
         "the lease is deleted before the message",
@@ -142,5 +143,54 @@ BUGS = (
         "        return None\n",
         test="tests/unit/protocol/test_outcomes.py::"
         "test_a_dead_letter_that_is_refused_although_nothing_is_there_is_left_for_later",
+    ),
+    Mutation(
+        "what is PUT after an outcome is charged with the attempts before it",
+        "protocol/expire.py",
+        "    if record and lease.is_ended_by(record):\n",
+        "    if record and not path:\n",
+    ),
+    Mutation(
+        "a record does not say which claim it is of",
+        "protocol/lease_protocol.py",
+        'fence="" if claim.within else claim.lease.fence',
+        'fence=""',
+    ),
+    Mutation(
+        "a claim of what is PUT after an outcome goes on with the lines before it",
+        "protocol/claiming.py",
+        "            if record and taken.former and taken.former.is_ended_by(record):\n"
+        "                self.queue.perform(record)\n",
+        "            if record and not path:\n",
+        test=f"{_ANEW}test_what_is_put_after_a_zombies_completion_runs_as_a_whole",
+    ),
+    Mutation(
+        "a claim of equal bytes that were PUT anew does not name them",
+        "protocol/claiming.py",
+        "            self._write(path, taken, lease)\n",
+        "            if lease.attempt == 1:\n                self._write(path, taken, lease)\n",
+        test=f"{_ANEW}test_what_is_put_before_a_zombies_completion_keeps_its_attempts",
+    ),
+    Mutation(
+        "the sends of an outcome are not stored before what is PUT after it begins",
+        "protocol/claiming.py",
+        "                self.queue.perform(record)\n                lease = taken.lease.anew(message)\n",
+        "                lease = taken.lease.anew(message)\n",
+        more=(
+            (
+                "protocol/expire.py",
+                "        queue.perform(record)\n        _restart(leases, claim, held)\n",
+                "        _restart(leases, claim, held)\n",
+            ),
+        ),
+        test=f"{_ANEW}test_what_a_message_has_sent_is_stored_before_it_begins_anew",
+    ),
+    Mutation(
+        "what nobody can read is charged with the attempts of what had its outcome before",
+        "protocol/claiming.py",
+        "        if record and taken.former and taken.former.is_ended_by(record):\n"
+        "            # Equal bytes that were PUT after",
+        "        if record and not path:\n            # Equal bytes that were PUT after",
+        test=f"{_ANEW}test_what_nobody_can_read_has_all_its_attempts_if_it_was_put_after_an_outcome",
     ),
 )

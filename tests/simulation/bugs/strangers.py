@@ -25,15 +25,14 @@ BUGS = (
     Mutation(
         "a message that nobody may read is given back for ever",
         "protocol/claiming.py",
-        "            self._fail_unreadable(path, lease, written, before, refused, is_first=is_first)\n",
+        "            self._fail_unreadable(path, taken, before, refused)\n",
         "            raise\n",
     ),
     Mutation(
         "a claim in vain counts as won before its attempt is written",
         "protocol/claiming.py",
-        "            self._fail_unreadable(path, lease, written, before, refused, is_first=is_first)\n",
-        "            self.queue.in_vain += 1\n"
-        "            self._fail_unreadable(path, lease, written, before, refused, is_first=is_first)\n",
+        "            self._fail_unreadable(path, taken, before, refused)\n",
+        "            self.queue.in_vain += 1\n            self._fail_unreadable(path, taken, before, refused)\n",
         test="tests/unit/spark_runs/test_unreadable_claims.py::"
         "test_a_claim_that_fails_and_is_given_back_does_not_count_as_won",
     ),
@@ -76,8 +75,8 @@ BUGS = (
     Mutation(
         "a message that nobody may read, and that is gone, leaves no record",
         "protocol/claiming.py",
-        "            self._end_vanished(path, lease, written, before, is_first=is_first)\n            return\n",
-        "            self._end_vanished(path, lease, written, before, is_first=True)\n            return\n",
+        "            self._end_vanished(path, taken, before)\n            return\n",
+        "            self._end_vanished(path, replace(taken, former=None), before)\n            return\n",
         test="tests/unit/protocol/test_unreadable.py::"
         "test_one_that_is_deleted_by_hand_between_two_attempts_is_recorded",
     ),
@@ -169,8 +168,8 @@ BUGS = (
     Mutation(
         "a claim of what nobody may describe takes the place of an outcome",
         "protocol/claiming.py",
-        "        elif is_last and known is None and may_be_finished(path, record):\n",
-        "        elif not path:\n",
+        "        if is_last and known is None and may_be_finished(path, record):\n",
+        "        if not path:\n",
         test=f"{_UNDESCRIBED}test_the_outcome_of_what_may_be_a_late_repetition_is_kept",
     ),
     Mutation(

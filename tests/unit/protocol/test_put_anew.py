@@ -442,3 +442,27 @@ def test_what_nobody_can_read_has_all_its_attempts_if_it_was_put_after_an_outcom
     assert queue.claim("messages/daily", read_first=True) is None
     lease = queue.read_lease("messages/daily").lease
     assert (lease.state, lease.attempt, len(lease.attempts)) == ("waiting", 1, 1)
+
+
+def test_lines_that_have_sent_something_begin_again_for_equal_bytes_that_are_put_while_they_are_at_work(
+    bench: Workbench,
+) -> None:
+    """[P7] Both could be completed, the first by a zombie, and each would store these sends under its own name."""
+    queue = bench.queue(worker_id="dies")
+    queue.sends_to = ("emails",)
+    bench.put("orders/messages/day.ndjson", b"1\n2\n3\n4\n")
+
+    def handler(body: int, context: Any) -> None:
+        if body == 4:
+            raise Crash
+        context.send("emails", {"line": body})
+        bench.clock.advance(9)
+
+    with pytest.raises(Crash):
+        bench.processor(queue, handler, sends_to=["emails"]).run("messages/day.ndjson")
+    assert queue.read_lease("messages/day.ndjson").lease.lines.has_sends
+    bench.put("orders/messages/day.ndjson", b"1\n2\n3\n4\n")
+
+    bench.clock.advance(60)
+
+    assert settled(bench, bench.queue()) == [(1, 2), (2, 2), (3, 2), (4, 2)]
