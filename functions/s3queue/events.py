@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from .errors import InvalidRequest
+from .errors import InvalidRequest, Unavailable
 
 Event = Literal[
     "message.enqueued",
@@ -124,15 +124,24 @@ def _failures() -> tuple[type[BaseException], ...]:
 
 
 def publish_to(bus: str, client: Any, which: Literal["off", "failures", "all"]) -> Hook:
-    """A hook for `*` that publishes events to an EventBridge bus; `client` is boto3's `events` client."""
+    """A hook for `*` that publishes events to an EventBridge bus; `client` is boto3's `events` client.
+
+    It raises if EventBridge did not take one: `Events.emit` logs that.
+    """
     import json
 
     def publish(fields: Mapping[str, Any]) -> None:
         if which == "off" or (which == "failures" and fields["event"] not in FAILURES):
             return
         detail = json.dumps(dict(fields), default=str)
-        client.put_events(
+        answer = client.put_events(
             Entries=[{"EventBusName": bus, "Source": "s3queue", "DetailType": fields["event"], "Detail": detail}]
         )
+        # What it refuses, it answers with 200: throttled, too large, no such bus.
+        if answer.get("FailedEntryCount"):
+            refused = answer["Entries"][0]
+            raise Unavailable(
+                f"EventBridge refused an event: {refused.get('ErrorCode')}: {refused.get('ErrorMessage')}"
+            )
 
     return publish

@@ -159,8 +159,9 @@ class _Bus:
     def __init__(self) -> None:
         self.entries: list[dict[str, Any]] = []
 
-    def put_events(self, *, Entries: list[dict[str, Any]]) -> None:  # noqa: N803
+    def put_events(self, *, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803
         self.entries += Entries
+        return {"FailedEntryCount": 0, "Entries": [{"EventId": "x"}]}
 
 
 @pytest.mark.parametrize(
@@ -199,6 +200,22 @@ def test_eventbridge_gets_what_the_queue_is_set_to(bench, queue, which, publishe
     for entry in bus.entries:
         assert (entry["EventBusName"], entry["Source"]) == ("jobs-bus", "s3queue")
         assert json.loads(entry["Detail"])["path"] == path
+
+
+class _FullBus(_Bus):
+    def put_events(self, *, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803
+        refused = {"ErrorCode": "ThrottlingException", "ErrorMessage": "Rate exceeded"}
+        return {"FailedEntryCount": len(Entries), "Entries": [refused]}
+
+
+def test_what_eventbridge_refuses_is_logged_and_stops_no_message(caplog):
+    events = Events()
+    events.on("*", publish_to("jobs-bus", _FullBus(), "failures"))
+
+    events.emit("message.dead", queue="orders", path="messages/x")
+
+    assert "event hook failed, continuing: message.dead" in caplog.text
+    assert "ThrottlingException: Rate exceeded" in caplog.text
 
 
 def test_events_pass_on_to_several_listeners():

@@ -346,8 +346,9 @@ def test_events_carry_duration_attempts_and_sizes_but_no_result(bench, queue, de
     entries: list[dict[str, Any]] = []
 
     class Bus:
-        def put_events(self, *, Entries: list[dict[str, Any]]) -> None:  # noqa: N803
+        def put_events(self, *, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803
             entries.extend(Entries)
+            return {"FailedEntryCount": 0}
 
     queue.events.on("*", publish_to("bus", Bus(), "all"))
 
