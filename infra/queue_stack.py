@@ -185,6 +185,8 @@ class QueueStack(Stack):
                 options=self.options,
                 number=number,
                 spark_runs=self.spark_runs,
+                # One of them, also if none of its own queues has runs or events.
+                publishes_runs=number == 1 and any(one.settings.events != "off" for one in self.queues.values()),
             )
             # S3 takes no two rules for one prefix, so each of several sweepers has those of its own queues.
             own = [self.queues[name].failures_prefix for name in names if self.queues[name].worker]

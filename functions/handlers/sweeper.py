@@ -69,7 +69,8 @@ class Runtime:
     broken: Mapping[str, Exception]
     runs: SparkRuns | None
     clock: Clock
-    #: What is no queue's: a Spark run that failed. Published if the events of any queue are.
+    #: What is no queue's: a Spark run that failed. Published by the first of several sweepers, if the events of any
+    #: queue are.
     events: Events = field(default_factory=Events)
     #: Queues whose settings were published.
     published: set[str] = field(default_factory=set)
@@ -295,10 +296,10 @@ def _lambda_client() -> Any:
 
 def _own_events(deployment: Deployment) -> Events:
     events = Events()
-    if deployment.event_bus:
+    if deployment.run_event_bus:
         import boto3
 
-        events.on("*", publish_to(deployment.event_bus, boto3.client("events"), "failures"))
+        events.on("*", publish_to(deployment.run_event_bus, boto3.client("events"), "failures"))
     return events
 
 

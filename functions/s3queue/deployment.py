@@ -54,6 +54,8 @@ class Deployment:
     spark_region: str = ""
     #: The EventBridge bus that events are published to; empty: none.
     event_bus: str = ""
+    #: The bus that hears of Spark runs that failed; empty: another function publishes that, or nobody does.
+    run_event_bus: str = ""
 
     def __post_init__(self) -> None:
         if not self.bucket:

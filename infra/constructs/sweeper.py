@@ -47,12 +47,14 @@ class Sweeper(Construct):
         options: Options,
         number: int = 1,
         spark_runs: SparkRuns | None = None,
+        publishes_runs: bool = False,
     ) -> None:
+        """`publishes_runs`: this one publishes that a Spark run has failed. Each of several may hear of it."""
         super().__init__(scope, id)
         self.queues = tuple(queues)
         heavy = [name for name in queues if spark_runs and name in spark_runs.queues]
-        # The first one publishes that a run has failed, also if none of its queues has runs.
         told = spark_runs if heavy or number == 1 else None
+        publishes_runs = publishes_runs and told is not None
         spark_runs = spark_runs if heavy else None
         publishes = any(queue.settings.events != "off" for queue in queues.values())
         sweeper = QueueFunction(
@@ -67,6 +69,7 @@ class Sweeper(Construct):
                 bucket=bucket.bucket_name,
                 workers={name: queue.worker_name for name, queue in queues.items()},
                 event_bus=DEFAULT_BUS if publishes else "",
+                run_event_bus=DEFAULT_BUS if publishes_runs else "",
                 **(spark_runs.environment() if spark_runs else {}),
             ),
             statements=[
@@ -84,7 +87,7 @@ class Sweeper(Construct):
                     for queue in queues.values()
                     if queue.worker
                 ),
-                *([put_events(self)] if publishes else []),
+                *([put_events(self)] if publishes or publishes_runs else []),
             ],
             timeout=TIMEOUT,
             memory_mib=SWEEPER_MIB,

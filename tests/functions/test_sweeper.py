@@ -178,6 +178,16 @@ def test_a_spark_run_that_failed_is_an_event_of_ours(
     assert told["at"] == event["time"]
 
 
+@pytest.mark.parametrize(("bus", "published"), [("default", 1), ("", 0)])
+def test_one_of_several_sweepers_publishes_that_a_run_failed(
+    installation: Installation, aws: AwsEndpoint, bus: str, published: int
+) -> None:
+    # Queues of both have events, and both hear of the run.
+    installation.configure(workers=WORKERS, event_bus="default", run_event_bus=bus)
+    sweeper.handle(installation.event("emr_failed"), LambdaContext(90))
+    assert [event["DetailType"] for event in aws.events] == ["run.failed"] * published
+
+
 def test_a_spark_run_without_a_spark_application_is_someone_elses(installation: Installation) -> None:
     sweeper.handle(installation.event("emr_failed"), LambdaContext(90))
     assert installation.told().line("Spark job change ignored")["level"] == "WARNING"

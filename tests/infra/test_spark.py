@@ -20,7 +20,7 @@ from s3queue.spark_runs.watch import RunWatch
 from spark.heavy.driver import Driver
 from spark.heavy.messages import MessageWork
 from support.fake_jobs import FakeJobs, throttled
-from support.iam_template import ACCOUNT, Role, Template
+from support.iam_template import ACCOUNT, REGION, Role, Template
 from support.killed_store import Killed
 from support.role_store import RoleStore
 from support.spark_stack import APPLICATION, ARN, QUEUES, role, synthesized
@@ -46,6 +46,22 @@ def job(template: Template) -> Role:
 
 def variables(template: Template, function: str) -> dict[str, Any]:
     return template.function(function)["Environment"]["Variables"]
+
+
+def test_of_two_sweepers_that_hear_of_a_failed_run_the_first_publishes_it(tmp_path: Path) -> None:
+    # The only queue that has runs, and events, is the second sweeper's.
+    heavy = QueueSettings.of(engine="spark", events="failures", visibility_timeout=300)
+    names = [f"customer-{number:02}" for number in range(32)]
+    queues = {name: Queue(name, heavy if name == "customer-01" else QueueSettings()) for name in names}
+    template = synthesized(tmp_path, queues=queues, nag=False)
+    first, second = (
+        Deployment.from_env(variables(template, name)) for name in ("s3queue_sweeper", "s3queue_sweeper_2")
+    )
+    assert "customer-01" in second.workers
+    assert (first.event_bus, first.run_event_bus) == ("", "default")
+    assert (second.event_bus, second.run_event_bus) == ("default", "")
+    bus = f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/default"
+    assert template.role_of("s3queue_sweeper").may("events:PutEvents", bus)
 
 
 def test_workers_of_heavy_queues_and_the_sweeper_know_the_application_and_others_do_not(template: Template) -> None:

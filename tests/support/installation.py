@@ -48,7 +48,7 @@ class Installation:
     def configure(self, **deployment: Any) -> None:
         """Start anew, as Lambda does after a deployment."""
         settings = {"bucket": self.bucket, "workers": {"emails": "s3queue-emails"}} | deployment
-        for name in ("BUCKET", "QUEUE", "WORKERS", "EVENT_BUS", "SPARK_APPLICATION", "SPARK_ROLE"):
+        for name in ("BUCKET", "QUEUE", "WORKERS", "EVENT_BUS", "RUN_EVENT_BUS", "SPARK_APPLICATION", "SPARK_ROLE"):
             self._monkeypatch.delenv(f"S3QUEUE_{name}", raising=False)
         for name, value in Deployment(**settings).to_env().items():
             self._monkeypatch.setenv(name, value)
