@@ -48,6 +48,7 @@ ENVIRONMENT = Quota(
 )
 NOTIFICATIONS = Quota("notification rules of a bucket", 100, ELSEWHERE)
 LIFECYCLE = Quota("lifecycle rules of a bucket", 1_000, ELSEWHERE)
+WIDGETS = Quota("widgets of a dashboard", 500, f"{ELSEWHERE}, or deploy with -c metrics=alarms")
 
 
 class Figure(NamedTuple):
@@ -93,6 +94,8 @@ class _Sizes:
                 case "Custom::S3BucketNotifications":
                     rules = sum(map(len, properties["NotificationConfiguration"].values()))
                     yield Figure(NOTIFICATIONS, id, rules)
+                case "AWS::CloudWatch::Dashboard":
+                    yield Figure(WIDGETS, id, self._widgets(properties["DashboardBody"]))
                 case "AWS::S3::Bucket":
                     yield Figure(LIFECYCLE, id, len(properties.get("LifecycleConfiguration", {}).get("Rules", ())))
         yield from (Figure(INLINE_POLICIES, role, size) for role, size in inline.items())
@@ -101,6 +104,9 @@ class _Sizes:
     def _characters(self, properties: Mapping[str, Any]) -> int:
         # IAM counts no white space, and S3 gets none from CloudFormation.
         return len(json.dumps(self._text(properties["PolicyDocument"]), separators=(",", ":")))
+
+    def _widgets(self, body: Any) -> int:
+        return len(json.loads(self._text(body))["widgets"])
 
     def _text(self, value: Any) -> Any:
         """As long as CloudFormation will make it."""

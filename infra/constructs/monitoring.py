@@ -257,8 +257,8 @@ class Monitoring(Construct):
                 ("Completed", "Failed", "Retried", "Dead", "Rescued", "ClaimConflicts", "LateEvents"),
                 ["Sum"],
             ),
-            "oldest message": (("AgeOfOldest",), ["Maximum"]),
-            "pending messages": (("Pending",), ["Maximum"]),
+            "oldest": (("AgeOfOldest",), ["Maximum"]),
+            "pending": (("Pending",), ["Maximum"]),
             "wait and run": (("WaitTime", "RunTime"), ["p50", "p99"]),
         }
         own = {
@@ -270,10 +270,17 @@ class Monitoring(Construct):
         counted = ("Invocations", "Throttles", "Errors", "DestinationDeliveryFailures") if queue.worker else ()
         concurrent = [function_metric("ConcurrentExecutions", queue, "Maximum")] if queue.worker else []
         invocations = [*concurrent, *(function_metric(metric, queue) for metric in counted)]
+        # Age and depth in one: with five widgets for each of a hundred queues, a dashboard has no room for the alarms.
+        sides: dict[str, tuple[list[cloudwatch.Metric], list[cloudwatch.Metric]]] = {
+            "outcomes": (own["outcomes"], []),
+            "oldest and pending messages": (own["oldest"], own["pending"]),
+            "wait and run": (own["wait and run"], []),
+            "invocations": (invocations, []),
+        }
         return [
-            cloudwatch.GraphWidget(title=f"{name}: {title}", width=6, left=metrics)
-            for title, metrics in (own | {"invocations": invocations}).items()
-            if metrics
+            cloudwatch.GraphWidget(title=f"{name}: {title}", width=6, left=left, right=right)
+            for title, (left, right) in sides.items()
+            if left or right
         ]
 
 

@@ -31,6 +31,7 @@ MOST = {
     "bytes of a function's variables": 4_096,
     "notification rules of a bucket": 100,
     "lifecycle rules of a bucket": 1_000,
+    "widgets of a dashboard": 500,
 }
 
 
@@ -132,6 +133,11 @@ def test_the_dashboard_shows_every_alarm_and_no_widget_more_than_a_hundred(deplo
     # What CloudWatch takes of one dashboard.
     assert len(widgets) <= 500
     assert sum(len(widget["properties"].get("metrics", ())) for widget in widgets) <= 2500
+
+
+def test_a_hundred_queues_with_all_metrics_fit_into_one_dashboard(tmp_path: Path) -> None:
+    deployed = synthesized(tmp_path, queues=named(100), nag=False, metrics="all").synthesized
+    assert largest(deployed)["widgets of a dashboard"] <= 500
 
 
 def test_a_queue_stays_in_its_stack_when_others_come_and_go(tmp_path: Path) -> None:
