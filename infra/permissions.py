@@ -93,8 +93,9 @@ HISTORY_DATA: Mapping[str, str] = {
 #: marker. tests/spark/test_roles.py holds these tables, too, against what the jobs send.
 BULK: Mapping[str, str] = {"messages": "p", "dead": "pd", "dedup": "p", "bulk": "gp"}
 #: What it reads, in one pattern, or a hundred queues would have no room: `messages`, `delayed`, `records`, `dead`,
-#: `leases` and `dedup`; and `retries` and `results`, which it leaves alone.
-BULK_PATTERNS: Mapping[str, str] = {"?e*": "g"}
+#: `leases` and `dedup`; and `retries` and `results`, which it leaves alone. Besides, `queue-settings.json` of a queue
+#: that is replayed into.
+BULK_PATTERNS: Mapping[str, str] = {"?e*": "g", "queue-s*": "g"}
 BULK_DATA: Mapping[str, str] = {"datasets/": "g"}
 #: The API shows everything of a queue, so it reads the whole prefix: five names in a policy instead of nine, or a
 #: hundred queues would have no room. It enqueues, cancels, moves or deletes dead letters, or lines of them, and makes,

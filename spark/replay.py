@@ -34,6 +34,7 @@ from s3queue.errors import Conflict, InvalidRequest, MessageNotFound, QueueError
 from s3queue.keys import Keys, check_queue
 from s3queue.protocol.dead_letters import DeadLetters
 from s3queue.queue import Queue
+from s3queue.settings import QueueSettings
 from spark.rows.schemas import columns
 from spark.storage.bucket import Bucket
 from spark.storage.scan import Batches, batches_of, in_threads, listed, rows_of, survey
@@ -77,15 +78,20 @@ def replay(
     Raises:
         InvalidRequest: `to` is no other queue of this bucket; nothing was replayed.
     """
-    if to is not None:
-        _check_target(bucket, queue, to)
+    into = _target_settings(bucket, queue, to) if to is not None else None
     extent = survey(bucket.store(), Keys(queue).prefix("dead") + chosen.path_prefix)
     told: dict[str, Any] = {"queue": queue, "before": format_instant(chosen.before), "letters": extent.objects}
     counts: Counter[str] = Counter()
     examples: dict[str, list[str]] = defaultdict(list)
     if extent.objects:
         ends = replayed(
-            chosen.by_age(listed(spark, bucket, extent.ranges)), bucket, queue, chosen, dry_run=dry_run, to=to
+            chosen.by_age(listed(spark, bucket, extent.ranges)),
+            bucket,
+            queue,
+            chosen,
+            dry_run=dry_run,
+            to=to,
+            into=into,
         )
         # Counted by the executors: a million outcomes need not come to the driver.
         for row in _summary(ends).collect():
@@ -97,22 +103,35 @@ def replay(
     return told | {"counts": dict(sorted(counts.items())), "examples": dict(examples)}
 
 
-def _check_target(bucket: Bucket, queue: str, to: str) -> None:
+def _target_settings(bucket: Bucket, queue: str, to: str) -> QueueSettings:
+    """Of the other queue, as they are published: they say whether it takes groups, and where in it a message goes."""
     check_queue(to)
     if to == queue:
         raise InvalidRequest(f"--to {to} is the queue itself: leave it out")
     if not bucket.store().list(Keys(to).root, limit=1).objects:
         raise InvalidRequest(f"there is no queue {to!r} in this bucket: what is replayed there would wait for ever")
+    target = Queue(store=bucket.store(), name=to)
+    published = target.published_settings()
+    if published:
+        target.define(published.settings)
+    return target.settings
 
 
 def replayed(
-    letters: DataFrame, bucket: Bucket, queue: str, chosen: Filter, *, dry_run: bool = False, to: str | None = None
+    letters: DataFrame,
+    bucket: Bucket,
+    queue: str,
+    chosen: Filter,
+    *,
+    dry_run: bool = False,
+    to: str | None = None,
+    into: QueueSettings | None = None,
 ) -> DataFrame:
-    """Replay listed letters in the executors; a row for each."""
+    """Replay listed letters in the executors; a row for each. `into`: the settings of the queue `to`."""
 
     def per_partition(batches: Batches) -> Batches:
         connected = Queue(store=bucket.store(), name=queue)
-        target = Queue(store=connected.store, name=to) if to else None
+        target = Queue(store=connected.store, name=to, settings=into or QueueSettings()) if to else None
         keys = (key for (key,) in rows_of(batch.select(["key"]) for batch in batches))
         yield from batches_of(
             in_threads(lambda key: replay_one(connected, key, chosen, dry_run, target), keys), REPLAYED
@@ -220,7 +239,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if chosen.to is not None:
         try:
-            _check_target(bucket, chosen.queue, chosen.to)
+            _target_settings(bucket, chosen.queue, chosen.to)
         except InvalidRequest as mistake:
             # Before a session is started, which takes a minute of machines.
             parser.error(str(mistake))

@@ -171,6 +171,9 @@ def test_bulk_jobs_touch_no_lease_no_outcome_and_no_history(template: Template) 
         assert bulk.may("s3:GetObject", f"{at}/emails/{kind}/x"), kind
         for action in ("s3:PutObject", "s3:DeleteObject"):
             assert not bulk.may(action, f"{at}/emails/{kind}/x", {"s3:if-none-match": "*"}), kind
+    # Of a queue that is replayed into, it reads what is published.
+    assert bulk.may("s3:GetObject", f"{at}/emails/queue-settings.json")
+    assert not bulk.may("s3:PutObject", f"{at}/emails/queue-settings.json", {"s3:if-none-match": "*"})
     assert not bulk.may("s3:PutObject", f"{at}/emails/records/messages/x", {"s3:if-none-match": "*"})
     assert not bulk.may("s3:PutObject", f"{at}/emails/delayed/20261116T101500Z/x", {"s3:if-none-match": "*"})
     assert not bulk.may("s3:DeleteObject", f"{at}/emails/messages/x")

@@ -49,6 +49,30 @@ def test_a_filter_selects_what_goes_to_another_queue_and_a_rerun_changes_nothing
     assert json.loads(capsys.readouterr().out)["counts"] == {"replayed": 1}
 
 
+def test_what_the_other_queue_refuses_stays_and_its_partitions_are_its_own(spark, bucket):
+    store = bucket.store()
+    emails = Queue(store=store, name="emails", settings=QueueSettings.of(max_attempts=1, partitions=3))
+    for name, settings in (("mixed", {"heavy_above": 1000}), ("shared", {"partitions": 1})):
+        Queue(store=store, name=name, settings=QueueSettings.of(**settings)).publish_settings("deployment")
+    paths = [emails.enqueue({"n": 1}, group="ada"), emails.enqueue({"n": 2})]
+    for path in paths:
+        assert Workbench().processor(emails, _reject).run(path) == "dead"
+    grouped = Filter(before=FUTURE, path_prefix="messages/@ada/")
+
+    told = replay(spark, bucket, "emails", grouped, to="mixed")
+
+    assert told["counts"] == {"failed": 1}
+    assert "whose large messages go to Spark, cannot have" in told["examples"]["failed"][0]
+    assert f"emails/dead/{paths[0]}" in keys_under(store, "emails/dead/")
+    # What had a share of its own queue has one of the other.
+    assert replay(spark, bucket, "emails", Filter(before=FUTURE), to="shared")["counts"] == {"replayed": 2}
+    assert any(key.startswith("shared/messages/@=0/") for key in keys_under(store, "shared/messages/"))
+
+
+def _reject(body: object) -> None:
+    raise Reject("no")
+
+
 @pytest.mark.parametrize(
     ("to", "said"), [("emails", "the queue itself"), ("nowhere", "no queue 'nowhere'"), ("../x", "x")]
 )
