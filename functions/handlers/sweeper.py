@@ -114,6 +114,7 @@ def runtime() -> Runtime:
             check_runs=check_runs,
             schedules=definition.schedules,
             counts_hour=True,
+            counts_deaths=telemetry.counts_deaths,
         )
         rounds[name] = Round(function, sweeper, telemetry)
     logger.append_keys(worker=worker_id)

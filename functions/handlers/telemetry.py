@@ -76,6 +76,9 @@ class Telemetry:
         self._metrics.set_default_dimensions(queue=queue.name)
         #: Each is paid for by the month, and a line of them by every invocation.
         self._published = METRICS.get(os.environ.get("S3QUEUE_METRICS", "all"), METRICS["all"])
+        #: Whether deaths are counted from what the sweeper finds: no function hears of those in pull workers and Spark
+        #: runs. Then none is counted from events, not even a function's own, or it would count twice.
+        self.counts_deaths = queue.defined.runs_elsewhere and "Dead" in self._published
         queue.events.on("message.claimed", self._claimed)
         queue.events.on("message.completed", self._completed)
         queue.events.on("message.retry", self._retried)
@@ -121,6 +124,8 @@ class Telemetry:
         """Metrics and log lines of one sweep."""
         if report.orphans:
             self._count("Rescued", report.orphans)
+        if report.deaths:
+            self._count("Dead", report.deaths)
         if report.stats:
             # 0 for an empty queue, so that an alarm sees that the problem is over.
             self._add("AgeOfOldest", MetricUnit.Seconds, report.stats.oldest_seconds or 0.0)
@@ -167,7 +172,8 @@ class Telemetry:
 
     def _died(self, fields: Mapping[str, Any]) -> None:
         self._count("Failed")
-        self._count("Dead")
+        if not self.counts_deaths:
+            self._count("Dead")
         self._ended("dead", fields, logging.ERROR)
 
     def _cancelled(self, fields: Mapping[str, Any]) -> None:

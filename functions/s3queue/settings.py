@@ -230,6 +230,11 @@ class QueueSettings:
         return self.engine == "spark" or self.heavy_above is not None
 
     @property
+    def runs_elsewhere(self) -> bool:
+        """Whether pull workers or Spark runs run messages of this queue, of whose deaths no function hears."""
+        return self.engine == "pull" or self.uses_spark
+
+    @property
     def is_mixed(self) -> bool:
         """Whether messages go to Spark or not by their size."""
         return self.engine != "spark" and self.heavy_above is not None

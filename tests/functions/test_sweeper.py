@@ -80,6 +80,38 @@ def test_a_message_whose_event_was_lost_reaches_its_worker(installation: Install
     assert worker.handle(aws.invocations[0][1], LambdaContext()) == {"completed": 1}
 
 
+def test_what_dies_in_spark_or_a_pull_worker_is_counted_once_by_the_sweeper(installation: Installation) -> None:
+    installation.configure(workers={"exports": "s3queue-exports"})
+    # The run's own process, and the sweeper's: it buries what a crashed worker has left.
+    for queue in (installation.queue("exports"), sweeper.runtime().rounds["exports"].sweeper.queue):
+        claim = queue.claim(queue.enqueue({"source": "emails"}))
+        assert claim
+        queue.fail(claim, Reject("no"))
+    time.sleep(3.1)  # what was stored so lately may not be dated yet
+    for _ in range(2):
+        sweeper.handle({}, LambdaContext(90))
+    told = installation.told()
+    assert told.metric("Dead", "exports") == [2.0]
+    assert told.metric("Failed", "exports") == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "counted"),
+    [({}, [1.0]), ({"heavy_above": 1000}, []), ({"engine": "pull"}, []), ({"engine": "spark"}, [])],
+)
+def test_deaths_are_counted_from_events_unless_the_sweeper_counts_those_of_all_processes(
+    installation: Installation, settings: dict[str, Any], counted: list[float]
+) -> None:
+    queue = Workbench().queue("orders", **settings)
+    telemetry = Telemetry(queue, Logger(service="test-sweeper"))
+    claim = queue.claim(queue.enqueue(b"x"))
+    assert claim
+    queue.fail(claim, Reject("no"))
+    telemetry.flush()
+    told = installation.told()
+    assert (told.metric("Dead", "orders"), told.metric("Failed", "orders")) == (counted, [1.0])
+
+
 def test_a_failed_message_is_handed_over_when_it_is_due(installation: Installation, aws: AwsEndpoint) -> None:
     path = installation.email("flaky")
     queue = installation.queue()

@@ -35,6 +35,8 @@ LIMIT_KEPT = timedelta(hours=2)
 LOCKS_SECONDS = 600.0
 #: How often dead letters are checked for their retention.
 RETENTION_SECONDS = 3600.0
+#: Letters of this age and less are told of, so that deaths can be counted: a little more than the time between checks.
+RECENT = timedelta(seconds=3 * RETENTION_SECONDS)
 #: What is checked for its retention, in this order.
 RETAINED = ("dead", "dedup", "runs")
 
@@ -118,9 +120,14 @@ class Cleanup:
         self._heartbeats = {which: kept for which, kept in self._heartbeats.items() if which in seen}
 
     def _remove_older(self, kind: str, age: timedelta, report: Report) -> None:
+        is_whole, recent = not self.cursor, list[ObjectInfo]()
         for page in self._pages(kind, report):
+            if kind == "dead":
+                recent += (entry for entry in page.objects if page.at - entry.modified_at <= RECENT)
             old = (entry for entry in page.objects if page.at - entry.modified_at > age)
             remove((entry for entry in old if kind != "runs" or not self._is_at_work(entry.key, report)), report)
+        if kind == "dead" and is_whole:
+            report.letters = recent
 
     def _is_at_work(self, key: str, report: Report) -> bool:
         """Whether a Spark run has a heartbeat: a message may run, or the run may wait for its start, for longer than

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import logging
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -54,6 +55,8 @@ class LastHourStep:
 
     queue: QueueAccess
     hour: HourDocument | None = None
+    #: Messages that died between the last two looks, as far as the records tell that were read.
+    died: int = 0
     #: By S3's clock: that of a function which is frozen between its sweeps stands still meanwhile.
     _looked_at: datetime | None = None
     #: The oldest message that any sweep has seen since the last look, and until then.
@@ -107,6 +110,8 @@ class LastHourStep:
         for entry, records in read:
             path = self.queue.keys.path_under("records", entry.key)
             hour.slice_at(entry.modified_at).add(records, len(found) / len(read), due_of(path) if path else None)
+        dead = sum(any(map(_died, records)) for _, records in read)
+        self.died = math.ceil(dead * len(found) / len(read)) if read else 0
         for entry in letters:
             hour.slice_at(entry.modified_at).letters += 1
         if not self._is_complete:
@@ -199,6 +204,10 @@ class LastHourStep:
             except CorruptState:
                 continue  # garbage: the archive and the API tell of it
         return read
+
+
+def _died(record: Record) -> bool:
+    return record.outcome == "dead" or bool((record.lines or {}).get("dead"))
 
 
 def _lot(entry: ObjectInfo) -> bytes:

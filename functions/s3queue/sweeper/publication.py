@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from s3queue.errors import QueueError
 from s3queue.protocol.access import QueueAccess
@@ -13,6 +14,9 @@ from s3queue.store import Page
 
 from .last_hour import LastHourStep
 from .report import Report
+
+if TYPE_CHECKING:
+    from .deaths import DeathCount
 
 _log = logging.getLogger(__name__)
 #: How long a sweeper remembers its rescues.
@@ -28,7 +32,10 @@ class Publication:
     by: str
     #: Whether what has finished is counted, too.
     counts_hour: bool = False
+    #: Whether deaths are counted, too.
+    counts_deaths: bool = False
     last_hour: LastHourStep | None = field(init=False, default=None)
+    _deaths: DeathCount | None = field(init=False, default=None)
     #: The ETag of the stats of an idle queue that this sweeper has published, or read; empty: it has work, or the PUT
     #: may not have arrived.
     _idle_etag: str = ""
@@ -37,6 +44,11 @@ class Publication:
 
     def __post_init__(self) -> None:
         self.last_hour = LastHourStep(self.queue) if self.counts_hour else None
+        if self.counts_deaths:
+            # Not above: most queues' functions tell of their deaths themselves.
+            from .deaths import DeathCount
+
+            self._deaths = DeathCount(self.queue)
 
     def rescued(self, report: Report) -> int:
         """How many messages were rescued in the last hour, including this sweep. From memory: reading the published
@@ -51,8 +63,10 @@ class Publication:
     def publish(self, report: Report, kinds: set[str], root: Page, oldest_at: datetime | None) -> None:
         """Publish the report's stats. `oldest_at`: of all messages that the sweep has seen; None: it saw none."""
         self._idle_etag = ""
-        if self.last_hour:
-            self.last_hour.take(kinds, report, root, oldest_at=oldest_at, is_busy=True)
+        has_news = self.last_hour is not None and self.last_hour.take(
+            kinds, report, root, oldest_at=oldest_at, is_busy=True
+        )
+        self._count_deaths(kinds, report, root, is_busy=True, has_news=has_news)
         self._put(report)
 
     def publish_idle(self, report: Report, kinds: set[str], root: Page) -> None:
@@ -63,8 +77,18 @@ class Publication:
         has_news = self.last_hour is not None and self.last_hour.take(
             kinds, report, root, oldest_at=None, is_busy=not self._idle_etag
         )
+        has_news |= self._count_deaths(kinds, report, root, is_busy=False, has_news=has_news)
         if has_news or not self._is_known_idle(root, report):
             self._idle_etag = self._put(report)
+
+    def _count_deaths(self, kinds: set[str], report: Report, root: Page, *, is_busy: bool, has_news: bool) -> bool:
+        if self._deaths is None:
+            return False
+        if self.queue.settings.dead_letters:
+            return self._deaths.take(kinds, report, root, is_busy=is_busy, has_news=has_news)
+        # Only the records tell of those: what the look at the last hour has read, and what that stands for.
+        report.deaths = self.last_hour.died if self.last_hour and has_news else 0
+        return report.deaths > 0
 
     def _is_known_idle(self, root: Page, report: Report) -> bool:
         """Whether the stats that stand tell of an idle queue. Another sweeper's may not, and nobody else corrects them:
@@ -90,6 +114,7 @@ class Publication:
         assert report.stats is not None
         hour = self.last_hour.hour if self.last_hour else None
         by = {"by": self.by} if self.by else {}
+        by |= self._deaths.to_json() if self._deaths else {}
         try:
             body = report.stats.to_bytes(by | ({"hour": hour.to_json()} if hour else {}))
             if len(body) > STATS_BYTES:

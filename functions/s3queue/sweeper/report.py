@@ -7,6 +7,7 @@ from typing import Any
 
 from s3queue.protocol.expire import LeaseEnding
 from s3queue.protocol.stats import Stats
+from s3queue.store import ObjectInfo
 
 from .budget import Budget
 
@@ -41,6 +42,10 @@ class Report:
     error: Exception | None = None
     #: Messages that schedules put into `delayed/`.
     scheduled: int = 0
+    #: Messages that died since the last look, whoever ran them; 0 if this sweeper counts no deaths.
+    deaths: int = 0
+    #: The dead letters of the last hours, if this sweep has listed all letters.
+    letters: list[ObjectInfo] | None = None
 
     @property
     def requests(self) -> int:

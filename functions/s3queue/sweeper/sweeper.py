@@ -70,6 +70,8 @@ class Sweeper:
     schedules: Sequence[Schedule] | None = None
     #: Whether to count what has finished in the last hour; published with the stats.
     counts_hour: bool = False
+    #: Whether to count deaths, for a queue whose messages also run where nobody publishes them.
+    counts_deaths: bool = False
     #: Where the next sweep goes on; None: what the last process left has not been read.
     _progress: Progress | None = None
     _in_flight: bool = True
@@ -102,7 +104,7 @@ class Sweeper:
         )
         self._due = DueMessages(self.queue, self._hand_over)
         self._unleased = UnleasedMessages(self.queue, self._hand_over, self._expired_leases)
-        self._publication = Publication(self.queue, self.publishes_as, self.counts_hour)
+        self._publication = Publication(self.queue, self.publishes_as, self.counts_hour, self.counts_deaths)
         self._schedule_step = ScheduleStep(self.queue)
         self._flow_step = FlowStep(self.queue)
 
