@@ -132,6 +132,7 @@ class QueueStack(Stack):
             ArchiveTable(self, "Archive", bucket=self.storage.bucket)
         self._own_cdks_log_groups()
         self._warn_of_secrets(environment or {})
+        self._warn_of_events(settings)
         self._say_what_concurrency_costs(settings, options)
         CfnOutput(self, "Bucket", value=self.storage.bucket.bucket_name)
         CfnOutput(self, "FailedEvents", value=self.storage.failed_events.bucket_name)
@@ -259,6 +260,17 @@ class QueueStack(Stack):
                         f"{name} goes into the function's configuration, for everyone to read who sees the function. "
                         "Name it in the module's SECRETS instead, and read it with s3queue.secret."
                     )
+
+    def _warn_of_events(self, settings: Mapping[str, QueueSettings]) -> None:
+        """What a pull worker or a Spark run tells of, only the hooks in its process hear."""
+        for queue, of in settings.items():
+            if of.events != "off" and of.runs_elsewhere:
+                where = "pull workers" if of.engine == "pull" else "Spark runs"
+                Annotations.of(self.queues[queue]).add_warning_v2(
+                    f"s3queue:events-{queue}",
+                    f"{queue}: its {where} publish nothing to EventBridge, although events={of.events!r}: only what "
+                    "its functions do is published. Hooks in the queue's module hear the rest.",
+                )
 
     def _say_what_concurrency_costs(self, settings: Mapping[str, QueueSettings], options: Options) -> None:
         if options.reserved_concurrency:

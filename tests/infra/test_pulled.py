@@ -43,4 +43,14 @@ def test_its_age_and_backlog_are_watched_and_no_function_that_it_lacks(stack: Va
     of_it = [alarm for alarm in alarms if "webhooks" in alarm]
     assert any("AgeOfOldest" in alarm for alarm in of_it)
     assert any("Pending" in alarm for alarm in of_it)
+    assert any("Dead" in alarm for alarm in of_it)
     assert not any("AsyncEventsDropped" in alarm or "Throttles" in alarm for alarm in of_it)
+
+
+def test_events_that_nobody_would_publish_are_warned_of(stack: Variant, synthesize: Synthesize) -> None:
+    said = [text for text in stack.warnings if "EventBridge" in text]
+    assert len(said) == 1
+    assert "webhooks" in said[0]
+    assert "pull workers" in said[0]
+    # With a function that runs its messages, all of them are published.
+    assert not [text for text in synthesize().warnings if "EventBridge" in text]
