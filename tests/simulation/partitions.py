@@ -185,6 +185,7 @@ class Partitions:
             self._judge.broken("P5", f"{partition}: several are taken, and each may start once: whose was the death?")
         is_commit = not (before and after and _is_renewal(before, after))
         for path, etag in after.taken.items() if after and is_commit else ():
+            self._ledger.claimed[path].append(self._judge.world.now)
             life = self._ledger.present.get(path)
             if life and life.etag == etag:
                 life.claims += 1
